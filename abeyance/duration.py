@@ -25,14 +25,13 @@ def seconds(value: object) -> float:
         length = _length(value)
     except (OverflowError, ValidationError):
         length = None
-    text = f"{value!r}"[:100]
+    shown = f"{value!r}"[:100]
     if length is None or math.isnan(length):
-        message = (
-            f"{text} is not a duration: write seconds, '30s', '5m', '2h', '2d' or ISO 8601 ('PT5M')"
-        )
+        forms = "seconds, '30s', '5m', '2h', '2d' or ISO 8601 ('PT5M')"
+        message = f"{shown} is not a duration: write {forms}"
         raise ValueError(message)
     if abs(length) > _LONGEST:
-        message = f"{text} is longer than 100 years: leave out the timeout to wait for ever"
+        message = f"{shown} is longer than 100 years: leave out the timeout to wait for ever"
         raise ValueError(message)
     return length
 

@@ -1,10 +1,10 @@
-"""Keys for what is kept encrypted: the first seals, and each opens what it has sealed.
+"""Encryption keys: the first key seals, and every key opens what it has sealed.
 
-What is sealed begins with the id of its key and that of the run that it belongs to, both in the clear,
-and neither can be changed unnoticed. It is encrypted by AES-GCM with a key of its own, derived from that
-key and a salt, so that one key serves for any number of things. The salt comes from chance. For what is
-large and kept in storage it comes from the content instead: then the same bytes are the same when they
-are sealed again for the same run, and are kept once (docs/concepts/adr/0010-storage.md).
+Sealed data begins with the id of its key and of its run, both in clear text and authenticated. It is
+encrypted by AES-GCM with a key derived from the named key and a salt, so one key can seal any amount of
+data. The salt is random. For data in storage it is derived from the content instead: sealing the same
+bytes again for the same run gives the same result, which is stored once
+(docs/concepts/adr/0010-storage.md).
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _KEY_BYTES: Final = 32
 _SALT_BYTES: Final = 16
 _NONCE_BYTES: Final = 12
 _OWNER_BYTES: Final = 2
-"""How many bytes say how long the id of the run is."""
+"""Bytes of the length of the run id."""
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _FORM: Final = "id:key[,id:key...], where a key is 32 bytes in base64"
 
 
 class WrongKey(Unavailable):
-    """Something is encrypted, and no key of this process opens it."""
+    """Data is encrypted, and no key of this process opens it."""
 
 
 class NotSealed(WrongKey):
-    """Something is not encrypted and has to be, or was sealed for another run than it came to."""
+    """Data is not encrypted though it must be, or was sealed for another run."""
 
 
 class Keyring:
@@ -48,19 +48,17 @@ class Keyring:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The keys of a text such as `2026b:<base64>,2026a:<base64>`.
+        """Parse keys such as `2026b:<base64>,2026a:<base64>`.
 
-        Raises ValueError saying which of them cannot be used, and never showing one.
+        Raises ValueError, which names the invalid key but never shows it.
         """
         keys: dict[str, bytes] = {}
         for number, entry in enumerate(text.split(","), 1):
             name, colon, encoded = entry.strip().partition(":")
             if not colon or not _ID.fullmatch(name):
-                raise ValueError(
-                    f"entry {number} does not begin with the id of a key; write {_FORM}"
-                )
+                raise ValueError(f"entry {number} does not begin with a key id; write {_FORM}")
             if name in keys:
-                raise ValueError(f"two keys have the id {name!r}; give each an id of its own")
+                raise ValueError(f"two keys have the id {name!r}; give each its own id")
             keys[name] = _key(name, encoded)
         return cls(keys)
 
@@ -69,14 +67,13 @@ class Keyring:
 
     @property
     def sealing_id(self) -> str:
-        """The id of the key that seals."""
+        """Return the id of the key that seals."""
         return next(iter(self._keys))
 
     def seal(self, data: bytes, *, run_id: str = "", repeatable: bool = False) -> bytes:
-        """The bytes, encrypted by the first key, for one run; for none without `run_id`.
+        """Encrypt bytes with the first key, for one run, or for none without `run_id`.
 
-        With `repeatable` the same bytes give the same again, so that whoever sees both can tell that
-        they are equal, and nothing else.
+        With `repeatable` equal bytes give equal results, which reveals that they are equal.
         """
         name = self.sealing_id
         key = self._keys[name]
@@ -89,21 +86,21 @@ class Keyring:
             + owner
         )
         size = _SALT_BYTES + _NONCE_BYTES
-        # Of the head too: one nonce for two runs would betray the key by which GCM authenticates.
+        # Includes the head: reusing a nonce for two runs would reveal the authentication key of GCM.
         salt = _derived(key, b"salt", head + data)[:size] if repeatable else os.urandom(size)
         return head + salt + _cipher(key, salt).encrypt(salt[_SALT_BYTES:], data, head)
 
     def open(self, sealed: bytes) -> bytes:
-        """What was sealed. Raises WrongKey naming the id of the key that it takes."""
+        """Decrypt sealed data. Raises WrongKey, naming the id of the required key."""
         from cryptography.exceptions import InvalidTag
 
         name, _, end = _head(sealed)
         head = sealed[:end]
         key = self._keys.get(name)
         if key is None:
-            known = ", ".join(map(repr, self._keys)) or "none"
+            key_ids = ", ".join(map(repr, self._keys)) or "none"
             raise WrongKey(
-                f"this is encrypted by the key {name!r}, which this process has not (it has {known}): "
+                f"this is encrypted with the key {name!r}, which this process lacks (it has {key_ids}): "
                 "add that key to ABEYANCE_ENCRYPTION_KEYS"
             )
         body = end + _SALT_BYTES + _NONCE_BYTES
@@ -112,29 +109,29 @@ class Keyring:
             return _cipher(key, salt).decrypt(salt[_SALT_BYTES:], sealed[body:], head)
         except (InvalidTag, ValueError) as error:
             raise WrongKey(
-                f"this cannot be decrypted by the key {name!r}: it is damaged, or "
-                "ABEYANCE_ENCRYPTION_KEYS gives that id to another key than it had"
+                f"this cannot be decrypted with the key {name!r}: it is damaged, or that id names "
+                "another key in ABEYANCE_ENCRYPTION_KEYS than it did"
             ) from error
 
 
 def is_sealed(data: bytes) -> bool:
-    """Whether bytes are sealed, by whatever key."""
+    """Return True if bytes are sealed, with any key."""
     return data.startswith(_MAGIC)
 
 
 def owner_of(sealed: bytes) -> str:
-    """The id of the run for which something was sealed; "" for none. It is true of what can be opened.
+    """Return the id of the run that data was sealed for, "" for none. Trust it only once opened.
 
-    Raises NotSealed for what says none.
+    Raises NotSealed if the data has no valid head.
     """
     return _head(sealed)[1]
 
 
 def _head(sealed: bytes) -> tuple[str, str, int]:
-    """The id of the key, that of the run, and where the head ends."""
+    """Return the key id, the run id, and the end of the head."""
     start = len(_MAGIC) + 1
     if not is_sealed(sealed) or len(sealed) < start:
-        raise NotSealed("what should be encrypted does not say by which key: it is damaged")
+        raise NotSealed("encrypted data names no key: it is damaged")
     middle = start + sealed[start - 1]
     begin = middle + _OWNER_BYTES
     end = begin + int.from_bytes(sealed[middle:begin], "big")

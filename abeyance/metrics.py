@@ -1,8 +1,7 @@
-"""What is measured: every metric of ours, by name, with its unit and its attributes.
+"""Metrics: names, units, attributes and buckets.
 
-The same names are recorded by three parts, each of which sees something else: the API what its callers
-asked and were told, a run what became of it, an activity what it wrote down.
-`docs/reference/metrics.md` says which part records what.
+The API records requests and responses, a run its own operations, and an activity its checkpoints, under
+the same names; see `docs/reference/metrics.md`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 Kind: TypeAlias = Literal["gauge", "counter", "histogram"]
 Via: TypeAlias = Literal["api", "run"]
-"""Who counted an operation: the API by its answer, or the run by what it did."""
+"""Source of a count: the API's response, or the run."""
 Operation: TypeAlias = Literal[
     "start",
     "pause",
@@ -48,7 +47,7 @@ class Metric:
 
     @property
     def exposed(self) -> str:
-        """The name under which Prometheus reads it: there are no dots, and units are spelt out."""
+        """Return the Prometheus name: no dots, and units in full."""
         ending = "_total" if self.kind == "counter" else _UNITS[self.unit]
         return self.name.replace(".", "_") + ending
 

@@ -1,7 +1,7 @@
-"""Settings: from the environment (`ABEYANCE_*`), checked when a process starts.
+"""Settings from the environment (`ABEYANCE_*`), validated when a process starts.
 
-How to reach Temporal is not among them: that is Temporal's own environment configuration
-(`TEMPORAL_ADDRESS`, `TEMPORAL_NAMESPACE`, `TEMPORAL_TLS_*`, `TEMPORAL_API_KEY`, profiles).
+Temporal's own environment configuration (`TEMPORAL_ADDRESS`, `TEMPORAL_NAMESPACE`, `TEMPORAL_TLS_*`,
+`TEMPORAL_API_KEY`, profiles) sets the connection to Temporal.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from abeyance.keyring import Keyring
 Preset: TypeAlias = Literal["multi-tenant", "high-throughput", "constrained"]
 
 PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
-    # Many who share it: less for each, and what lies idle goes.
+    # Many tenants: lower limits for each, and inactive runs are evicted.
     "multi-tenant": {
         "max_queue_size": 50,
         "max_active_runs": 1_000,
@@ -39,7 +39,7 @@ PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
         "max_message_length": 5_000,
         "max_metadata_size": 50_000,
     },
-    # One who sends much.
+    # One tenant with many messages.
     "high-throughput": {
         "max_queue_size": 500,
         "max_active_runs": 0,
@@ -56,23 +56,23 @@ PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
         "max_metadata_size": 10_000,
     },
 }
-"""What each preset sets, by the names of the settings."""
+"""The defaults of each preset, by setting."""
 
 
 _STORED_VISIT_BYTES: Final = 20_000_000
-"""How much a visit may be given where Temporal gets a reference to it only."""
+"""Maximum input of a visit if large payloads are in storage."""
 
 
-def _listed(given: Any) -> Any:
-    if not isinstance(given, str):
-        return given
-    return tuple(name for part in given.split(",") if (name := part.strip().lower()))
+def _listed(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return tuple(name for part in value.split(",") if (name := part.strip().lower()))
 
 
-def _words(given: Any) -> Any:
-    if not isinstance(given, str):
-        return given
-    return tuple(word for part in given.split(",") if (word := part.strip()))
+def _words(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return tuple(word for part in value.split(",") if (word := part.strip()))
 
 
 Hosts: TypeAlias = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
@@ -84,30 +84,27 @@ Words: TypeAlias = Annotated[
 
 
 class Settings(BaseSettings):
-    """What a worker, an API or a command may be told from outside.
+    """Settings of a worker, an API or a command. Lists are separated by commas.
 
-    `app` names the graphs: `package.module:attribute`. `tokens_file` turns authentication on,
-    and so do `jwt_issuer`, `jwt_audience` and `jwt_jwks` (where its keys are), for JSON Web Tokens whose
-    claim `jwt_capabilities` (with dots, a claim within others) holds what their owners may do; `*` counts
-    there only with `jwt_allow_everything`. `head_timeout` and `body_timeout` are how long a caller of the
-    API may take to send the head and the body of a request, of `max_connections` at a time.
-    `allowed_hosts` are further names, or `name:port`, by which the API is reached, such as that of a
-    proxy before it (separated by commas). `metrics_address` is where a worker serves Prometheus metrics;
-    `enable_metrics` is whether ours are recorded at all, `open_metrics` whether an API with
-    authentication tells them to everybody. `shutdown_grace` is how long a worker that is told to stop
-    lets its nodes go on. The rest are limits of every run; a start may lower them. Of these
-    `allowed_actions` are the actions of messages (none: all), and `allowed_media_hosts` the hosts whose
-    media a message, or the input of an agent, may name by a url (none: none); both are lists, separated
-    by commas.
+    Service: `app` names the graphs, as `package.module:attribute`. `metrics_address` is the address of a
+    worker's Prometheus metrics; `enable_metrics` turns our metrics off, and `open_metrics` serves those
+    of an API without authentication. A stopping worker gives its nodes `shutdown_grace`.
 
-    `storage` is where large payloads and blobs are kept: a folder, or `s3://bucket/prefix`. A payload
-    of `max_payload` bytes or more goes there. `storage_shared` says that a folder is one that all
-    workers and APIs mount. `encryption_keys` turns encryption on (see `Keyring.parse`),
-    `encryption_required` refuses what is not encrypted, and `ui_origin` are the origins of Temporal's UI,
-    whose pages may have payloads decoded.
+    HTTP: `tokens_file` turns authentication on. So do `jwt_issuer`, `jwt_audience` and `jwt_jwks` (the
+    URL of the keys), for JSON Web Tokens. The claim `jwt_capabilities` (a path with dots) lists the
+    capabilities of the caller; `*` in it counts only with `jwt_allow_everything`. A caller has
+    `head_timeout` and `body_timeout` to send a request, on one of `max_connections`. `allowed_hosts` are
+    further hosts (`name` or `name:port`) of the API, such as a proxy.
 
-    A `preset` gives several settings other defaults. `max_active_runs` (0 is any number), what happens
-    beyond it, and `session_inactive_timeout` (0 is never) are of all runs together.
+    Storage: `storage` holds blobs and payloads of `max_payload` bytes or more. It is a folder or
+    `s3://bucket/prefix`; `storage_shared` declares that all workers and APIs mount the folder.
+    `encryption_keys` turns encryption on (see `Keyring.parse`), `encryption_required` refuses unencrypted
+    payloads, and pages of `ui_origin`, the origins of Temporal's UI, may decode payloads.
+
+    Limits: `max_active_runs` (0: unlimited), its policy, and `session_inactive_timeout` (0: never) apply
+    to all runs together; the others apply to each run, and a start may lower them. `allowed_actions` are
+    the actions of messages (empty: all), and `allowed_media_hosts` the hosts of media urls in messages
+    and agent inputs (empty: none). A `preset` changes the defaults of several limits.
     """
 
     model_config = SettingsConfigDict(
@@ -158,62 +155,64 @@ class Settings(BaseSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _preset(cls, given: Any) -> Any:
-        # What is said itself goes before the preset; an unknown one is refused by its own field.
-        if not isinstance(given, dict):
-            return given
-        return {**PRESETS.get(str(given.get("preset")), {}), **given}
+    def _preset(cls, values: Any) -> Any:
+        # Explicit values override the preset; the field itself refuses an unknown preset.
+        if not isinstance(values, dict):
+            return values
+        return {**PRESETS.get(str(values.get("preset")), {}), **values}
 
     @field_validator("storage")
     @classmethod
-    def _storage(cls, given: str | None) -> str | None:
-        if given is not None:
-            bucket_of(given)
-        return given
+    def _storage(cls, value: str | None) -> str | None:
+        if value is not None:
+            bucket_of(value)
+        return value
 
     @field_validator("encryption_keys")
     @classmethod
-    def _encryption_keys(cls, given: str | None) -> str | None:
-        if given is not None:
-            Keyring.parse(given)
-        return given
+    def _encryption_keys(cls, value: str | None) -> str | None:
+        if value is not None:
+            Keyring.parse(value)
+        return value
 
     @field_validator("encryption_required")
     @classmethod
-    def _encryption_required(cls, given: bool, info: ValidationInfo) -> bool:  # noqa: FBT001
-        # Keys that cannot be used are not in the data, and told by themselves.
-        if given and info.data.get("encryption_keys", "") is None:
+    def _encryption_required(cls, value: bool, info: ValidationInfo) -> bool:  # noqa: FBT001
+        # Invalid keys are missing from the data and reported by their own field.
+        if value and info.data.get("encryption_keys", "") is None:
             raise ValueError(
-                "what is not encrypted is to be refused, and there is no key to encrypt with: set "
-                "ABEYANCE_ENCRYPTION_KEYS to id:key, or leave this out"
+                "encryption is required, but there is no key: set ABEYANCE_ENCRYPTION_KEYS to id:key, or "
+                "unset this"
             )
-        return given
+        return value
 
     @field_validator("ui_origin")
     @classmethod
-    def _ui_origin(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        for origin in given:
+    def _ui_origin(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
             parts = urlsplit(origin)
             if (
                 parts.scheme not in ("http", "https")
                 or origin != f"{parts.scheme}://{parts.netloc}"
             ):
-                raise ValueError(f"{origin!r} is no origin; write http://host:port, with no path")
-        return given
+                raise ValueError(
+                    f"{origin!r} is not an origin; write http://host:port, without a path"
+                )
+        return origins
 
     @property
     def has_authentication(self) -> bool:
-        """Whether those who call the API have to say who they are."""
-        given = (self.tokens_file, self.jwt_issuer, self.jwt_audience, self.jwt_jwks)
-        return any(value is not None for value in given)
+        """Return True if callers of the API must authenticate."""
+        settings = (self.tokens_file, self.jwt_issuer, self.jwt_audience, self.jwt_jwks)
+        return any(value is not None for value in settings)
 
     @property
     def keyring(self) -> Keyring:
-        """The keys of encryption; none where it is off."""
+        """Return the encryption keys; an empty keyring if encryption is off."""
         return Keyring({}) if self.encryption_keys is None else Keyring.parse(self.encryption_keys)
 
     def limits(self) -> Limits:
-        """The limits that a run gets unless its start lowers them."""
+        """Return the limits of a run, which its start may lower."""
         return Limits(
             max_queue_size=self.max_queue_size,
             max_message_length=self.max_message_length,
@@ -231,35 +230,32 @@ class Settings(BaseSettings):
 
 
 def load_settings() -> Settings:
-    """The settings of this process. Raises SettingsError naming every variable that is wrong."""
+    """Load the settings of this process. Raises SettingsError, naming every invalid variable."""
     try:
         return Settings()
     except ValidationError as error:
-        told = "; ".join(
-            # As it was written: what came of it may look different. A secret is not for a log.
+        problems = "; ".join(
+            # Show the variable as written, not as parsed; never show a secret.
             f"{name}={os.environ.get(name, entry['input'])!r}: {entry['msg']}"
-            if _may_be_shown(entry["loc"])
+            if _is_public(entry["loc"])
             else f"{name}: {entry['msg']}"
             for entry in error.errors(include_url=False)
             for name in ["_".join(["ABEYANCE", *map(str, entry["loc"])]).upper()]
         )
-        raise SettingsError(f"settings that cannot be used: {told}") from error
+        raise SettingsError(f"invalid settings: {problems}") from error
 
 
 def bucket_of(storage: str) -> tuple[str, str] | None:
-    """The bucket and the prefix that a storage names, None for a folder.
-
-    Raises ValueError if it is neither.
-    """
+    """Return bucket and prefix of a storage, None for a folder. Raises ValueError if neither."""
     scheme, separator, rest = storage.partition("://")
     if not separator:
         return None
     bucket, _, prefix = rest.partition("/")
     if scheme != "s3" or not bucket or "//" in prefix or {"?", "#", "@"} & {*rest}:
-        raise ValueError(f"{storage!r} is no storage; write a folder, or s3://bucket/prefix")
+        raise ValueError(f"{storage!r} is not a storage; write a folder, or s3://bucket/prefix")
     return bucket, prefix.strip("/")
 
 
-def _may_be_shown(place: tuple[int | str, ...]) -> bool:
+def _is_public(place: tuple[int | str, ...]) -> bool:
     field = Settings.model_fields.get(str(place[0])) if place else None
     return field is None or field.repr

@@ -1,8 +1,7 @@
-"""Traces: one for each run, from the request that started it through its workflow to its nodes.
+"""OpenTelemetry traces, one per run: from its start request through its workflow to its nodes.
 
-They are OpenTelemetry's and off unless its own environment says where they go
-(`OTEL_TRACES_EXPORTER`). A later request, such as an answer, has a trace of its own: the span of what the
-run did with it belongs to the run's trace and links to the request's.
+They are off unless `OTEL_TRACES_EXPORTER` is set. A later request, such as an answer, has its own trace;
+the span in which the run handles it belongs to the run's trace and links to that of the request.
 """
 
 from __future__ import annotations
@@ -35,13 +34,12 @@ _OVER: Final = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 
 
 def begin(service: str) -> None:
-    """Send this process's traces where `OTEL_TRACES_EXPORTER` says; without it there are none.
+    """Start to export traces as `OTEL_TRACES_EXPORTER` says.
 
-    `service` is its name unless the environment has another. Raises SettingsError if what sends them is
-    not installed.
+    `service` is the default service name. Raises SettingsError if the exporter is not installed.
     """
-    told = os.environ.get("OTEL_TRACES_EXPORTER", "")
-    names = [name for part in told.split(",") if (name := part.strip()) not in {"", "none"}]
+    variable = os.environ.get("OTEL_TRACES_EXPORTER", "")
+    names = [name for part in variable.split(",") if (name := part.strip()) not in {"", "none"}]
     if not names or are_on():
         return
     is_named = "OTEL_SERVICE_NAME" in os.environ or f"{SERVICE_NAME}=" in os.environ.get(
@@ -54,37 +52,37 @@ def begin(service: str) -> None:
     for name in names:
         provider.add_span_processor(BatchSpanProcessor(_exporter(name)))
     trace.set_tracer_provider(provider)
-    atexit.register(_give_away, provider)
+    atexit.register(_flush, provider)
 
 
 def are_on() -> bool:
-    """Whether spans of this process go anywhere."""
+    """Return True if this process exports spans."""
     return isinstance(trace.get_tracer_provider(), TracerProvider)
 
 
-def _give_away(provider: TracerProvider) -> None:
-    """Send what has not been sent, for as long as whoever stops this process has patience."""
-    giving = threading.Thread(target=provider.shutdown, name="traces", daemon=True)
-    giving.start()
-    giving.join(_LAST_SECONDS)
+def _flush(provider: TracerProvider) -> None:
+    """Export the remaining spans, for a few seconds at most."""
+    flushing = threading.Thread(target=provider.shutdown, name="traces", daemon=True)
+    flushing.start()
+    flushing.join(_LAST_SECONDS)
 
 
 def _exporter(name: str) -> SpanExporter:
     usual = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", usual)
-    wanted = _OVER.get(protocol, protocol) if name == "otlp" else name
-    for found in entry_points(group=_EXPORTERS, name=wanted):
-        made: SpanExporter = found.load()()
-        return made
-    known = sorted({found.name for found in entry_points(group=_EXPORTERS)})
+    exporter = _OVER.get(protocol, protocol) if name == "otlp" else name
+    for entry in entry_points(group=_EXPORTERS, name=exporter):
+        instance: SpanExporter = entry.load()()
+        return instance
+    installed = sorted({entry.name for entry in entry_points(group=_EXPORTERS)})
     raise SettingsError(
-        f"OTEL_TRACES_EXPORTER: no exporter {wanted!r} is installed, only {', '.join(known)}; for otlp "
-        "install abeyance[otel]"
+        f"OTEL_TRACES_EXPORTER: the exporter {exporter!r} is not installed, only {', '.join(installed)}: "
+        "for otlp install abeyance[otel]"
     )
 
 
 class Tracing(TracingInterceptor):
-    """Carries traces over Temporal. The client of a worker needs it as well as that of an API."""
+    """Propagates traces through Temporal. Clients of workers and APIs both need it."""
 
     def workflow_interceptor_class(
         self,
@@ -100,7 +98,7 @@ class _Inbound(TracingWorkflowInboundInterceptor):
 
 
 class _Led(WorkflowOutboundInterceptor):
-    """Puts what a run starts before its first line into the run's trace.
+    """Adds activities that `AgentRun` starts in its constructor to the run's trace.
 
     The SDK knows the trace only while one of its handlers is under way, and `AgentRun` starts its first
     nodes when it is made.
@@ -125,9 +123,9 @@ class _Led(WorkflowOutboundInterceptor):
         return super().start_local_activity(input)
 
     def _lead(self, started: StartActivityInput | StartLocalActivityInput) -> None:
-        found = workflow.info().headers.get(self._header)
-        if found is not None and self._header not in started.headers:
-            started.headers = {**started.headers, self._header: found}
+        context = workflow.info().headers.get(self._header)
+        if context is not None and self._header not in started.headers:
+            started.headers = {**started.headers, self._header: context}
 
 
 _FORM: Final = "%(asctime)s %(levelname)s %(name)s | %(message)s"
@@ -135,10 +133,10 @@ _CONTINUED: Final = "\n    "
 
 
 class _WithoutForgery(logging.Formatter):
-    """Lets only a record begin a line.
+    """Prevents log injection.
 
-    Much of what is told was written by somebody else, such as the text of an exception: what follows its
-    line breaks is indented, and what a terminal would obey, or nobody would see, is written as its code.
+    Records contain text of others, such as exceptions: lines after the first are indented, and control
+    and invisible characters are escaped.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -150,21 +148,20 @@ def _visible(line: str) -> str:
     if line.isprintable():
         return line
     return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in line
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in line
     )
 
 
 class _WithoutMemoSize(logging.Filter):
-    """Drops the SDK's advice that a memo is over 2 KB: ours has a budget of its own, far below the
-    server's bound, and is the run's event log.
-    """
+    """Drops the SDK's warning about memos over 2 KB: ours has its own, larger budget."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return "TMPRL1103" not in record.getMessage()
 
 
 def log_to_stderr() -> None:
-    """Write down what this process tells, without what the Temporal SDK tells for nothing."""
+    """Log to stderr, without useless warnings of the Temporal SDK."""
     handler = logging.StreamHandler()
     handler.setFormatter(_WithoutForgery(_FORM))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -77,13 +77,11 @@ async def gather_limited(
     results: dict[int, R] = {}
     waiting = iter(numbered)
 
-    async def one_after_the_other() -> None:
+    async def worker_loop() -> None:
         for number, item in waiting:
             results[number] = await work(item)
 
-    workers = [
-        asyncio.create_task(one_after_the_other()) for _ in range(min(at_once, len(numbered)))
-    ]
+    workers = [asyncio.create_task(worker_loop()) for _ in range(min(at_once, len(numbered)))]
     try:
         await asyncio.gather(*workers)
     finally:

@@ -39,25 +39,21 @@ from abeyance.workflows.metrics import Unmetered
 from abeyance.workflows.run import AgentRun
 
 _LAST_SECONDS: Final = 5.0
-"""What visits that have been cancelled get beyond the grace, to write down how far they came."""
+"""Seconds after the grace in which cancelled visits may write their journals."""
 _MOST_SECONDS: Final = 15.0
-"""What a worker gets in all beyond the grace. One that does not listen by then is killed."""
+"""Seconds after the grace until a worker that does not stop is killed."""
 _THREADS: Final = 64
-"""How many plain functions of nodes run at once in one worker."""
+"""Maximum number of synchronous node functions that run at the same time."""
 _SHARED: Final = (
-    # What is decoded outside the sandbox and matched inside has to be of the same classes in both.
+    # Objects decoded outside the sandbox and matched inside must have the same classes in both.
     "abeyance.wire",
     "abeyance.core",
     "abeyance.duration",
     "abeyance.errors",
     "abeyance.authoring",
-    "abeyance.wire",
     "abeyance.runtime",
-    "abeyance.wire",
-    "abeyance.wire",
     "abeyance.schemas",
     "abeyance.projections",
-    "abeyance.wire",
     "annotated_types",
     "jsonschema_rs",
     "pydantic",
@@ -75,11 +71,10 @@ def make_worker(
     blobs: Blobs | None = None,
     strict_sandbox: bool = False,
 ) -> Worker:
-    """A worker for these graphs, not yet running.
+    """Make a worker for these graphs, without starting it.
 
-    `strict_sandbox` imports the workflow's own modules anew for every run and watches what they call,
-    as tests do to find what is not deterministic; otherwise there is no sandbox
-    (docs/concepts/adr/0007-no-sandbox-in-production.md).
+    `strict_sandbox` is for tests: it reimports the workflow modules for every run and detects calls that
+    are not deterministic. Production has no sandbox (docs/concepts/adr/0007-no-sandbox-in-production.md).
     """
     client = Client(temporal, task_queue=settings.task_queue)
     nodes = NodeActivities(
@@ -105,9 +100,9 @@ def make_worker(
             if strict_sandbox
             else UnsandboxedWorkflowRunner()
         ),
-        # After a kill -9 the server waits this long for the dead worker before it asks another.
+        # After a kill -9 the server waits this long for the dead worker before it tries another.
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
-        # A cancel reaches an activity on its heartbeat, so heartbeats may not be saved up for long.
+        # A heartbeat delivers the cancellation of an activity, so do not throttle it for long.
         max_heartbeat_throttle_interval=timedelta(seconds=THROTTLE_SECONDS),
         default_heartbeat_throttle_interval=timedelta(seconds=THROTTLE_SECONDS),
         graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),
@@ -117,8 +112,8 @@ def make_worker(
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Run a worker until `stop` is set.
 
-    What cannot be ended within the settings' grace and a few seconds more ends with the process, here:
-    a function in a thread, or a visit that has something to write down for a Temporal that is away.
+    If something still runs a few seconds after the grace, this ends the process: a function in a thread,
+    or a visit whose journal cannot be written because Temporal is unavailable.
     """
     graphs = load_graphs(settings.app)
     tracing.begin("abeyance-worker")
@@ -128,29 +123,29 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     )
     worker = make_worker(temporal, graphs, settings)
     running = asyncio.create_task(worker.run())
-    told = asyncio.create_task(stop.wait())
+    stop_signal = asyncio.create_task(stop.wait())
     _logger.info("serving %s on the task queue %s", ", ".join(graphs), settings.task_queue)
-    await asyncio.wait({running, told}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({running, stop_signal}, return_when=asyncio.FIRST_COMPLETED)
     if not running.done():
         stopping = asyncio.create_task(worker.shutdown())
         await asyncio.wait({running, stopping}, timeout=settings.shutdown_grace + _LAST_SECONDS)
-    is_left = not running.done()
-    if is_left:
+    is_unfinished = not running.done()
+    if is_unfinished:
         _logger.warning(
-            "told to stop, and after %g s something still runs: it is started again by another worker",
+            "stopping: work still runs after %g s; another worker will retry it",
             settings.shutdown_grace + _LAST_SECONDS,
         )
     if "abeyance.mcp.pool" in sys.modules:
         with suppress(TimeoutError):
             await asyncio.wait_for(close_servers(), _LAST_SECONDS)
-    if is_left:
+    if is_unfinished:
         leave(0)
-    told.cancel()
+    stop_signal.cancel()
     await running
 
 
 def run(settings: Settings) -> None:
-    """Run a worker until this process is told to stop, whatever the code of its nodes does."""
+    """Run a worker until a signal stops the process, even if node code raises SystemExit."""
     _to_its_end(_serve_until_signalled(settings))
 
 
@@ -160,12 +155,12 @@ async def _serve_until_signalled(settings: Settings) -> None:
 
 
 def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Run the work of this process, also if a node wants to end the process.
+    """Run a coroutine to its end, even if node code raises SystemExit.
 
-    A `SystemExit` in a task that a node has made (`asyncio.gather`, a task group) leaves the loop, past
-    all that awaits the task. Nothing is lost by that: the loop goes on where it was, and whoever awaits
-    the task gets the exception, so that the node fails like any other. Without this a worker neither
-    served nor ended, and the next attempt did the same to the next worker (tried).
+    A `SystemExit` in a task of a node (`asyncio.gather`, a task group) stops the event loop. Running the
+    loop again continues where it was, and the task's awaiter gets the exception, so the node fails like
+    any other. Otherwise the worker would neither serve nor end, and the next attempt would do the same to
+    the next worker (tested).
     """
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
@@ -176,13 +171,13 @@ def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
             except SystemExit as error:
                 if task.done():
                     raise
-                _logger.error(  # noqa: TRY400  (where the code was, is told with the visit that failed)
-                    "the code of a node asked its process to exit (%r), and it goes on", error.code
+                _logger.error(  # noqa: TRY400  (the failed visit has the traceback)
+                    "a node raised SystemExit (%r); the worker keeps running", error.code
                 )
 
 
 def main() -> None:
-    """Run a worker as the environment says, until it is told to stop."""
+    """Run a worker with the settings of the environment, until a signal stops it."""
     log_to_stderr()
     try:
         run(load_settings())

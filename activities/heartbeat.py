@@ -1,7 +1,8 @@
-"""Writing down what a visit has done where its next attempt finds it: the details of its heartbeat.
+"""Heartbeats of a visit, whose details carry the journal to the next attempt.
 
-What is written here is there when the call returns. Where Temporal or the storage cannot be reached it
-is tried until it can: the visit waits, because to go on would be to do again, one day, what was done.
+Workaround for the Temporal SDK: its heartbeats are throttled and not awaited. A write here is stored when
+the call returns. It is retried while Temporal or the storage is unavailable: continuing without it could
+repeat finished work later.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from abeyance.storage.encryption import is_reference
 from abeyance.temporal.retry import attempts
 
 _RPC_TIMEOUT: Final = timedelta(seconds=5)
-_PASSING: Final = frozenset(
+_TEMPORARY: Final = frozenset(
     {
         RPCStatusCode.CANCELLED,
         RPCStatusCode.DEADLINE_EXCEEDED,
@@ -44,26 +45,27 @@ _logger = logging.getLogger("abeyance.node")
 
 
 class Superseded(BaseException):
-    """The server has given the visit to somebody else: this attempt must do nothing more."""
+    """The server no longer waits for this attempt, which must stop."""
 
 
 async def encode(value: Any) -> Payload:
-    """A value as it is sent, and kept where it is large. Waits for the storage if it is away."""
+    """Encode a value for Temporal. Retry while the storage is unavailable."""
     async for _ in attempts(0.1, 2.0):
         try:
             converter = of_run(activity.client().data_converter, activity.info().workflow_id or "")
             (payload,) = await converter.encode([value])
         except (Unavailable, SettingsError) as error:
-            _say("what it has done cannot be kept yet", error)
+            _say("the journal cannot be stored yet", error)
         else:
             return payload
     raise AssertionError("attempts have no end")
 
 
 async def record(details: Sequence[Payload]) -> bool:
-    """Write details down. Waits for the server if it is away. True if the run wants the visit to stop.
+    """Record heartbeat details. Retry while the server is unavailable.
 
-    Raises Superseded if it no longer waits for this attempt.
+    Return True if the run has cancelled the visit. Raises Superseded if the server no longer waits for
+    this attempt.
     """
     client = activity.client()
     request = RecordActivityTaskHeartbeatRequest(
@@ -74,33 +76,33 @@ async def record(details: Sequence[Payload]) -> bool:
     )
     async for _ in attempts(0.1, 2.0):
         try:
-            told = await client.workflow_service.record_activity_task_heartbeat(
+            response = await client.workflow_service.record_activity_task_heartbeat(
                 request, retry=True, timeout=_RPC_TIMEOUT
             )
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise Superseded from error
-            if error.status not in _PASSING:
+            if error.status not in _TEMPORARY:
                 raise
-            _say("a step could not be written down yet", error)
+            _say("a step cannot be recorded yet", error)
         else:
-            return told.cancel_requested
+            return response.cancel_requested
     raise AssertionError("attempts have no end")
 
 
-async def unreadable(given: DecodedPayloads, fault: Exception) -> ApplicationError:
-    """Count an attempt that ends because this worker cannot read what the visit was given.
+async def unreadable(before: DecodedPayloads, fault: Exception) -> ApplicationError:
+    """Count an attempt that ends because this worker cannot read its input, and return the error.
 
-    `given` is what earlier attempts have written down. It stays as it is, because this worker may be the
-    only one that cannot read it; the count stands beside it, in the clear. Returns what to raise.
+    `before` are the heartbeat details of earlier attempts. They are kept, because other workers may read
+    them; the count is added in clear text.
     """
-    message = f"this worker cannot read what the visit was given: {fault}"
+    message = f"this worker cannot read the input of the visit: {fault}"
     if not activity.info().is_local:
-        others = [each for each in given.payloads if UNREADABLE not in each.metadata]
+        others = [payload for payload in before.payloads if UNREADABLE not in payload.metadata]
         count = 1 + sum(
-            wire.Journal.model_validate_json(each.data).excused
-            for each in given.payloads
-            if UNREADABLE in each.metadata
+            wire.Journal.model_validate_json(payload.data).excused
+            for payload in before.payloads
+            if UNREADABLE in payload.metadata
         )
         counted = wire.Journal(excused=count).model_dump_json().encode()
         mark = {"encoding": b"json/plain", UNREADABLE: b"true"}
@@ -109,12 +111,12 @@ async def unreadable(given: DecodedPayloads, fault: Exception) -> ApplicationErr
 
 
 def _say(what: str, error: Exception) -> None:
-    told = error.message if isinstance(error, RPCError) else error
-    _logger.warning("activity=%s | %s: %s", activity.info().activity_id, what, told)
+    reason = error.message if isinstance(error, RPCError) else error
+    _logger.warning("activity=%s | %s: %s", activity.info().activity_id, what, reason)
 
 
 class Checkpoints:
-    """Counts and times the writings of a journal: a finished step, or a counted attempt."""
+    """Metrics of journal writes."""
 
     def __init__(self, meter: MetricMeter) -> None:
         self._operations = meter.create_counter(
@@ -126,7 +128,7 @@ class Checkpoints:
 
     @contextmanager
     def written(self) -> Iterator[None]:
-        """Measure one writing, which is an error if it raises."""
+        """Measure one write, which is an error if it raises."""
         began = time.monotonic()
         status: metrics.Outcome = "error"
         kind: metrics.Checkpoint = "journal"
@@ -139,24 +141,23 @@ class Checkpoints:
 
 
 HEARTBEAT_SECONDS: Final = 1.0
-"""How often a visit says that it lives, and so how soon it hears that it should stop; more often where it
-may not be silent for so long."""
+"""Interval of heartbeats, and so the delay of a cancellation; less for a short heartbeat timeout."""
 THROTTLE_SECONDS: Final = 0.5
-"""The least time between two signs of life that a worker sends: shorter, so that none is held back."""
+"""The SDK's throttle of heartbeats: shorter than the interval, so that none is held back."""
 
-_ON_THE_WAY: Final = 0.05
-"""In seconds: how long a sign of life may be on its way. Nothing else is written meanwhile."""
+_SEND_SECONDS: Final = 0.05
+"""Seconds until a heartbeat of the SDK has been sent. No other write may overtake it."""
 
 
 class Heartbeater:
-    """The heartbeats of one attempt at a visit. `journal` is what the next one carries."""
+    """The heartbeats of one attempt. `journal` is the content of the next one."""
 
     def __init__(
         self, before: DecodedPayloads, info: activity.Info, checkpoints: Checkpoints, visit: str
     ) -> None:
         self.journal = journal_in(before, visit)
         if info.is_local:
-            # A local activity has no heartbeat; none of its attempts can be lost either.
+            # A local activity has no heartbeat, and no attempt of it can be lost.
             self.journal = wire.Journal(visit=visit, failures=info.attempt - 1)
         self._kept = kept_in(before, visit)
         self._info = info
@@ -165,7 +166,7 @@ class Heartbeater:
 
     @asynccontextmanager
     async def beating(self) -> AsyncIterator[None]:
-        """Say once in a while that the visit lives."""
+        """Send heartbeats in the background."""
         silence = self._info.heartbeat_timeout
         pause = (
             min(HEARTBEAT_SECONDS, silence.total_seconds() / 4) if silence else HEARTBEAT_SECONDS
@@ -188,46 +189,45 @@ class Heartbeater:
                 await beating
 
     async def beat(self) -> None:
-        """Say that the visit lives."""
+        """Send a heartbeat."""
         async with self._lock:
             self._say()
-            await asyncio.sleep(_ON_THE_WAY)
+            await asyncio.sleep(_SEND_SECONDS)
 
     async def write(self, journal: wire.Journal) -> bool:
-        """Put a journal where the next attempt finds it; it is there when this returns. True if the run
-        wants the visit to stop; the SDK hears that too, from the next sign of life.
+        """Write a journal for the next attempt; it is stored when this returns.
 
-        Where the server or the storage cannot be reached this is tried until it can. Raises Superseded
-        if the server no longer waits for this attempt.
+        Return True if the run has cancelled the visit. Retry while the server or the storage is
+        unavailable. Raises Superseded if the server no longer waits for this attempt.
         """
         with self._checkpoints.written():
-            kept = self._kept
-            if kept is None or kept.journal.steps != journal.steps:
+            stored = self._kept
+            if stored is None or stored.journal.steps != journal.steps:
                 payload = await encode(journal.model_dump(mode="json"))
-                kept = Kept(payload=payload, journal=journal)
-            details = [kept.payload]
-            if (rest := kept.rest_of(journal)) is not None:
+                stored = Kept(payload=payload, journal=journal)
+            details = [stored.payload]
+            if (rest := stored.rest_of(journal)) is not None:
                 details.append(await encode(rest.model_dump(mode="json")))
             async with self._lock:
                 is_to_stop = await record(details)
-                self.journal, self._kept = journal, kept
+                self.journal, self._kept = journal, stored
         return is_to_stop
 
     async def write_last(self, journal: wire.Journal) -> bool:
-        """The same, for an attempt that is about to fail.
+        """Write a journal before the attempt fails.
 
-        The SDK sends the last details that it knows of along with a failure, and so would put an older
-        journal in the place of this one.
+        The SDK sends the last details it knows with a failure, which would replace this journal by an
+        older one.
         """
         is_to_stop = await self.write(journal)
         self._say()
         return is_to_stop
 
     def _say(self) -> None:
-        kept = self._kept or Kept(payload=Payload(), journal=self.journal)
-        # What is kept in storage is sent as its reference: a sign of life waits for no storage.
-        said: Any = RawValue(kept.payload)
-        if not is_reference(kept.payload):
-            said = kept.journal.model_dump(mode="json")
-        rest = kept.rest_of(self.journal)
-        activity.heartbeat(said, *([] if rest is None else [rest.model_dump(mode="json")]))
+        stored = self._kept or Kept(payload=Payload(), journal=self.journal)
+        # Send a stored journal as its reference, so that a heartbeat never waits for the storage.
+        details: Any = RawValue(stored.payload)
+        if not is_reference(stored.payload):
+            details = stored.journal.model_dump(mode="json")
+        rest = stored.rest_of(self.journal)
+        activity.heartbeat(details, *([] if rest is None else [rest.model_dump(mode="json")]))

@@ -1,4 +1,4 @@
-"""What a run has done outside when it leaves its conversation."""
+"""Activities of the conversation and janitor workflows."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from abeyance.client import Client
 
 
 class ConversationActivities:
-    """The activities of runs that belong to conversations."""
+    """Activities of conversations."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     @activity.defn(name=wire.RELEASE_ACTIVITY)
     async def release(self, order: wire.Release) -> None:
-        """Give the place of a run in its conversation back."""
+        """Release the claim of a run on its conversation."""
         await self._client.conversations.release(order)
 
 
 class EvictionActivities:
-    """The activities of the janitor."""
+    """Activities of the janitor."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     @activity.defn(name=wire.EVICT_ACTIVITY)
     async def evict(self, order: wire.EvictInactive) -> int:
-        """Evict the runs that have been inactive for so long, and return how many."""
+        """Evict inactive runs, and return their number."""
         return len(await self._client.runs.evict(inactive_for=order.inactive_for, actor="janitor"))

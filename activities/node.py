@@ -1,9 +1,9 @@
-"""The activity of a visit: attempts, heartbeats, cancellation and time-outs around the author's code.
+"""The activity of a visit: attempts, heartbeats, cancellation and timeouts around the author's code.
 
-Temporal tries an activity until it returns; what a node's `retries` allow is counted here, because not
-every attempt is the node's fault. A *failure* (the code raised, or took too long) counts; an attempt
-that was *lost* with its worker counts; one that a worker without the code got, or that ended because a
-worker shut down, is *excused*. The counts travel with the journal (`pulse`).
+Temporal retries an activity until it returns; the node's `retries` are counted here, because not every
+attempt is the node's fault. A *failure* (the code raised, or timed out) counts, and so does an attempt
+*lost* with its worker. An attempt on a worker without the code, or ended by a shutdown, is *excused*. The
+counts travel with the journal (`heartbeat`).
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from temporalio.exceptions import ApplicationError
 from abeyance import wire
 from abeyance.activities.heartbeat import Checkpoints, Heartbeater, Superseded, encode, unreadable
 from abeyance.activities.payloads import DecodedPayloads
-from abeyance.activities.run_channel import RunChannel
 from abeyance.agents.tool_errors import described
 from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
 from abeyance.client import Client
 from abeyance.core.effects import VisitInput
+from abeyance.core.events import Message
 from abeyance.core.json import Json, size
 from abeyance.core.outcome import Failed, Stopped, VisitOutcome
-from abeyance.errors import Blocked, FailureCode
+from abeyance.errors import Blocked, FailureCode, Refusal, StillPaused
 from abeyance.runtime.node_runner import graph_for, run_visit
 from abeyance.storage.blobs import Blobs
 from abeyance.storage.converter import is_all_sealed
 
-_LARGEST_TOLD: Final = 1_000
-"""In bytes. Temporal cuts a failure that is larger than a few thousand."""
+_MAX_DETAILS: Final = 1_000
+"""Maximum bytes. Temporal truncates a failure larger than a few thousand."""
 
 _logger = logging.getLogger("abeyance.node")
 
 
 class VisitLog(logging.LoggerAdapter[logging.Logger]):
-    """Puts the run and the address before every line, and beside it for structured logs."""
+    """Adds the run and the address to each line, and as fields for structured logs."""
 
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]
     ) -> tuple[Any, MutableMapping[str, Any]]:
-        told = dict(self.extra or {})
-        kwargs["extra"] = {**told, **(kwargs.get("extra") or {})}
-        return f"run={told['run_id']} address={told['address']} | {msg}", kwargs
+        fields = dict(self.extra or {})
+        kwargs["extra"] = {**fields, **(kwargs.get("extra") or {})}
+        return f"run={fields['run_id']} address={fields['address']} | {msg}", kwargs
 
 
 class NodeActivities:
-    """Every node of the given graphs, as one activity that goes by the name of the node."""
+    """One dynamic activity for all nodes of the graphs; the activity type is the node's name."""
 
     def __init__(
         self,
@@ -72,20 +72,20 @@ class NodeActivities:
 
     @activity.defn(dynamic=True)
     async def run(self, arguments: Sequence[RawValue]) -> wire.VisitReport:
-        """Run one attempt at a visit. Returns how it ended; raises so that Temporal tries again."""
-        given, before = cast("DecodedPayloads", arguments[0]), _written_before(activity.info())
-        fault = given.fault or before.fault
+        """Run one attempt at a visit. Return its outcome, or raise to make Temporal retry."""
+        decoded, before = cast("DecodedPayloads", arguments[0]), _written_before(activity.info())
+        fault = decoded.fault or before.fault
         if fault is not None:
             raise await unreadable(before, fault)
         visit_input: VisitInput = activity.payload_converter().from_payload(
-            given.values[0].payload, VisitInput
+            decoded.values[0].payload, VisitInput
         )
-        post = RunChannel(self._client, visit_input, self._default_timeout)
+        channel = RunChannel(self._client, visit_input, self._default_timeout)
         meter = activity.metric_meter() if self._enable_metrics else MetricMeter.noop
         visit = wire.Journal.owner(visit_input.execution, visit_input.address)
-        pulse = Heartbeater(before, activity.info(), Checkpoints(meter), visit)
-        attempt = Attempt(visit_input, self._graphs, post, pulse, self._blobs)
-        async with pulse.beating():
+        heartbeater = Heartbeater(before, activity.info(), Checkpoints(meter), visit)
+        attempt = Attempt(visit_input, self._graphs, channel, heartbeater, self._blobs)
+        async with heartbeater.beating():
             outcome = await attempt.run()
             report = wire.VisitReport(outcome=outcome, took=_took(activity.info()))
             if is_all_sealed(activity.client().data_converter):
@@ -144,25 +144,25 @@ class Attempt:
         except Blocked as error:
             return await self._excused(str(error), error.code, error.retry_after)
         except Superseded as error:
-            message = "the visit was given to another worker"
+            message = "the visit was taken over by another worker"
             raise ApplicationError(message, type=FailureCode.NODE_FAILED) from error
         except GeneratorExit:
-            # The process takes its coroutines down: nothing can be awaited any more.
+            # The coroutine is being closed: nothing can be awaited.
             raise
-        except BaseException as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
-            return await self._broken_off(error)
+        except BaseException as error:  # noqa: BLE001 any exception of an author's code is a failed attempt
+            return await self._interrupted(error)
 
-    async def _broken_off(self, error: BaseException) -> VisitOutcome:
+    async def _interrupted(self, error: BaseException) -> VisitOutcome:
         if _run_asked_to_stop():
-            # Whatever its code makes of that: a library may raise an error of its own.
+            # Even if a library converts the cancellation to another error.
             return self._stopped()
         if not isinstance(error, asyncio.CancelledError):
             return await self._failed(described(error), error)
-        if not _somebody_stops_it():
-            return await self._failed("the code cancelled the task that it runs in", error)
-        # A worker that shuts down, or an operator who paused or reset the activity: not the node's
-        # fault, and the visit goes on elsewhere.
-        return await self._excused(_why_it_is_stopped(), FailureCode.NODE_FAILED)
+        if not _is_cancelled():
+            return await self._failed("the node cancelled its own task", error)
+        # The worker shuts down, or an operator paused or reset the activity: not the node's fault, and
+        # the visit continues in another attempt.
+        return await self._excused(_cancel_reason(), FailureCode.NODE_FAILED)
 
     def _stopped(self) -> Stopped:
         journal = self._notebook.steps or self._input.journal
@@ -206,33 +206,33 @@ class Attempt:
     ) -> VisitOutcome:
         if await self._remember(excused=self._pulse.journal.excused + 1):
             return self._stopped()
-        # Without its cause: Temporal cuts a failure that is large, and then its code is hard to find.
+        # Without its cause, because Temporal truncates large failures, and then the code is lost.
         raise self._again(message, code, retry_after) from None
 
     def _again(
         self, message: str, code: FailureCode, retry_after: float | None = None
     ) -> ApplicationError:
-        """What makes Temporal try again. If the run asks it to stop in this very moment it does not, and
-        the run reads here what was done.
+        """Return the error that makes Temporal retry. If the run cancels the visit at this moment, it
+        reads the journal from the error instead.
         """
         whose = self._pulse.journal.visit
         journal = wire.Journal(visit=whose, steps=dict(self._notebook.steps)).model_dump(
             mode="json"
         )
-        told = [journal] if size(journal) <= _LARGEST_TOLD else []
+        details = [journal] if size(journal) <= _MAX_DETAILS else []
         delay = None if retry_after is None else timedelta(seconds=retry_after)
-        return ApplicationError(message, *told, type=code, next_retry_delay=delay)
+        return ApplicationError(message, *details, type=code, next_retry_delay=delay)
 
     async def _remember(self, **changes: int) -> bool:
-        """Write down what was counted. True if the run wants the visit to stop."""
+        """Write changed counts. Return True if the run has cancelled the visit."""
         if self._info.is_local:
             return False
-        # With the steps: one may be done whose writing was cut short.
+        # With the steps: the write of a finished one may have been interrupted.
         changed = {**changes, "steps": dict(self._notebook.steps)}
         try:
             return await self._pulse.write_last(self._pulse.journal.model_copy(update=changed))
         except Superseded:
-            # Nobody counts the attempts of a visit that is over.
+            # The visit is over, so its attempts no longer count.
             return False
 
     async def _keep(self, steps: Mapping[str, Json]) -> None:
@@ -274,30 +274,30 @@ def _written_before(info: activity.Info) -> DecodedPayloads:
 
 
 async def _kept(report: wire.VisitReport) -> None:
-    """Put a report that is large where it will be kept, while the visit can still wait for that."""
+    """Store a large report now, while the visit can still wait for the storage."""
     converter = activity.client().data_converter
     storage = converter.external_storage
     if storage is None:
         return
     (payload,) = converter.payload_converter.to_payloads([report])
-    # Encrypted it is a little larger.
+    # Encryption makes it a little larger.
     if 2 * payload.ByteSize() >= storage.payload_size_threshold:
         await encode(report)
 
 
-def _why_it_is_stopped() -> str:
+def _cancel_reason() -> str:
     details = activity.cancellation_details()
     if details is not None and (details.paused or details.reset):
         return f"an operator {'paused' if details.paused else 'reset'} the activity"
     return "the worker is shutting down"
 
 
-def _somebody_stops_it() -> bool:
+def _is_cancelled() -> bool:
     return activity.cancellation_details() is not None or activity.is_worker_shutdown()
 
 
 def _took(info: activity.Info) -> float | None:
-    # Both times are of the clock of this worker, so it does not matter how that one is set.
+    # Both times are of this worker's clock, so its offset does not matter.
     if not info.is_local:
         return None
     return max(0.0, (datetime.now(UTC) - info.scheduled_time).total_seconds())
@@ -306,3 +306,58 @@ def _took(info: activity.Info) -> float | None:
 def _run_asked_to_stop() -> bool:
     details = activity.cancellation_details()
     return details is not None and details.cancel_requested
+
+
+_CANCELLED = "cancelled"
+
+
+class RunChannel:
+    """The channel from a visit to its run. `default_timeout` is in seconds."""
+
+    def __init__(self, client: Client, visit: VisitInput, default_timeout: float) -> None:
+        self._client = client
+        self._visit = visit
+        self._default_timeout = default_timeout
+        # An earlier attempt or activation may have taken messages.
+        self._has_all = visit.activation == 1 and activity.info().attempt == 1
+
+    async def take(self, number: int) -> Message | None:
+        """Return the visit's n-th message, counted from 0; None if there is none yet."""
+        # Nodes may poll often; each poll would cost a workflow task and block queries and updates.
+        run_id, has_all = self._visit.run_id, self._has_all
+        order = wire.TakeMessages(visit=self._visit.address, start=number, upto=number + 1)
+        try:
+            if has_all and not await self._client.run(run_id).may_have_messages():
+                return None
+            # Messages whose response was lost are taken, so ask again until a response arrives.
+            self._has_all = False
+            messages = await self._client.run(run_id).take_messages(order)
+        except Refusal:
+            # The run is over, and lists the message as undelivered.
+            return None
+        self._has_all = has_all or not messages
+        return messages[0] if messages else None
+
+    async def wait_if_paused(self, timeout: float | None) -> bool:
+        """Wait until the run is not paused. Raises StillPaused."""
+        seconds = self._default_timeout if timeout is None else timeout
+        run_id = self._visit.run_id
+        view = await self._client.run(run_id).view()
+        if view.paused:
+            others = frozenset({"running", "awaiting-input", "ending"})
+            view = await self._client.run(run_id).wait(until=others, timeout=seconds)
+        # A run that is ending does not resume either.
+        is_over = activity.is_cancelled() or view.outcome is not None
+        if view.paused and not is_over:
+            raise StillPaused(still_paused(view, seconds))
+        return not is_over
+
+
+def still_paused(view: wire.RunView, seconds: float) -> str:
+    """Return the error text for a run that is still paused."""
+    return (
+        f"The run {view.run_id!r} is still paused after {seconds:g} s, and waits for a person: resume it "
+        "(POST /runs/{id}/resume, `abeyance resume`, or the signal `resume`) or cancel it. "
+        f"paused={view.paused}, cancelled={view.outcome == _CANCELLED}, "
+        f"queue_depth={view.queue_depth} of {view.max_queue_size}."
+    )

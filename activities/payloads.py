@@ -1,10 +1,10 @@
-"""What an activity is given, also where this worker cannot read it.
+"""Decode the input of activities, even if this worker cannot read it.
 
-The SDK reads the arguments of an activity and what its last attempt wrote down before any code of ours
-begins. Where that fails, because storage is away or a key is missing, it ends the attempt; nobody counts
-it as what it was, and where it is the steps that cannot be read, the SDK tells Temporal not to try again.
-So the converter of a worker hands on what it has, and the activity says what became of it. Its codec
-hands on what it cannot decode, too, for the sake of workflows, and that is found out here.
+Workaround for the Temporal SDK: it decodes arguments and heartbeat details before any of our code runs.
+If that fails, because the storage is unavailable or a key is missing, it fails the attempt without
+counting it correctly, and for heartbeat details it even prevents a retry. So the converter of a worker
+passes the payloads on, and the activity reports the error. Its codec also passes on payloads that it
+cannot decrypt, for the sake of workflows; these are detected here.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from abeyance import wire
 from abeyance.storage.converter import PassingOn, is_unread
 
 UNREADABLE: Final = "abeyance-unread"
-"""Marks the payload in which attempts are counted that could not read the others. It is in the clear."""
+"""Metadata key of the payload that counts unreadable attempts, in clear text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedPayloads:
-    """Payloads as they came, and what they hold; `fault` is why this worker cannot read them."""
+    """Payloads and their values; `fault` is the error if this worker cannot read them."""
 
     payloads: Sequence[Payload] = ()
     values: Sequence[Any] = ()
@@ -35,8 +35,8 @@ class DecodedPayloads:
 
 
 class LenientDataConverter(DataConverter):
-    """The converter of a worker. What its activities get without a type comes to them as one `Given`:
-    the arguments of a visit, and what its last attempt wrote down.
+    """The converter of a worker. It decodes untyped payloads, which are the arguments and heartbeat
+    details of a visit, to one DecodedPayloads.
     """
 
     async def decode(
@@ -44,25 +44,25 @@ class LenientDataConverter(DataConverter):
     ) -> list[Any]:
         if type_hints is not None and any(hint is not RawValue for hint in type_hints):
             return await super().decode(payloads, type_hints)
-        counts = [each for each in payloads if UNREADABLE in each.metadata]
-        others = [each for each in payloads if UNREADABLE not in each.metadata]
+        counts = [payload for payload in payloads if UNREADABLE in payload.metadata]
+        others = [payload for payload in payloads if UNREADABLE not in payload.metadata]
         try:
             values = await super().decode(others, type_hints)
             for value in values:
                 if isinstance(value, RawValue) and is_unread(value.payload):
                     self.payload_converter.from_payload(value.payload)
-            # Of what anybody can have written, no more than a count is taken.
+            # Unencrypted, so anybody may have written it: take only the count.
             counted = [
-                wire.Journal(excused=wire.Journal.model_validate_json(each.data).excused)
-                for each in counts
+                wire.Journal(excused=wire.Journal.model_validate_json(payload.data).excused)
+                for payload in counts
             ]
-        except Exception as error:  # noqa: BLE001 the activity raises it, when it has counted it
+        except Exception as error:  # noqa: BLE001 the activity counts and raises it
             return [DecodedPayloads(payloads=payloads, fault=error)]
         return [DecodedPayloads(payloads=[*others, *counts], values=[*values, *counted])]
 
 
 def lenient(temporal: TemporalClient) -> TemporalClient:
-    """The same connection, for a worker."""
+    """Return the client with the converter of a worker."""
     config = temporal.config()
     usual = temporal.data_converter
     codec = usual.payload_codec
@@ -76,26 +76,26 @@ def lenient(temporal: TemporalClient) -> TemporalClient:
 
 
 def journal_in(written: DecodedPayloads, visit: str) -> wire.Journal:
-    """What earlier attempts of a visit have written down: all of it counts together."""
+    """Return the combined journal of earlier attempts of a visit."""
     read = [wire.Journal.model_validate(value) for value in written.values]
-    found = [each for each in read if each.is_of(visit)]
+    journals = [journal for journal in read if journal.is_of(visit)]
     return wire.Journal(
         visit=visit,
-        steps={name: result for each in found for name, result in each.steps.items()},
-        failures=sum(each.failures for each in found),
-        excused=sum(each.excused for each in found),
+        steps={name: result for journal in journals for name, result in journal.steps.items()},
+        failures=sum(journal.failures for journal in journals),
+        excused=sum(journal.excused for journal in journals),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """The steps of a visit as they are written down, with what was counted by then."""
+    """The encoded journal of a visit, and its decoded form."""
 
     payload: Payload
     journal: wire.Journal
 
     def rest_of(self, journal: wire.Journal) -> wire.Journal | None:
-        """What has been counted since; None if nothing has."""
+        """Return the counts added since, None without any."""
         rest = wire.Journal(
             failures=journal.failures - self.journal.failures,
             excused=journal.excused - self.journal.excused,
@@ -104,7 +104,7 @@ class Kept:
 
 
 def kept_in(written: DecodedPayloads, visit: str) -> Kept | None:
-    """The steps that are among what was written down, if there are any."""
+    """Return the encoded journal among heartbeat details, None without one."""
     for payload, value in zip(written.payloads, written.values, strict=True):
         if (journal := wire.Journal.model_validate(value)).steps and journal.is_of(visit):
             return Kept(payload=payload, journal=journal)

@@ -15,6 +15,7 @@ from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from abeyance.core.authority import READ
+from abeyance.core.json import truncate
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.schemas.state_model import pointer
@@ -236,6 +237,5 @@ def _message(entry: Mapping[str, Any]) -> str:
             return str(entry["msg"]).removeprefix("Value error, ")
         case _:
             text = str(entry["msg"])
-            value = repr(entry.get("input"))
-            shown = value if len(value) <= _SHOWN_CHARS else f"{value[:_SHOWN_CHARS]}..."
+            shown = truncate(repr(entry.get("input")), _SHOWN_CHARS)
             return f"{text[:1].lower()}{text[1:]} (got {shown})"

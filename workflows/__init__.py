@@ -1,1 +1,1 @@
-"""The Temporal shell: one workflow type, which carries out what the core decides."""
+"""The workflows. `run` carries out the decisions of the core; start reading there."""

@@ -1,7 +1,7 @@
-"""Carrying out a visit in Temporal: an activity named like its node, and how it ended as a value.
+"""Run the activity of a visit, and convert its end to an outcome.
 
-A node that fails in an ordinary way, is stopped, or finishes says so in what its activity returns.
-What arrives here as an exception is the rest: a time-out of the whole, or a bug of ours.
+An activity returns the outcome of a node that finishes, fails or is stopped. Exceptions that arrive here
+are timeouts of all attempts, cancellations, or bugs of ours.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.effects import VisitInput
     from abeyance.core.outcome import Failed, Stopped
     from abeyance.errors import FailureCode
-    from abeyance.workflows.orders import Orders
+    from abeyance.workflows.requests import Orders
 
 VisitHandle: TypeAlias = workflow.ActivityHandle[wire.VisitReport]
-"""What stands for a visit that runs: to be awaited, or cancelled."""
+"""The handle of a running visit."""
 
 _LOCAL_TIMEOUT: Final = timedelta(seconds=60)
 _UNBOUNDED: Final = timedelta(days=3650)
-"""Temporal wants some bound; a node without one is bounded by its heartbeat alone."""
+"""Temporal requires a timeout; only heartbeats bound a node without one."""
 _SLACK: Final = timedelta(seconds=10)
-"""The node's own timeout is kept inside the activity, where the error can say so; this is the rest."""
+"""Added to the node's timeout, which the activity enforces itself with a better error."""
 _RETRIES: Final = RetryPolicy(maximum_interval=timedelta(minutes=1))
-"""Without a bound: the activity itself counts what the node's `retries` allow."""
+"""Unlimited: the activity itself enforces the node's `retries`."""
 
 
 def start(effect: effects.RunNode) -> VisitHandle:
-    """Start a visit's code in an activity, or in a local one if its node says so."""
+    """Start the activity of a visit, or a local activity for a local node."""
     visit_input = replace(effect.input, execution=workflow.info().first_execution_run_id)
     name = Address.parse(visit_input.address).label
     timeout = None if visit_input.timeout is None else timedelta(seconds=visit_input.timeout)
@@ -63,7 +63,7 @@ def start(effect: effects.RunNode) -> VisitHandle:
         name,
         visit_input,
         result_type=wire.VisitReport,
-        # A finally node may not hold up the end, however often it is tried.
+        # Retries of a finally node must not delay the end of the run.
         schedule_to_close_timeout=timeout if visit_input.outcome is not None else None,
         start_to_close_timeout=_UNBOUNDED if timeout is None else timeout + _SLACK,
         heartbeat_timeout=timedelta(seconds=effect.heartbeat),
@@ -76,12 +76,12 @@ def start(effect: effects.RunNode) -> VisitHandle:
 async def report_of(
     handle: VisitHandle, visit_input: VisitInput, taken: Orders
 ) -> wire.VisitReport:
-    """How a visit ended, once it has."""
+    """Wait for the end of a visit, and return its report."""
     try:
         return taken.own(visit_input.address, await handle)
     except (ActivityError, asyncio.CancelledError) as error:
         if is_cancelled_exception(error):
-            # Code that is stopped while it runs returns that itself.
+            # Node code that is stopped while it runs returns Stopped itself.
             return wire.VisitReport(outcome=Stopped(begun=False))
         cause = error.__cause__ or error
         if (journal := _left_when_stopped(error, visit_input)) is not None:
@@ -89,24 +89,24 @@ async def report_of(
         message = f"{type(cause).__name__}: {cause}"
         if _is_out_of_time(cause) and visit_input.timeout is not None:
             node, timeout = visit_input.node, visit_input.timeout
-            message = f"the node {node!r} did not end within its timeout of {timeout:g} s"
+            message = f"the node {node!r} did not finish within its timeout of {timeout:g} s"
         failed = Failed(code=FailureCode.NODE_FAILED, message=message)
         return wire.VisitReport(outcome=failed)
 
 
 def _is_out_of_time(cause: BaseException) -> bool:
-    """Whether the time for all attempts is over, of which Temporal tells in words of its own."""
+    """Return True if the timeout of all attempts has passed."""
     return isinstance(cause, TimeoutError) and cause.type is TimeoutType.SCHEDULE_TO_CLOSE
 
 
 def ended_at(
     report: wire.VisitReport, *, now: datetime, ordered: datetime, latest: datetime
 ) -> datetime:
-    """When a visit ended: `now`, if its report does not say how long it took since it was `ordered`.
+    """Return the end of a visit: `now`, or for a local activity `ordered` plus its duration.
 
-    The result of a local activity may come in one workflow task and be replayed in the one before, which
-    began earlier (tried). What a deadline has to do with it must not depend on that, so its time is
-    counted from what both know, and is not before the `latest` event of the run.
+    A replay may deliver the result of a local activity one workflow task earlier, with an earlier time
+    (tested). Deadlines must not depend on that, so the end is computed from values that both know; it is
+    never before the `latest` event of the run.
     """
     if report.took is None:
         return now
@@ -114,10 +114,9 @@ def ended_at(
 
 
 def _left_when_stopped(error: BaseException, visit_input: VisitInput) -> wire.Journal | None:
-    """What an attempt had done that ended in the moment in which the run asked it to stop.
+    """Return the journal of an attempt that ended just as the run cancelled it, else None.
 
-    Temporal does not try again what is to stop. So another attempt would have followed, and does when the
-    run goes on. None if that was not so: the visit failed.
+    Temporal does not retry a cancelled activity. The missing attempt follows when the visit starts again.
     """
     if not isinstance(error, ActivityError) or error.retry_state is not RetryState.CANCEL_REQUESTED:
         return None
@@ -128,9 +127,9 @@ def _left_when_stopped(error: BaseException, visit_input: VisitInput) -> wire.Jo
             return journal if journal.is_of(whose) else wire.Journal()
         case TimeoutError(type=TimeoutType.HEARTBEAT) as lost if visit_input.retries > 0:
             # Its worker died.
-            found = map(wire.Journal.model_validate, lost.last_heartbeat_details)
-            own = (each for each in found if each.is_of(whose))
-            steps = {name: result for each in own for name, result in each.steps.items()}
+            journals = map(wire.Journal.model_validate, lost.last_heartbeat_details)
+            own = (entry for entry in journals if entry.is_of(whose))
+            steps = {name: result for entry in own for name, result in entry.steps.items()}
             return wire.Journal(steps=steps)
         case _:
             return None

@@ -1,4 +1,4 @@
-"""`Janitor`: the workflow that a schedule starts to evict what nobody cares for any more."""
+"""`Janitor`: the scheduled workflow that evicts inactive runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance import wire
 
 _TIMEOUT: Final = timedelta(minutes=9)
-"""Less than from one round to the next."""
+"""Shorter than the interval of the schedule."""
 _TRIES: Final = RetryPolicy(maximum_attempts=3)
 
 
@@ -22,7 +22,7 @@ class Janitor:
 
     @workflow.run
     async def run(self, order: wire.EvictInactive) -> int:
-        """Evict, and return how many runs."""
+        """Evict inactive runs, and return their number."""
         evicted: int = await workflow.execute_activity(
             wire.EVICT_ACTIVITY,
             order,

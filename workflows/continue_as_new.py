@@ -1,7 +1,7 @@
-"""How much a run's history has grown, in a way that a replay sees the same, and when it is too long.
+"""Measure the growth of a history deterministically, and continue as new when it is due.
 
-Three things grow: events, bytes, and updates (the server refuses them beyond a bound of its own). At
-the soft mark the run waits for a moment in which no code of it runs. At four times that it makes one.
+Events, bytes and updates grow; the server limits each of them. At the soft limit the run continues as new
+once none of its code runs. At four times that limit it stops its code to do so.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Final
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance.core.state import Rotation
+    from abeyance import wire
+    from abeyance.core.state import Rotation, RunState, parted
 
 _SOFT_BYTES: Final = 2_000_000
 _SOFT_UPDATES: Final = 400
@@ -21,7 +22,7 @@ _HARD: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """How much a history has grown since its run began or was handed over."""
+    """Growth of a history since the run started or continued as new."""
 
     events: int
     bytes: int
@@ -29,7 +30,7 @@ class Growth:
 
 
 def due(growth: Growth, *, soft_events: int) -> Rotation | None:
-    """Whether a hand-over is due, and how urgently. `soft_events` is `continue_as_new_after`."""
+    """Return how urgent a continue-as-new is. `soft_events` is `continue_as_new_after`."""
     fullest = max(
         growth.events / soft_events, growth.bytes / _SOFT_BYTES, growth.updates / _SOFT_UPDATES
     )
@@ -39,7 +40,7 @@ def due(growth: Growth, *, soft_events: int) -> Rotation | None:
 
 
 class History:
-    """The history of one Temporal run. `updates` counts those that were accepted in it."""
+    """The history of one Temporal run. `updates` counts its accepted updates."""
 
     def __init__(self) -> None:
         info = workflow.info()
@@ -49,12 +50,10 @@ class History:
         self._growth = Growth(events=0, bytes=0, updates=0)
 
     def grew(self, *, is_local: bool) -> bool:
-        """Take in what has come: the result of a local activity, or anything else. True if it came
-        with a new workflow task.
-        """
+        """Account for new events. Return True if they came with a new workflow task."""
         if is_local:
-            # The result of a local activity may come in one workflow task and be replayed in the one
-            # before, where the history is shorter (tried). So it is counted, not looked up.
+            # A replay may deliver the result of a local activity one workflow task earlier, with a
+            # shorter history (tested). So count it instead of reading the length.
             self._growth = replace(self._growth, events=self._growth.events + 1)
             return False
         info = workflow.info()
@@ -70,37 +69,31 @@ class History:
         return True
 
     def due(self, soft_events: int) -> Rotation | None:
-        """Whether a hand-over is due, and how urgently. `soft_events` is `continue_as_new_after`."""
+        """Return how urgent a continue-as-new is. `soft_events` is `continue_as_new_after`."""
         return due(replace(self._growth, updates=self.updates), soft_events=soft_events)
 
 
-with workflow.unsafe.imports_passed_through():
-    from abeyance import wire
-    from abeyance.core.state import RunState, parted
-
-
 def hand_over(state: RunState, start: wire.StartRun, used: tuple[str, ...]) -> None:
-    """Continue as new. Returns only if the run is too large for that as it is.
+    """Continue as new. Return only if the state is too large for that.
 
-    `used` are the nonces of the last orders.
-    Temporal takes what a visit may be given, and no more: otherwise the task would fail again and again,
-    and nobody could reach the run.
+    `used` are the nonces of recent requests. Temporal refuses larger payloads, and the workflow task
+    would then fail forever.
     """
     carry, graph, by_scope = parted(state)
-    # The moment, not a count: after a reset, too, it is larger than any before.
+    # A time instead of a count, so that it grows even after a reset.
     moment = int(workflow.now().timestamp() * 1_000_000)
     generation = max(moment, start.generation + 1)
-    news = {"generation": generation, "used": used}
-    arguments = [start.model_copy(update=news), graph, by_scope, carry]
+    changes = {"generation": generation, "used": used}
+    arguments = [start.model_copy(update=changes), graph, by_scope, carry]
     payloads = workflow.payload_converter().to_payloads(arguments)
     carried = sum(payload.ByteSize() for payload in payloads)
     if carried > state.limits.visit_bytes:
         workflow.logger.warning(
-            "bytes=%d most=%d | the history is long, and the run is too large to be handed over",
+            "bytes=%d limit=%d | the history is long, but the state is too large to continue as new",
             carried,
             state.limits.visit_bytes,
         )
         return
-    # A new history has the memo that the run was started with, unless it is given another.
+    # Without a memo argument the new history would have the memo of the start.
     memo = {key: value for key, value in workflow.memo().items() if key != wire.MEMO_FACTS}
     workflow.continue_as_new(args=arguments, memo=memo)

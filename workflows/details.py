@@ -1,22 +1,30 @@
-"""A run's current details, as Temporal's UI shows them: Markdown for a person who has to act.
+"""The current details of a run in Temporal's UI: Markdown for the person who has to act.
 
-Temporal's UI leaves out what is nested in a list and does not wrap a block of code, so there is a
-heading for each question and code stands in spans. Whatever an author, a caller or a person wrote is
-shown in a code span, in which nothing is markup, and what cannot be seen in it by its code point.
+Temporal's UI drops nested list items and does not wrap code blocks, so each question has a heading, and
+code is in spans. Text of authors, callers and approvers is always in a code span, which disables markup;
+invisible characters are shown by their code points.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any, Final
 
 from abeyance import projections, wire
-from abeyance.core.json import canonical
+from abeyance.core.json import canonical, truncate
 from abeyance.core.ledger import Interrupt
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import Phase, RunState
+from abeyance.schemas.json_schema import resolved
 from abeyance.wire import visible
-from abeyance.workflows.visibility import cut, form, nearest_first
 
+_FAR: Final = "9999"
+_ANY: Final = "any JSON"
+_DEEPEST: Final = 4
+_MOST: Final = 8
+"""Maximum properties of an object, and alternatives of a value."""
 _QUESTIONS = 10
 _RUNNING = 20
 _AGENTS = 10
@@ -28,7 +36,7 @@ _PROMPT_LINES = 20
 
 
 def details(state: RunState, start: wire.StartRun) -> str:
-    """Markdown for Temporal's UI: what the run waits for, until when, and how to answer."""
+    """Return Markdown with open questions, deadlines, and how to answer."""
     parts = [_standing(state)]
     agents = [
         f"{code(agent.address)} after {agent.turns} turn{'' if agent.turns == 1 else 's'}"
@@ -57,10 +65,10 @@ def details(state: RunState, start: wire.StartRun) -> str:
 
 
 def code(text: str | None, *, most: int = _FIELD_CHARS) -> str:
-    """A text as a code span of Markdown, in which nothing is a link, an image or HTML."""
+    """Return a text as a Markdown code span."""
     flat = visible(" ".join((text or "").split())).replace("`", "'")
-    # Two backticks without a text between them would open a longer span, up to the next such pair.
-    return f"`{cut(flat, most)}`" if flat else "(nothing)"
+    # Two backticks without a text in between would open a longer span.
+    return f"`{truncate(flat, most)}`" if flat else "(nothing)"
 
 
 def _standing(state: RunState) -> str:
@@ -76,41 +84,43 @@ def _standing(state: RunState) -> str:
         if ending.outcome == "cancelled" and ending.actor is not None:
             shown += f", by {code(ending.actor)}"
         beside = [
-            f"Beside that: {code(each.message)}" for each in ending.secondary_errors[:_BESIDE]
+            f"Beside that: {code(failure.message)}" for failure in ending.secondary_errors[:_BESIDE]
         ]
         return "\n\n".join([shown, *beside])
     if pause is None:
         return f"**{state.status}**"
-    told = f"**{state.status}** by {code(pause.actor)} since {_time(pause.since)}"
+    text = f"**{state.status}** by {code(pause.actor)} since {_time(pause.since)}"
     if pause.reason:
-        told += f": {code(pause.reason)}"
+        text += f": {code(pause.reason)}"
     if pause.deadline is not None:
-        told += f"; {_then(pause.deadline, pause.on_timeout)}"
-    return f"{told}\n\nTo go on, send the signal `resume` (no argument). Answers count meanwhile."
+        text += f"; {_then(pause.deadline, pause.on_timeout)}"
+    return f"{text}\n\nTo go on, send the signal `resume` (no argument). Answers count meanwhile."
 
 
 def _about(start: wire.StartRun) -> str:
-    told = [f"Started by {code(start.started_by)}"]
+    facts = [f"Started by {code(start.started_by)}"]
     if start.conversation_id is not None:
-        told.append(f"conversation {code(start.conversation_id)}")
+        facts.append(f"conversation {code(start.conversation_id)}")
     if start.labels:
         labels = ", ".join(f"{name}={value}" for name, value in sorted(start.labels.items()))
-        told.append(f"labels {code(labels)}")
-    return ", ".join(told) + "."
+        facts.append(f"labels {code(labels)}")
+    return ", ".join(facts) + "."
 
 
 def _asked(number: int, entry: Interrupt, start: wire.StartRun) -> list[str]:
-    # Each line is a code span of its own: a span would swallow the ends of lines.
-    prompt = cut(entry.prompt, _PROMPT_CHARS)
+    # A code span swallows line breaks, so each line is its own span.
+    prompt = truncate(entry.prompt, _PROMPT_CHARS)
     lines = [line for line in prompt.splitlines() if line.strip()] or [""]
     facts = [f"asked at {code(entry.address)}"]
     is_cut = prompt is not entry.prompt or len(lines) > _PROMPT_LINES
     match entry.reason:
         case {"tool": str(tool), "arguments": arguments} if entry.kind in ("approval", "outcome"):
-            told = canonical(arguments)
-            is_cut = is_cut or len(told) > _CALL_CHARS
-            if told not in prompt:
-                facts.append(f"about the tool {code(tool)} with {code(told, most=_CALL_CHARS)}")
+            arguments_text = canonical(arguments)
+            is_cut = is_cut or len(arguments_text) > _CALL_CHARS
+            if arguments_text not in prompt:
+                facts.append(
+                    f"about the tool {code(tool)} with {code(arguments_text, most=_CALL_CHARS)}"
+                )
         case _:
             pass
     if is_cut:
@@ -130,7 +140,7 @@ def _asked(number: int, entry: Interrupt, start: wire.StartRun) -> list[str]:
 
 
 def _ways(entry: Interrupt, start: wire.StartRun) -> list[str]:
-    answer = cut(form(entry.response_schema), _FIELD_CHARS)
+    answer = truncate(form(entry.response_schema), _FIELD_CHARS)
     if entry.kind != "approval":
         return [_how("answer", entry, start), _body(entry, answer)]
     return [
@@ -150,7 +160,7 @@ def _how(verb: str, entry: Interrupt, start: wire.StartRun) -> str:
 
 
 def _body(entry: Interrupt, answer: str) -> str:
-    # A block would not be wrapped, and its end would stand outside of the page.
+    # The UI does not wrap code blocks.
     return code(f'{{"interrupt_id": "{entry.id}", "response": {answer}}}', most=1_000)
 
 
@@ -169,3 +179,63 @@ def _then(deadline: datetime, policy: OnTimeout | OnPauseTimeout) -> str:
 
 def _time(moment: datetime | None) -> str:
     return "" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def nearest_first(state: RunState) -> list[Interrupt]:
+    """Return open interrupts by deadline; those without one come last."""
+    return sorted(
+        state.ledger.open.values(),
+        key=lambda entry: (entry.deadline.isoformat() if entry.deadline else _FAR, entry.number),
+    )
+
+
+def form(schema: Any) -> str:
+    """Return the shape of an answer, such as `{"approved": boolean, "note"?: string}`.
+
+    `?` marks optional properties. It is not valid JSON, so that nobody sends it as an answer. Formats,
+    ranges and deep levels are omitted; the run validates answers by the whole schema.
+    """
+    root = schema if isinstance(schema, Mapping) else {}
+    return _form(schema, root, 0)
+
+
+def _form(schema: Any, root: Mapping[str, Any], depth: int) -> str:
+    schema = resolved(schema, root)
+    is_deep = depth == _DEEPEST
+    match schema:
+        case {"const": value}:
+            return _value(value)
+        case {"enum": [_, *_] as values}:
+            return _either([_value(value) for value in values])
+        case {"anyOf": [_, *_] as options} | {"oneOf": [_, *_] as options} if not is_deep:
+            return _either([_form(option, root, depth + 1) for option in options[: _MOST + 1]])
+        case {"type": "object", "properties": Mapping() as properties} if (
+            properties and not is_deep
+        ):
+            needed = schema.get("required", ())
+            return _object(properties, needed, root, depth)
+        case {"type": "array", "items": items} if not is_deep:
+            return f"[{_form(items, root, depth + 1)}, ...]"
+        case {"type": str(name)}:
+            return name
+        case {"type": [_, *_] as names}:
+            return _either([str(name) for name in names])
+        case _:
+            return _ANY
+
+
+def _object(properties: Mapping[str, Any], needed: Any, root: Mapping[str, Any], depth: int) -> str:
+    parts = [
+        f"{_value(name)}{'' if name in needed else '?'}: {_form(of, root, depth + 1)}"
+        for name, of in list(properties.items())[:_MOST]
+    ]
+    return "{" + ", ".join([*parts, "..."] if len(properties) > _MOST else parts) + "}"
+
+
+def _either(options: list[str]) -> str:
+    return " or ".join([*options[:_MOST], "..."] if len(options) > _MOST else options)
+
+
+def _value(value: Any) -> str:
+    # ASCII only, so without marks that change the text direction.
+    return json.dumps(value)

@@ -1,13 +1,10 @@
-"""What a run measures of itself. None of it changes what the run does.
+"""Metrics of a run. They do not affect the run.
 
-The SDK's meter is silent in a replay, so a history that is read again counts nothing twice. What may
-count twice is a workflow task that was lost after it had run and before the server had its result:
-then the server has it done again, and that is no replay. So a hand-over is counted by the run that
-goes on, not by the one that asks for it.
+The SDK's meter is silent during replay. Only a workflow task that is lost after it ran counts twice: the
+server repeats it, and that is not a replay. So a continue-as-new is counted by the new run.
 
-A gauge of one run would need the run's id as an attribute, and there are as many of those as runs. So
-the depth is that of all runs of a graph that this process holds in its cache; a run that was evicted
-from it is in none.
+A gauge per run would need the run id as an attribute. So the queue depth is that of all runs of a graph
+in the cache of this process.
 """
 
 from __future__ import annotations
@@ -29,13 +26,13 @@ with workflow.unsafe.imports_passed_through():
 
 _UNMETERED: Final = "abeyance_unmetered"
 _MICROSECONDS: Final = 1_000_000
-_held: Final[WeakValueDictionary[tuple[str, str], MeteredRun]] = WeakValueDictionary()
-"""The runs that this process holds, by task queue and run: one that is read anew replaces itself."""
-_held_lock: Final = threading.Lock()
+_cached: Final[WeakValueDictionary[tuple[str, str], MeteredRun]] = WeakValueDictionary()
+"""The cached runs of this process, by task queue and run id."""
+_cached_lock: Final = threading.Lock()
 
 
 class MeteredRun:
-    """The instruments of one run."""
+    """Records the metrics of one run."""
 
     def __init__(self, start: wire.StartRun, graph: str, *, is_carried: bool) -> None:
         meter = (
@@ -51,23 +48,23 @@ class MeteredRun:
         self._wait = meter.create_histogram_float(metrics.WAIT.exposed, metrics.WAIT.says)
         if is_carried:
             took = workflow.now().timestamp() - start.generation / _MICROSECONDS
-            told: dict[str, metrics.Checkpoint] = {"kind": "hand-over"}
+            attributes: dict[str, metrics.Checkpoint] = {"kind": "hand-over"}
             meter.create_counter(metrics.CHECKPOINTS.exposed, metrics.CHECKPOINTS.says).add(
-                1, {**told, "status": "success"}
+                1, {**attributes, "status": "success"}
             )
             meter.create_histogram_float(
                 metrics.CHECKPOINT_LATENCY.exposed, metrics.CHECKPOINT_LATENCY.says
-            ).record(max(0.0, took * 1000), told)
+            ).record(max(0.0, took * 1000), attributes)
 
     def carried_out(self, event: events.Event, before: RunState, after: RunState) -> None:
-        """An event was applied."""
-        noted = after.mailbox.rejected
-        match event, noted:
+        """Record an applied event."""
+        rejected = after.mailbox.rejected
+        match event, rejected:
             case events.MessageSent(message=message), (*_, note) if (
-                noted is not before.mailbox.rejected and note.message_id == message.message_id
+                rejected is not before.mailbox.rejected and note.message_id == message.message_id
             ):
-                # Nobody waits for the answer of a signal: what came of it is written down. The note
-                # goes again when the same message is let in later.
+                # Signals have no response, so the mailbox notes a rejected message. The note disappears
+                # when the same message is accepted later.
                 self.refused(event, note.code)
             case events.SignalRefused(signal=name, code=code), _:
                 self._count(name, "refused", code)
@@ -77,25 +74,25 @@ class MeteredRun:
                 pass
 
     def refused(self, event: events.Event, code: str) -> None:
-        """An event that nobody waits for was refused."""
+        """Record a refused signal."""
         if (operation := _operation(event)) is not None:
             self._count(operation, "refused", code)
 
     def published(self, state: RunState, facts: Sequence[effects.Publish]) -> None:
-        """A workflow task is done."""
+        """Record the facts of a workflow task."""
         for fact in facts:
             settled = state.ledger.settled.get(str(fact.data.get("id")))
             if fact.type != "interrupt.answered" or fact.actor == TIMEOUT or settled is None:
                 continue
             waited = (fact.time - settled.created_at).total_seconds()
             self._wait.record(waited, {"graph": self._graph, "kind": settled.kind})
-        self._tell_depth(0 if state.finished else len(state.mailbox.queue))
+        self._record_depth(0 if state.finished else len(state.mailbox.queue))
 
-    def _tell_depth(self, unread: int) -> None:
+    def _record_depth(self, unread: int) -> None:
         was, self.unread = self.unread, unread
-        with _held_lock:
-            _held[self._run] = self
-            total = sum(other.unread for other in _held.values() if self._is_beside(other))
+        with _cached_lock:
+            _cached[self._run] = self
+            total = sum(other.unread for other in _cached.values() if self._is_beside(other))
         if was or unread:
             self._depth.set(total, {"graph": self._graph})
 
@@ -104,18 +101,18 @@ class MeteredRun:
 
     def _count(self, operation: metrics.Operation, status: metrics.Outcome, code: str = "") -> None:
         via: metrics.Via = "run"
-        told = {"operation": operation, "status": status, "code": code, "via": via}
-        self._operations.add(1, told)
+        attributes = {"operation": operation, "status": status, "code": code, "via": via}
+        self._operations.add(1, attributes)
 
 
 class Unmetered(Interceptor):
-    """Makes the runs of a worker measure nothing."""
+    """Turns the metrics of a worker's runs off."""
 
     def workflow_interceptor_class(
         self,
         input: WorkflowInterceptorClassInput,  # noqa: A002 the SDK's own word
     ) -> type[WorkflowInboundInterceptor] | None:
-        # A run cannot see the settings of its worker: only what the worker lets it call.
+        # A workflow cannot see the settings of its worker, only extern functions.
         input.unsafe_extern_functions[_UNMETERED] = lambda: None
         return None
 

@@ -1,10 +1,9 @@
-"""`AgentRun`: the workflow of a run. It decides nothing; the core does.
+"""`AgentRun`: the workflow of a run. The core makes all decisions.
 
-Three rules keep it right. *One synchronous door*: every handler makes an event and hands it to
-`_feed` before it awaits anything, so no two events can interleave. *No refusal escapes as anything but
-an ApplicationError* whose type is its code: another exception would fail the workflow task, and the
-server would try that task for ever. *Nothing is written per event*: what a task has changed goes out
-once, when everything that came with it has been applied.
+Three rules keep it correct. *One synchronous entry*: every handler makes an event and passes it to
+`_feed` before its first await, so events cannot interleave. *Refusals leave only as an ApplicationError*
+whose type is the code: any other exception fails the workflow task, which the server retries forever.
+*Nothing is written per event*: the changes of a task are written once, after all its events are applied.
 """
 
 from __future__ import annotations
@@ -36,9 +35,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.workflows import (
         activity_calls,
         continue_as_new,
-        orders,
-        results,
-        signals,
+        requests,
         visibility,
     )
     from abeyance.workflows.continue_as_new import History
@@ -52,7 +49,7 @@ _SHORTEST_TIMER: Final = timedelta(milliseconds=1)
 
 @workflow.defn(name=wire.WORKFLOW)
 class AgentRun:
-    """A run of a graph. `values` are by scope; `carried` is the snapshot of a hand-over."""
+    """A run of a graph. `values` are by scope; `carried` is the snapshot of a continue-as-new."""
 
     @workflow.init
     def __init__(
@@ -62,26 +59,26 @@ class AgentRun:
         values: dict[str, dict[str, Any]],
         carried: RunState | None,
     ) -> None:
-        # Signals and updates may be handled before the first line of `run`, so all is ready here.
+        # Handlers may be called before the first line of `run`, so initialize everything here.
         now = workflow.now()
         self._start = start
-        self._orders = orders.Orders(start)
-        self._signals = signals.Signals(self._orders)
+        self._orders = requests.Orders(start)
+        self._signals = requests.Signals(self._orders)
         self._running: dict[str, activity_calls.VisitHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._facts: list[effects.Publish] = []
         self._is_dirty = True
         self._crash: BaseException | None = None
-        self._alarm = DeadlineTimer(self._start_timer)
-        # Whether only results of local activities have come since the last look.
+        self._timer = DeadlineTimer(self._start_timer)
+        # True if only results of local activities have arrived since the last write.
         self._is_local = False
         self._tasks_begun = 0
         self._history = History()
         self._metered = MeteredRun(start, spec.name, is_carried=carried is not None)
         event: events.Event
         if carried is None:
-            # A refusal ends the run; as it is it would fail this task for ever.
-            with results.refusals_as_application_errors():
+            # A refusal must end the run instead of failing this task forever.
+            with requests.refusals_as_application_errors():
                 self._state = machine.new_run(
                     run_id=start.run_id,
                     spec=spec,
@@ -90,11 +87,11 @@ class AgentRun:
                     now=now,
                     salt=start.salt,
                 )
-            self._notice = VisibilityWriter(None, now)
+            self._visibility = VisibilityWriter(None, now)
             event = events.Started(now=now)
         else:
             self._state = joined(carried, spec, values)
-            self._notice = VisibilityWriter(self._state, now)
+            self._visibility = VisibilityWriter(self._state, now)
             event = events.Restored(now=now)
         self._advance(event)
 
@@ -106,7 +103,7 @@ class AgentRun:
         values: dict[str, dict[str, Any]],
         carried: RunState | None,
     ) -> wire.ClosingRecord:
-        """Wait for the end, or for the hand-over to a new history."""
+        """Wait for the end of the run, or continue as new."""
         del start, spec, values, carried
         while not self._state.finished or self._is_dirty:
             try:
@@ -115,44 +112,44 @@ class AgentRun:
                 self._native_cancel()
                 continue
             if self._crash is not None:
-                # A bug of ours: the workflow task fails and is tried until a worker has the remedy.
+                # A bug of ours: fail the workflow task, which is retried until a worker has the fix.
                 raise self._crash
             self._is_dirty = False
-            self._set_alarm()
+            self._set_timer()
             facts, self._facts = self._facts, []
-            self._notice.write(self._state, facts, self._start)
+            self._visibility.write(self._state, facts, self._start)
             self._metered.published(self._state, facts)
             if machine.may_rotate(self._state) and workflow.all_handlers_finished():
                 continue_as_new.hand_over(self._state, self._start, self._orders.used)
-                # It is too large for that: it goes on here, and this is tried again later.
+                # The state is too large: continue in this history, and retry later.
                 self._advance(events.Restored(now=workflow.now()))
         await workflow.wait_condition(workflow.all_handlers_finished)
         await leave_conversation(self._start)
         if self._is_dirty:
-            # What came while the conversation was told.
-            self._notice.write(self._state, self._facts, self._start)
-        return results.record_of(self._state, self._start)
+            # Events that arrived while the claim was released.
+            self._visibility.write(self._state, self._facts, self._start)
+        return visibility.record_of(self._state, self._start)
 
-    @workflow.signal(description="Start no new work. No argument is needed.")
-    def pause(self, order: RawValue = signals.NOTHING) -> None:
+    @workflow.signal(description="Pause: start no new work. No argument is needed.")
+    def pause(self, order: RawValue = requests.NOTHING) -> None:
         self._feed_signal("pause", order)
 
-    @workflow.signal(description="Go on after a pause. No argument is needed.")
-    def resume(self, order: RawValue = signals.NOTHING) -> None:
+    @workflow.signal(description="Resume a paused run. No argument is needed.")
+    def resume(self, order: RawValue = requests.NOTHING) -> None:
         self._feed_signal("resume", order)
 
-    @workflow.signal(description="End the run in good order. No argument is needed.")
-    def cancel(self, order: RawValue = signals.NOTHING) -> None:
+    @workflow.signal(description="Cancel the run. No argument is needed.")
+    def cancel(self, order: RawValue = requests.NOTHING) -> None:
         self._feed_signal("cancel", order)
 
-    @workflow.signal(description='Leave a message: {"message_id": ..., "text": ...}.')
-    def steer(self, message: RawValue = signals.NOTHING) -> None:
-        # Whatever it is: what cannot be read is recorded as rejected, and not dropped without a word.
+    @workflow.signal(description='Send a message: {"message_id": ..., "text": ...}.')
+    def steer(self, message: RawValue = requests.NOTHING) -> None:
+        # An unreadable message is recorded as rejected.
         self._feed(self._signals.message(message))
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
     async def respond(self, order: wire.Respond) -> wire.Receipts:
-        with results.refusals_as_application_errors():
+        with requests.refusals_as_application_errors():
             event = self._responded(order, is_checked=True)
             receipts = idempotency.receipts(self._state.ledger, event)
         self._feed_update(event, order.stamp)
@@ -160,21 +157,23 @@ class AgentRun:
 
     @respond.validator
     def _check_respond(self, order: wire.Respond) -> None:
-        with results.refusals_as_application_errors():
+        with requests.refusals_as_application_errors():
             self._orders.check_sealed("respond", order.stamp)
             event = self._responded(order)
             called = idempotency.earlier(self._state.keys, event)
             if called is not None:
                 again = idempotency.receipts_again(called)
             else:
-                asked = {entry.id: entry.digest for entry in self._state.ledger.open.values()}
-                orders.check_shown(order.stamp, event.answers, asked)
+                open_digests = {
+                    entry.id: entry.digest for entry in self._state.ledger.open.values()
+                }
+                requests.check_shown(order.stamp, event.answers, open_digests)
                 ledger.refuse_strays(event)
                 machine.check(self._state, event)
                 again = [*ledger.check_answers(self._state.ledger, event).values()]
         if len(again) == len(event.answers):
-            # Rejecting is how a validator can answer at once and leave nothing in the history.
-            raise results.replayed(wire.Receipts(receipts=again))
+            # A rejection responds without writing to the history.
+            raise requests.replayed(wire.Receipts(receipts=again))
         self._check_sealed("respond", order)
 
     def _responded(self, order: wire.Respond, *, is_checked: bool = False) -> events.Responded:
@@ -183,12 +182,10 @@ class AgentRun:
             order, state.ledger, workflow.now(), keys=state.keys, is_checked=is_checked
         )
 
-    @workflow.update(
-        description='Leave a message, get a receipt: {"message_id": ..., "text": ...}.'
-    )
+    @workflow.update(description='Send a message, get a receipt: {"message_id": ..., "text": ...}.')
     async def send_message(self, message: wire.SendMessage) -> wire.MessageReceipt:
         event = commands.message_sent(message, workflow.now(), str(workflow.uuid4()))
-        with results.refusals_as_application_errors():
+        with requests.refusals_as_application_errors():
             machine.check(self._state, event)
             is_known = self._state.mailbox.knows(event.message)
             if message.pause is not None:
@@ -200,7 +197,7 @@ class AgentRun:
     def _check_send_message(self, message: wire.SendMessage) -> None:
         event = commands.message_sent(message, workflow.now(), "-")
         pauses = False
-        with results.refusals_as_application_errors():
+        with requests.refusals_as_application_errors():
             self._orders.check_sealed("send_message", message.stamp)
             machine.check(self._state, event)
             is_known = self._state.mailbox.knows(event.message)
@@ -210,14 +207,14 @@ class AgentRun:
                 pauses = idempotency.earlier(self._state.keys, pause) is None
         if is_known and not pauses:
             receipt = self._message_receipt(event.message.message_id, duplicate=True)
-            raise results.replayed(receipt)
+            raise requests.replayed(receipt)
         self._check_sealed("send_message", message)
 
     def _message_receipt(self, message_id: str, *, duplicate: bool) -> wire.MessageReceipt:
         depth = len(self._state.mailbox.queue)
         return wire.MessageReceipt(message_id=message_id, duplicate=duplicate, queue_depth=depth)
 
-    @workflow.update(description="Throw the unread messages away; they are reported.")
+    @workflow.update(description="Discard the unread messages; they are listed as undelivered.")
     async def clear_messages(self, order: wire.ClearMessages | None = None) -> wire.Cleared:
         count = len(self._state.mailbox.queue)
         order = order or wire.ClearMessages()
@@ -228,14 +225,14 @@ class AgentRun:
     def _check_clear_messages(self, order: wire.ClearMessages | None = None) -> None:
         order = order or wire.ClearMessages()
         event = commands.messages_cleared(order, workflow.now())
-        with results.refusals_as_application_errors():
+        with requests.refusals_as_application_errors():
             self._orders.check_sealed("clear_messages", order.stamp)
             called = idempotency.earlier(self._state.keys, event)
         if called is not None:
-            raise results.replayed(wire.Cleared(cleared=called.receipt))
+            raise requests.replayed(wire.Cleared(cleared=called.receipt))
         self._check_sealed("clear_messages", order)
 
-    @workflow.update(description="Not for people: a visit takes the messages that are for it.")
+    @workflow.update(description="Internal: a visit takes its messages.")
     async def take_messages(self, order: wire.TakeMessages) -> list[events.Message]:
         event = events.MessagesTaken(now=workflow.now(), visit=order.visit, upto=order.upto)
         self._feed_update(event, order.stamp)
@@ -251,12 +248,10 @@ class AgentRun:
         ):
             return
         raise ApplicationError(
-            f"there is nothing for {order.visit!r} to take", type=wire.EMPTY, non_retryable=True
+            f"there are no messages for {order.visit!r}", type=wire.EMPTY, non_retryable=True
         )
 
-    @workflow.update(
-        description="Not for people: halt the run, if it is as inactive as it has to be."
-    )
+    @workflow.update(description="Internal: halt the run if it is inactive.")
     async def evict(self, order: wire.Evict | None = None) -> None:
         order = order or wire.Evict()
         self._feed_update(commands.evicted(order, workflow.now()), order.stamp)
@@ -268,7 +263,7 @@ class AgentRun:
             self._state, commands.evicted(order or wire.Evict(), workflow.now())
         ):
             raise ApplicationError(
-                "the run stays: it was active, waits until a deadline, or ends already",
+                "the run is not inactive: it was active, has a deadline, or is ending",
                 type=wire.STILL_ACTIVE,
                 non_retryable=True,
             )
@@ -295,22 +290,22 @@ class AgentRun:
     def view(self) -> wire.RunView:
         return projections.run_view(self._state, self._start)
 
-    @workflow.query(description="Open interrupts, then the settled ones that are remembered.")
+    @workflow.query(description="Open interrupts, then the remembered settled ones.")
     def interrupts(self) -> list[wire.InterruptView]:
         return [
             *projections.open_interrupts(self._state),
             *projections.settled_interrupts(self._state),
         ]
 
-    @workflow.query(description="One interrupt, with all that is known of it.")
+    @workflow.query(description="One interrupt, with all details.")
     def interrupt(self, which: wire.WhichInterrupt) -> wire.InterruptView:
         return projections.interrupt(self._state, which.interrupt_id)
 
-    @workflow.query(description="Unread messages, in the order of reading.")
+    @workflow.query(description="Unread messages, in reading order.")
     def messages(self) -> list[events.Message]:
         return list(self._state.mailbox.queue)
 
-    @workflow.query(description="Where the transcripts of agents are kept, by their addresses.")
+    @workflow.query(description="References of agent transcripts, by address.")
     def transcripts(self) -> dict[str, str]:
         return items.transcripts(self._state)
 
@@ -320,7 +315,7 @@ class AgentRun:
             self._tasks_begun += 1
             self._advance(events.TaskBegan(now=event.now))
         due = self._history.due(self._state.limits.continue_as_new_after)
-        # Before the event: what it makes ready then waits for the hand-over, if nothing else runs.
+        # Before the event, so that the work it makes ready waits for the continue-as-new.
         if due is not None and due != self._state.rotation:
             self._advance(events.RotationDue(now=event.now, hard=due == "hard"))
         before = self._state
@@ -329,32 +324,32 @@ class AgentRun:
 
     def _feed_update(self, event: events.Event, stamp: wire.Stamp | None) -> None:
         update = workflow.current_update_info()
-        with results.refusals_as_application_errors():
+        with requests.refusals_as_application_errors():
             self._orders.use("" if update is None else update.name, stamp)
             self._feed(event)
         self._history.updates += 1
 
     def _check_sealed(self, name: str, order: wire.Request | None) -> None:
-        with results.refusals_as_application_errors():
+        with requests.refusals_as_application_errors():
             self._orders.check(name, None if order is None else order.stamp)
 
     def _check_edit(self, name: str, order: wire.Request, event: events.Event) -> None:
-        with results.refusals_as_application_errors():
+        with requests.refusals_as_application_errors():
             self._orders.check_sealed(name, order.stamp)
             called = idempotency.earlier(self._state.keys, event)
         if called is not None:
-            raise results.replayed(wire.Record())
+            raise requests.replayed(wire.Record())
         self._check_sealed(name, order)
-        with results.refusals_as_application_errors():
+        with requests.refusals_as_application_errors():
             machine.check(self._state, event)
 
-    def _feed_signal(self, name: events.Control, brought: RawValue) -> None:
+    def _feed_signal(self, name: events.Control, argument: RawValue) -> None:
         try:
-            self._feed(self._signals.event_of(name, brought))
+            self._feed(self._signals.event_of(name, argument))
         except Refusal as refusal:
-            # Nobody waits for the answer of a signal; an exception here would end the run.
+            # A signal has no response, and an exception here would end the run.
             workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)
-            self._feed(signals.refused(name, refusal))
+            self._feed(requests.refused(name, refusal))
 
     def _native_cancel(self) -> None:
         reason = workflow.cancellation_reason() or "cancelled through Temporal"
@@ -363,9 +358,9 @@ class AgentRun:
         )
 
     def _advance(self, event: events.Event) -> None:
-        self._state, wanted = machine.advance(self._state, event)
+        self._state, new_effects = machine.advance(self._state, event)
         self._is_dirty = True
-        for effect in wanted:
+        for effect in new_effects:
             self._perform(effect, event.now)
 
     def _perform(self, effect: effects.Effect, now: datetime) -> None:
@@ -381,9 +376,11 @@ class AgentRun:
             case effects.Publish():
                 self._facts.append(effect)
             case effects.Yield():
-                self._spawn(self._tick_at(now, "more is ready than one task may send"))
+                self._spawn(
+                    self._tick_at(now, "more work is ready than one workflow task may start")
+                )
             case effects.Finish():
-                # `run` asks the state again when everything that came with this has been applied.
+                # `run` checks the state after all events of this task are applied.
                 pass
             case _:
                 assert_never(effect)
@@ -417,9 +414,9 @@ class AgentRun:
     def _start_timer(self, moment: datetime, summary: str) -> asyncio.Task[None]:
         return self._spawn(self._tick_at(moment, summary))
 
-    def _set_alarm(self) -> None:
+    def _set_timer(self) -> None:
         moment = None if self._state.finished else self._state.next_deadline()
         tasks, is_local, self._is_local = self._tasks_begun, self._is_local, True
-        self._alarm.set(
+        self._timer.set(
             moment, visibility.timer_summary(self._state), tasks=tasks, is_local=is_local
         )

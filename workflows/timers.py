@@ -1,10 +1,10 @@
-"""The timer of a run: one for its nearest deadline.
+"""The timer for the nearest deadline of a run.
 
-The result of a local activity may come in one workflow task, and be replayed in the one before (tried). A
-timer that is set and taken back in one task is never sent. So one that was set in the one task and taken
-back in the next would, in a replay, be in the history and not be wanted, and the run would be stuck. What
-is not needed any more is therefore taken back only when both sides are in a later task; until then it may
-ring, which does no harm.
+A replay may deliver the result of a local activity one workflow task earlier (tested). A timer that is
+started and cancelled in the same task is never sent. So a timer that was started in one task and
+cancelled in the next could, in a replay, be in the history without its command, and the run would be
+stuck. Therefore a timer is cancelled only when both would be in a later task; until then it may fire,
+which is harmless.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 StartTimer: TypeAlias = "Callable[[datetime, str], asyncio.Task[None]]"
-"""Starts to wait for a moment, with a text that says what for."""
+"""Starts a timer for a moment, with a summary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,18 +27,18 @@ class _Timer:
 
 
 class DeadlineTimer:
-    """The timers of one run. `ring` starts one."""
+    """The timers of one run. `start` starts one."""
 
-    def __init__(self, ring: StartTimer) -> None:
-        self._ring = ring
+    def __init__(self, start: StartTimer) -> None:
+        self._start = start
         self._timer: _Timer | None = None
         self._old: list[_Timer] = []
 
     def set(self, moment: datetime | None, summary: str, *, tasks: int, is_local: bool) -> None:
-        """Ring at that moment and at no other; None is never.
+        """Set the timer to a moment, None for never.
 
-        `tasks` counts the workflow tasks so far that brought something else than results of local
-        activities; `is_local`: what was heard of last is such a result.
+        `tasks` counts the workflow tasks so far with events other than results of local activities;
+        `is_local` is True if the last event was such a result.
         """
         if moment != (None if self._timer is None else self._timer.moment):
             if self._timer is not None:
@@ -50,9 +50,9 @@ class DeadlineTimer:
             self._old.remove(old)
             old.task.cancel()
         if moment is not None:
-            # What a local result sets may be set in the task after, which is the next that is counted.
+            # After a local result the command may belong to the next counted task.
             sent_by = tasks + 1 if is_local else tasks
-            task = self._ring(moment, summary)
+            task = self._start(moment, summary)
             self._timer = _Timer(moment=moment, task=task, sent_by=sent_by)
 
     def _may_go(self, old: _Timer, tasks: int, *, is_local: bool) -> bool:

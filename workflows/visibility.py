@@ -1,85 +1,27 @@
-"""How an answer has to look, in one line: a JSON Schema as people read it.
-
-The line is no JSON: words such as `boolean` stand without quotes where a value has to be put in, so
-that nobody can send a form as if it were an answer.
-"""
+"""Visibility: the memo, search attributes and current details that Temporal shows of a run."""
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+from temporalio.exceptions import ApplicationError
 
-from abeyance import wire
-from abeyance.core.effects import Publish
-from abeyance.core.json import Json, size
-from abeyance.core.ledger import Interrupt
-from abeyance.core.spec import OnTimeout
-from abeyance.core.state import Failure, RunState
-from abeyance.projections import on_timeout_text, public
-from abeyance.schemas.json_schema import resolved
-
-_ANY: Final = "any JSON"
-_DEEPEST: Final = 4
-_MOST: Final = 8
-"""Properties of one object, and alternatives of one value; a form that needs more is no line."""
-
-
-def form(schema: Any) -> str:
-    """The form of an answer, such as `{"approved": boolean, "note"?: string}`.
-
-    `?` marks what may be left out. What a line cannot tell (formats, ranges, depth) is left out: the
-    run judges an answer by the whole schema.
-    """
-    root = schema if isinstance(schema, Mapping) else {}
-    return _form(schema, root, 0)
-
-
-def _form(schema: Any, root: Mapping[str, Any], depth: int) -> str:
-    schema = resolved(schema, root)
-    is_deep = depth == _DEEPEST
-    match schema:
-        case {"const": value}:
-            return _value(value)
-        case {"enum": [_, *_] as values}:
-            return _either([_value(value) for value in values])
-        case {"anyOf": [_, *_] as options} | {"oneOf": [_, *_] as options} if not is_deep:
-            return _either([_form(option, root, depth + 1) for option in options[: _MOST + 1]])
-        case {"type": "object", "properties": Mapping() as properties} if (
-            properties and not is_deep
-        ):
-            needed = schema.get("required", ())
-            return _object(properties, needed, root, depth)
-        case {"type": "array", "items": items} if not is_deep:
-            return f"[{_form(items, root, depth + 1)}, ...]"
-        case {"type": str(name)}:
-            return name
-        case {"type": [_, *_] as names}:
-            return _either([str(name) for name in names])
-        case _:
-            return _ANY
-
-
-def _object(properties: Mapping[str, Any], needed: Any, root: Mapping[str, Any], depth: int) -> str:
-    parts = [
-        f"{_value(name)}{'' if name in needed else '?'}: {_form(of, root, depth + 1)}"
-        for name, of in list(properties.items())[:_MOST]
-    ]
-    return "{" + ", ".join([*parts, "..."] if len(properties) > _MOST else parts) + "}"
-
-
-def _either(options: list[str]) -> str:
-    return " or ".join([*options[:_MOST], "..."] if len(options) > _MOST else options)
-
-
-def _value(value: Any) -> str:
-    # In ASCII, and so without marks that turn the direction of writing.
-    return json.dumps(value)
-
+with workflow.unsafe.imports_passed_through():
+    from abeyance import projections, wire
+    from abeyance.core import effects
+    from abeyance.core.effects import Publish
+    from abeyance.core.json import Json, size, truncate
+    from abeyance.core.ledger import Interrupt
+    from abeyance.core.spec import FunctionNode, OnTimeout
+    from abeyance.core.state import Failure, Phase, RunState, Status
+    from abeyance.errors import FailureCode
+    from abeyance.projections import on_timeout_text, public
+    from abeyance.workflows.details import details, nearest_first
 
 _MEMO_BYTES = 48_000
 _MEMO_ROWS = 50
@@ -87,11 +29,13 @@ _FACTS_BYTES = 8_000
 _ATTRIBUTE_BYTES = 1_500
 _PROMPT_CHARS = 200
 _FIELD_CHARS = 300
-_FAR = "9999"
+_CLOSING_MEMO_BYTES: Final = 12_000
+_CLOSING_KEYS: Final = 20
+_ACTIVITY_EVERY: Final = timedelta(minutes=1)
 
 
 def memo_rows(state: RunState) -> dict[str, Json]:
-    """The open interrupts for the memo, by key: the nearest deadlines first, within the budget."""
+    """Return memo rows of open interrupts by key: nearest deadline first, within the budget."""
     rows: dict[str, Json] = {}
     spent = 0
     for entry in nearest_first(state):
@@ -104,7 +48,7 @@ def memo_rows(state: RunState) -> dict[str, Json]:
 
 
 def memo_summary(state: RunState, rows: Mapping[str, Json]) -> dict[str, Json]:
-    """The run in a few words, for lists that must not wake a worker."""
+    """Return the memo summary of a run, for lists that must not wake a worker."""
     ending = state.ending
     deadline = state.next_deadline()
     return {
@@ -114,13 +58,13 @@ def memo_summary(state: RunState, rows: Mapping[str, Json]) -> dict[str, Json]:
         "more": len(state.ledger.open) - len(rows),
         "queue_depth": len(state.mailbox.queue),
         "deadline": deadline and deadline.isoformat(),
-        "reason": ending and cut(ending.reason or "", _FIELD_CHARS),
+        "reason": ending and truncate(ending.reason or "", _FIELD_CHARS),
         "updated_at": state.updated_at.isoformat(),
     }
 
 
 def fact_batches(facts: Sequence[Publish]) -> Iterator[list[Json]]:
-    """The facts in batches that fit beside the rest of the memo, in order."""
+    """Yield facts in batches that fit beside the rest of the memo, in order."""
     batch: list[Json] = []
     spent = 0
     for fact in facts:
@@ -142,48 +86,40 @@ def fact_batches(facts: Sequence[Publish]) -> Iterator[list[Json]]:
 
 
 def capabilities(state: RunState) -> list[str]:
-    """The capabilities that open interrupts ask for; `*` alone if they are too many to list."""
-    asked = {entry.requested_capability for entry in state.ledger.open.values()}
-    return within_attribute(sorted(name for name in asked if name is not None))
+    """Return the required capabilities of open interrupts; only `*` if they are too many."""
+    names = {entry.requested_capability for entry in state.ledger.open.values()}
+    return within_attribute(sorted(name for name in names if name is not None))
 
 
 def within_attribute(names: list[str]) -> list[str]:
-    """A list that fits a search attribute: itself, or `*`, which says: look in the view."""
+    """Return the names if they fit a search attribute, else `*`: read the view."""
     return names if sum(len(name.encode()) + 8 for name in names) <= _ATTRIBUTE_BYTES else ["*"]
 
 
 def interrupt_deadline(state: RunState) -> datetime | None:
-    """The nearest deadline of an open interrupt."""
+    """Return the nearest deadline of an open interrupt."""
     due = [entry.deadline for entry in state.ledger.open.values() if entry.deadline is not None]
     return min(due, default=None)
 
 
 def timer_summary(state: RunState) -> str:
-    """What the deadline timer is for, as Temporal's UI shows it beside the timer."""
+    """Return the summary of the deadline timer for Temporal's UI."""
     moment = state.next_deadline()
     for entry in state.ledger.open.values():
         if entry.deadline == moment:
-            return cut(f"deadline of {entry.name}: {_short(entry.on_timeout)}", 200)
+            return truncate(f"deadline of {entry.name}: {_short(entry.on_timeout)}", 200)
     return "grace of the ending" if state.ending is not None else "deadline of the pause"
 
 
 def failure_message(failure: Failure | None) -> str:
-    """The message with which a failed run ends in Temporal: what failed, and where."""
+    """Return the message of a failed run in Temporal, with its address."""
     if failure is None:
         return "the run failed"
     return f"{failure.address}: {failure.message}" if failure.address else failure.message
 
 
-def nearest_first(state: RunState) -> list[Interrupt]:
-    """The open interrupts by deadline, those without one last."""
-    return sorted(
-        state.ledger.open.values(),
-        key=lambda entry: (entry.deadline.isoformat() if entry.deadline else _FAR, entry.number),
-    )
-
-
 def _short(policy: OnTimeout) -> str:
-    # A default answer is an answer, and those are shown to nobody.
+    # Answers are not shown, and a default is one.
     text = on_timeout_text(policy)
     return text if isinstance(text, str) else "default"
 
@@ -192,42 +128,26 @@ def _row(entry: Interrupt) -> dict[str, Any]:
     shown = public(entry)
     return {
         **{name: shown[name] for name in wire.MEMO_ROW},
-        "name": cut(entry.name, _FIELD_CHARS),
-        "address": cut(entry.address, _FIELD_CHARS),
-        "prompt": cut(entry.prompt, _PROMPT_CHARS),
+        "name": truncate(entry.name, _FIELD_CHARS),
+        "address": truncate(entry.address, _FIELD_CHARS),
+        "prompt": truncate(entry.prompt, _PROMPT_CHARS),
         "created_at": entry.created_at.isoformat(),
         "deadline": entry.deadline and entry.deadline.isoformat(),
     }
 
 
-def cut(text: str, most: int) -> str:
-    """The text, with dots at its end if it had more than `most` characters."""
-    return text if len(text) <= most else f"{text[: most - 3]}..."
-
-
-with workflow.unsafe.imports_passed_through():
-    from abeyance import wire
-    from abeyance.core import effects
-    from abeyance.core.json import Json
-    from abeyance.core.spec import FunctionNode
-    from abeyance.core.state import Phase, RunState, Status
-    from abeyance.workflows.details import details
-
-_ACTIVITY_EVERY: Final = timedelta(minutes=1)
-
-
 class VisibilityWriter:
-    """What Temporal has been told about a run, so that it need not be told again.
+    """Writes changes of a run to Temporal's memo, search attributes and details.
 
-    After a hand-over it is told something at once, whether there is news or not. The server forgets a
-    task that brought nothing but an update which was turned away. If that was the first task, it may
-    also forget that the run waits for another, and a replay begins later than the run did (tried).
+    After a continue-as-new it writes at once, even without changes. The server drops a task that has only
+    a rejected update. If that is the first task, the server may also lose a pending task, and a replay
+    begins later than the run did (tested).
     """
 
     def __init__(self, carried: RunState | None, now: datetime) -> None:
-        self._owes_word = carried is not None
+        self._must_write = carried is not None
         self._rows: Mapping[str, Json] = {} if carried is None else memo_rows(carried)
-        # A new run has what its client wrote when it started it.
+        # The client wrote these when it started the run.
         self._status = Status.RUNNING if carried is None else carried.status
         self._attributes: Mapping[str, Any] = (
             {wire.STATUS: str(Status.RUNNING), wire.CAPABILITY: [], wire.DEADLINE: None}
@@ -239,7 +159,7 @@ class VisibilityWriter:
     def write(
         self, state: RunState, facts: Sequence[effects.Publish], start: wire.StartRun
     ) -> None:
-        """Tell Temporal what changed since the last time."""
+        """Write all changes since the last write."""
         workflow.set_current_details(details(state, start))
         self._write_memo(state, facts)
         self._write_attributes(state)
@@ -250,11 +170,11 @@ class VisibilityWriter:
             key: row for key, row in rows.items() if self._rows.get(key) != row
         }
         changes.update(dict.fromkeys(self._rows.keys() - rows.keys()))
-        is_shown_otherwise = state.status not in (self._status, Status.COMPLETED)
-        has_news = bool(changes or facts or is_shown_otherwise or self._owes_word)
-        self._owes_word = False
+        has_new_status = state.status not in (self._status, Status.COMPLETED)
+        has_changes = bool(changes or facts or has_new_status or self._must_write)
+        self._must_write = False
         self._rows, self._status = rows, state.status
-        if not has_news:
+        if not has_changes:
             return
         changes[wire.MEMO_SUMMARY] = memo_summary(state, rows)
         first, *more = [*fact_batches(facts)] or [[]]
@@ -265,7 +185,7 @@ class VisibilityWriter:
             workflow.upsert_memo({wire.MEMO_FACTS: batch})
 
     def _write_attributes(self, state: RunState) -> None:
-        if _is_for_a_moment(state):
+        if _runs_only_local(state):
             return
         attributes = _attributes(state)
         updates = [
@@ -274,7 +194,7 @@ class VisibilityWriter:
             if self._attributes.get(name) != value
         ]
         self._attributes = attributes
-        # The run's own time: that of a task is another in a replay, after a local activity.
+        # The run's own time: after a local activity the task's time differs in a replay.
         if state.last_activity_at - self._activity_written >= _ACTIVITY_EVERY:
             self._activity_written = state.last_activity_at
             updates.append(_update(wire.ACTIVITY, state.last_activity_at))
@@ -282,7 +202,7 @@ class VisibilityWriter:
             workflow.upsert_search_attributes(updates)
 
 
-def _is_for_a_moment(state: RunState) -> bool:
+def _runs_only_local(state: RunState) -> bool:
     if state.status is not Status.RUNNING or state.ledger.open:
         return False
     nodes = [state.node_of(visit) for visit in state.in_phase(Phase.RUNNING)]
@@ -306,3 +226,33 @@ def _update(name: str, value: Any) -> SearchAttributeUpdate[Any]:
         case "Datetime":
             key = SearchAttributeKey.for_datetime(name)
     return key.value_unset() if value is None else key.value_set(value)
+
+
+def record_of(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
+    """Return the closing record of a finished run. Raises to close it as failed or cancelled."""
+    record = projections.closing_record(state, start)
+    ending = state.ending
+    if ending is not None and ending.native:
+        # A cancelled workflow has no result: put the record into the memo.
+        whole = record.model_dump(mode="json")
+        if size(whole) > _CLOSING_MEMO_BYTES:
+            view = {**whole["view"], "degraded": True}
+            keys = dict([*whole["keys"].items()][-_CLOSING_KEYS:])
+            bare: dict[str, Any] = {
+                "values": {},
+                "interrupts": [],
+                "transcripts": None,
+                "keys": keys,
+            }
+            whole = {**whole, **bare, "keys": keys, "view": view}
+        workflow.upsert_memo({wire.MEMO_CLOSING: whole})
+        raise asyncio.CancelledError
+    if ending is not None and ending.outcome == "failed":
+        failure = ending.error
+        raise ApplicationError(
+            failure_message(failure),
+            record.model_dump(mode="json"),
+            type=failure.code if failure else FailureCode.NODE_FAILED,
+            non_retryable=True,
+        )
+    return record

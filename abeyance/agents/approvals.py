@@ -18,7 +18,7 @@ from abeyance.authoring.callables import call
 from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.core.json import Json, canonical, fill, sha256, size
 from abeyance.core.outcome import Asked
-from abeyance.core.spec import Question
+from abeyance.core.spec import InterruptSpec
 from abeyance.duration import Duration
 from abeyance.schemas.state_model import StateModel
 
@@ -165,7 +165,7 @@ def outcome_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
     The answer is `{action: "done", result?}`, `{action: "retry"}` or `{action: "fail"}`. It has no
     deadline, because no default is safe.
     """
-    question = Question(
+    question = InterruptSpec(
         name=OUTCOME,
         prompt=(
             f"The worker that ran {tool.name!r} was lost, and the outcome of the call is unknown. "
@@ -205,7 +205,7 @@ def declared_question(
     requested_capability: str | None,
     timeout: Duration | None,
     on_timeout: OnApprovalTimeout,
-) -> Question:
+) -> InterruptSpec:
     """Return the part of an approval that all calls of a tool share; errors are added to `errors`."""
     default: Any = on_timeout
     match on_timeout:

@@ -42,8 +42,9 @@ class SubagentGate:
         if agent_tool is None:
             gone = tool_results.error(f"There is no tool {name!r} any more.")
             return Finished(result=gone, tool_status="failed")
-        gate = ToolGate(self._agent, agent_tool.tool, ctx, AgentState(state.agent_state))
-        denial = await gate.refused()
+        item, memory = ctx.item, AgentState(state.agent_state)
+        gate = ToolGate(self._agent, agent_tool.tool, item["call_id"], item["args"], memory)
+        denial = await gate.decide_in_call(ctx)
         changes = gate.memory.changes()
         patch = {"agent_state": changes} if changes else {}
         edited = gate.arguments != ctx.item["args"]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from abeyance.core.json import truncate
 from abeyance.errors import AbeyanceError
 
 if TYPE_CHECKING:
@@ -78,7 +79,10 @@ def setup_failure(model: str, error: Exception) -> ModelUnusable | None:
 
     match error:
         case ImportError():
-            return _unusable(model, f"a package that it needs is not installed: {_cut(error)}")
+            return _unusable(
+                model,
+                f"a package that it needs is not installed: {_cut(error)}",
+            )
         case UserError() | ValueError():
             missing = _VARIABLE.search(str(error))
             return _unusable(
@@ -102,7 +106,10 @@ def request_failure(model: str, error: Exception) -> ModelFailure | None:
         case library.ModelAPIError():
             return _provider_failure(model, error)
         case library.ContentFilterError():
-            return _refused(model, f"its content filter stopped it: {_cut(error)}")
+            return _refused(
+                model,
+                f"its content filter stopped it: {_cut(error)}",
+            )
         case library.UnexpectedModelBehavior():
             return _down(model, f"its response cannot be read: {_cut(error)}")
         case library.ConcurrencyLimitExceeded():
@@ -127,7 +134,10 @@ def _provider_failure(model: str, error: ModelAPIError) -> ModelFailure:
                 f" larger context, or less to read: {_cut(error)}",
             )
         case library.ModelQuotaExceededError():
-            return _unusable(model, f"the account's quota or credit is used up: {_cut(error)}")
+            return _unusable(
+                model,
+                f"the account's quota or credit is used up: {_cut(error)}",
+            )
         case library.ModelAuthenticationError():
             return _unusable(model, f"its provider rejected {_key(model)}{_reply(error)}")
         case library.ModelNotFoundError():
@@ -139,7 +149,10 @@ def _provider_failure(model: str, error: ModelAPIError) -> ModelFailure:
         case _ if status in _UNUSABLE_STATUSES:
             return _unusable(model, f"its provider rejected {_key(model)}{_reply(error)}")
         case _ if status == _TOO_LARGE:
-            return _refused(model, f"the conversation is too large for it: {_cut(error)}")
+            return _refused(
+                model,
+                f"the conversation is too large for it: {_cut(error)}",
+            )
         case _:
             return _refused(model, _cut(error))
 
@@ -202,5 +215,4 @@ def _reply(error: ModelAPIError) -> str:
 
 
 def _cut(error: Exception) -> str:
-    text = str(error).strip().rstrip(".") or type(error).__name__
-    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}..."
+    return truncate(str(error).strip().rstrip(".") or type(error).__name__, _MAX_CHARS)

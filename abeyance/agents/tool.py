@@ -19,7 +19,7 @@ from abeyance.authoring.callables import call
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import suspended_by
 from abeyance.core.json import Json, size
-from abeyance.core.spec import Question
+from abeyance.core.spec import InterruptSpec
 from abeyance.errors import Fatal
 from abeyance.schemas.json_types import to_json
 from abeyance.schemas.state_model import ValuesError
@@ -66,7 +66,7 @@ class Tool:
     arguments: Arguments
     approve: Approve
     prompt: str | None
-    question: Question
+    question: InterruptSpec
     asks: tuple[str, ...]
     timeout: float | None
     retries: int

@@ -1,8 +1,7 @@
-"""From what a model called to what is run: unknown tools, wrong arguments, hooks, approvals.
+"""Dispatching the calls of a model turn: validation, the gate, and the visits to schedule.
 
-All of it happens in the model's turn, so a call that nobody gates costs no activity beside its own, and
-one that somebody gates is not scheduled before they have said yes. Where a hook asks, it is run again,
-with the answer, in the activity of the call.
+All of this happens in the turn: an ungated call costs only its own activity, and a gated one is not
+scheduled before its answers arrive. The gate then decides again in the activity of the call.
 """
 
 from __future__ import annotations
@@ -13,23 +12,22 @@ from typing import Final
 
 from abeyance.agents import tool_results
 from abeyance.agents.agent import ENTRY_NODE, Agent, Offer
-from abeyance.agents.approvals import approval_question, call_digest, needs_approval
 from abeyance.agents.hook_runner import run_hooks
-from abeyance.agents.hooks import AfterToolCall, BeforeToolCall, listens
+from abeyance.agents.hooks import AfterToolCall, listens
 from abeyance.agents.state import AgentState
 from abeyance.agents.tool import Tool
 from abeyance.agents.tool_errors import CallError
+from abeyance.agents.tool_gate import Ask, Deny, ToolGate, after_event
 from abeyance.core.json import Json
-from abeyance.core.outcome import Asked, Call, Send
+from abeyance.core.outcome import Call, Send
 
 MAX_CALLS: Final = 64
 MAX_BYTES: Final = 500_000
-"""Of arguments, in one turn, because they travel together, more than once. What is beyond either bound is
-an error that the model sees."""
+"""The arguments of a turn are copied together. A call beyond a limit is an error for the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DispatchedCall:
+class RequestedCall:
     """One call of a turn, as the model wrote it."""
 
     tool: str
@@ -38,154 +36,123 @@ class DispatchedCall:
 
 
 @dataclass(slots=True, kw_only=True)
-class AdmittedCall:
-    """What becomes of calls: `known` are results that need nothing to be run, `sends` what is run."""
+class Dispatched:
+    """The outcome of dispatching calls: `results` of those that do not run, `sends` for the others."""
 
-    known: dict[str, dict[str, Json]] = field(default_factory=dict)
+    results: dict[str, dict[str, Json]] = field(default_factory=dict)
     sends: list[Send] = field(default_factory=list)
 
 
-def bounded(
-    calls: Sequence[DispatchedCall],
-) -> tuple[list[DispatchedCall], dict[str, dict[str, Json]]]:
-    """The calls of one turn that are looked at, and the results of those that are beyond the bounds."""
-    looked_at: list[DispatchedCall] = []
-    known: dict[str, dict[str, Json]] = {}
-    taken = 0
-    for each in calls:
-        size = len(str(each.arguments).encode(errors="replace"))
-        if len(looked_at) >= MAX_CALLS:
-            known[each.call_id] = tool_results.error(
+def within_limits(
+    calls: Sequence[RequestedCall],
+) -> tuple[list[RequestedCall], dict[str, dict[str, Json]]]:
+    """Return the calls of a turn within the limits, and the results of the others."""
+    accepted: list[RequestedCall] = []
+    rejected: dict[str, dict[str, Json]] = {}
+    total = 0
+    for requested in calls:
+        size = len(str(requested.arguments).encode(errors="replace"))
+        if len(accepted) >= MAX_CALLS:
+            rejected[requested.call_id] = tool_results.error(
                 f"Not run: one turn may call {MAX_CALLS} tools. Call this again in the next."
             )
-        elif taken + size > MAX_BYTES:
-            known[each.call_id] = tool_results.error(
+        elif total + size > MAX_BYTES:
+            rejected[requested.call_id] = tool_results.error(
                 f"Not run: the arguments of this call take {size} bytes, those before it in this turn "
-                f"{taken}, and all of one turn may take {MAX_BYTES}. Send less in one turn."
+                f"{total}, and all of one turn may take {MAX_BYTES}. Send less in one turn."
             )
         else:
-            taken += size
-            looked_at.append(each)
-    return looked_at, known
+            total += size
+            accepted.append(requested)
+    return accepted, rejected
 
 
 class ToolDispatch:
-    """The way of an agent's calls to their tools. `memory` is the agent's state, which hooks change."""
+    """Dispatches calls of an agent to their tools. Hooks change `memory`, the agent's state."""
 
     def __init__(self, agent: Agent, memory: AgentState) -> None:
         self._agent = agent
         self._offered: Mapping[str, Offer] = {}
         self.memory = memory
 
-    async def admit(self, calls: Sequence[DispatchedCall]) -> AdmittedCall:
-        """Look at calls, one after the other. Raises Blocked while a server of tools is not there."""
+    async def admit(self, calls: Sequence[RequestedCall]) -> Dispatched:
+        """Dispatch calls in order. Raises Blocked while an MCP server is unavailable."""
         self._offered = await self._agent.available_tools()
-        admitted = AdmittedCall()
-        for each in calls:
-            found = await self._admit(each)
-            if isinstance(found, Send):
-                admitted.sends.append(found)
+        dispatched = Dispatched()
+        for requested in calls:
+            outcome = await self._admit(requested)
+            if isinstance(outcome, Send):
+                dispatched.sends.append(outcome)
             else:
-                admitted.known[each.call_id] = found
-        return admitted
+                dispatched.results[requested.call_id] = outcome
+        return dispatched
 
-    async def _admit(self, called: DispatchedCall) -> Send | dict[str, Json]:
-        offer = self._offered.get(called.tool)
+    async def _admit(self, requested: RequestedCall) -> Send | dict[str, Json]:
+        offer = self._offered.get(requested.tool)
         if offer is None:
-            return tool_results.error(self._unknown(called.tool))
+            return tool_results.error(self._unknown(requested.tool))
         tool = offer.tool
         try:
-            arguments = tool.read(called.arguments)
-        except CallError as wrong:
-            return tool_results.error(wrong.text)
-        event = BeforeToolCall(
-            tool=tool.name, args=arguments, call_id=called.call_id, agent_state=self.memory
-        )
-        outcome = await run_hooks(self._agent.hooks, event, check=tool.read)
-        if outcome.denied is not None:
-            return await self._unmade(tool, called, arguments, outcome.denied)
-        if outcome.asked:
-            return self._send(tool, called, arguments, asked=outcome.asked, is_hooked=True)
-        self.memory = outcome.event.agent_state
-        arguments = outcome.event.args
-        if outcome.cancelled is not None:
-            return await self._unmade(tool, called, arguments, outcome.cancelled)
-        if not await needs_approval(tool, arguments):
-            return self._send(tool, called, arguments)
-        try:
-            asked = approval_question(tool, arguments)
-        except CallError as wrong:
-            return await self._unmade(tool, called, arguments, wrong.text, is_denied=False)
-        digest = call_digest(tool.name, arguments)
-        return self._send(tool, called, arguments, asked=(asked,), digest=digest)
+            arguments = tool.read(requested.arguments)
+        except CallError as error:
+            return tool_results.error(error.text)
+        gate = ToolGate(self._agent, tool, requested.call_id, arguments, self.memory)
+        decision = await gate.decide()
+        self.memory, arguments = gate.memory, gate.arguments
+        if isinstance(decision, Deny):
+            return await self._deny(tool, requested, arguments, decision.result)
+        return self._send(tool, requested, arguments, decision)
 
-    async def _unmade(
+    async def _deny(
         self,
         tool: Tool,
-        called: DispatchedCall,
+        requested: RequestedCall,
         arguments: dict[str, Json],
-        text: str,
-        *,
-        is_denied: bool = True,
+        result: dict[str, Json],
     ) -> Send | dict[str, Json]:
-        """What becomes of a call that is not made: the after-hooks look at it all the same."""
-        known = tool_results.error(text, is_denied=is_denied)
-        event = AfterToolCall(
-            tool=tool.name,
-            args=arguments,
-            call_id=called.call_id,
-            agent_state=self.memory,
-            result=text,
-            error=True,
-            cancelled=is_denied,
-        )
+        """Run the after-hooks of a call that does not run."""
+        event = after_event(tool.name, requested.call_id, arguments, self.memory, result)
         outcome = await run_hooks(self._agent.hooks, event, check=tool.told)
-        if outcome.asked and called.tool in self._agent.agents:
-            # It has no code that could wait for the answer, so the next turn asks.
-            return {**known, tool_results.UNSEEN: {"tool": tool.name, "args": arguments}}
+        if outcome.asked and requested.tool in self._agent.agents:
+            # The call of an agent has no code that could wait for the answer: the next turn asks.
+            return {**result, tool_results.UNSEEN: {"tool": tool.name, "args": arguments}}
         if outcome.asked:
-            return self._send(tool, called, arguments, asked=outcome.asked, known=known)
-        if outcome.denied is not None:
-            return tool_results.error(outcome.denied, is_denied=True)
+            return self._send(tool, requested, arguments, Ask(outcome.asked), denied=result)
         self.memory = outcome.event.agent_state
-        return tool_results.of_event(outcome.event)
+        return tool_results.of_hooks(outcome)
 
     def _send(
         self,
         tool: Tool,
-        called: DispatchedCall,
+        requested: RequestedCall,
         arguments: Mapping[str, Json],
+        ask: Ask | None,
         *,
-        asked: tuple[Asked, ...] = (),
-        is_hooked: bool = False,
-        digest: str | None = None,
-        known: Json = None,
+        denied: Json = None,
     ) -> Send:
         item: dict[str, Json] = {
             "tool": tool.name,
-            "call_id": called.call_id,
+            "call_id": requested.call_id,
             "args": dict(arguments),
         }
-        if is_hooked:
+        if denied is not None:
+            item["known"] = denied
+        elif ask is not None and ask.digest is None:
             item["hooked"] = True
-        if digest is not None:
-            item["digest"] = digest
-        if known is not None:
-            item["known"] = known
-        # What a person was asked about first, be it by a hook, is for one attempt.
-        once = digest is not None or is_hooked
-        call = Call(tool=tool.name, id=called.call_id, interrupts=asked, once=once)
+        elif ask is not None:
+            item["digest"] = ask.digest
+        # An approval, by a question of a hook too, is for one attempt.
+        once = ask is not None and denied is None
+        asked = () if ask is None else ask.asked
+        call = Call(tool=tool.name, id=requested.call_id, interrupts=asked, once=once)
         node = self._offered[tool.name].node
-        if tool.name in self._agent.agents and self._enters(is_hooked=is_hooked, asked=asked):
+        if tool.name in self._agent.agents and (
+            # Its gate decides again, and after-hooks must see the approved arguments.
+            "hooked" in item
+            or (asked and any(listens(hook, AfterToolCall) for hook in self._agent.hooks))
+        ):
             node = ENTRY_NODE
         return Send(node=node, item=item, call=call)
-
-    def _enters(self, *, is_hooked: bool, asked: tuple[Asked, ...]) -> bool:
-        """Whether the call of an agent has code before it: that of hooks which asked, or which have to be
-        told afterwards with which arguments a person let it through.
-        """
-        is_heard = any(listens(hook, AfterToolCall) for hook in self._agent.hooks)
-        return is_hooked or (bool(asked) and is_heard)
 
     def _unknown(self, name: str) -> str:
         names = ", ".join(map(repr, self._offered)) or "none"

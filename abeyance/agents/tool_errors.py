@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from abeyance.core.json import truncate
 from abeyance.errors import AbeyanceError
 
 _MAX_CHARS: Final = 2_000
@@ -61,4 +62,4 @@ def described(error: BaseException) -> str:
 def cut(text: str, longest: int = _MAX_CHARS) -> str:
     """Truncate a text, and replace lone surrogates in it."""
     text = text.encode(errors="replace").decode()
-    return text if len(text) <= longest else f"{text[:longest]}..."
+    return truncate(text, longest)

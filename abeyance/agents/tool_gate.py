@@ -1,13 +1,13 @@
-"""What stands before one call, in its own code: the hooks that asked, with the answers, and the approval.
+"""The gate of a tool call: hooks and approval before it, after-hooks behind it.
 
-The model's turn has run the hooks before, and opened what they ask. Nothing of that is taken on trust
-here: they are run again from the beginning, and deny the call where they do anything but let it through.
+The model's turn decides first. If the call needs answers, its own visit awaits them and decides again
+from the beginning: it trusts only the digest of the arguments that the approver saw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
 
@@ -21,7 +21,7 @@ from abeyance.agents.approvals import (
     call_digest,
     needs_approval,
 )
-from abeyance.agents.hook_runner import run_hooks
+from abeyance.agents.hook_runner import HooksOutcome, run_hooks
 from abeyance.agents.hooks import AfterToolCall, BeforeToolCall, listens
 from abeyance.agents.state import AgentState, AgentValues
 from abeyance.agents.tool import Tool
@@ -34,78 +34,121 @@ from abeyance.core.outcome import Asked, key_of
 from abeyance.storage.blobs import Blobs
 
 _SHOWN: Final = "shown"
+_SEEN: Final = "seen"
 _APPROVAL: Final = key_of("approval", APPROVE)
+_NO_ANSWERS: Final[Mapping[str, Json]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The call waits for answers: to hooks, or to the approval of the arguments with this `digest`."""
+
+    asked: tuple[Asked, ...]
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """The call does not run. `result` takes the place of the tool's."""
+
+    result: dict[str, Json]
 
 
 class ToolGate:
-    """The way of one call to its tool. `arguments` and `memory` are what hooks and people have made of
-    the arguments and of the agent's state; `is_asked`: somebody was asked whether the call may be made.
-    """
+    """The gate before one call. `arguments` and `memory` change as hooks and the approver change them."""
 
-    def __init__(self, agent: Agent, tool: Tool, ctx: Context, memory: AgentState) -> None:
-        self._agent = agent
-        self._tool = tool
-        self._ctx = ctx
-        self.arguments: dict[str, Json] = dict(ctx.item["args"])
+    def __init__(
+        self, agent: Agent, tool: Tool, call_id: str, arguments: Json, memory: AgentState
+    ) -> None:
+        self._agent, self._tool, self._call_id = agent, tool, call_id
+        self.arguments: dict[str, Json] = dict(arguments)
         self.memory = memory
-        self.is_asked = "digest" in ctx.item or "hooked" in ctx.item
 
-    async def refused(self) -> dict[str, Json] | None:
-        """The result in place of the tool's, or None if the call may be made. Raises Suspended while
-        something that has to be answered first is not.
+    async def decide(
+        self,
+        answers: Mapping[str, Json] = _NO_ANSWERS,
+        *,
+        with_hooks: bool = True,
+        digest: str | None = None,
+    ) -> Ask | Deny | None:
+        """Decide from the hooks, the approval and the answers so far; None lets the call run.
+
+        `digest` is that of the call that the approver saw: with it, the call needs that approval,
+        whatever `approve=` says now.
         """
-        ctx, tool = self._ctx, self._tool
-        is_approved = "digest" in ctx.item
-        if ctx.item.get("hooked"):
+        tool = self._tool
+        if with_hooks:
             event = BeforeToolCall(
-                tool=tool.name,
-                args=self.arguments,
-                call_id=str(ctx.item["call_id"]),
-                agent_state=self.memory,
+                tool=tool.name, args=self.arguments, call_id=self._call_id, agent_state=self.memory
             )
-            outcome = await run_hooks(self._agent.hooks, event, ctx.targets, check=tool.read)
-            if outcome.denied is not None:
-                return tool_results.error(outcome.denied, is_denied=True)
+            outcome = await run_hooks(self._agent.hooks, event, answers, check=tool.read)
+            self.memory, self.arguments = outcome.event.agent_state, outcome.event.args
             if outcome.asked:
-                raise Suspended(outcome.asked)
-            self.memory = outcome.event.agent_state
-            self.arguments = outcome.event.args
-            if changes := self.memory.changes():
-                # What people taught the hooks holds also where this call ends without its code.
-                ctx.runtime.journal.partial_patch = {"agent_state": changes}
-            if outcome.cancelled is not None:
-                return tool_results.error(outcome.cancelled, is_denied=True)
-            # Who was asked has answered about this call, whatever `approve=` says by now.
-            is_approved = _APPROVAL in ctx.targets or await needs_approval(tool, self.arguments)
-        return self._unapproved() if is_approved else None
-
-    def _unapproved(self) -> dict[str, Json] | None:
-        """Ask for the approval, or take it: the arguments are then those that were approved."""
-        ctx, tool = self._ctx, self._tool
-        digest = call_digest(tool.name, self.arguments)
-        if _APPROVAL not in ctx.targets:
+                return Ask(outcome.asked)
+            if (reason := outcome.denied or outcome.cancelled) is not None:
+                return _denied(reason)
+        if _APPROVAL not in answers:
+            if digest is None and not await needs_approval(tool, self.arguments):
+                return None
             try:
-                asked = approval_question(tool, self.arguments)
-            except CallError as wrong:
-                return tool_results.error(wrong.text)
-            ctx.runtime.journal.set_marker(_SHOWN, digest)
-            raise Suspended([asked])
-        if digest != ctx.item.get("digest", ctx.runtime.journal.get_marker(_SHOWN)):
-            return tool_results.error("denied: what was approved is another call", is_denied=True)
-        approved = approved_arguments(tool, ctx.targets[_APPROVAL], self.arguments)
+                question = approval_question(tool, self.arguments)
+            except CallError as error:
+                return Deny(tool_results.error(error.text))
+            return Ask((question,), call_digest(tool.name, self.arguments))
+        if digest != call_digest(tool.name, self.arguments):
+            return _denied("denied: what was approved is another call")
+        approved = approved_arguments(tool, answers[_APPROVAL], self.arguments)
         if isinstance(approved, Rejected):
-            return tool_results.error(approved.text, is_denied=True)
+            return _denied(approved.text)
         self.arguments = approved
         return None
 
+    async def decide_in_call(self, ctx: Context) -> dict[str, Json] | None:
+        """Decide in the visit of the call. Return the result of a denial, or None if the call may run.
 
-_SEEN: Final = "seen"
+        Raises Suspended while answers are missing.
+        """
+        if not needs_answers(ctx):
+            return None
+        digest = ctx.item.get("digest", ctx.runtime.journal.get_marker(_SHOWN))
+        decision = await self.decide(ctx.targets, with_hooks="hooked" in ctx.item, digest=digest)
+        if changes := self.memory.changes():
+            # Changes of the hooks are kept even if the call ends before its code does.
+            ctx.runtime.journal.partial_patch = {"agent_state": changes}
+        if isinstance(decision, Ask):
+            if decision.digest is not None:
+                ctx.runtime.journal.set_marker(_SHOWN, decision.digest)
+            raise Suspended(decision.asked)
+        return None if decision is None else decision.result
+
+
+def needs_answers(ctx: Context) -> bool:
+    """Return True if the turn opened questions of hooks or an approval for the call of this visit."""
+    return "digest" in ctx.item or "hooked" in ctx.item
+
+
+def _denied(reason: str) -> Deny:
+    return Deny(tool_results.error(reason, is_denied=True))
+
+
+def after_event(
+    tool: str, call_id: str, arguments: dict[str, Json], memory: AgentState, result: Json
+) -> AfterToolCall:
+    """Return the event of the after-hooks of one call."""
+    status, content = tool_results.to_model_text(result)
+    return AfterToolCall(
+        tool=tool,
+        args=arguments,
+        call_id=call_id,
+        agent_state=memory,
+        result=content,
+        error=status != "success",
+        cancelled=status in {"denied", "interrupted"},
+    )
 
 
 class AfterHooks:
-    """What the hooks of an agent say after the calls that came to a turn. `memory` is the agent's state,
-    which they change.
-    """
+    """The after-hooks of the calls that a turn collects. They change `memory`, the agent's state."""
 
     def __init__(self, agent: Agent, ctx: Context, blobs: Blobs, memory: AgentState) -> None:
         self._agent = agent
@@ -113,87 +156,77 @@ class AfterHooks:
         self._blobs = blobs
         self.memory = memory
 
-    async def of_gathered(self, state: AgentValues) -> dict[str, dict[str, Json]]:
-        """The results of the last turn's calls so far, by their ids, as the hooks leave them.
+    async def of_collected(self, state: AgentValues) -> dict[str, dict[str, Json]]:
+        """Return the results of the last turn's calls, by call id, after their hooks.
 
-        Raises Suspended while a hook asks, and Blocked while a server of tools is not there.
+        Raises Suspended while a hook asks, and Blocked while an MCP server is unavailable.
         """
-        book = self._ctx.runtime.journal
-        marked = book.get_marker(_SEEN) or {"results": {}, "state": {}}
-        self.memory.update(marked["state"])
-        gathered = tool_results.collect(self._ctx.results, self._agent.agents)
-        results = {**state.known, **gathered}
-        seen, asked = await self._seen(results, marked["results"])
-        heard = {call_id: each for call_id, each in seen.items() if UNSEEN in results[call_id]}
-        if heard and self._is_heard:
-            # Not to be run again for the others, nor for what the turn asks later.
-            book.set_marker(_SEEN, {"results": heard, "state": self.memory.changes()})
+        journal = self._ctx.runtime.journal
+        saved = journal.get_marker(_SEEN) or {"results": {}, "state": {}}
+        self.memory.update(saved["state"])
+        collected = tool_results.collect(self._ctx.results, self._agent.agents)
+        results = {**state.known, **collected}
+        seen, asked = await self._run(results, saved["results"])
+        hooked = {call_id: seen[call_id] for call_id in seen if UNSEEN in results[call_id]}
+        if hooked and self._has_hooks:
+            # These hooks must not run again when others, or the turn, ask and are answered.
+            journal.set_marker(_SEEN, {"results": hooked, "state": self.memory.changes()})
         return _unless_asked(seen, asked)
 
-    async def of_known(self, known: Mapping[str, Mapping[str, Json]]) -> dict[str, dict[str, Json]]:
-        """The same, of calls that nothing had to be run for."""
-        return _unless_asked(*await self._seen(known, {}))
+    async def of_denied(self, results: Mapping[str, dict[str, Json]]) -> dict[str, dict[str, Json]]:
+        """Return results of calls that ran nothing, after their hooks. Raises as `of_collected`."""
+        return _unless_asked(*await self._run(results, {}))
 
     @property
-    def _is_heard(self) -> bool:
+    def _has_hooks(self) -> bool:
         return any(listens(hook, AfterToolCall) for hook in self._agent.hooks)
 
-    async def _seen(
-        self, results: Mapping[str, Mapping[str, Json]], known: Mapping[str, dict[str, Json]]
+    async def _run(
+        self, results: Mapping[str, Mapping[str, Json]], saved: Mapping[str, dict[str, Json]]
     ) -> tuple[dict[str, dict[str, Json]], list[Asked]]:
-        found: dict[str, dict[str, Json]] = {}
+        seen: dict[str, dict[str, Json]] = {}
         asked: list[Asked] = []
-        is_unseen = any(UNSEEN in each and id_ not in known for id_, each in results.items())
-        offered = await self._agent.available_tools() if is_unseen and self._is_heard else {}
+        is_unseen = any(UNSEEN in result and id_ not in saved for id_, result in results.items())
+        offers = await self._agent.available_tools() if is_unseen and self._has_hooks else {}
         for call_id, result in results.items():
-            if call_id in known:
-                found[call_id] = known[call_id]
-            elif UNSEEN not in result or not self._is_heard:
-                found[call_id] = _without_mark(result)
+            if call_id in saved:
+                seen[call_id] = saved[call_id]
+            elif UNSEEN not in result or not self._has_hooks:
+                seen[call_id] = _without_mark(result)
             else:
-                after = await self._after(call_id, result, offered)
+                after = await self._run_one(call_id, result, offers)
                 if isinstance(after, dict):
-                    found[call_id] = after
+                    seen[call_id] = after
                 else:
                     asked += after
-        return found, asked
+        return seen, asked
 
-    async def _after(
-        self, call_id: str, result: Mapping[str, Json], offered: Mapping[str, Offer]
+    async def _run_one(
+        self, call_id: str, result: Mapping[str, Json], offers: Mapping[str, Offer]
     ) -> dict[str, Json] | Sequence[Asked]:
-        """What the hooks make of one call, or what they ask about it."""
-        opened = await tool_results.load(self._blobs, result)
-        outcome, told = tool_results.to_model_text(opened)
-        name = str(opened[UNSEEN]["tool"])
-        event = AfterToolCall(
-            tool=name,
-            args=opened[UNSEEN]["args"],
-            call_id=call_id,
-            agent_state=self.memory,
-            result=told,
-            error=outcome != "success",
-            cancelled=outcome in {"denied", "interrupted"},
-        )
-        offer = offered.get(name)
-        heard = await run_hooks(
+        """Return the result of one call after its hooks, or their questions."""
+        loaded = await tool_results.load(self._blobs, result)
+        call = loaded[UNSEEN]
+        event = after_event(str(call["tool"]), call_id, call["args"], self.memory, loaded)
+        offer = offers.get(event.tool)
+        outcome = await run_hooks(
             self._agent.hooks,
             event,
             self._answers(call_id),
             check=None if offer is None else offer.tool.told,
         )
-        if heard.asked:
-            return [replace(each, process=_process(each.process, call_id)) for each in heard.asked]
-        if heard.denied is not None:
-            after = tool_results.error(heard.denied, is_denied=True)
-        else:
-            self.memory = heard.event.agent_state
-            left = tool_results.of_event(heard.event)
-            is_same = canonical(left) == canonical(tool_results.of_event(event))
-            after = _without_mark(result) if is_same else left
+        if outcome.asked:
+            return [
+                replace(each, process=_process(each.process, call_id)) for each in outcome.asked
+            ]
+        self.memory = outcome.event.agent_state
+        after = tool_results.of_hooks(outcome)
+        if canonical(after) == canonical(tool_results.of_hooks(HooksOutcome(event=event))):
+            after = _without_mark(result)
         return await tool_results.store(self._blobs, self._ctx.run_id, after)
 
     def _answers(self, call_id: str) -> dict[str, Json]:
-        """What people said so far to the questions about one call."""
+        """Return the answers to the questions about one call."""
         suffix = _process("", call_id)
         answers = {}
         for key, answer in self._ctx.targets.items():
@@ -203,18 +236,18 @@ class AfterHooks:
         return answers
 
 
+def _unless_asked(
+    results: dict[str, dict[str, Json]], asked: Sequence[Asked]
+) -> dict[str, dict[str, Json]]:
+    if asked:
+        raise Suspended(asked)
+    return results
+
+
 def _without_mark(result: Mapping[str, Json]) -> dict[str, Json]:
     return {key: value for key, value in result.items() if key != UNSEEN}
 
 
 def _process(asking: str | None, call_id: str) -> str:
-    """The name under which a hook asks about one of several calls, whose ids may be any text."""
+    """Return the process name of a hook's question about one of several calls."""
     return f"{asking}.{quote(call_id, safe='')}"
-
-
-def _unless_asked(
-    found: dict[str, dict[str, Json]], asked: Sequence[Asked]
-) -> dict[str, dict[str, Json]]:
-    if asked:
-        raise Suspended(asked)
-    return found

@@ -12,6 +12,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from abeyance.agents.approvals import UNANSWERED
+from abeyance.agents.hook_runner import HooksOutcome
 from abeyance.agents.hooks import AfterToolCall
 from abeyance.core.json import Json, size
 from abeyance.core.outcome import ToolStatus
@@ -44,8 +45,11 @@ def error(text: str, *, is_denied: bool = False) -> dict[str, Json]:
     return {"error": text, **({"denied": True} if is_denied else {})}
 
 
-def of_event(event: AfterToolCall) -> dict[str, Json]:
-    """Return the result in an event, after the hooks' changes."""
+def of_hooks(outcome: HooksOutcome[AfterToolCall]) -> dict[str, Json]:
+    """Return the result of a call after its hooks."""
+    event = outcome.event
+    if outcome.denied is not None:
+        return error(outcome.denied, is_denied=True)
     if event.error:
         return error(str(event.result), is_denied=event.cancelled)
     return content(event.result)

@@ -1,9 +1,9 @@
-"""One turn of an agent's model: what it is told, what it answers, and what follows.
+"""One turn of an agent's model: the request, the response, and the calls that follow.
 
-The conversation is read from outside the history and one turn is added to it. What the model calls
-becomes a fan-out, one visit for each call; a call that nothing has to be run for (an unknown tool, wrong
-arguments, a hook that cancelled it) has its result at once. Where a turn is tried again, because the
-worker died, the model is asked again: nothing that it said before was seen by anybody.
+The turn reads the conversation from outside the history and appends to it. The model's calls become a
+fan-out with one visit for each; a call that does not run (unknown tool, invalid arguments, cancelled by a
+hook) has its result at once. A retry after a lost worker repeats the model request: nothing has seen its
+first response.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from abeyance.agents.model_request import name_of, request
 from abeyance.agents.output import Calls, Correction, Output
 from abeyance.agents.prompts import NOTE, Input, user_part
 from abeyance.agents.state import AgentState, AgentValues
-from abeyance.agents.tool_dispatch import DispatchedCall, ToolDispatch, bounded
+from abeyance.agents.tool_dispatch import RequestedCall, ToolDispatch, within_limits
 from abeyance.agents.tool_gate import AfterHooks
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended
@@ -38,23 +38,20 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 
 Prompt: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Input]]
-"""What the model is told first, made of what a visit of the agent was entered with."""
+"""Makes the first prompt from what a visit of the agent was entered with."""
 
-_GO_ON: Final = "Go on."
+_CONTINUE: Final = "Go on."
 
 
 class Turn:
-    """The turns of one agent. `prompt` says what a visit of its node begins with."""
+    """The code of an agent's model node. `prompt` makes the first prompt of a visit."""
 
     def __init__(self, agent: Agent, prompt: Prompt) -> None:
         self._agent = agent
         self._prompt = prompt
 
     async def take(self, state: AgentValues, ctx: Context, inbox: Sequence[Message]) -> Finished:
-        """Take the next turn.
-
-        Raises Blocked where the model, or what keeps conversations, is not there.
-        """
+        """Take the next turn. Raises Blocked if the model or the conversation store is unavailable."""
         agent = self._agent
         try:
             return await self._take(state, ctx, inbox)
@@ -68,66 +65,66 @@ class Turn:
             raise Blocked(str(error), code=FailureCode.MODEL_UNAVAILABLE) from error
         except (SettingsError, Unavailable, transcript.TranscriptError) as error:
             message = (
-                f"the conversation of the agent {agent.name!r} cannot be read or kept: {error}"
+                f"the conversation of the agent {agent.name!r} cannot be read or stored: {error}"
             )
             raise Blocked(message, code=FailureCode.MODEL_UNAVAILABLE) from error
 
     async def _take(self, state: AgentValues, ctx: Context, inbox: Sequence[Message]) -> Finished:
         blobs = blobs_of(ctx)
-        aftermath = AfterHooks(self._agent, ctx, blobs, AgentState(state.agent_state))
+        after_hooks = AfterHooks(self._agent, ctx, blobs, AgentState(state.agent_state))
         if state.input is not None and (cancelled := await self._before_node(state, ctx)):
             return cancelled
-        known = await aftermath.of_gathered(state)
-        waiting = [DispatchedCall(**each) for each in state.waiting]
+        results = await after_hooks.of_collected(state)
+        waiting = [RequestedCall(**each) for each in state.waiting]
         if waiting:
-            gate = ToolDispatch(self._agent, aftermath.memory)
-            following = await self._follow(waiting, known, gate, ctx)
-            if following.sends is not None:
+            dispatch = ToolDispatch(self._agent, after_hooks.memory)
+            dispatched = await self._dispatch(waiting, results, dispatch, ctx)
+            if dispatched.sends is not None:
                 heard = [*state.heard, *inbox]
-                patch = {**following.patch, "heard": heard}
-                return replace(following, patch=patch, exempt_from_max_visits=True)
-            # Nothing of what waited had to be run, so the model can go on at once.
-            aftermath.memory = gate.memory
-            known = await aftermath.of_known(following.patch["known"])
+                patch = {**dispatched.patch, "heard": heard}
+                return replace(dispatched, patch=patch, exempt_from_max_visits=True)
+            # None of the waiting calls runs, so the model continues at once.
+            after_hooks.memory = dispatch.memory
+            results = await after_hooks.of_denied(dispatched.patch["known"])
         before = await transcript.read(blobs, state.transcript)
-        said = await self._said(state, ctx, inbox, before, known)
+        added = await self._request_messages(state, ctx, inbox, before, results)
         if state.turns >= self._agent.max_turns:
-            await self._left(state, ctx, said)
+            await self._save_partial(state, ctx, added)
             message = (
-                f"the agent {self._agent.name!r} has taken {state.turns} turns and come to no end, and "
-                f"max_turns={self._agent.max_turns} allows no more"
+                f"the agent {self._agent.name!r} has no output after {state.turns} turns, the limit of "
+                f"max_turns={self._agent.max_turns}"
             )
             raise AgentFailed(FailureCode.MAX_TURNS, message)
-        asking = await self._hooks(
+        before_call = await self._hooks(
             BeforeModelCall(
-                messages=[*before, *said], turn=state.turns + 1, agent_state=aftermath.memory
+                messages=[*before, *added], turn=state.turns + 1, agent_state=after_hooks.memory
             ),
             ctx,
-            left=lambda: self._left(state, ctx, said),
+            save_partial=lambda: self._save_partial(state, ctx, added),
         )
-        messages = asking.event.messages
+        messages = before_call.event.messages
         if all(a is b for a, b in zip(messages, before, strict=False)) and len(messages) > len(
             before
         ):
-            # What hooks put to the end was said, and stays; what they did to the past is for this once.
-            said = messages[len(before) :]
-        response = await self._response(state, ctx, before, said, messages)
-        asked = await self._hooks(
+            # Messages that hooks append stay; their other changes are for this request only.
+            added = messages[len(before) :]
+        response = await self._get_response(state, ctx, before, added, messages)
+        after_call = await self._hooks(
             AfterModelCall(
                 response=response,
                 usage=response.usage,
                 turn=state.turns + 1,
-                agent_state=asking.event.agent_state,
+                agent_state=before_call.event.agent_state,
             ),
             ctx,
-            saved=lambda: self._saved(ctx, response),
-            left=lambda: self._left(state, ctx, [*said, response]),
+            save_response=lambda: self._save_response(ctx, response),
+            save_partial=lambda: self._save_partial(state, ctx, [*added, response]),
         )
-        return await self._read(state, ctx, said, response, asked.event.agent_state)
+        return await self._finish(state, ctx, added, response, after_call.event.agent_state)
 
     async def _before_node(self, state: AgentValues, ctx: Context) -> Finished | None:
-        around = Address.parse(ctx.address).parent
-        node = None if around is None else around.parent
+        scope = Address.parse(ctx.address).parent
+        node = None if scope is None else scope.parent
         assert node is not None  # noqa: S101 an agent is always entered through a node
         event = BeforeNode(
             node=node.segments[-1].id, address=str(node), values=state.input["values"]
@@ -136,8 +133,8 @@ class Turn:
         if outcome.cancelled is None:
             return None
         ctx.logger.info("the agent is not run: %s", outcome.cancelled)
-        # Not by the edges: an unread message would have it take a turn after all. The input stays, which
-        # says that no turn was taken.
+        # Not by the edges: an unread message would start a turn after all. The input stays, which marks
+        # that no turn was taken.
         return Finished(goto=END, inbox_unread=True)
 
     async def _hooks(
@@ -145,31 +142,31 @@ class Turn:
         event: Any,
         ctx: Context,
         *,
-        saved: Callable[[], Awaitable[Json]] | None = None,
-        left: Callable[[], Awaitable[None]] | None = None,
+        save_response: Callable[[], Awaitable[Json]] | None = None,
+        save_partial: Callable[[], Awaitable[None]] | None = None,
     ) -> HooksOutcome[Any]:
-        """What hooks make of an event of the whole turn: they may ask, and may stop the agent."""
+        """Run the hooks of an event of the whole turn. They may ask, and may stop the agent."""
         outcome: HooksOutcome[HookEvent] = await run_hooks(self._agent.hooks, event, ctx.targets)
-        if left is not None and (outcome.denied is not None or outcome.asked):
-            await left()
+        if save_partial is not None and (outcome.denied is not None or outcome.asked):
+            await save_partial()
         if outcome.denied is not None:
             message = f"the agent {self._agent.name!r} was stopped: {outcome.denied}"
             raise AgentFailed(FailureCode.NODE_FAILED, message)
         if outcome.asked:
-            raise Suspended(outcome.asked, None if saved is None else await saved())
+            raise Suspended(outcome.asked, None if save_response is None else await save_response())
         return outcome
 
-    async def _said(
+    async def _request_messages(
         self,
         state: AgentValues,
         ctx: Context,
         inbox: Sequence[Message],
         before: Sequence[ModelMessage],
-        known: Mapping[str, Mapping[str, Json]],
+        results: Mapping[str, Mapping[str, Json]],
     ) -> list[ModelMessage]:
         from pydantic_ai.messages import ModelRequest, ModelResponse, UserPromptPart
 
-        parts = await tool_results.result_parts(blobs_of(ctx), before, known)
+        parts = await tool_results.result_parts(blobs_of(ctx), before, results)
         guidance = [] if ctx.guidance is None else [ctx.guidance]
         if state.input is not None:
             parts.append(UserPromptPart(await self._prompt(state.input)))
@@ -179,15 +176,15 @@ class Turn:
         ]
         parts += [user_part(message) for message in (*state.heard, *inbox)]
         if not parts and (not before or isinstance(before[-1], ModelResponse)):
-            parts.append(UserPromptPart(_GO_ON))
+            parts.append(UserPromptPart(_CONTINUE))
         return [ModelRequest(parts=parts)] if parts else []
 
-    async def _response(
+    async def _get_response(
         self,
         state: AgentValues,
         ctx: Context,
         before: Sequence[ModelMessage],
-        said: Sequence[ModelMessage],
+        added: Sequence[ModelMessage],
         messages: Sequence[ModelMessage],
     ) -> ModelResponse:
         agent, blobs = self._agent, blobs_of(ctx)
@@ -207,27 +204,29 @@ class Turn:
                 on_partial=partial.append,
             )
         except asyncio.CancelledError:
-            await self._left(state, ctx, [*said, *partial])
+            await self._save_partial(state, ctx, [*added, *partial])
             raise
         except ModelRefused:
-            await self._left(state, ctx, said)
+            await self._save_partial(state, ctx, added)
             raise
 
-    async def _left(self, state: AgentValues, ctx: Context, left: Sequence[ModelMessage]) -> None:
-        """Keep what was said by now, should the run end before the turn does."""
-        if left:
-            head = await transcript.append(blobs_of(ctx), ctx.run_id, state.transcript, left)
+    async def _save_partial(
+        self, state: AgentValues, ctx: Context, messages: Sequence[ModelMessage]
+    ) -> None:
+        """Store the messages so far, in case the run ends before the turn does."""
+        if messages:
+            head = await transcript.append(blobs_of(ctx), ctx.run_id, state.transcript, messages)
             ctx.runtime.journal.partial_patch = {"transcript": head}
 
-    async def _saved(self, ctx: Context, response: ModelResponse) -> Json:
-        """Where a response is found again whose hooks ask people: the model is not asked twice."""
+    async def _save_response(self, ctx: Context, response: ModelResponse) -> Json:
+        """Store a response whose hooks ask, so that the request is not repeated."""
         return await transcript.append(blobs_of(ctx), ctx.run_id, None, [response])
 
-    async def _read(
+    async def _finish(
         self,
         state: AgentValues,
         ctx: Context,
-        said: Sequence[ModelMessage],
+        request_messages: Sequence[ModelMessage],
         response: ModelResponse,
         memory: AgentState,
     ) -> Finished:
@@ -235,9 +234,9 @@ class Turn:
         try:
             reading = agent.output.read(response)
         except ModelRefused:
-            await self._left(state, ctx, said)
+            await self._save_partial(state, ctx, request_messages)
             raise
-        added: list[ModelMessage] = [*said, response]
+        added: list[ModelMessage] = [*request_messages, response]
         patch: dict[str, Json] = {
             "input": None,
             "turns": state.turns + 1,
@@ -253,7 +252,7 @@ class Turn:
         patch["transcript"] = await transcript.append(
             blobs_of(ctx), ctx.run_id, state.transcript, added
         )
-        about: dict[str, Json] = {
+        summary: dict[str, Json] = {
             "turn": state.turns + 1,
             "model": response.model_name or name_of(agent.model),
             "calls": [call.tool_name for call in response.tool_calls],
@@ -263,52 +262,52 @@ class Turn:
         match reading:
             case Output(value=value):
                 patch |= {"output": value, "agent_state": memory.changes()}
-                return Finished(patch=patch, turn=about)
+                return Finished(patch=patch, turn=summary)
             case Correction(faults=faults):
                 if state.corrections >= agent.max_corrections:
                     message = (
-                        f"the agent {agent.name!r} gave no output that fits, {state.corrections + 1} "
+                        f"the agent {agent.name!r} gave no valid output {state.corrections + 1} "
                         f"times in a row; the last time: {'; '.join(faults)}"
                     )
                     ctx.runtime.journal.partial_patch = {"transcript": patch["transcript"]}
                     raise AgentFailed(FailureCode.NODE_FAILED, message)
                 patch["agent_state"] = memory.changes()
-                return Finished(patch=patch, goto=MODEL_NODE, turn=about)
+                return Finished(patch=patch, goto=MODEL_NODE, turn=summary)
             case Calls(calls=calls, rejected=early):
-                called, beyond = bounded([_called(each) for each in calls])
-                known = beyond | {
-                    each.tool_call_id: tool_results.error(str(each.content)) for each in early
+                within, rejected = within_limits([_requested(part) for part in calls])
+                results = rejected | {
+                    part.tool_call_id: tool_results.error(str(part.content)) for part in early
                 }
-                following = await self._follow(
-                    called, known, ToolDispatch(self._agent, memory), ctx
+                dispatched = await self._dispatch(
+                    within, results, ToolDispatch(self._agent, memory), ctx
                 )
-                return replace(following, patch={**patch, **following.patch}, turn=about)
+                return replace(dispatched, patch={**patch, **dispatched.patch}, turn=summary)
 
-    async def _follow(
+    async def _dispatch(
         self,
-        called: Sequence[DispatchedCall],
-        known: Mapping[str, dict[str, Json]],
-        gate: ToolDispatch,
+        calls: Sequence[RequestedCall],
+        results: Mapping[str, dict[str, Json]],
+        dispatch: ToolDispatch,
         ctx: Context,
     ) -> Finished:
-        """Send calls to their tools: all together, or, of a sequence, the first that is to be run."""
-        size = 1 if self._agent.is_sequential else len(called)
-        found = dict(known)
-        rest = list(called)
+        """Dispatch calls: all together, or if sequential, up to the first one that runs."""
+        size = 1 if self._agent.is_sequential else len(calls)
+        stored = dict(results)
+        rest = list(calls)
         sends: list[Any] = []
         while rest and not sends:
-            admitted = await gate.admit(rest[:size])
+            admitted = await dispatch.admit(rest[:size])
             rest = rest[size:]
             sends = admitted.sends
-            for call_id, result in admitted.known.items():
-                found[call_id] = await tool_results.store(blobs_of(ctx), ctx.run_id, result)
+            for call_id, result in admitted.results.items():
+                stored[call_id] = await tool_results.store(blobs_of(ctx), ctx.run_id, result)
         patch: dict[str, Json] = {
-            "known": found,
+            "known": stored,
             "waiting": [
-                {"tool": each.tool, "call_id": each.call_id, "arguments": each.arguments}
-                for each in rest
+                {"tool": call.tool, "call_id": call.call_id, "arguments": call.arguments}
+                for call in rest
             ],
-            "agent_state": gate.memory.changes(),
+            "agent_state": dispatch.memory.changes(),
         }
         if not sends:
             return Finished(patch=patch, goto=MODEL_NODE)
@@ -316,13 +315,13 @@ class Turn:
 
 
 def blobs_of(ctx: Context) -> Blobs:
-    """Where a visit keeps what is large."""
-    assert ctx.runtime.blobs is not None  # noqa: S101 whoever runs visits hands them in
+    """Return the blob store of a visit."""
+    assert ctx.runtime.blobs is not None  # noqa: S101 every visit of an agent has them
     return ctx.runtime.blobs
 
 
-def _called(call: ToolCallPart) -> DispatchedCall:
-    return DispatchedCall(tool=call.tool_name, call_id=call.tool_call_id, arguments=call.args or {})
+def _requested(call: ToolCallPart) -> RequestedCall:
+    return RequestedCall(tool=call.tool_name, call_id=call.tool_call_id, arguments=call.args or {})
 
 
 def _sum(before: Mapping[str, int], response: ModelResponse) -> dict[str, int]:

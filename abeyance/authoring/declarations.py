@@ -26,9 +26,9 @@ from abeyance.core.spec import (
     GraphSpec,
     Halt,
     InterruptNode,
+    InterruptSpec,
     OnError,
     OnTimeout,
-    Question,
     SubgraphNode,
 )
 from abeyance.duration import seconds
@@ -267,7 +267,7 @@ def question_of(
     requested_capability: str | None = None,
     timeout: object = None,
     on_timeout: object = "halt",
-) -> Question:
+) -> InterruptSpec:
     """Return the question, and collect its faults. The prompt may come from a rule."""
     if response is None and isinstance(answer_to, str):
         response = states.answer_type(answer_to)
@@ -289,7 +289,7 @@ def question_of(
             f"{label} has {shown} bytes of prompt, reason, payload and schema, and the limit is "
             f"{_MAX_QUESTION_BYTES}: store large data elsewhere, and show a reference"
         )
-    return Question(
+    return InterruptSpec(
         name=name,
         prompt=prompt,
         reason=reason,
@@ -312,7 +312,7 @@ def with_rule_question(
 ) -> InterruptNode:
     """Return the node with the question that a rule supplies. Fields that differ are faults."""
     label = f"the interrupt {node.id!r}"
-    own, blank = node.question, Question(name="", prompt="")
+    own, blank = node.question, InterruptSpec(name="", prompt="")
     merged: dict[str, Any] = {"prompt": ask.question.prompt}
     conflicts: list[str] = []
     for field, option in _SUPPLIED.items():
@@ -324,7 +324,7 @@ def with_rule_question(
         conflicts.append("answer_to")
     for option in conflicts:
         errors.note(f"{label} and the rule {rule!r} both have {option}: remove one")
-    question = Question(name=own.name, **merged)
+    question = InterruptSpec(name=own.name, **merged)
     answer_to = ask.answer_to if node.answer_to is None else node.answer_to
     if isinstance(question.on_timeout, Default) and not conflicts:
         # Checked again: the schema may come from the other of the two.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final, assert_never
 
-from abeyance.core.json import Json, canonical
+from abeyance.core.json import Json, canonical, truncate
 from abeyance.core.spec import (
     END,
     START,
@@ -29,11 +29,11 @@ from abeyance.core.spec import (
     GraphSpec,
     HaltRun,
     InterruptNode,
+    InterruptSpec,
     Matches,
     Node,
     OnError,
     Parallel,
-    Question,
     Retract,
     Retry,
     RuleCondition,
@@ -141,7 +141,7 @@ class _Chart:
                     for target in self._targets(action, self._id(node) if node else source):
                         yield f"{source} -.->{_label(label)} {target}"
 
-    def _deadline(self, source: str, question: Question) -> Iterator[str]:
+    def _deadline(self, source: str, question: InterruptSpec) -> Iterator[str]:
         if isinstance(question.on_timeout, GoTo) and question.timeout is not None:
             label = f"after {_length(question.timeout)}"
             yield f"{source} -.->{_label(label)} {self._id(question.on_timeout.node)}"
@@ -234,5 +234,4 @@ def _label(label: str) -> str:
 
 def _escaped(text: str) -> str:
     flat = " ".join(text.split())
-    shown = flat if len(flat) <= _LONGEST else f"{flat[:_LONGEST]}..."
-    return _SPECIAL.sub(lambda match: f"#{ord(match[0])};", shown)
+    return _SPECIAL.sub(lambda match: f"#{ord(match[0])};", truncate(flat, _LONGEST))

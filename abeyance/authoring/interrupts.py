@@ -240,7 +240,7 @@ def suspended_by(error: BaseException) -> Interrupted | None:
             return Interrupted(
                 interrupts=tuple(asked for outcome in interrupted for asked in outcome.interrupts),
                 user_state=next(
-                    (o.user_state for o in interrupted if o.user_state is not None), None
+                    (part.user_state for part in interrupted if part.user_state is not None), None
                 ),
                 composite=True,
             )

@@ -166,8 +166,10 @@ def _as_json(name: str, returned: Any) -> Json:
     try:
         return to_json(returned)
     except ValueError as error:
-        kind = type(returned).__name__
-        message = f"the step {name!r} returned a value of type {kind} that is not JSON: {error}"
+        message = (
+            f"the step {name!r} returned a value of type {type(returned).__name__} that is not JSON: "
+            f"{error}"
+        )
         raise Fatal(message) from error
 
 

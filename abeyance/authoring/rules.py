@@ -18,10 +18,10 @@ from abeyance.core.spec import (
     GoTo,
     HaltRun,
     InterruptNode,
+    InterruptSpec,
     Matches,
     Node,
     Parallel,
-    Question,
     Retract,
     Retry,
     Rule,
@@ -199,7 +199,7 @@ def compile_rules(
     for rule in rules:
         ask = next((action for action in rule.actions if isinstance(action, Ask)), None)
         match compiled.get(rule.condition.node or ""):
-            case InterruptNode(question=Question(prompt="")) as gate if (
+            case InterruptNode(question=InterruptSpec(prompt="")) as gate if (
                 ask is not None and rule.condition == Matches(node=gate.id)
             ):
                 compiled[gate.id] = with_rule_question(gate, rule.id, ask, intake)

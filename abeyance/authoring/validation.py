@@ -25,9 +25,9 @@ from abeyance.core.spec import (
     GraphSpec,
     HaltRun,
     InterruptNode,
+    InterruptSpec,
     Matches,
     Parallel,
-    Question,
     Retract,
     Retry,
     Rule,
@@ -246,7 +246,7 @@ def _static_faults(spec: GraphSpec) -> Iterator[str]:
 
 
 def _question_faults(
-    spec: GraphSpec, label: str, question: Question, answer_to: str | None
+    spec: GraphSpec, label: str, question: InterruptSpec, answer_to: str | None
 ) -> Iterator[str]:
     if not question.prompt.strip():
         yield f"{label} has no prompt: describe the decision"

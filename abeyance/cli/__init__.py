@@ -1,1 +1,1 @@
-"""The commands of `abeyance`, and what they are made of."""
+"""The command line. `main` has the commands of the service; start reading there."""

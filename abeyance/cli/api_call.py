@@ -1,7 +1,4 @@
-"""One exchange with the API, as a command makes it: what is sent, and how the answer is printed.
-
-`--json` prints what the API said, as it said it; otherwise a few lines for a person are printed.
-"""
+"""Call the API from a command and print the response: as text, or with `--json` as the API's JSON."""
 
 from __future__ import annotations
 
@@ -29,39 +26,37 @@ _INTERRUPT_ID: Final = re.compile(r"[A-Za-z0-9_-]+\.[0-9a-f]+")
 PANEL: Final = "Runs (over HTTP: ABEYANCE_URL, ABEYANCE_TOKEN)"
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the API's own JSON.")]
-AsJsonLines = Annotated[
-    bool, typer.Option("--json", help="Print each event as one line of the API's own JSON.")
-]
-Graph = Annotated[
-    str | None, typer.Option(help="Of this graph only, by its name.", show_default=False)
-]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the API's JSON.")]
+AsJsonLines = Annotated[bool, typer.Option("--json", help="Print each event as one line of JSON.")]
+Graph = Annotated[str | None, typer.Option(help="Only runs of this graph.", show_default=False)]
 Conversation = Annotated[
-    str | None, typer.Option(help="Of this conversation only.", show_default=False)
+    str | None, typer.Option(help="Only runs of this conversation.", show_default=False)
 ]
 Statuses = Annotated[
     list[str] | None,
-    typer.Option(help="Of this status; several: repeated, or with commas.", show_default=False),
+    typer.Option(
+        help="Only runs with this status. Repeat it, or separate several by commas.",
+        show_default=False,
+    ),
 ]
 Labels = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUE",
-        help="With this label; repeated: with all of them.",
+        help="Only runs with this label. Repeat it to require several.",
         show_default=False,
     ),
 ]
-Reason = Annotated[str | None, typer.Option(help="Why, for the record.", show_default=False)]
+Reason = Annotated[
+    str | None, typer.Option(help="Reason, recorded with the run.", show_default=False)
+]
 Now = Annotated[
-    bool, typer.Option("--now", help="Do not wait for running nodes, nor for finally nodes.")
+    bool, typer.Option("--now", help="Wait neither for running nodes nor for finally nodes.")
 ]
 
 
 def with_api(work: Callable[[Connection], Awaitable[T]]) -> T:
-    """Do something with the API that the environment names.
-
-    Raises what the calls of `Connection` raise.
-    """
+    """Run `work` with a connection to the API of ABEYANCE_URL. Raises what `Connection` raises."""
     from abeyance.http import HttpClient
     from abeyance.settings import load_settings
 
@@ -80,40 +75,40 @@ def exchange(
     *,
     as_json: bool,
 ) -> Any:
-    """Make one call, print its answer, and return it."""
-    told = with_api(call)
+    """Make one call, print its response, and return it."""
+    response = with_api(call)
     if as_json:
         from abeyance.wire import escaped
 
-        # What the API writes as it is could still be a command to a terminal.
-        typer.echo(escaped(json.dumps(told, ensure_ascii=False, separators=(",", ":"))))
+        # The API does not escape characters that control a terminal.
+        typer.echo(escaped(json.dumps(response, ensure_ascii=False, separators=(",", ":"))))
     else:
         from abeyance.cli.formatting import show
 
-        show(lines(told))
-    return told
+        show(lines(response))
+    return response
 
 
 def run_path(run_id: str) -> str:
-    """The path of a run. Raises the refusal `invalid_run_id`."""
+    """Return the path of a run. Raises the refusal `invalid_run_id`."""
     from abeyance.util import checked_run_id
 
     return f"/runs/{checked_run_id(run_id)}"
 
 
 def interrupt_path(interrupt_id: str) -> str:
-    """The path of an interrupt. Raises SettingsError for what cannot be the id of one."""
+    """Return the path of an interrupt. Raises SettingsError for an invalid id."""
     if not _INTERRUPT_ID.fullmatch(interrupt_id):
         raise SettingsError(
-            f"{interrupt_id[:100]!r} is no id of an interrupt: `abeyance inbox` lists them"
+            f"{interrupt_id[:100]!r} is not an interrupt id: `abeyance inbox` lists them"
         )
     return f"/interrupts/{interrupt_id}"
 
 
 def json_given(text: str, name: str) -> Any:
-    """The JSON that an argument holds: itself, @FILE, or - for stdin.
+    """Parse the JSON of an argument: JSON text, @FILE, or - for stdin.
 
-    Raises SettingsError, which calls the argument `name`.
+    Raises SettingsError, which names the argument.
     """
     try:
         if text == "-":
@@ -121,22 +116,19 @@ def json_given(text: str, name: str) -> Any:
         elif text.startswith("@"):
             text = Path(text[1:]).read_text("utf-8")
         value = json.loads(text)
-        # Python reads more than JSON is: NaN, 1e999 and halves of letters.
+        # Python parses more than JSON allows: NaN, 1e999 and lone surrogates.
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except OSError as error:
         raise SettingsError(f"{name}: {text[1:]} cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
         raise SettingsError(
-            f"{name}: {text[:100]!r} is not JSON ({error}); a text needs quotes: '\"yes\"'"
+            f"{name}: {text[:100]!r} is not JSON ({error}): put a string in quotes, as '\"yes\"'"
         ) from error
     return value
 
 
 def moment_given(text: str) -> str:
-    """The time that an argument holds, which may be so far from now: 2d is the day after tomorrow.
-
-    What is neither is left to the API, which says what a time is.
-    """
+    """Resolve a duration from now, such as 2d, to a time. Leave all other text for the API to check."""
     from abeyance.duration import seconds
 
     try:

@@ -1,9 +1,11 @@
-"""The commands that do something to many runs."""
+"""Commands on many runs: batches, eviction, blobs, and the runs of a conversation."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
@@ -14,15 +16,21 @@ from abeyance.cli.api_call import (
     Conversation,
     Graph,
     Labels,
+    Now,
+    Reason,
     Statuses,
+    exchange,
     json_given,
     with_api,
 )
 from abeyance.cli.errors import ErrorText, ExitCode
-from abeyance.errors import SettingsError
+from abeyance.errors import Refusal, SettingsError
 
 if TYPE_CHECKING:
+    from abeyance.cli.formatting import Line
+    from abeyance.client import Client
     from abeyance.http import Connection
+
 
 bulk = typer.Typer()
 
@@ -34,13 +42,13 @@ _LARGEST_EVICTION: Final = 1_000
 def batch(
     operation: Annotated[
         Literal["pause", "resume", "cancel", "steer", "respond"],
-        typer.Argument(help="What to do to each.", show_default=False),
+        typer.Argument(help="The operation to apply to each run.", show_default=False),
     ],
     *,
     run: Annotated[
         list[str] | None,
         typer.Option(
-            help="To this run; may be repeated. - reads ids from stdin, one a line.",
+            help="Id of a run. Repeat it for several; - reads ids from stdin, one per line.",
             show_default=False,
         ),
     ] = None,
@@ -52,51 +60,51 @@ def batch(
         str | None,
         typer.Option(
             metavar="JSON|@FILE|-",
-            help='What the operation takes, as {"reason": "audit"} or {"response": true}.',
+            help='Arguments of the operation, such as {"reason": "audit"} or {"response": true}.',
             show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Do the same to many runs, by their ids or by a filter.
+    """Apply one operation to many runs, selected by ids or by a filter.
 
-    The exit code is 1 if it could not be done to some of them.
+    The exit code is 1 if it failed for any of them.
     """
-    asked = {"status": status, "graph": graph, "conversation_id": conversation, "label": label}
-    filter_ = {name: value for name, value in asked.items() if value}
+    query = {"status": status, "graph": graph, "conversation_id": conversation, "label": label}
+    filter_ = {name: value for name, value in query.items() if value}
     if bool(run) == bool(filter_):
         raise SettingsError(
-            "say which runs are meant: either --run, or --status, --graph, --conversation, --label"
+            "no runs are selected: use either --run, or --status, --graph, --conversation, --label"
         )
     if run and "-" in run and body == "-":
-        raise SettingsError("--run - and --body - would both read stdin: give one as a file")
-    ids = _ids(run or [])
-    given = {} if body is None else {"body": json_given(body, "--body")}
+        raise SettingsError("--run - and --body - both read stdin: use a file for one of them")
+    ids = _ids(run or [], "--run")
+    arguments = {} if body is None else {"body": json_given(body, "--body")}
     path = f"/batch/{operation}"
 
     async def work(api: Connection) -> list[dict[str, Any]]:
         from abeyance.cli.watch import progress
 
         results: list[dict[str, Any]] = []
-        left, cursor = ids, None
+        remaining, cursor = ids, None
         with progress(operation, len(ids) or None, is_quiet=as_json) as done:
             while True:
-                selection: dict[str, Any] = {"run_ids": left[:_CHUNK]}
+                selection: dict[str, Any] = {"run_ids": remaining[:_CHUNK]}
                 if filter_:
                     after: dict[str, Any] = {} if cursor is None else {"cursor": cursor}
                     selection = {"filter": filter_, "limit": _CHUNK, **after}
-                told = await api.post(path, {**selection, **given})
-                results += told["results"]
-                done(len(told["results"]))
-                left, cursor = left[_CHUNK:], told["next_cursor"]
-                if not left and cursor is None:
+                page = await api.post(path, {**selection, **arguments})
+                results += page["results"]
+                done(len(page["results"]))
+                remaining, cursor = remaining[_CHUNK:], page["next_cursor"]
+                if not remaining and cursor is None:
                     return results
 
     results = with_api(work)
     failed = [result for result in results if not result["ok"]]
     if as_json:
-        told = {"results": results, "succeeded": len(results) - len(failed), "failed": len(failed)}
-        typer.echo(json.dumps(told))
+        counts = {"succeeded": len(results) - len(failed), "failed": len(failed)}
+        typer.echo(json.dumps({"results": results, **counts}))
     else:
         _show(operation, len(results), failed)
     if failed:
@@ -108,20 +116,24 @@ def evict(
     *,
     inactive_for: Annotated[
         str | None,
-        typer.Option(help="Runs inactive for so long, as 30m, 12h or 2d.", show_default=False),
+        typer.Option(
+            help="Evict runs inactive for this long, such as 30m, 12h or 2d.", show_default=False
+        ),
     ] = None,
     keep: Annotated[
         int | None,
-        typer.Option(min=0, help="All but so many, the most recently active.", show_default=False),
+        typer.Option(
+            min=0, help="Evict all but this many most recently active runs.", show_default=False
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Halt runs that nobody cares for any more, or that are too many.
+    """Halt inactive runs, or the least recently active ones.
 
-    Without an option, as the service is set. Takes the capability admin.
+    Without an option the settings of the service apply. Requires the capability admin.
     """
-    asked = {"inactive_for": inactive_for, "keep": keep, "limit": _LARGEST_EVICTION}
-    body = {name: value for name, value in asked.items() if value is not None}
+    options = {"inactive_for": inactive_for, "keep": keep, "limit": _LARGEST_EVICTION}
+    body = {name: value for name, value in options.items() if value is not None}
 
     async def work(api: Connection) -> list[str]:
         from abeyance.cli.watch import progress
@@ -129,10 +141,10 @@ def evict(
         runs: list[str] = []
         with progress("evict", is_quiet=as_json) as done:
             while True:
-                told = await api.post("/admin/evict", body)
-                runs += told["runs"]
-                done(told["evicted"])
-                if told["evicted"] < _LARGEST_EVICTION:
+                page = await api.post("/admin/evict", body)
+                runs += page["runs"]
+                done(page["evicted"])
+                if page["evicted"] < _LARGEST_EVICTION:
                     return runs
 
     runs = with_api(work)
@@ -141,23 +153,166 @@ def evict(
         return
     from abeyance.cli.formatting import Line, show
 
-    show([*(Line("evicted", run_id) for run_id in runs), Line("in all", str(len(runs)))])
+    show([*(Line("evicted", run_id) for run_id in runs), Line("total", str(len(runs)))])
 
 
-def _ids(given: list[str]) -> list[str]:
-    read = [line.strip() for line in sys.stdin] if "-" in given else []
-    ids = [run_id for run_id in dict.fromkeys([*given, *read]) if run_id not in ("", "-")]
-    if given and not ids:
-        raise SettingsError("--run -: there is no id on stdin")
+def _ids(arguments: Sequence[str], name: str) -> list[str]:
+    """Return the ids, with those on stdin in place of `-`. Raises SettingsError, naming the option."""
+    lines = [line.strip() for line in sys.stdin] if "-" in arguments else []
+    ids = [run_id for run_id in dict.fromkeys([*arguments, *lines]) if run_id not in ("", "-")]
+    if arguments and not ids:
+        raise SettingsError(f"{name} -: stdin holds no run id: write one per line")
     return ids
 
 
 def _show(operation: str, total: int, failed: list[dict[str, Any]]) -> None:
     from abeyance.cli.formatting import Line, show
 
-    lines = [Line(operation, f"done to {total - len(failed)} of {total} runs")]
+    lines = [Line(operation, f"applied to {total - len(failed)} of {total} runs")]
     lines += [
-        Line("not done", f"{result['run_id']}  {result['code']}: {result['detail']}")
+        Line("failed", f"{result['run_id']}  {result['code']}: {result['detail']}")
         for result in failed
     ]
     show(lines)
+
+
+clearing = typer.Typer(
+    help="Delete data stored outside Temporal. The environment configures where it is.",
+    no_args_is_help=True,
+)
+
+
+@clearing.callback()
+def _group() -> None:
+    """Keep `delete` a subcommand: typer promotes the only command of a group."""
+
+
+@clearing.command("delete", cls=ErrorText)
+def delete_blobs(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN",
+            help="Ids of runs; - reads ids from stdin, one per line.",
+            show_default=False,
+        ),
+    ],
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Delete the blobs of ended runs: large values and transcripts.
+
+    Afterwards the history of such a run in Temporal cannot be read completely. Open runs are refused.
+    The exit code is 1 if any run failed.
+    """
+    from abeyance.client import Client
+    from abeyance.settings import load_settings
+
+    ids = _ids(runs, "RUN")
+    settings = load_settings()
+
+    async def work() -> list[dict[str, Any]]:
+        client = await Client.connect(task_queue=settings.task_queue, settings=settings)
+        return [await _delete_blobs(client, run_id) for run_id in ids]
+
+    results = asyncio.run(work())
+    failed = sum(not result["ok"] for result in results)
+    if as_json:
+        report = {"results": results, "succeeded": len(results) - failed, "failed": failed}
+        typer.echo(json.dumps(report))
+    else:
+        _show_deleted(results)
+    if failed:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+async def _delete_blobs(client: Client, run_id: str) -> dict[str, Any]:
+    try:
+        blobs = await client.runs.delete_blobs(run_id)
+    except Refusal as refusal:
+        error = {"code": str(refusal.code), "detail": refusal.message}
+        return {"run_id": run_id, "ok": False, **error}
+    return {"run_id": run_id, "ok": True, "blobs": blobs}
+
+
+def _show_deleted(results: Sequence[dict[str, Any]]) -> None:
+    from abeyance.cli.formatting import Line, show
+
+    show(
+        Line("deleted", f"{result['run_id']}  {result['blobs']} blobs")
+        if result["ok"]
+        else Line("failed", f"{result['run_id']}  {result['code']}: {result['detail']}")
+        for result in results
+    )
+
+
+conversing = typer.Typer(help="Control the active runs of a conversation.", no_args_is_help=True)
+
+ConversationId = Annotated[
+    str,
+    typer.Argument(metavar="CONVERSATION", help="The id of a conversation.", show_default=False),
+]
+
+
+@conversing.command(cls=ErrorText)
+def interrupt(
+    conversation: ConversationId,
+    *,
+    now: Now = False,
+    reason: Reason = None,
+    as_json: AsJson = False,
+) -> None:
+    """Cancel all active runs."""
+    body = {"reason": reason, "mode": "now" if now else "graceful"}
+    _reach(conversation, "interrupt", body, as_json=as_json)
+
+
+@conversing.command(cls=ErrorText)
+def steer(
+    conversation: ConversationId,
+    text: Annotated[str, typer.Argument(help="The message for the agent.", show_default=False)],
+    *,
+    message_id: Annotated[
+        str | None,
+        typer.Option(help="Id of the message; sending the same id again changes nothing."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send a message to the one active run of an agent, which reads it at its next turn."""
+    _reach(conversation, "steer", {"text": text, "message_id": message_id}, as_json=as_json)
+
+
+@conversing.command(cls=ErrorText)
+def pause(
+    conversation: ConversationId,
+    *,
+    reason: Reason = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option(help="Maximum length of the pause, such as 30s, 5m, 2h, 2d or PT5M."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Pause all active runs: they start no new work until resumed."""
+    _reach(conversation, "pause", {"reason": reason, "timeout": timeout}, as_json=as_json)
+
+
+@conversing.command(cls=ErrorText)
+def resume(conversation: ConversationId, *, reason: Reason = None, as_json: AsJson = False) -> None:
+    """Resume all paused runs."""
+    _reach(conversation, "resume", {"reason": reason}, as_json=as_json)
+
+
+def _reach(conversation: str, operation: str, body: Mapping[str, Any], *, as_json: bool) -> None:
+    from abeyance.http.client import conversation_path
+
+    path = f"{conversation_path(conversation)}/{operation}"
+    members = {name: value for name, value in body.items() if value is not None}
+
+    def lines(response: Any) -> list[Line]:
+        from abeyance.cli.formatting import Line
+
+        reached = [Line(operation, run_id) for run_id in response["runs"]]
+        return reached or [Line(operation, "no run of the conversation is active")]
+
+    exchange(lambda api: api.post(path, members), lines, as_json=as_json)

@@ -1,12 +1,12 @@
-"""How a command ends: its exit code, and leaving a process that has used the Temporal SDK.
+"""Exit codes and error output of commands.
 
-code  means                                                          a script may
-0     done; of a run that was waited for: it completed               go on
-1     a run failed, was halted or cancelled; a graph has faults      read why, and mend it
-2     wrong usage or settings; nothing was asked of the API          mend the command
-3     the API refused: nothing has changed                           read the code of the problem
-4     the API, or what it needs, cannot be reached                   repeat the same command later
-130   interrupted by Ctrl-C; runs go on                              repeat the same command
+code  meaning                                                        what a script may do
+0     success; with --wait: the run completed                        continue
+1     a run failed, was halted or cancelled; a graph has faults      read the cause and fix it
+2     wrong usage or settings; the API was not called                fix the command
+3     the API refused; nothing has changed                           read the code of the problem
+4     the API, or a service it needs, is unavailable                 repeat the same command later
+130   interrupted by Ctrl-C; runs continue                           repeat the same command
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from abeyance.errors import AbeyanceError, GraphError, Refusal, SettingsError, U
 
 
 class ExitCode(IntEnum):
-    """What the exit code of a command tells; the table above is the contract."""
+    """Exit codes; the table above is the contract."""
 
     DONE = 0
     FAILED = 1
@@ -38,7 +38,7 @@ class ExitCode(IntEnum):
 
 
 def code_of(error: AbeyanceError) -> ExitCode:
-    """The exit code of a command that ends with an error."""
+    """Return the exit code for an error."""
     match error:
         case SettingsError() | GraphError():
             return ExitCode.USAGE
@@ -49,16 +49,16 @@ def code_of(error: AbeyanceError) -> ExitCode:
 
 
 def code_of_run(status: str) -> ExitCode:
-    """The exit code of a command that has waited for the end of a run, by the run's status."""
+    """Return the exit code for the final status of a run."""
     return ExitCode.DONE if status == "completed" else ExitCode.FAILED
 
 
 def leave(code: int) -> NoReturn:
-    """End this process with an exit code, now.
+    """End this process with an exit code, without finalizing the interpreter.
 
-    Threads of the Temporal SDK may still enter the interpreter while it is taken down, which crashes
-    it now and then (tried: 4 times in 75 of `abeyance setup` on a busy machine). And a node that is
-    stuck in a thread would keep a worker that was told to stop for ever.
+    Threads of the Temporal SDK may enter the interpreter while it shuts down, which sometimes crashes it
+    (measured: 4 of 75 runs of `abeyance setup` on a busy machine). And a node stuck in a thread would
+    keep a stopping worker alive forever.
     """
     if "temporalio" not in sys.modules:
         sys.exit(code)
@@ -71,18 +71,18 @@ def leave(code: int) -> NoReturn:
 
 
 _TITLES: Final = {
-    "wrong_usage": "The command or its settings cannot be used",
-    "graph_faults": "A graph has faults",
-    "unavailable": "What is needed cannot be reached",
-    "refused": "It was refused",
+    "wrong_usage": "Invalid command or settings",
+    "graph_faults": "Invalid graph",
+    "unavailable": "Service unavailable",
+    "refused": "Request refused",
 }
 
 
 class ErrorText(TyperCommand):
-    """A command whose errors are told as its answers are: with --json as JSON."""
+    """A command that prints errors as text, or with --json as JSON."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; an error of ours becomes a complaint and an exit code."""
+        """Run the command; turn an AbeyanceError into a message and an exit code."""
         try:
             return super().invoke(ctx)
         except AbeyanceError as error:
@@ -94,21 +94,21 @@ class ErrorText(TyperCommand):
 
 
 def print_error(text: str) -> None:
-    """Say something to whoever reads stderr."""
+    """Print a message on stderr."""
     from abeyance.cli.formatting import readable
 
     typer.echo(f"abeyance: {readable(text)}", err=True)
 
 
 def error_text(error: AbeyanceError) -> str:
-    """An error as a person reads it."""
+    """Return the text of an error for people."""
     from abeyance.http.connection import ApiProblem
 
     match error:
         case ApiProblem():
             return str(error)
         case GraphError():
-            # All faults in one line: it may be the last line of a log that somebody passes on.
+            # All faults in one line: `dev` prints the last line of a log.
             return " ".join(str(error).split())
         case Refusal():
             return f"{error.code}: {error.message}"
@@ -117,7 +117,7 @@ def error_text(error: AbeyanceError) -> str:
 
 
 def problem(error: AbeyanceError) -> str:
-    """An error as one line of JSON, in the form of the API's problems (RFC 9457)."""
+    """Return an error as one line of JSON, in the API's problem format (RFC 9457)."""
     from abeyance.http.connection import ApiProblem
 
     members: dict[str, Any] = {}

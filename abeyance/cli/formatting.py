@@ -1,4 +1,4 @@
-"""Lists as columns of text, for people; programs read JSON."""
+"""Text output of commands, for people. Programs read JSON."""
 
 from __future__ import annotations
 
@@ -14,27 +14,21 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
-from abeyance.cli.graphs import schema_example
-from abeyance.core.json import canonical
+from abeyance.core.json import canonical, truncate
+from abeyance.schemas.json_schema import resolved
 from abeyance.wire import visible
 
 _GAP: Final = "  "
 
 
 def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows below their heads, each row in a line; the last column is as wide as it is."""
-    flat = [[_flat(cell) for cell in row] for row in rows]
+    """Print a table, one line per row. The last column is not cut."""
+    flat = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(_width, column)) for column in zip(heads, *flat, strict=True)]
     write(_line(heads, widths))
     for row in flat:
         sys.stdout.write(f"{_line(row, widths)}\n")
     sys.stdout.flush()
-
-
-def truncate(text: str, most: int) -> str:
-    """The text in one line of at most `most` characters."""
-    flat = _flat(text)
-    return flat if len(flat) <= most else f"{flat[: most - 3]}..."
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -44,12 +38,13 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return _GAP.join(padded).rstrip()
 
 
-def _flat(text: str) -> str:
+def one_line(text: str) -> str:
+    """Return the text as one printable line."""
     return " ".join(readable(text).split())
 
 
 def _width(text: str) -> int:
-    """How many columns of a terminal it takes."""
+    """Return the number of terminal columns that a text takes."""
     wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
     return len(text) + wide - sum(unicodedata.combining(letter) > 0 for letter in text)
 
@@ -57,11 +52,11 @@ def _width(text: str) -> int:
 _ODD_SPACES: Final = re.compile("[\t\u2028\u2029]")
 _LABEL: Final = 11
 _LONGEST: Final = 160
-"""In characters: the data of an event in its line."""
+"""Maximum characters of an event's data in its line."""
 _REASON: Final = 300
 _ARGUMENT: Final = 300
 _AGENTS: Final = 10
-_NOT_READ: Final = "to be shown more takes the capability runs:read"
+_NOT_READ: Final = "details require the capability runs:read"
 _OF_CALLS: Final = frozenset({"approval", "outcome"})
 _UNITS: Final = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
 
@@ -74,7 +69,7 @@ class Line(NamedTuple):
 
 
 def show(lines: Iterable[Line]) -> None:
-    """Print lines, with the labels in bold where the terminal can and `rich` is installed."""
+    """Print lines. Labels are bold if the terminal supports it and `rich` is installed."""
     for label, text in lines:
         first, *others = readable(text).split("\n")
         write(label.ljust(_LABEL), first)
@@ -84,12 +79,12 @@ def show(lines: Iterable[Line]) -> None:
 
 
 def write(head: str, text: str = "") -> None:
-    """Print a line whose head is bold where the terminal can and `rich` is installed."""
+    """Print a line. Its head is bold if the terminal supports it and `rich` is installed."""
     (_write_bold if can_draw() else _write_plain)(head, text)
 
 
 def can_draw() -> bool:
-    """Whether there is a terminal that knows more than lines, and `rich` to draw in it."""
+    """Return True if stdout is a terminal with cursor control and `rich` is installed."""
     is_smart = sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
     return is_smart and find_spec("rich") is not None
 
@@ -106,9 +101,9 @@ def _write_bold(head: str, text: str) -> None:
 
 
 async def read_line(prompt: str) -> str | None:
-    """A line that a person types, without the spaces around it; None where the input ends.
+    """Read a line from the terminal, stripped; None at the end of input.
 
-    Not `input`: the thread that waits in it could not be ended by Ctrl-C.
+    `input` is not used, because Ctrl-C cannot end a thread that waits in it.
     """
     sys.stdout.write(prompt)
     sys.stdout.flush()
@@ -124,19 +119,19 @@ async def read_line(prompt: str) -> str | None:
 
 
 def readable(text: str) -> str:
-    """The text without odd spaces, and with controls and what cannot be seen as code points."""
+    """Replace unusual spaces by spaces, and control and invisible characters by their code points."""
     return "".join(_readable(character) for character in visible(_ODD_SPACES.sub(" ", text)))
 
 
 def _readable(character: str) -> str:
-    # What is in no table of ours, such as a character that this Python does not know yet.
+    # Not covered by `visible`: a character unknown to this version of Python, for example.
     if character.isprintable() or character == "\n":
         return character
     return " " if unicodedata.category(character) == "Zs" else f"<U+{ord(character):04X}>"
 
 
 def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line]:
-    """What somebody wants to know first of a run; with `now`, also how far its deadlines are."""
+    """Return the summary of a run; with `now`, also the time left until its deadlines."""
     lines = [Line("run", str(view["run_id"])), Line("status", status_of(view))]
     if "graph" not in view:
         return [*lines, Line("note", _NOT_READ)]
@@ -144,40 +139,41 @@ def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line
     if view.get("ended_at"):
         lines.append(Line("ended", str(view["ended_at"])))
     if view.get("labels"):
-        told = ", ".join(f"{name}={value}" for name, value in view["labels"].items())
-        lines.append(Line("labels", told))
+        labels = ", ".join(f"{name}={value}" for name, value in view["labels"].items())
+        lines.append(Line("labels", labels))
     if agents := view.get("agents"):
         shown = [agent_text(agent) for agent in agents[:_AGENTS]]
         rest = ["and others"] if len(agents) > _AGENTS else []
         lines.append(Line("agents", "\n".join([*shown, *rest])))
     if view.get("running"):
-        lines.append(Line("at work", "\n".join(view["running"])))
+        lines.append(Line("running", "\n".join(view["running"])))
     if error := view.get("error"):
         at = f" at {error['address']}" if error.get("address") else ""
         lines.append(Line("error", f"{error['code']}: {error['message']}{at}"))
     if view.get("undelivered"):
         lines.append(Line("messages", f"{len(view['undelivered'])} could not be delivered"))
     if view.get("degraded"):
-        lines.append(Line("note", "no worker can be asked: this is what Temporal knows"))
+        lines.append(Line("note", "no worker answers: this is the last state recorded in Temporal"))
     lines.extend(interrupt_lines(view.get("interrupts") or [], now))
     return lines
 
 
 def agent_text(agent: Mapping[str, Any]) -> str:
-    """How far an agent is: `... after 2 turns, 113 tokens in, 47 out`."""
+    """Return the progress of an agent: `... after 2 turns, 113 tokens in, 47 out`."""
     turns, usage = agent["turns"], agent["usage"]
-    told = f"{agent['address']}  after {turns} turn{'' if turns == 1 else 's'}"
+    text = f"{agent['address']}  after {turns} turn{'' if turns == 1 else 's'}"
     if not usage:
-        return told
-    return f"{told}, {usage.get('input_tokens', 0)} tokens in, {usage.get('output_tokens', 0)} out"
+        return text
+    return f"{text}, {usage.get('input_tokens', 0)} tokens in, {usage.get('output_tokens', 0)} out"
 
 
 def call_text(tool: str, arguments: Any) -> str:
-    """The call of a tool in one line: `transfer(amount=5, to="ada")`."""
+    """Return a tool call in one line: `transfer(amount=5, to="ada")`."""
     if not isinstance(arguments, Mapping):
-        # What a model wrote that is no JSON.
-        return f"{tool}({_cut(arguments if isinstance(arguments, str) else _json(arguments))})"
-    listed = (f"{name}={_cut(_json(value))}" for name, value in arguments.items())
+        # A model may write arguments that are not JSON.
+        text = arguments if isinstance(arguments, str) else _json(arguments)
+        return f"{tool}({truncate(text, _ARGUMENT)})"
+    listed = (f"{name}={truncate(_json(value), _ARGUMENT)}" for name, value in arguments.items())
     return f"{tool}({', '.join(listed)})"
 
 
@@ -185,14 +181,10 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _ARGUMENT else f"{text[: _ARGUMENT - 3]}..."
-
-
 def interrupt_lines(
     interrupts: Sequence[Mapping[str, Any]], now: datetime | None = None
 ) -> list[Line]:
-    """Each interrupt with its question; an open one with the way to answer it."""
+    """Return interrupts with their questions, and for open ones the command that answers."""
     lines = []
     for entry in interrupts:
         is_open = entry["status"] == "open"
@@ -203,22 +195,22 @@ def interrupt_lines(
         lines.append(Line("question" if is_open else entry["status"], entry["prompt"]))
         lines.append(Line("", f"{entry['id']}  at {entry['address']}"))
         if is_open:
-            lines.extend(_shown(entry))
+            lines.extend(_reason_lines(entry))
             if entry.get("deadline"):
                 then = entry.get("on_timeout")
                 then = then if isinstance(then, str) else json.dumps(then)
                 far = f" ({distance(entry['deadline'], now)})" if now else ""
                 lines.append(Line("", f"until {entry['deadline']}{far}, then {then}"))
             if entry.get("requested_capability"):
-                lines.append(Line("", f"needs the capability {entry['requested_capability']}"))
+                lines.append(Line("", f"requires the capability {entry['requested_capability']}"))
             lines.extend(Line("", f"abeyance respond {entry['id']} {way}") for way in _ways(entry))
         elif entry.get("answered_by"):
             lines.append(Line("", f"by {entry['answered_by']} at {entry['answered_at']}"))
     return lines
 
 
-def _shown(entry: Mapping[str, Any]) -> Iterator[Line]:
-    """What somebody needs who decides: the call that is meant, or what else was given as the reason."""
+def _reason_lines(entry: Mapping[str, Any]) -> Iterator[Line]:
+    """Yield the tool call that an approver decides on, or the reason of the question."""
     match entry.get("reason"):
         case None:
             pass
@@ -227,11 +219,11 @@ def _shown(entry: Mapping[str, Any]) -> Iterator[Line]:
                 yield Line("", f"about {call_text(tool, arguments)}")
         case reason:
             text = json.dumps(reason, ensure_ascii=False)
-            yield Line("", f"because {text if len(text) <= _REASON else f'{text[:_REASON]}...'}")
+            yield Line("", f"because {truncate(text, _REASON)}")
 
 
 def _ways(entry: Mapping[str, Any]) -> list[str]:
-    """How to answer, as what follows on `abeyance respond ID`."""
+    """Return the arguments of `abeyance respond ID` that answer an interrupt."""
     if entry["kind"] == "approval":
         return ["--approve", "--reject 'why'"]
     answer = json.dumps(schema_example(entry.get("response_schema")), ensure_ascii=False)
@@ -239,10 +231,10 @@ def _ways(entry: Mapping[str, Any]) -> list[str]:
 
 
 def receipt_lines(receipts: Sequence[Mapping[str, Any]]) -> list[Line]:
-    """What became of answers."""
+    """Return the receipts of answers."""
     return [
         Line(
-            "accepted" if not receipt.get("replayed") else "as before",
+            "accepted" if not receipt.get("replayed") else "unchanged",
             f"{receipt['interrupt_id']}, answered by {receipt['answered_by']} at "
             f"{receipt['accepted_at']}",
         )
@@ -251,7 +243,7 @@ def receipt_lines(receipts: Sequence[Mapping[str, Any]]) -> list[Line]:
 
 
 def result_lines(result: Mapping[str, Any]) -> list[Line]:
-    """How a run ended, and with which values."""
+    """Return the outcome and values of an ended run."""
     lines = [Line("outcome", str(result["outcome"]))]
     if result.get("reason"):
         lines.append(Line("reason", str(result["reason"])))
@@ -260,40 +252,96 @@ def result_lines(result: Mapping[str, Any]) -> list[Line]:
 
 
 def event_line(event: Mapping[str, Any]) -> str:
-    """An event in one line: when, what, where, by whom, and the rest as JSON."""
+    """Return an event in one line: time, type, address, actor, and its data as JSON."""
     data = {name: value for name, value in (event.get("data") or {}).items() if value is not None}
-    told = json.dumps(data, ensure_ascii=False) if data else ""
-    told = told if len(told) <= _LONGEST else f"{told[:_LONGEST]}..."
+    data_text = truncate(json.dumps(data, ensure_ascii=False), _LONGEST) if data else ""
     by = f"by {event['actor']}" if event.get("actor") else ""
-    parts = (short_time(event["time"]), event["type"].ljust(25), event.get("address"), by, told)
+    parts = (
+        short_time(event["time"]),
+        event["type"].ljust(25),
+        event.get("address"),
+        by,
+        data_text,
+    )
     return " ".join(readable("  ".join(part for part in parts if part)).split("\n")).rstrip()
 
 
 def short_time(moment: str) -> str:
-    """A time of the API, to the second: `2026-03-05T09:00:00Z`."""
+    """Return a time of the API to the second: `2026-03-05T09:00:00Z`."""
     return f"{datetime.fromisoformat(moment).astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def distance(moment: str, now: datetime) -> str:
-    """How far a time is, in its two largest units: `in 2 d 3 h`, `5 min ago`."""
+    """Return the distance of a time in its two largest units: `in 2 d 3 h`, `5 min ago`."""
     seconds = int((datetime.fromisoformat(moment) - now).total_seconds())
     rest = abs(seconds)
-    told: list[str] = []
+    units: list[str] = []
     for unit, size in _UNITS.items():
         count, rest = divmod(rest, size)
-        if count or told or unit == "s":
-            told.append(f"{count} {unit}")
-    text = " ".join(told[:2])
+        if count or units or unit == "s":
+            units.append(f"{count} {unit}")
+    text = " ".join(units[:2])
     return f"in {text}" if seconds >= 0 else f"{text} ago"
 
 
 def status_of(view: Mapping[str, Any]) -> str:
-    """The status of a run, with how and why it came to it."""
-    told = str(view["status"])
-    if view.get("outcome") and view["outcome"] != told:
-        told += f" ({view['outcome']})"
+    """Return the status of a run with its outcome and reason."""
+    text = str(view["status"])
+    if view.get("outcome") and view["outcome"] != text:
+        text += f" ({view['outcome']})"
     if view.get("reason"):
-        told += f": {view['reason']}"
+        text += f": {view['reason']}"
     if view.get("paused") and view["status"] != "paused":
-        told += ", paused"
-    return told
+        text += ", paused"
+    return text
+
+
+_DEEPEST: Final = 8
+
+
+def schema_example(schema: Any) -> Any:
+    """Return an example of a schema. It ignores ranges, formats and patterns."""
+    return _example(schema, schema, 0)
+
+
+def _example(schema: Any, root: Any, depth: int) -> Any:
+    schema = resolved(schema, root)
+    if not isinstance(schema, Mapping) or depth == _DEEPEST:
+        return None
+    for key in ("default", "const"):
+        if key in schema:
+            return schema[key]
+    if schema.get("enum"):
+        return schema["enum"][0]
+    for key in ("anyOf", "oneOf"):
+        if schema.get(key):
+            return _example(schema[key][0], root, depth + 1)
+    match schema.get("type"):
+        case "object":
+            return _object(schema, root, depth)
+        case "boolean":
+            return True
+        case "integer" | "number":
+            return 0
+        case "array":
+            return []
+        case "null":
+            return None
+        case _:
+            return "..."
+
+
+def _object(schema: Mapping[str, Any], root: Any, depth: int) -> dict[str, Any]:
+    fields = schema.get("properties") or {}
+    needed = [*(schema.get("required") or ())]
+    example = {name: _example(fields.get(name), root, depth + 1) for name in needed}
+    # The schema of an MCP elicitation requires fields only if the answer is `accept`.
+    match schema:
+        case {"if": {"properties": Mapping() as cases}, "then": {"required": [*more]}} if all(
+            isinstance(case, Mapping) and name in example and example[name] == case.get("const")
+            for name, case in cases.items()
+        ):
+            example |= {name: _example(fields.get(name), root, depth + 1) for name in more}
+        case _:
+            pass
+    return example

@@ -1,4 +1,4 @@
-"""The commands about graphs as they are written: check them, draw them."""
+"""Commands on graphs: check and draw them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ import typer
 from abeyance.cli.api_call import with_api
 from abeyance.cli.errors import ErrorText, ExitCode
 from abeyance.errors import GraphError
-from abeyance.schemas.json_schema import resolved
 
 if TYPE_CHECKING:
     from abeyance.authoring.graph import Graph
     from abeyance.http import Connection
 
 
-charts = typer.Typer(help="Check graphs, and draw them.", no_args_is_help=True)
+charts = typer.Typer(help="Check and draw graphs.", no_args_is_help=True)
 
 _LINE: Final = re.compile(r"line (\d+): (.*)", re.DOTALL)
-"""How a fault of a YAML file begins."""
+"""Prefix of a fault in a YAML file."""
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @charts.command(cls=ErrorText)
@@ -36,16 +35,16 @@ def check(
         str,
         typer.Argument(
             metavar="FILE|MODULE:ATTRIBUTE",
-            help="A YAML file, or graphs as package.module:attribute.",
+            help="YAML file, or graphs as package.module:attribute.",
             show_default=False,
         ),
     ],
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Check graphs, and print all faults at once. Code that they name is imported.
+    """Check graphs and print all faults. The modules that they name are imported.
 
-    The exit code is 1 if there are faults, and 2 if there is nothing to check.
+    The exit code is 1 if there are faults, and 2 if no graph is found.
     """
     graphs, faulty = _read(app)
     faults = [fault for error in faulty for fault in _faults(error)]
@@ -66,16 +65,16 @@ def show(
         str,
         typer.Argument(
             metavar="FILE|MODULE:ATTRIBUTE|NAME",
-            help="The same, or the name of a graph that the API serves.",
+            help="YAML file, graphs as package.module:attribute, or name of a graph of the API.",
             show_default=False,
         ),
     ],
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Draw graphs, as the text of Mermaid flowcharts."""
+    """Print graphs as Mermaid flowcharts."""
     if _is_name(app):
-        drawn = {app: with_api(lambda api: _served(api, app))}
+        drawn = {app: with_api(lambda api: _diagram_of(api, app))}
     else:
         from abeyance.authoring.diagram import mermaid
 
@@ -88,13 +87,13 @@ def show(
         items = [{"name": name, "diagram": text} for name, text in drawn.items()]
         typer.echo(json.dumps({"items": items}))
         return
-    # A line of its own before each, which Mermaid does not read, tells several apart.
+    # A Mermaid comment before each diagram tells several apart.
     titles = len(drawn) > 1
     texts = (f"%% {name}\n{text}" if titles else text for name, text in drawn.items())
     typer.echo("\n".join(texts), nl=False)
 
 
-async def _served(api: Connection, name: str) -> str:
+async def _diagram_of(api: Connection, name: str) -> str:
     from urllib.parse import quote
 
     return await api.text(f"/graphs/{quote(name, safe='')}/diagram")
@@ -108,11 +107,11 @@ def _read(app: str) -> tuple[Mapping[str, Graph], Sequence[GraphError]]:
     from abeyance.app import read_graphs
 
     try:
-        # What a module prints when it is imported is no part of what we print.
+        # An imported module may print: keep stdout for the output of the command.
         with redirect_stdout(sys.stderr):
             return read_graphs(app)
     except GraphError as error:
-        # A module that builds its graph itself, and is raised at.
+        # Raised while a module that builds its own graph is imported.
         return {}, [error]
 
 
@@ -122,12 +121,12 @@ def _size(graph: Graph) -> dict[str, int]:
 
 
 def _faults(error: GraphError) -> list[dict[str, Any]]:
-    found = []
+    faults = []
     for fault in error.faults:
-        placed = _LINE.fullmatch(fault)
-        line, message = (int(placed[1]), placed[2]) if placed else (None, fault)
-        found.append({"graph": error.graph, "line": line, "message": message})
-    return found
+        match = _LINE.fullmatch(fault)
+        line, message = (int(match[1]), match[2]) if match else (None, fault)
+        faults.append({"graph": error.graph, "line": line, "message": message})
+    return faults
 
 
 def _print_faults(faults: Sequence[Mapping[str, Any]], *, err: bool = False) -> None:
@@ -140,54 +139,3 @@ def _print(text: str, *, err: bool = False) -> None:
     from abeyance.cli.formatting import readable
 
     typer.echo(readable(text), err=err)
-
-
-_DEEPEST: Final = 8
-
-
-def schema_example(schema: Any) -> Any:
-    """A value that fits the schema, or nearly: ranges, formats and patterns are left to the person."""
-    return _specimen(schema, schema, 0)
-
-
-def _specimen(schema: Any, root: Any, depth: int) -> Any:
-    schema = resolved(schema, root)
-    if not isinstance(schema, Mapping) or depth == _DEEPEST:
-        return None
-    for key in ("default", "const"):
-        if key in schema:
-            return schema[key]
-    if schema.get("enum"):
-        return schema["enum"][0]
-    for key in ("anyOf", "oneOf"):
-        if schema.get(key):
-            return _specimen(schema[key][0], root, depth + 1)
-    match schema.get("type"):
-        case "object":
-            return _object(schema, root, depth)
-        case "boolean":
-            return True
-        case "integer" | "number":
-            return 0
-        case "array":
-            return []
-        case "null":
-            return None
-        case _:
-            return "..."
-
-
-def _object(schema: Mapping[str, Any], root: Any, depth: int) -> dict[str, Any]:
-    fields = schema.get("properties") or {}
-    needed = [*(schema.get("required") or ())]
-    found = {name: _specimen(fields.get(name), root, depth + 1) for name in needed}
-    # As of who accepts what an MCP server asks, who then has to fill something in.
-    match schema:
-        case {"if": {"properties": Mapping() as cases}, "then": {"required": [*more]}} if all(
-            isinstance(case, Mapping) and name in found and found[name] == case.get("const")
-            for name, case in cases.items()
-        ):
-            found |= {name: _specimen(fields.get(name), root, depth + 1) for name in more}
-        case _:
-            pass
-    return found

@@ -1,4 +1,4 @@
-"""The commands that look over all runs: which there are, and what they ask."""
+"""Commands that list runs and their open interrupts."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _PAGE: Final = 50
 _LARGEST_PAGE: Final = 1_000
 _PROMPT: Final = 60
 
-Limit = Annotated[int, typer.Option(min=1, help="How many at most.")]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number of items.")]
 CursorOption = Annotated[
     str | None,
-    typer.Option(help="Go on where a list ended: its next_cursor.", show_default=False),
+    typer.Option(help="Continue a list from its next_cursor.", show_default=False),
 ]
-All = Annotated[bool, typer.Option("--all", help="As many as there are.")]
+All = Annotated[bool, typer.Option("--all", help="List all of them.")]
 
 
 @overview.command("list", cls=ErrorText, rich_help_panel=PANEL)
@@ -49,14 +49,14 @@ def list_runs(
     all_: All = False,
     as_json: AsJson = False,
 ) -> None:
-    """List runs, newest first. A run that has just started may be missing for a second."""
-    asked = {"status": status, "graph": graph, "conversation_id": conversation, "label": label}
-    found = _found("/runs", asked, cursor, None if all_ else limit)
+    """List runs, newest first. A new run may take a second to appear."""
+    query = {"status": status, "graph": graph, "conversation_id": conversation, "label": label}
+    page = _read_items("/runs", query, cursor, None if all_ else limit)
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(page))
         return
-    rows = [_run_row(view) for view in found["items"]]
-    _show(("RUN", "STATUS", "GRAPH", "STARTED", "OPEN", "LABELS"), rows, "runs", found)
+    rows = [_run_row(view) for view in page["items"]]
+    _show(("RUN", "STATUS", "GRAPH", "STARTED", "OPEN", "LABELS"), rows, "runs", page)
 
 
 @overview.command(cls=ErrorText, rich_help_panel=PANEL)
@@ -64,7 +64,10 @@ def inbox(
     *,
     capability: Annotated[
         list[str] | None,
-        typer.Option(help="That ask for this capability, or one of several.", show_default=False),
+        typer.Option(
+            help="Only interrupts that require this capability. Repeat it for several.",
+            show_default=False,
+        ),
     ] = None,
     graph: Graph = None,
     conversation: Conversation = None,
@@ -72,7 +75,7 @@ def inbox(
         str | None,
         typer.Option(
             metavar="TIME|DURATION",
-            help="With a deadline before 2026-03-05T00:00Z, or within 2d.",
+            help="Only deadlines before this time (2026-03-05T00:00Z), or within this time (2d).",
             show_default=False,
         ),
     ] = None,
@@ -81,31 +84,33 @@ def inbox(
     all_: All = False,
     as_json: AsJson = False,
 ) -> None:
-    """List what all running runs ask, the nearest deadlines first.
+    """List the open interrupts of all runs, nearest deadline first.
 
-    `abeyance show RUN` shows a question whole, with the way to answer it.
+    `abeyance show RUN` prints the full question and how to answer it.
     """
-    asked = {
+    query = {
         "capability": capability,
         "graph": graph,
         "conversation_id": conversation,
         "before": before and moment_given(before),
     }
-    found = _found("/interrupts", asked, cursor, None if all_ else limit)
+    page = _read_items("/interrupts", query, cursor, None if all_ else limit)
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(page))
         return
-    rows = [_interrupt_row(entry) for entry in found["items"]]
-    _show(("DUE", "INTERRUPT", "NEEDS", "QUESTION"), rows, "questions", found)
-    if any(entry["kind"] == "approval" for entry in found["items"]):
-        print_error("to approve: abeyance respond INTERRUPT --approve; or --reject 'why'")
+    rows = [_interrupt_row(entry) for entry in page["items"]]
+    _show(("DUE", "INTERRUPT", "NEEDS", "QUESTION"), rows, "questions", page)
+    if any(entry["kind"] == "approval" for entry in page["items"]):
+        print_error(
+            "to answer an approval: abeyance respond INTERRUPT --approve, or --reject 'why'"
+        )
 
 
-def _found(
-    path: str, asked: Mapping[str, str | list[str] | None], cursor: str | None, most: int | None
+def _read_items(
+    path: str, query: Mapping[str, str | list[str] | None], cursor: str | None, most: int | None
 ) -> dict[str, Any]:
-    """As many items as are wanted and there are: a page may be short and yet not be the last."""
-    given = {name: value for name, value in asked.items() if value}
+    """Read pages up to the limit. A short page is not necessarily the last one."""
+    params = {name: value for name, value in query.items() if value}
 
     async def read(api: Connection) -> dict[str, Any]:
         items: list[Any] = []
@@ -113,7 +118,7 @@ def _found(
         while most is None or len(items) < most:
             size = _LARGEST_PAGE if most is None else min(most - len(items), _LARGEST_PAGE)
             place = {"cursor": following} if following else {}
-            page = await api.get(path, **given, **place, limit=str(size))
+            page = await api.get(path, **params, **place, limit=str(size))
             items += page["items"]
             following = page["next_cursor"]
             if following is None:
@@ -124,16 +129,16 @@ def _found(
 
 
 def _show(
-    heads: tuple[str, ...], rows: list[tuple[str, ...]], what: str, found: Mapping[str, Any]
+    heads: tuple[str, ...], rows: list[tuple[str, ...]], what: str, page: Mapping[str, Any]
 ) -> None:
     from abeyance.cli.formatting import Line, show, show_table
 
     if rows:
         show_table(heads, rows)
     else:
-        show([Line(what, "none that fit")])
-    if found["next_cursor"]:
-        print_error(f"there are more: add --all, or --cursor {found['next_cursor']}")
+        show([Line(what, "no matches")])
+    if page["next_cursor"]:
+        print_error(f"there are more items: add --all, or --cursor {page['next_cursor']}")
 
 
 def _run_row(view: Mapping[str, Any]) -> tuple[str, ...]:
@@ -150,11 +155,12 @@ def _run_row(view: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _interrupt_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    from abeyance.cli.formatting import short_time, truncate
+    from abeyance.cli.formatting import one_line, short_time
+    from abeyance.core.json import truncate
 
     return (
         short_time(entry["deadline"]) if entry["deadline"] else "-",
         entry["id"],
         entry["requested_capability"] or "-",
-        truncate(entry["prompt"], _PROMPT),
+        truncate(one_line(entry["prompt"]), _PROMPT),
     )

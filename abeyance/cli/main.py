@@ -1,4 +1,4 @@
-"""The command line: `abeyance`. Its exit codes are explained in `commands.exit`."""
+"""The command line: `abeyance`. See `abeyance.cli.errors` for its exit codes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from abeyance.cli.api_call import PANEL
-from abeyance.cli.batch import bulk
-from abeyance.cli.blobs import clearing
-from abeyance.cli.conversations import conversing
-from abeyance.cli.edit import revision
+from abeyance.cli.batch import bulk, clearing, conversing
 from abeyance.cli.errors import ErrorText, ExitCode, leave, print_error
 from abeyance.cli.graphs import charts
 from abeyance.cli.lists import overview
@@ -38,7 +35,7 @@ commands = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for of_runs in (calls, overview, watching, transcribing, revision, steering, bulk):
+for of_runs in (calls, overview, watching, transcribing, steering, bulk):
     commands.add_typer(of_runs)
 commands.add_typer(conversing, name="conversation", rich_help_panel=PANEL)
 commands.add_typer(charts, name="graph", rich_help_panel="Graphs")
@@ -48,19 +45,19 @@ App = Annotated[
     str | None,
     typer.Argument(
         metavar="APP",
-        help="The graphs, as package.module:attribute. Without it, ABEYANCE_APP.",
+        help="The graphs, as package.module:attribute. Default: ABEYANCE_APP.",
         show_default=False,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
-Port = typer.Option(min=0, max=65_535, help="0 takes any port that is free.")
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Port = typer.Option(min=0, max=65_535, help="Port to listen on; 0 picks a free one.")
 UI = Annotated[
     bool,
-    typer.Option("--ui", help="Serve Temporal's UI too: no page of another site can call it."),
+    typer.Option("--ui", help="Also serve Temporal's UI, protected from calls by other sites."),
 ]
 UIPort = Annotated[
     int,
-    typer.Option(min=0, max=65_535, help="Where --ui serves it; 0 takes any port that is free."),
+    typer.Option(min=0, max=65_535, help="Port of Temporal's UI; 0 picks a free one."),
 ]
 
 
@@ -79,7 +76,7 @@ def version(
         try:
             ours = of("abeyance")
         except PackageNotFoundError:
-            ours = "that is not installed"
+            ours = "(not installed)"
         python = ".".join(map(str, sys.version_info[:3]))
         typer.echo(f"abeyance {ours}, temporalio {of('temporalio')}, Python {python}")
         raise typer.Exit
@@ -94,16 +91,17 @@ def dev(
     ui: UI = False,
     ui_port: UIPort = 8233,
     data_dir: Annotated[
-        Path, typer.Option(help="Where Temporal's state, large values and the logs are kept.")
+        Path, typer.Option(help="Directory for Temporal's state, large values and logs.")
     ] = Path(".abeyance"),
     in_memory: Annotated[
-        bool, typer.Option("--in-memory", help="Keep no state: every run is lost at the end.")
+        bool,
+        typer.Option("--in-memory", help="Keep state in memory only: all runs are lost on exit."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run Temporal, a worker and the API on this machine until Ctrl-C.
 
-    Prints one line when all of it answers. The next start on the same data finds the same runs.
+    Prints one line when everything is ready. Starting again with the same data finds the same runs.
     """
     from abeyance.dev.stack import Plan, Stack, with_stack
     from abeyance.settings import load_settings
@@ -121,12 +119,12 @@ def dev(
     )
 
     async def stay_up(stack: Stack) -> None:
-        kept = None if in_memory else str(data_dir)
+        folder = None if in_memory else str(data_dir)
         if as_json:
-            told = {"api_url": stack.api_url, "ui_url": stack.ui_url, "data_dir": kept}
-            typer.echo(json.dumps(told))
+            addresses = {"api_url": stack.api_url, "ui_url": stack.ui_url, "data_dir": folder}
+            typer.echo(json.dumps(addresses))
         else:
-            data = f"data in {kept}" if kept else "nothing is kept"
+            data = f"data in {folder}" if folder else "no data is stored"
             shown = f"Temporal's UI {stack.ui_url}, " if stack.ui_url else ""
             typer.echo(
                 f"abeyance is up: API {stack.api_url}, inbox {stack.inbox_url}, {shown}{data}"
@@ -141,17 +139,17 @@ def demo(
     *,
     answer: Annotated[
         Literal["approve", "reject"] | None,
-        typer.Option(help="Answer for you, instead of asking in the terminal."),
+        typer.Option(help="Answer the question instead of prompting in the terminal."),
     ] = None,
     api_port: Annotated[int, Port] = 0,
     temporal_port: Annotated[int, Port] = 0,
     ui: UI = False,
     ui_port: UIPort = 0,
 ) -> None:
-    """Pay a folder of invoices, have an agent tidy another, and ask you first, on a stack of its own.
+    """Run two example graphs on a temporary stack: pay invoices, and let an agent tidy a folder.
 
-    The worker is killed while the first question is open, so that you see what becomes of it. The exit
-    code is 0 only if both runs completed as they were answered.
+    Both ask before they act. The worker is killed while the first question is open, to show that the run
+    survives. The exit code is 0 only if both runs complete as answered.
     """
     from abeyance.cli.demo import run_demo
 
@@ -167,10 +165,10 @@ def worker(
     app: App = None,
     *,
     check: Annotated[
-        bool, typer.Option("--check", help="Only see whether settings and graphs can be used.")
+        bool, typer.Option("--check", help="Check settings and graphs, then exit.")
     ] = False,
 ) -> None:
-    """Run a worker, against the Temporal that the environment names (TEMPORAL_ADDRESS, ...)."""
+    """Run a worker. The environment configures the Temporal connection (TEMPORAL_ADDRESS, ...)."""
     from abeyance.app import load_graphs
 
     settings = _settings(app)
@@ -188,10 +186,10 @@ def worker(
 def api(
     app: App = None,
     *,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Port] = 8000,
 ) -> None:
-    """Run the HTTP API, against the Temporal that the environment names (TEMPORAL_ADDRESS, ...)."""
+    """Run the HTTP API. The environment configures the Temporal connection (TEMPORAL_ADDRESS, ...)."""
     from abeyance.app import load_graphs
 
     settings = _settings(app)
@@ -209,16 +207,16 @@ def setup(
     retention: Annotated[
         str | None,
         typer.Option(
-            help="Keep ended runs this long, as 30d or P30D. Without it, it is only reported.",
+            help="How long to keep ended runs, such as 30d or P30D. Default: leave unchanged.",
             show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Prepare the Temporal namespace that the environment names. To do it again changes nothing.
+    """Prepare the Temporal namespace. Running it again changes nothing.
 
-    Registers the search attributes that workers write, tells how long ended runs are kept, and lets a
-    janitor evict inactive runs where ABEYANCE_SESSION_INACTIVE_TIMEOUT is set.
+    Registers the search attributes, prints the retention of ended runs, and schedules the janitor, which
+    evicts inactive runs, if ABEYANCE_SESSION_INACTIVE_TIMEOUT is set.
     """
     from datetime import timedelta
 
@@ -244,26 +242,26 @@ def setup(
         has_janitor = await schedules.schedule_janitor(temporal, settings.task_queue, inactive)
         name = temporal.namespace
         if as_json:
-            told = {"namespace": name, "registered": list(added), "retention_days": days}
+            report = {"namespace": name, "registered": list(added), "retention_days": days}
             if has_janitor:
-                told["session_inactive_timeout"] = inactive
-            typer.echo(json.dumps(told))
+                report["session_inactive_timeout"] = inactive
+            typer.echo(json.dumps(report))
             return
-        attributes = f"registered {', '.join(added)}" if added else "all are there"
+        attributes = f"registered {', '.join(added)}" if added else "already registered"
         typer.echo(f"search attributes of {name!r}: {attributes}")
         typer.echo(f"retention of {name!r}: {days:g} days")
         if has_janitor:
             typer.echo(
-                f"janitor of {settings.task_queue!r}: evicts what is inactive for {inactive:g} s"
+                f"janitor of {settings.task_queue!r}: evicts runs inactive for {inactive:g} s"
             )
 
     asyncio.run(prepare())
 
 
 def main() -> None:
-    """Run the command that the arguments name, and exit."""
+    """Run the command line and exit."""
     for stream in (sys.stdout, sys.stderr):
-        # A prompt may hold letters that this terminal does not know: better a question mark than none.
+        # A prompt may hold characters that the terminal cannot encode: print a question mark instead.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     code = run()
@@ -271,14 +269,11 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that the arguments name, those of the process unless given.
-
-    Returns the exit code.
-    """
+    """Run the command line and return its exit code."""
     try:
         commands(arguments)
     except SystemExit as leaving:
-        # What the command line itself finds wrong, and the codes that a command ends with.
+        # Raised by usage errors and by commands that set an exit code.
         return leaving.code if isinstance(leaving.code, int) else 0
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED

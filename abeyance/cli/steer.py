@@ -1,4 +1,4 @@
-"""The commands that say something to a run: messages and directives, and what of them is unread."""
+"""Commands on the mailbox of a run: send a message or a directive, list the unread ones."""
 
 from __future__ import annotations
 
@@ -22,47 +22,48 @@ steering = typer.Typer()
 def steer(
     run_id: RunId,
     text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="What to say.", show_default=False)
+        str | None, typer.Argument(metavar="TEXT", help="Text of the message.", show_default=False)
     ] = None,
     *,
     action: Annotated[
         str | None,
         typer.Option(
-            help="continue, rerun, go_back, skip, pause, defer, update_state, or a word of the graph's.",
+            help="continue, rerun, go_back, skip, pause, defer, update_state, or an action of the graph.",
             show_default=False,
         ),
     ] = None,
     params: Annotated[
         str | None,
-        typer.Option(metavar="JSON|@FILE|-", help="What the action is given.", show_default=False),
+        typer.Option(metavar="JSON|@FILE|-", help="Parameters of the action.", show_default=False),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(help="The node, or the address, that it is for.", show_default=False),
+        typer.Option(help="Node or address that receives it.", show_default=False),
     ] = None,
     priority: Annotated[
         str | None, typer.Option(help="high, normal or low.", show_default=False)
     ] = None,
     ttl: Annotated[
-        str | None, typer.Option(help="How long it may stay unread, as 30s or 5m.")
+        str | None,
+        typer.Option(help="Discard it if it is unread after this time, such as 30s or 5m."),
     ] = None,
     metadata: Annotated[
         str | None,
-        typer.Option(metavar="JSON|@FILE|-", help="What goes with it.", show_default=False),
+        typer.Option(metavar="JSON|@FILE|-", help="Metadata of the message.", show_default=False),
     ] = None,
     id_: Annotated[
         str | None,
-        typer.Option("--id", help="Its id: the same message again changes nothing."),
+        typer.Option("--id", help="Id of the message; sending the same id again changes nothing."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say something to a run, or have it do something at its next step.
+    """Send a message to a run, or a directive that the run carries out at its next step.
 
-    It is delivered, or reported with the run under `undelivered`.
+    A message that cannot be delivered is listed under `undelivered` of the run.
     """
     if text is None and action is None:
         raise SettingsError(
-            'say something, or give an --action: abeyance steer RUN "look at page 2"'
+            'a message has no text: add one, or an --action: abeyance steer RUN "look at page 2"'
         )
     body: dict[str, Any] = {
         "text": text,
@@ -74,9 +75,9 @@ def steer(
         "params": None if params is None else json_given(params, "--params"),
         "metadata": None if metadata is None else json_given(metadata, "--metadata"),
     }
-    given = {name: value for name, value in body.items() if value is not None}
+    members = {name: value for name, value in body.items() if value is not None}
     path = f"{run_path(run_id)}/steer"
-    exchange(lambda api: api.post(path, given), _sent_lines, as_json=as_json)
+    exchange(lambda api: api.post(path, members), _sent_lines, as_json=as_json)
 
 
 @steering.command(cls=ErrorText, rich_help_panel=PANEL)
@@ -84,12 +85,12 @@ def messages(
     run_id: RunId,
     *,
     clear: Annotated[
-        bool, typer.Option("--clear", help="Throw them away; the run reports them.")
+        bool, typer.Option("--clear", help="Discard them; the run lists them as undelivered.")
     ] = False,
-    page: Annotated[int, typer.Option(min=1, help="Which page of 50.")] = 1,
+    page: Annotated[int, typer.Option(min=1, help="Page number; a page has 50 messages.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """List what a run has not read yet, in the order in which it will."""
+    """List the unread messages of a run, in reading order."""
     path = f"{run_path(run_id)}/messages"
 
     async def call(api: Connection) -> Any:

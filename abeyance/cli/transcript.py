@@ -1,4 +1,4 @@
-"""What agents have said, and the calls of their tools, as a person reads them in a terminal."""
+"""Print and follow the transcript of an agent."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
 
 _LINES: Final = 40
 _CHARS: Final = 4_000
-"""How much of one text is shown: a terminal is not for reading files. `--json` has it whole."""
+"""Maximum characters of one text. `--json` prints all of it."""
 _SHORT: Final = 100
 _OUTCOMES: Final = {
     "success": "result",
     "failed": "failed",
     "denied": "denied",
-    "retried": "once more",
+    "retried": "retry",
     "interrupted": "stopped",
 }
 
 
 def transcript_lines(item: Mapping[str, Any]) -> list[Line]:
-    """One item of a transcript: who said what, or what a tool gave back."""
+    """Return one item of a transcript: a message, a model turn, or a tool result."""
     match item["role"]:
         case "assistant":
             return list(_turn(item))
         case "tool":
             label = _OUTCOMES.get(item["outcome"], str(item["outcome"]))
-            told = _shortened(_plain(item["result"]))
+            result = _clip(_plain(item["result"]))
             return [
                 Line(label, f"{item['tool']}  {item['call_id']}"),
-                *_more([told]),
+                *_more([result]),
                 *_media(item),
             ]
         case role:
-            text = _shortened(item["text"] or "")
+            text = _clip(item["text"] or "")
             if item.get("sender") is None:
                 return [Line("input" if role == "user" else role, text), *_media(item)]
             by = f"from {item['sender']}, message {item['message_id']}"
@@ -54,20 +54,20 @@ def transcript_lines(item: Mapping[str, Any]) -> list[Line]:
 
 
 def _turn(item: Mapping[str, Any]) -> Iterator[Line]:
-    told = [_shortened(item["text"])] if item["text"] else []
-    told += [
+    texts = [_clip(item["text"])] if item["text"] else []
+    texts += [
         f"calls {call_text(call['tool'], call['arguments'])}  {call['call_id']}"
         for call in item["calls"]
     ]
     if item["interrupted"]:
-        told.append("(stopped before its end)")
-    told.append(_about(item))
-    yield Line(f"turn {item['turn']}", told[0])
-    yield from _more(told[1:])
+        texts.append("(interrupted)")
+    texts.append(_about(item))
+    yield Line(f"turn {item['turn']}", texts[0])
+    yield from _more(texts[1:])
 
 
 def _about(item: Mapping[str, Any]) -> str:
-    """What a turn cost, and when it was."""
+    """Return the time, model and tokens of a turn."""
     parts = [short_time(item["at"])] if item["at"] else []
     if item["model"]:
         parts.append(item["model"])
@@ -75,14 +75,14 @@ def _about(item: Mapping[str, Any]) -> str:
         cached = f" ({usage['cached_tokens']} cached)" if usage["cached_tokens"] else ""
         parts.append(f"{usage['input_tokens']} tokens in{cached}, {usage['output_tokens']} out")
     if item["finish_reason"] not in (None, "stop", "tool_call"):
-        parts.append(f"ended by {item['finish_reason']}")
+        parts.append(f"finish reason: {item['finish_reason']}")
     return "  ".join(["--", *parts])
 
 
 def _media(item: Mapping[str, Any]) -> Iterator[Line]:
-    for each in item["media"]:
-        where = each["url"] or f"{each['bytes']} bytes"
-        yield Line("", f"({each['media_type']}, {where})")
+    for media in item["media"]:
+        where = media["url"] or f"{media['bytes']} bytes"
+        yield Line("", f"({media['media_type']}, {where})")
 
 
 def _more(texts: list[str]) -> list[Line]:
@@ -100,23 +100,23 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _shortened(text: str) -> str:
+def _clip(text: str) -> str:
     lines = text.split("\n")
-    kept = "\n".join(lines[:_LINES])[:_CHARS]
-    if kept == text:
+    start = "\n".join(lines[:_LINES])[:_CHARS]
+    if start == text:
         return text
-    return f"{kept}\n... ({len(text)} characters in {len(lines)} lines; --json prints all of it)"
+    return f"{start}\n... ({len(text)} characters in {len(lines)} lines; --json prints all of it)"
 
 
 transcribing = typer.Typer()
 
 _PAGE: Final = "500"
 _PAUSE: Final = 0.25
-"""In seconds: between two readings."""
+"""Seconds between two reads."""
 _READ_AGAIN: Final = 2.0
-"""The same where the last one was in vain."""
+"""Seconds before the next read after a failed one."""
 _NEWS: Final = frozenset({"model.turn", "tool.finished", "node.stopped"})
-"""The events after which a transcript may be longer."""
+"""Events that may add to a transcript."""
 
 
 @transcribing.command(cls=ErrorText, rich_help_panel=PANEL)
@@ -126,53 +126,53 @@ def transcript(
     address: Annotated[
         str | None,
         typer.Option(
-            help="Of the agent at this address, or around it. Without it, the only one that there is.",
+            help="Address of the agent, or of a node inside it. Default: the only agent of the run.",
             show_default=False,
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="And what is said until the run has ended.")
+        bool, typer.Option("--follow", "-f", help="Continue until the run ends.")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print each item as one line of the API's own JSON.")
+        bool, typer.Option("--json", help="Print each item as one line of JSON.")
     ] = False,
 ) -> None:
-    """Print what an agent was told, what it said, and the calls of its tools with their results."""
+    """Print the transcript of an agent: messages, model turns, tool calls and results."""
     reader = _Reader(run_path(run_id), address, as_json=as_json)
     with_api(reader.follow if follow else reader.read)
 
 
 class _Reader:
-    """Prints the items of a transcript, each of them once."""
+    """Prints each item of a transcript once."""
 
     def __init__(self, path: str, address: str | None, *, as_json: bool) -> None:
         self._path = path
         self._as_json = as_json
-        self._asked = {"limit": _PAGE, **({} if address is None else {"address": address})}
-        self._place: dict[str, str] = {}
+        self._query = {"limit": _PAGE, **({} if address is None else {"address": address})}
+        self._position: dict[str, str] = {}
 
     async def read(self, api: Connection) -> bool:
-        """Print what has been said since. Returns whether nothing more will be."""
+        """Print new items. Return True if the transcript is complete."""
         while True:
             path = f"{self._path}/transcript"
-            page = await api.get(path, **self._asked, **self._place)
+            page = await api.get(path, **self._query, **self._position)
             for item in page["items"]:
                 self._print(item)
             if page["next_cursor"] is None:
                 return True
-            self._place = {"cursor": page["next_cursor"]}
+            self._position = {"cursor": page["next_cursor"]}
             if not page["items"]:
                 return False
 
     async def follow(self, api: Connection) -> None:
-        """Print what is said until the run has ended."""
-        heard = asyncio.Event()
-        # At its beginning, too, there may be something to read.
-        heard.set()
-        listening = asyncio.create_task(self._listen(api, heard))
+        """Print items until the run ends."""
+        news = asyncio.Event()
+        # Read what exists before the first event.
+        news.set()
+        listening = asyncio.create_task(self._listen(api, news))
         try:
             while True:
-                is_last = await _until_heard(heard, listening)
+                is_last = await _wait_for_news(news, listening)
                 try:
                     if await self._read_on(api, is_last=is_last) or is_last:
                         return
@@ -181,7 +181,7 @@ class _Reader:
                     if is_last:
                         raise
                     await asyncio.sleep(_READ_AGAIN)
-                    heard.set()
+                    news.set()
         finally:
             listening.cancel()
             await asyncio.wait({listening})
@@ -191,24 +191,26 @@ class _Reader:
             return await self.read(api)
         except Refusal as refusal:
             if refusal.code is Code.GONE:
-                self._place = {}
-                print_error("a part of what is printed above was undone; from the beginning:")
+                self._position = {}
+                print_error(
+                    "part of the output above was undone: printing the transcript from its start"
+                )
                 return await self.read(api)
             if is_last or not _is_too_early(refusal):
                 raise
             return False
 
-    async def _listen(self, api: Connection, heard: asyncio.Event) -> None:
+    async def _listen(self, api: Connection, news: asyncio.Event) -> None:
         from abeyance.http.events import follow
 
-        def lost() -> None:
+        def on_gap() -> None:
             if not self._as_json:
-                print_error("the stream of events broke off; trying again")
+                print_error("the event stream was interrupted; reconnecting")
 
-        async with aclosing(follow(api, self._path, None, on_gap=lost)) as found:
-            async for event in found:
+        async with aclosing(follow(api, self._path, None, on_gap=on_gap)) as events:
+            async for event in events:
                 if event["type"] in _NEWS:
-                    heard.set()
+                    news.set()
 
     def _print(self, item: dict[str, Any]) -> None:
         if self._as_json:
@@ -219,19 +221,19 @@ class _Reader:
         show(transcript_lines(item))
 
 
-async def _until_heard(heard: asyncio.Event, listening: asyncio.Task[None]) -> bool:
-    """Wait for news. Returns whether there will be no more. Raises what the listening ended with."""
-    waiting = asyncio.create_task(heard.wait())
+async def _wait_for_news(news: asyncio.Event, listening: asyncio.Task[None]) -> bool:
+    """Wait for a relevant event. Return True if the stream has ended; raise its error."""
+    waiting = asyncio.create_task(news.wait())
     try:
         await asyncio.wait({waiting, listening}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         waiting.cancel()
-    heard.clear()
+    news.clear()
     if listening.done():
         listening.result()
     return listening.done()
 
 
 def _is_too_early(refusal: Refusal) -> bool:
-    """Whether no agent of the run has said anything yet."""
+    """Return True if no agent of the run has a transcript yet."""
     return refusal.code is Code.UNKNOWN_NODE and refusal.details.get("addresses") == []

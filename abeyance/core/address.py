@@ -45,12 +45,12 @@ class Address:
 
     @property
     def is_call(self) -> bool:
-        """Whether this is the call of a tool."""
+        """Return whether this is the call of a tool."""
         return self.segments[-1].type == "tool"
 
     @property
     def is_agent(self) -> bool:
-        """Whether this is the graph of an agent."""
+        """Return whether this is the graph of an agent."""
         return self.segments[-1].type == "agent"
 
     @property
@@ -93,8 +93,8 @@ def _parse_segment(part: str, text: str) -> Segment:
 
 
 def _encode(text: str) -> str:
-    return re.sub("[%:;]", lambda found: _ESCAPES[found[0]], text)
+    return re.sub("[%:;]", lambda match: _ESCAPES[match[0]], text)
 
 
 def _decode(text: str) -> str:
-    return re.sub("%3A|%3B|%25", lambda found: _ESCAPED[found[0]], text)
+    return re.sub("%3A|%3B|%25", lambda match: _ESCAPED[match[0]], text)

@@ -19,7 +19,7 @@ from abeyance.core import items
 from abeyance.core.address import Address
 from abeyance.core.json import Json, look_up, paths, sha256
 from abeyance.core.ledger import Interrupt
-from abeyance.core.spec import GraphSpec, Question
+from abeyance.core.spec import GraphSpec, InterruptSpec
 from abeyance.core.state import (
     Approval,
     FanOut,
@@ -38,10 +38,10 @@ _Covered: TypeAlias = tuple[Approval, ...]
 _Change: TypeAlias = Callable[[_Covered], _Covered]
 
 
-def shown_by(question: Question, values: Mapping[str, Json]) -> dict[str, str]:
+def shown_by(question: InterruptSpec, values: Mapping[str, Json]) -> dict[str, str]:
     """Return hashes of the values that a question shows, by their paths."""
-    found = {*paths(question.prompt), *paths(question.reason)}
-    return {path: _hash(values, path) for path in sorted(found)}
+    shown_paths = {*paths(question.prompt), *paths(question.reason)}
+    return {path: _hash(values, path) for path in sorted(shown_paths)}
 
 
 def grant(visit: Visit, interrupt: Interrupt) -> None:
@@ -106,7 +106,7 @@ def handed_out(
     """
     if visit.call is not None:
         return
-    found = []
+    approvals = []
     for each in scope.approvals:
         shown = {}
         begun = each.begun
@@ -117,13 +117,13 @@ def handed_out(
                 begun &= {*scope.heard_from.get(source, ())} <= {each.capability}
                 shown[_renamed(path, source)] = _hash(scope.input, path)
             for target, origin in outputs.items():
-                known = graph.fields.get(target)
-                is_last = known is None or known.reducer == "last"
+                declared = graph.fields.get(target)
+                is_last = declared is None or declared.reducer == "last"
                 if origin == name and target != source and is_last:
                     shown[_renamed(path, target)] = hash_
-        again = _outside(each, visit.address, visit.scope, members=visit.members, shown=shown)
-        found.append(replace(again, begun=begun))
-    visit.approvals = (*_before_loop(visit), *found)
+        outer = _outside(each, visit.address, visit.scope, members=visit.members, shown=shown)
+        approvals.append(replace(outer, begun=begun))
+    visit.approvals = (*_before_loop(visit), *approvals)
 
 
 def gathered(
@@ -136,26 +136,26 @@ def gathered(
     """Return the approvals given in the items of a gathered fan-out, one for each capability. `seen`
     are the values in those items, `after` the merged ones.
     """
-    found: dict[str, Approval] = {}
+    by_capability: dict[str, Approval] = {}
     for index, values in seen.items():
         for each in fan.items[index].approvals:
-            known = found.get(each.capability)
-            shown = dict(known.shown_hashes) if known is not None else {}
+            earlier = by_capability.get(each.capability)
+            shown = dict(earlier.shown_hashes) if earlier is not None else {}
             for path, hash_ in each.shown_hashes.items():
-                # What the code made of what was approved stands approved.
+                # What code made of approved values stays approved.
                 is_same = each.begun or hash_ == _hash(values, path)
                 if is_same:
                     shown.setdefault(path, _hash(after, path))
                 else:
                     shown[path] = hash_
-            again = _outside(each, address, scope, members=fan.outer, shown=shown)
-            found[each.capability] = replace(
-                again,
+            outer = _outside(each, address, scope, members=fan.outer, shown=shown)
+            by_capability[each.capability] = replace(
+                outer,
                 key=each.capability,
-                begun=each.begun and (known is None or known.begun),
-                broken=each.broken or (known is not None and known.broken),
+                begun=each.begun and (earlier is None or earlier.begun),
+                broken=each.broken or (earlier is not None and earlier.broken),
             )
-    return tuple(found.values())
+    return tuple(by_capability.values())
 
 
 def out_of_items(visit: Visit, members: tuple[FanOutBranch, ...]) -> _Covered:
@@ -211,15 +211,11 @@ def hear(draft: WorkingState, visit: Visit, capability: str | None) -> None:
 
 
 def _around(state: RunState, visit: Visit) -> list[Visit]:
-    found = []
+    visits = []
     while (address := state.scopes[visit.scope].visit) is not None:
         visit = state.visits[address]
-        found.append(visit)
-    return found
-
-
-def _joined(heard: tuple[str | None, ...], more: Iterable[str | None]) -> tuple[str | None, ...]:
-    return tuple(dict.fromkeys([*heard, *more]))
+        visits.append(visit)
+    return visits
 
 
 def changed(
@@ -238,29 +234,48 @@ def changed(
     capabilities `heard`. What code made of its own data and of approved values stays approved. Words of
     people without the capability are compared with what was shown, on every other branch too.
     """
+    state = draft.state
     nested = [
-        each
-        for each in draft.state.scopes.values()
-        if heard and each.visit is not None and _is_around(draft.state, scope, members, each.visit)
+        inner
+        for inner in state.scopes.values()
+        if heard
+        # When a graph is left, its visit is dropped first.
+        and (visit := state.visits.get(inner.visit or "")) is not None
+        and visit.scope == scope
+        and _are_in(members, visit.members)
     ]
-    if not own and not nested and not _is_covered(draft.state, scope):
+    around = state.scopes[scope]
+    is_covered = (
+        bool(around.approvals)
+        or any(visit.approvals for visit in state.visits.values() if visit.scope == scope)
+        or any(token.approvals for token in _tokens(around))
+        or any(
+            fan.approvals or any(item.approvals for item in fan.items)
+            for fan in around.fans.values()
+        )
+    )
+    if not own and not nested and not is_covered:
         return own
     after = items.values_at(draft.state, scope, members)
-    moved = {
+    changed_fields = {
         name
         for name in {*before, *after}
         if before.get(name, _ABSENT) is not after.get(name, _ABSENT)
         and _hash(before, name) != _hash(after, name)
     }
-    for each in nested:
-        said = {name: _joined(each.heard_from.get(name, ()), heard) for name in sorted(moved)}
-        draft.scope(each.address).heard_from = {**each.heard_from, **said}
+    for inner in nested:
+        heard_from = {
+            name: tuple(dict.fromkeys([*inner.heard_from.get(name, ()), *heard]))
+            for name in sorted(changed_fields)
+        }
+        draft.scope(inner.address).heard_from = {**inner.heard_from, **heard_from}
 
-    def seen(approval: Approval, *, is_own: bool) -> Approval:
-        if not (approval.shown_hashes or approval.begun or is_own) and moved and None in heard:
-            # What it showed names no field, so nobody can tell that this is none of it.
+    def updated(approval: Approval, *, is_own: bool) -> Approval:
+        shows_no_field = not (approval.shown_hashes or approval.begun or is_own)
+        if shows_no_field and changed_fields and None in heard:
+            # It showed no field, so this change may be about it.
             return replace(approval, broken=True)
-        touched = [path for path in approval.shown_hashes if _field(path) in moved]
+        touched = [path for path in approval.shown_hashes if _field(path) in changed_fields]
         if not touched:
             return approval
         if any(capability != approval.capability for capability in heard):
@@ -274,14 +289,8 @@ def changed(
         }
         return replace(approval, shown_hashes={**approval.shown_hashes, **fresh})
 
-    _put_all(draft, scope, members, lambda all_: tuple(seen(each, is_own=False) for each in all_))
-    return tuple(seen(approval, is_own=True) for approval in own)
-
-
-def _is_around(state: RunState, scope: str, members: tuple[FanOutBranch, ...], visit: str) -> bool:
-    # Of a graph that is being left the visit goes first.
-    inner = state.visits.get(visit)
-    return inner is not None and inner.scope == scope and _are_in(members, inner.members)
+    _put_all(draft, scope, members, lambda all_: tuple(updated(a, is_own=False) for a in all_))
+    return tuple(updated(approval, is_own=True) for approval in own)
 
 
 def edited(draft: WorkingState, scope: str) -> None:
@@ -289,20 +298,20 @@ def edited(draft: WorkingState, scope: str) -> None:
     what it allowed has not begun.
     """
 
-    def seen(each: Approval) -> Approval:
+    def updated(each: Approval) -> Approval:
         return each if each.begun or each.shown_hashes else replace(each, broken=True)
 
-    _put_all(draft, scope, (), lambda all_: tuple(map(seen, all_)))
+    _put_all(draft, scope, (), lambda all_: tuple(map(updated, all_)))
 
 
-def spoil(visit: Visit) -> None:
+def invalidate(visit: Visit) -> None:
     """Have the gates of a visit asked again, because a person has changed its result."""
     visit.approvals = tuple(
         each if each.begun else replace(each, broken=True) for each in visit.approvals
     )
 
 
-def void(state: RunState, visit: Visit) -> Approval | None:
+def first_invalid(state: RunState, visit: Visit) -> Approval | None:
     """Return the first gate that has to be asked again before a visit's code may run, or None."""
     for unit in (visit, *_around(state, visit)):
         values = items.values_of(state, unit)
@@ -348,36 +357,35 @@ def keep_in(
     if not members and draft.state.scopes[scope].visit is None:
         return
     holder = draft.item(scope, members[-1]) if members else draft.scope(scope)
-    holder.approvals = _latest([*holder.approvals, *own])
-
-
-def _latest(found: Iterable[Approval]) -> _Covered:
-    """Return the latest approval of each node."""
-    return tuple(
-        {(each.node, *key[1:]): each for key, each in _by_question(found).items()}.values()
-    )
+    # The latest approval of each node.
+    latest = {
+        (approval.node, key): approval
+        for (_, key), approval in _by_question([*holder.approvals, *own]).items()
+    }
+    holder.approvals = tuple(latest.values())
 
 
 def _by_question(found: Iterable[Approval]) -> dict[tuple[str, str], Approval]:
     """Return one approval for each question: begun, or broken, if it is on any branch."""
     by_question: dict[tuple[str, str], Approval] = {}
     for each in found:
-        known = by_question.setdefault((each.gate, each.key), each)
-        if known is each:
+        earlier = by_question.setdefault((each.gate, each.key), each)
+        if earlier is each:
             continue
-        met = {
-            (m.edge, m.source, m.token.visit): m for m in (*known.taken_tokens, *each.taken_tokens)
+        tokens = {
+            (m.edge, m.source, m.token.visit): m
+            for m in (*earlier.taken_tokens, *each.taken_tokens)
         }
-        is_more = (each.broken, each.begun) >= (known.broken, known.begun)
+        is_more = (each.broken, each.begun) >= (earlier.broken, earlier.begun)
         by_question[each.gate, each.key] = replace(
-            each if is_more else known, taken_tokens=tuple(met.values())
+            each if is_more else earlier, taken_tokens=tuple(tokens.values())
         )
     return by_question
 
 
 def of_tokens(scope: str, edge: str, tokens: Mapping[str, Token]) -> _Covered:
     """Return what covers the visit that several tokens begin together at a join."""
-    found = _by_question(each for token in tokens.values() for each in token.approvals)
+    merged = _by_question(each for token in tokens.values() for each in token.approvals)
     return tuple(
         each
         if each.scope != scope
@@ -392,42 +400,37 @@ def of_tokens(scope: str, edge: str, tokens: Mapping[str, Token]) -> _Covered:
                 ),
             ),
         )
-        for each in found.values()
+        for each in merged.values()
     )
 
 
 def covers(gate: str, covered: Iterable[Approval]) -> bool:
-    """Whether the answer of a gate is among these approvals."""
+    """Return whether the answer of a gate is among these approvals."""
     return any(each.gate == gate for each in covered)
 
 
-def beside(gate: str, queue: Iterable[Token]) -> tuple[Token, ...]:
-    """Return the tokens that the answer of a gate does not cover."""
-    return tuple(token for token in queue if not covers(gate, token.approvals))
-
-
-def met_since(state: RunState, approval: Approval) -> list[TakenToken]:
+def tokens_taken_with(state: RunState, approval: Approval) -> list[TakenToken]:
     """Return the tokens of other branches that joins have taken together with those of an approval."""
     scope = state.scopes[approval.scope]
-    held = [each for visit in state.visits.values() for each in visit.approvals]
-    held += [each for token in _tokens(scope) for each in token.approvals]
-    held += [each for fan in scope.fans.values() for each in fan.approvals]
-    known = {(each.gate, each.key): each for each in held}
-    met = {
+    approvals = [each for visit in state.visits.values() for each in visit.approvals]
+    approvals += [each for token in _tokens(scope) for each in token.approvals]
+    approvals += [each for fan in scope.fans.values() for each in fan.approvals]
+    current = {(each.gate, each.key): each for each in approvals}
+    taken_tokens = {
         (each.edge, each.source, each.token.visit): each
-        for own in held
+        for own in approvals
         if (own.gate, own.scope) == (approval.gate, approval.scope)
         for each in own.taken_tokens
     }
 
     def as_now(token: Token) -> Token:
         now = (
-            replace(known.get((a.gate, a.key), a), taken_tokens=a.taken_tokens)
+            replace(current.get((a.gate, a.key), a), taken_tokens=a.taken_tokens)
             for a in token.approvals
         )
         return replace(token, approvals=tuple(now))
 
-    return [replace(each, token=as_now(each.token)) for each in met.values()]
+    return [replace(each, token=as_now(each.token)) for each in taken_tokens.values()]
 
 
 def forget(draft: WorkingState, approval: Approval) -> None:
@@ -469,20 +472,6 @@ def _are_in(members: tuple[FanOutBranch, ...], those: tuple[FanOutBranch, ...]) 
     return those[: len(members)] == members
 
 
-def _has_approvals(fan: FanOut) -> bool:
-    return bool(fan.approvals) or any(item.approvals for item in fan.items)
-
-
-def _is_covered(state: RunState, scope: str) -> bool:
-    around = state.scopes[scope]
-    return (
-        bool(around.approvals)
-        or any(visit.approvals for visit in state.visits.values() if visit.scope == scope)
-        or any(token.approvals for token in _tokens(around))
-        or any(map(_has_approvals, around.fans.values()))
-    )
-
-
 def _tokens(scope: Scope) -> Iterator[Token]:
     for come in scope.tokens.values():
         for queue in come.values():
@@ -490,5 +479,5 @@ def _tokens(scope: Scope) -> Iterator[Token]:
 
 
 def _hash(values: Mapping[str, Json], path: str) -> str:
-    found = look_up(values, path, _ABSENT)
-    return _ABSENT if found is _ABSENT else sha256(found)
+    value = look_up(values, path, _ABSENT)
+    return _ABSENT if value is _ABSENT else sha256(value)

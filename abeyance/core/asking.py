@@ -33,9 +33,9 @@ def interrupted(draft: WorkingState, visit: Visit, outcome: Interrupted) -> None
     graph = draft.graph(visit.scope)
     outcome = replace(outcome, interrupts=_with_capabilities(graph, visit, outcome.interrupts))
     if (failure := _fault(draft.state, visit, outcome)) is not None:
-        routing.fail(draft, visit, failure, fatal=_is_the_authors(failure))
+        routing.fail(draft, visit, failure, fatal=_is_fatal(failure))
         return
-    # What was answered, and shows something else by now, is asked again.
+    # A question that was answered, and shows something else now, is asked again.
     again = {each.key for each in outcome.interrupts if _shows_another(visit, each)}
     visit.answers = {key: value for key, value in visit.answers.items() if key not in again}
     visit.approvals = tuple(
@@ -48,11 +48,11 @@ def interrupted(draft: WorkingState, visit: Visit, outcome: Interrupted) -> None
         visit.messages_read,
         len(visit.messages_taken) if outcome.messages_read is None else outcome.messages_read,
     )
-    still = {entry.key: entry for entry in interrupts.of_visit(draft, visit.address)}
-    wanted = {asked.key for asked in outcome.interrupts}
+    open_by_key = {entry.key: entry for entry in interrupts.of_visit(draft, visit.address)}
+    asked_keys = {asked.key for asked in outcome.interrupts}
     interrupts.withdraw(
         draft,
-        [entry for key, entry in still.items() if key not in wanted],
+        [entry for key, entry in open_by_key.items() if key not in asked_keys],
         "the visit asks this no more",
         status="superseded",
     )
@@ -60,8 +60,8 @@ def interrupted(draft: WorkingState, visit: Visit, outcome: Interrupted) -> None
     if outcome.composite:
         parents = (interrupts.unit(draft.state.run_id, visit.address, outcome.reason),)
     for asked in outcome.interrupts:
-        if (known := still.get(asked.key)) is not None:
-            interrupts.ask_anew(draft, known, asked.question)
+        if (open_entry := open_by_key.get(asked.key)) is not None:
+            interrupts.ask_anew(draft, open_entry, asked.question)
             interrupts.rebind(visit, asked)
         elif asked.key not in visit.answers:
             interrupts.ask(draft, visit, asked, parents=parents)
@@ -75,12 +75,12 @@ def before(draft: WorkingState, visit: Visit, call: Call) -> None:
     """Ask what has to be answered before the code of a tool call runs for the first time."""
     visit.call = replace(call, interrupts=())
     graph = draft.graph(visit.scope)
-    asked = _with_capabilities(graph, visit, call.interrupts)
-    if (failure := _fault(draft.state, visit, Interrupted(interrupts=asked))) is not None:
-        routing.fail(draft, visit, failure, fatal=_is_the_authors(failure))
+    questions = _with_capabilities(graph, visit, call.interrupts)
+    if (failure := _fault(draft.state, visit, Interrupted(interrupts=questions))) is not None:
+        routing.fail(draft, visit, failure, fatal=_is_fatal(failure))
         return
     visit.phase, visit.started_at = Phase.WAITING, draft.now
-    for each in asked:
+    for each in questions:
         interrupts.ask(draft, visit, each)
 
 
@@ -121,8 +121,8 @@ def _shows_another(visit: Visit, asked: Asked) -> bool:
     ) != ledger.content_digest(asked.question)
 
 
-def _is_the_authors(failure: Failure) -> bool:
-    # No model could do anything about it.
+def _is_fatal(failure: Failure) -> bool:
+    # A model could do nothing about it.
     return failure.code == FailureCode.UNDECLARED_CAPABILITY
 
 
@@ -131,8 +131,8 @@ def _undeclared(graph: GraphSpec, visit: Visit, asked: Asked) -> str | None:
     declared = graph.asks_of(visit.node)
     if capability is None and declared:
         return (
-            f"the question {name!r} of {visit.node!r} names no capability, and {visit.node!r} declares "
-            f"the pattern {declared[0]!r}: write requested_capability=... with one that fits it"
+            f"the question {name!r} of {visit.node!r} has no capability, and {visit.node!r} declares "
+            f"the pattern {declared[0]!r}: set requested_capability=... to one that fits it"
         )
     if capability is not None and not authority.declares(declared, capability):
         return (
@@ -150,13 +150,13 @@ def _fault(state: RunState, visit: Visit, outcome: Interrupted) -> Failure | Non
         message = f"the finally node {visit.node!r} may not ask a person: the run is over by then"
         return Failure(code=FailureCode.NODE_FAILED, message=message)
     if not asked:
-        # It would be re-entered at once, and for ever.
-        message = f"the node {visit.node!r} waits for people, and asks nothing: name its interrupts"
+        # Its code would start again at once, for ever.
+        message = f"the node {visit.node!r} asks people nothing: name its interrupts"
         return Failure(code=FailureCode.NODE_FAILED, message=message)
     if (
-        reason := why_not_json([outcome.user_state, outcome.reason, *map(_said, asked)])
+        reason := why_not_json([outcome.user_state, outcome.reason, *map(_json_parts, asked)])
     ) is not None:
-        message = f"what the node {visit.node!r} asks, or keeps meanwhile, is not JSON: {reason}"
+        message = f"the questions or the state of the node {visit.node!r} are not JSON: {reason}"
         return Failure(code=FailureCode.NODE_FAILED, message=message)
     counts = Counter(each.key for each in asked)
     for each in asked:
@@ -164,21 +164,21 @@ def _fault(state: RunState, visit: Visit, outcome: Interrupted) -> Failure | Non
         if counts[each.key] > 1:
             message = (
                 f"the node {visit.node!r} asks {name!r} twice in one pass: give each question of a "
-                "visit a name of its own"
+                "visit a unique name"
             )
             return Failure(code=FailureCode.NODE_FAILED, message=message)
         if (undeclared := _undeclared(graph, visit, each)) is not None:
             return Failure(code=FailureCode.UNDECLARED_CAPABILITY, message=undeclared)
         if each.key in visit.answered_keys and not _shows_another(visit, each):
             message = (
-                f"the node {visit.node!r} raises the interrupt {name!r} again, which was answered: "
-                "look at ctx.answers before you raise it, or use `await ctx.interrupt(...)`"
+                f"the node {visit.node!r} raises the interrupt {name!r} again after its answer: "
+                "check ctx.answers before raising it, or use `await ctx.interrupt(...)`"
             )
             return Failure(code=FailureCode.NODE_FAILED, message=message)
         if any(rule.id == name for rule in graph.rules_on(visit.node)):
             message = (
-                f"the node {visit.node!r} asks {name!r}, which is the name of a rule that is looked at "
-                "after it: give the question another"
+                f"the node {visit.node!r} asks {name!r}, which is the name of a rule evaluated "
+                "after it: rename the question"
             )
             return Failure(code=FailureCode.NODE_FAILED, message=message)
         match each.question.on_timeout:
@@ -193,11 +193,11 @@ def _fault(state: RunState, visit: Visit, outcome: Interrupted) -> Failure | Non
     return None
 
 
-def _said(asked: Asked) -> Json:
-    question = asked.question
-    said = [question.reason, question.payload, question.response_schema]
+def _json_parts(spec: Asked) -> Json:
+    question = spec.question
+    values = [question.reason, question.payload, question.response_schema]
     match question.on_timeout:
         case Default(answer=answer):
-            return [*said, answer]
+            return [*values, answer]
         case _:
-            return said
+            return values

@@ -60,8 +60,8 @@ def lacks(principal: Principal, doing: str, lacking: tuple[str, ...]) -> Refusal
     """Return the Refusal that names every missing capability."""
     return Refusal(
         Code.CAPABILITY_REQUIRED,
-        f"{principal.subject!r} may not {doing}: that takes {', '.join(map(repr, lacking))} as well. "
-        "Who changes what was approved must be allowed to approve it.",
+        f"{principal.subject!r} may not {doing}: missing {', '.join(map(repr, lacking))}. "
+        "Changing what was approved requires permission to approve it.",
         capability=lacking[0],
         capabilities=list(lacking),
     )
@@ -116,13 +116,14 @@ def _beyond_answering(state: RunState, entry: Interrupt, answer: Json) -> str | 
 
 
 def declares(asks: Iterable[str], capability: str) -> bool:
-    """Whether a node that declares `asks` may ask for a capability."""
+    """Return whether a node that declares `asks` may ask for a capability."""
     return any(fits(capability, each) for each in asks)
 
 
 def fits(capability: str, declared: str) -> bool:
-    """Whether a capability equals a declared one or fits its pattern, in which `*` matches one or more
-    characters other than `:`.
+    """Return whether a capability equals a declared one or fits its pattern.
+
+    `*` in a pattern matches one or more characters other than `:`.
     """
     parts, pattern = capability.split(":"), declared.split(":")
     return len(parts) == len(pattern) and all(

@@ -41,7 +41,7 @@ _SLOTS: Final[dict[type, list[tuple[Any, Any]]]] = {}
 
 
 def is_working(value: object) -> bool:
-    """Whether a value is a copy that may be changed."""
+    """Return whether a value is a copy that may be changed."""
     return type(value) not in _WORKING
 
 

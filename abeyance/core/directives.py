@@ -84,7 +84,7 @@ def _branch(state: RunState, message: Message) -> Visit | None:
     for visit in _branches(state):
         if target in (None, visit.address, visit.node, visit.scope):
             return visit
-    # A node that was left just now still names its branch.
+    # The node that finished last still names its branch.
     for visit in _branches(state):
         if _is_last(state, visit.scope, target):
             return visit
@@ -92,7 +92,7 @@ def _branch(state: RunState, message: Message) -> Visit | None:
 
 
 def _may_still_come(state: RunState, target: str | None) -> bool:
-    """Whether the branch of `target` may still appear, here or around an inner graph that is over."""
+    """Return whether the branch of `target` may still appear."""
     last = list(state.scopes)[-1]
     is_about_last = target in (None, last) or _is_last(state, last, target)
     return any(_branches(state)) or (len(state.scopes) > 1 and not is_about_last)
@@ -109,14 +109,12 @@ def _scope(state: RunState, message: Message, visit: Visit | None) -> str:
         return visit.scope
     last = list(state.scopes)[-1]
     if message.target not in (None, last) and not _is_last(state, last, message.target):
-        raise _Impossible(
-            "no_branch", f"no branch is left that {message.target!r} could be the name of"
-        )
+        raise _Impossible("no_branch", f"{message.target!r} names no branch of the run")
     return last
 
 
 def _is_at_boundary(visit: Visit) -> bool:
-    # Between an answer and the start of what it allowed nothing else is applied.
+    # No directive is applied between an answer and the start of what it allowed.
     is_allowed = any(not each.begun for each in visit.approvals)
     is_untouched = visit.phase is Phase.READY and visit.stage == "entered" and not is_allowed
     return is_untouched or visit.phase is Phase.WAITING
@@ -153,7 +151,7 @@ def _defer(draft: WorkingState, message: Message) -> None:
 
 
 def _pause(draft: WorkingState, message: Message) -> None:
-    # The same event as the operation: see `machine`.
+    # The same event as a pause through the API.
     draft.enqueue(events.Paused(now=draft.now, actor=message.sender, reason=message.text or None))
 
 
@@ -165,7 +163,7 @@ def _update(draft: WorkingState, message: Message, visit: Visit | None) -> None:
         )
     scope = _scope(draft.state, message, visit)
     members = () if visit is None else visit.members
-    # What an agent remembers, such as whom somebody trusts, and what it waits for, is its own.
+    # The memory of an agent is its own: the values around the agent are edited.
     while draft.state.scopes[scope].is_agent:
         around = draft.state.visits[str(draft.state.scopes[scope].visit)]
         scope, members = around.scope, around.members
@@ -174,7 +172,7 @@ def _update(draft: WorkingState, message: Message, visit: Visit | None) -> None:
         items.put_patch(draft, scope, members, changes)
     except patch.PatchError as error:
         raise _Impossible("invalid_patch", str(error)) from error
-    interrupts.tell_edited(draft, scope)
+    interrupts.values_edited(draft, scope)
     draft.publish("run.values_edited", scope, message.sender, fields=sorted(changes))
 
 
@@ -185,7 +183,7 @@ def _skip(draft: WorkingState, visit: Visit) -> None:
     if visit.call is not None and (visit.call.once or visit.call.interrupts):
         raise _Impossible(
             "not_skippable",
-            f"{visit.call.tool!r} is called only with somebody's approval, and cannot be skipped",
+            f"{visit.call.tool!r} requires approval, and cannot be skipped",
         )
     visit = draft.visit(visit.address)
     visit.stage, visit.pending_patch, visit.activations = "body", {}, 0
@@ -194,30 +192,29 @@ def _skip(draft: WorkingState, visit: Visit) -> None:
 def _go_back(draft: WorkingState, message: Message, visit: Visit | None, steps: int) -> None:
     """Run the last finished visit again, or the one that finished `steps` before it."""
     address = _scope(draft.state, message, visit)
-    known = draft.state.scopes[address].trail
+    trail = draft.state.scopes[address].trail
     if (visit is not None and visit.members) or not undo.is_linear(draft.state, address):
         raise _Impossible(
             "not_linear",
-            f"{address} has several branches, a fan-out or an open join, so it is not clear what came "
-            "before what",
+            f"{address} has several branches, a fan-out or an open join, so the order of its visits is "
+            "ambiguous",
         )
-    # A visit that waits to be left has finished, and is not on the trail yet.
+    # A finished visit whose routing waits is not on the trail yet.
     last = visit if visit is not None and visit.routing is not None else None
-    undone = steps if last is not None else steps + 1
-    if undone > len(known):
+    count = steps if last is not None else steps + 1
+    if count > len(trail):
         raise _Impossible(
             "not_linear",
-            f"the trail of {address} has {len(known)} visits that can be gone back to, and "
-            f"{undone} are wanted",
+            f"the trail of {address} has {len(trail)} visits to go back to, and {count} are needed",
         )
-    target: Visit | Step | None = last if not undone else known[-undone]
+    target: Visit | Step | None = last if not count else trail[-count]
     assert target is not None  # noqa: S101 without a last visit one at least is undone
-    undone = _to_the_gate(draft.graph(address), known, target, undone)
+    count = _to_the_gate(draft.graph(address), trail, target, count)
     if visit is not None:
         _abandon(draft, message, visit)
     again: Visit | Step | None = last
-    if undone:
-        again = undo.back(draft, address, undone)
+    if count:
+        again = undo.back(draft, address, count)
     assert again is not None  # noqa: S101 without a last visit one at least is undone
     draft.publish(
         "run.went_back",
@@ -232,7 +229,7 @@ def _go_back(draft: WorkingState, message: Message, visit: Visit | None, steps: 
 
 
 def _to_the_gate(
-    graph: GraphSpec, known: tuple[Step, ...], target: Visit | Step, undone: int
+    graph: GraphSpec, trail: tuple[Step, ...], target: Visit | Step, count: int
 ) -> int:
     """Return how many visits to undo, so that `target` runs again only together with its gate.
 
@@ -241,17 +238,17 @@ def _to_the_gate(
     while covered := approvals.of_others(target):
         if isinstance(graph.nodes[target.node], InterruptNode):
             break
-        gate_ = covered[-1]
-        found = [step for step in known if step.address == gate_.gate]
-        if not found:
+        gate = covered[-1]
+        steps = [step for step in trail if step.address == gate.gate]
+        if not steps:
             raise _Impossible(
                 "behind_gate",
-                f"{target.node!r} lies behind the question of {gate_.node!r}, which can not be gone back "
-                "to any more: what was approved once is done once",
+                f"{target.node!r} lies behind the question of {gate.node!r}, which is no longer on the "
+                "trail: an approval covers one execution",
             )
-        target = found[0]
-        undone = len(known) - known.index(target)
-    return undone
+        target = steps[0]
+        count = len(trail) - trail.index(target)
+    return count
 
 
 def _abandon(draft: WorkingState, message: Message, visit: Visit) -> None:
@@ -278,7 +275,5 @@ def _steps(message: Message) -> int:
 
 def _needed(visit: Visit | None, message: Message) -> Visit:
     if visit is None:
-        raise _Impossible(
-            "no_branch", f"no branch is there now that {message.action!r} could be about"
-        )
+        raise _Impossible("no_branch", f"{message.action!r} found no branch to act on")
     return visit

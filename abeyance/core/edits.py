@@ -23,15 +23,15 @@ def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
     if state.ending is not None:
         raise Refusal(
             Code.NOT_RUNNING,
-            f"The run is {state.status}, so its values stay as they are.",
+            f"The run is {state.status}, so its values cannot be edited.",
             run_status=str(state.status),
         )
     is_stopped = state.status in (Status.PAUSED, Status.AWAITING_INPUT)
     if not is_stopped or any(state.in_phase(Phase.RUNNING)):
         raise Refusal(
             Code.NOT_STOPPED,
-            f"The run is {state.status} and code of it runs; its values can be edited while it waits "
-            "for people, or is paused and nothing runs any more. Pause it first.",
+            f"The run is {state.status}. Its values can be edited while it waits for people, or is "
+            "paused and no code runs: pause it first.",
             run_status=str(state.status),
         )
     if event.version != state.root.version:
@@ -60,7 +60,7 @@ def edit_values(draft: WorkingState, event: events.ValuesEdited) -> None:
     """Set fields of the values exactly, ignoring their reducers."""
     root = draft.state.root
     items.put_values(draft, root.address, {**root.values, **event.patch})
-    interrupts.tell_edited(draft, root.address)
+    interrupts.values_edited(draft, root.address)
     draft.state.last_activity_at = draft.now
     draft.publish(
         "run.values_edited",
@@ -84,13 +84,13 @@ def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
         case GoTo(node=node) if node not in (ways := interrupts.ways_out(state, interrupt.scope)):
             raise Refusal(
                 Code.UNKNOWN_NODE,
-                f"{node!r} is no node of {graph.name!r} that can be gone to; there are "
+                f"The interrupt cannot go to {node!r} in {graph.name!r}: use one of "
                 f"{', '.join(map(repr, ways))}.",
             )
         case _:
             pass
     if event.on_timeout is not None and deadline is None:
-        raise _invalid("on_timeout says what happens at a deadline, and there would be none.")
+        raise _invalid("on_timeout requires a deadline, and the interrupt would have none.")
 
 
 def edit_deadline(draft: WorkingState, event: events.DeadlineEdited) -> None:
@@ -129,7 +129,7 @@ def open_interrupt(ledger: Ledger, id_: str) -> Interrupt:
     raise Refusal(
         Code.ALREADY_ANSWERED if settled.status == "answered" else Code.WITHDRAWN,
         f"{settled.name!r} is {settled.status} since {rfc3339(settled.since)}, so its deadline "
-        "means nothing any more.",
+        "cannot be edited.",
         interrupt_id=id_,
         status=settled.status,
     )

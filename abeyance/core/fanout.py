@@ -55,10 +55,14 @@ def abandon(draft: WorkingState, scope: str, member: FanOutBranch, reason: str) 
     visits = [visit for visit in draft.state.visits.values() if visit.scope == scope]
     for visit in [v for v in visits if any(each.fan == member.fan for each in v.members)]:
         routing.leave_unit(draft, visit, reason)
-    kept = draft.state.scopes[scope].fans
-    inner = {key for key, fan in kept.items() if any(each.fan == member.fan for each in fan.outer)}
-    fans = {key: fan for key, fan in kept.items() if key != member.fan and key not in inner}
-    draft.scope(scope).fans = fans
+    remaining = draft.state.scopes[scope].fans
+    inner = {
+        key for key, fan in remaining.items() if any(each.fan == member.fan for each in fan.outer)
+    }
+    remaining = {
+        key: fan for key, fan in remaining.items() if key != member.fan and key not in inner
+    }
+    draft.scope(scope).fans = remaining
 
 
 def retrace(draft: WorkingState, approval: Approval, reason: str) -> None:
@@ -74,15 +78,15 @@ def retrace(draft: WorkingState, approval: Approval, reason: str) -> None:
         for key, fan in scope.fans.items()
         if key == approval.gate or approvals.covers(approval.gate, fan.approvals)
     ]
-    met = approvals.met_since(draft.state, approval)
+    taken_tokens = approvals.tokens_taken_with(draft.state, approval)
     for visit in covered:
         routing.leave_unit(draft, visit, reason)
     for key in fans:
         abandon(draft, scope.address, FanOutBranch(fan=key, index=0), reason)
     for member in approval.members[-1:]:
-        # Where it goes from here is open again.
+        # The item may reach other joins now.
         draft.item(scope.address, member).joins_reached = ()
-    routing.take_tokens_back(draft, scope.address, approval.gate, met)
+    routing.take_tokens_back(draft, scope.address, approval.gate, taken_tokens)
     approvals.forget(draft, approval)
 
 
@@ -101,7 +105,7 @@ def gather(draft: WorkingState) -> bool:
     for scope in draft.state.scopes.values():
         if not scope.fans:
             continue
-        # Fan-outs with something under way in them: a visit, or another fan-out.
+        # Fan-outs that contain a visit or another fan-out.
         alive = {
             member.fan
             for visit in draft.state.visits.values()
@@ -126,7 +130,7 @@ def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) 
         if item.joins_reached or not (is_gathered or item.left_fan_out)
     }
     members = {index: (*fan.outer, FanOutBranch(fan=address, index=index)) for index in merged}
-    seen = {
+    item_values = {
         index: items.values_at(draft.state, scope_address, members[index])
         for index, item in merged.items()
         if item.approvals
@@ -138,7 +142,7 @@ def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) 
     try:
         items.put_patch(draft, scope_address, fan.outer, *(item.patch for item in merged.values()))
     except patch.PatchError as error:
-        message = f"the items of the fan-out of {address} do not go together: {error}"
+        message = f"the items of the fan-out of {address} cannot be merged: {error}"
         failure = Failure(code=FailureCode.INVALID_PATCH, message=message, address=address)
         routing.fail_scope(draft, scope_address, failure)
         return
@@ -148,7 +152,7 @@ def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) 
         draft, scope_address, fan.outer, before, own=fan.approvals, heard=heard
     )
     after = items.values_at(draft.state, scope_address, fan.outer)
-    covered += approvals.gathered(fan, scope_address, address, seen, after)
+    covered += approvals.gathered(fan, scope_address, address, item_values, after)
     approvals.keep_in(draft, scope_address, fan.outer, covered)
     results: Json = [
         {"item": item.item, "status": _status(item)}

@@ -17,11 +17,11 @@ from abeyance.core.state import Called
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
-_REMEMBERED: Final = 1_000
-_RECEIPTS: Final = 2_000
+_MOST_KEYS: Final = 1_000
+_MOST_RECEIPTS: Final = 2_000
 _HASH_CHARS: Final = 16
-_SHOWN_CHARS: Final = 200
-_UNSAID: Final = frozenset({"now", "key", "capabilities", "principal", "schema_faults"})
+_KEY_CHARS: Final = 200
+_EXCLUDED: Final = frozenset({"now", "key", "capabilities", "principal", "schema_faults"})
 
 
 Keys: TypeAlias = Mapping[str, Called]
@@ -45,8 +45,8 @@ def conflict(key: str) -> Refusal:
     """Return the refusal of a key that came with another call."""
     return Refusal(
         Code.IDEMPOTENCY_CONFLICT,
-        f"The key {key[:_SHOWN_CHARS]!r} was used on this run before, for another call or by "
-        "somebody else. Send the same call, or another key.",
+        f"The key {key[:_KEY_CHARS]!r} was used on this run before, for another call or by "
+        "another principal: send the same call, or use another key.",
     )
 
 
@@ -68,34 +68,41 @@ def remember(draft: WorkingState, event: events.Event) -> None:
         return
     called = Called(digest=digest(event), receipt=_receipt(draft, event))
     keys = {**draft.state.keys, _hash(event.key): called}
-    held = sum(_weight(each) for each in keys.values())
-    while len(keys) > _REMEMBERED or held > _RECEIPTS:
-        held -= _weight(keys.pop(next(iter(keys))))
-    draft.state.keys = keys
+    receipts_kept = draft.state.receipts_kept + _receipts_in(called)
+    while len(keys) > _MOST_KEYS or receipts_kept > _MOST_RECEIPTS:
+        receipts_kept -= _receipts_in(keys.pop(next(iter(keys))))
+    draft.state.keys, draft.state.receipts_kept = keys, receipts_kept
 
 
 def digest(event: events.Keyed) -> str:
     """Return a hash of a call's content and its caller."""
-    # What a principal may do can change between two calls that are the same.
-    said: dict[str, Any] = {n: v for n, v in asdict(event).items() if n not in _UNSAID}
+    # Capabilities may change between a call and its repeat.
+    content: dict[str, Any] = {n: v for n, v in asdict(event).items() if n not in _EXCLUDED}
     match event:
         case events.Responded() | events.ValuesEdited() | events.DeadlineEdited():
-            said["actor"] = event.principal.subject
+            content["actor"] = event.principal.subject
         case _:
             pass
     if isinstance(event, events.DeadlineEdited):
-        # A time from now is another moment in each call.
+        # A timeout is a different point in time in each call.
         moment = event.deadline if event.timeout is None else None
-        said["deadline"] = None if moment is None else rfc3339(moment)
-    if why_not_json(said) is not None:
-        return "no JSON, which is refused as such"
-    return _hash([type(event).__name__, said])
+        content["deadline"] = None if moment is None else rfc3339(moment)
+    if why_not_json(content) is not None:
+        return "not JSON: refused as such"
+    return _hash([type(event).__name__, content])
 
 
 def _receipt(draft: WorkingState, event: events.Keyed) -> Json:
     match event:
         case events.Responded():
-            return [_answered(receipt) for receipt in receipts(draft.state.ledger, event)]
+            return [
+                {
+                    "interrupt_id": receipt.interrupt_id,
+                    "answered_by": receipt.answered_by,
+                    "accepted_at": rfc3339(receipt.accepted_at),
+                }
+                for receipt in receipts(draft.state.ledger, event)
+            ]
         case events.MessagesCleared():
             return len(draft.state.mailbox.queue)
         case _:
@@ -112,14 +119,6 @@ def receipts(book: ledger.Ledger, event: events.Responded) -> list[ledger.Receip
     ]
 
 
-def _answered(receipt: ledger.Receipt) -> Json:
-    return {
-        "interrupt_id": receipt.interrupt_id,
-        "answered_by": receipt.answered_by,
-        "accepted_at": rfc3339(receipt.accepted_at),
-    }
-
-
 def receipts_again(called: Called) -> list[ledger.Receipt]:
     """Return the stored receipts of a repeated call."""
     assert isinstance(called.receipt, list)  # noqa: S101 the digest is that of an answer
@@ -134,7 +133,7 @@ def receipts_again(called: Called) -> list[ledger.Receipt]:
     ]
 
 
-def _weight(called: Called) -> int:
+def _receipts_in(called: Called) -> int:
     return len(called.receipt) if isinstance(called.receipt, list) else 0
 
 

@@ -25,7 +25,7 @@ from abeyance.core.json import Json, canonical, fill, fill_all, rfc3339
 from abeyance.core.ledger import Interrupt, Parent, SettledStatus
 from abeyance.core.outcome import Asked, key_of
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.spec import END, Ask, GraphSpec, InterruptNode, Kind, Question
+from abeyance.core.spec import END, Ask, GraphSpec, InterruptNode, InterruptSpec, Kind
 from abeyance.core.state import Failure, FanOutBranch, Phase, RunState, Visit
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
@@ -43,7 +43,7 @@ _LONGEST_PROMPT: Final = 10_000
 def open_question(
     draft: WorkingState,
     visit: Visit,
-    question: Question,
+    question: InterruptSpec,
     kind: Kind = "question",
 ) -> None:
     """Ask a person on behalf of a visit, which waits from now on. What is shown is frozen here.
@@ -60,7 +60,7 @@ def open_question(
     visit.phase, visit.started_at = Phase.WAITING, draft.now
 
 
-def _filled(question: Question, values: Mapping[str, Json]) -> Question:
+def _filled(question: InterruptSpec, values: Mapping[str, Json]) -> InterruptSpec:
     return replace(
         question,
         prompt=fill(question.prompt, values)[:_LONGEST_PROMPT],
@@ -129,7 +129,7 @@ def _bind(visit: Visit, key: str, content: str) -> None:
 def ask_anew(
     draft: WorkingState,
     interrupt: Interrupt,
-    question: Question,
+    question: InterruptSpec,
     fields: Mapping[str, str] | None = None,
 ) -> None:
     """Update what an open interrupt shows. It keeps its id and deadline, and an answer to what was
@@ -150,7 +150,7 @@ def rebind(visit: Visit, asked: Asked) -> None:
     _bind(visit, asked.key, ledger.content_digest(asked.question))
 
 
-def _show_edited(draft: WorkingState, scope: str) -> None:
+def _update_questions(draft: WorkingState, scope: str) -> None:
     """Update the open questions of a scope after people have edited its values.
 
     Code that asks is run again up to its question, as after an answer.
@@ -170,12 +170,12 @@ def _show_edited(draft: WorkingState, scope: str) -> None:
             draft.visit(visit.address).phase = Phase.READY
 
 
-def _declared(graph: GraphSpec, visit: Visit, entry: Interrupt) -> Question | None:
+def _declared(graph: GraphSpec, visit: Visit, entry: Interrupt) -> InterruptSpec | None:
     """Return the question declared in the graph; None for one that code asked."""
     if entry.kind == "rule":
         asks = (action for rule in graph.rules_on(visit.node) for action in rule.actions)
-        found = [each.question for each in asks if isinstance(each, Ask)]
-        return next((each for each in found if each.name == entry.name), None)
+        questions = [each.question for each in asks if isinstance(each, Ask)]
+        return next((each for each in questions if each.name == entry.name), None)
     match graph.nodes[visit.node]:
         case InterruptNode(question=question):
             return question
@@ -211,13 +211,13 @@ def answer(
         answer_sha256=settled.answer_sha256,
         **({} if note is None else {"note": note}),
     )
-    # What a person says about a visit that failed, or before it runs, is no answer of the graph's; and
-    # what they say about one call of an agent is none to the next.
+    # Answers to breakpoints and error questions are not answers of the graph, and an answer about one
+    # call of an agent does not apply to its next call.
     is_agents = draft.state.scopes[visit.scope].is_agent
     if interrupt.kind not in {"static", "error", "outcome"} and not is_agents:
         items.put_answers(draft, visit.scope, visit.members, {interrupt.name: value})
     if by != TIMEOUT:
-        # A loop that a person steers is no runaway loop.
+        # A loop that a person steers is not a runaway loop.
         items.forget_counts(draft, visit)
     visit.answers = {**visit.answers, interrupt.key: value}
     approvals.grant(visit, interrupt)
@@ -280,23 +280,23 @@ def of_visit(draft: WorkingState, visit: str) -> list[Interrupt]:
     return [entry for entry in draft.state.ledger.open.values() if entry.visit == visit]
 
 
-def ask_to_look(draft: WorkingState, visit: Visit) -> None:
+def open_breakpoint(draft: WorkingState, visit: Visit) -> None:
     """Stop at the breakpoint before or after a visit's node, as its stage says."""
     visit.phase, visit.started_at = Phase.WAITING, draft.now
-    ask(draft, visit, Asked(question=_look(draft, visit), kind="static"))
+    ask(draft, visit, Asked(question=_breakpoint(draft, visit), kind="static"))
 
 
-def _look(draft: WorkingState, visit: Visit) -> Question:
+def _breakpoint(draft: WorkingState, visit: Visit) -> InterruptSpec:
     values = items.values_of(draft.state, visit)
     version = items.version_of(draft.state, visit)
-    return Question(
+    return InterruptSpec(
         name=_NAMES[visit.stage],
         prompt=(
             f"{visit.stage.capitalize()} {visit.node!r}: let the run go on (null), "
             "or edit its values first?"
         ),
         payload={"values": dict(values), "version": version, "node": visit.node},
-        response_schema=_look_schema(draft.graph(visit.scope)),
+        response_schema=_breakpoint_schema(draft.graph(visit.scope)),
     )
 
 
@@ -316,25 +316,25 @@ def take_edits(draft: WorkingState, interrupt: ledger.Interrupt, answer: Json, b
     if not fields:
         return
     items.set_fields(draft, visit, fields)
-    # After a gate it is asked again, whatever was edited.
-    approvals.spoil(visit)
+    # Any edit after a gate reopens the gate.
+    approvals.invalidate(visit)
     draft.publish("run.values_edited", visit.address, by, fields=sorted(fields))
     undo.changing(visit, before, fields)
     if visit.routing is not None:
         visit.routing = replace(visit.routing, is_stale=True)
-    tell_edited(draft, visit.scope, besides=interrupt.id)
+    values_edited(draft, visit.scope, besides=interrupt.id)
 
 
-def tell_edited(draft: WorkingState, scope: str, *, besides: str | None = None) -> None:
+def values_edited(draft: WorkingState, scope: str, *, besides: str | None = None) -> None:
     """Update questions and approvals of a scope after people have edited its values."""
     approvals.edited(draft, scope)
-    _show_edited(draft, scope)
+    _update_questions(draft, scope)
     for entry in list(draft.state.ledger.open.values()):
         if entry.kind == "static" and entry.scope == scope and entry.id != besides:
-            ask_anew(draft, entry, _look(draft, draft.state.visits[entry.visit]))
+            ask_anew(draft, entry, _breakpoint(draft, draft.state.visits[entry.visit]))
 
 
-def let_pass(visit: Visit) -> None:
+def drop_breakpoint_answer(visit: Visit) -> None:
     """Drop the answer to a breakpoint, which is not an answer of the graph."""
     key = key_of("static", _NAMES[visit.stage])
     visit.answers = {name: answer for name, answer in visit.answers.items() if name != key}
@@ -353,14 +353,14 @@ def refuse_edits(state: RunState, event: events.Responded) -> None:
         if answer["version"] != version or place in edited:
             raise Refusal(
                 Code.STALE,
-                f"The values were edited as of version {answer['version']}, and by then they are at "
-                f"version {version + (place in edited)}. Look at the values as they are, and edit those.",
+                f"The edit is of version {answer['version']} of the values, which are at version "
+                f"{version + (place in edited)}: read the values again, and edit those.",
                 interrupt_id=id_,
                 version=version,
                 values=dict(items.values_of(state, visit)),
             )
         if beyond := items.unreachable(state, visit, answer["values"]):
-            message = "within a fan-out, what is merged by adding to it can only be added to"
+            message = "within a fan-out, a field that is merged by adding can only be added to"
             raise Refusal(
                 Code.INVALID_ANSWER,
                 f"The edit sets {', '.join(map(repr, beyond))}, and {message}.",
@@ -370,7 +370,7 @@ def refuse_edits(state: RunState, event: events.Responded) -> None:
         edited.add(place)
 
 
-def _look_schema(graph: GraphSpec) -> Json:
+def _breakpoint_schema(graph: GraphSpec) -> Json:
     fields, definitions = _fields_schema(graph)
     edited = {
         "type": "object",
@@ -378,7 +378,7 @@ def _look_schema(graph: GraphSpec) -> Json:
         "required": ["values", "version"],
         "additionalProperties": False,
     }
-    # Not `anyOf`: what is wrong with an edit is then told with its place.
+    # Not `anyOf`, so that a fault in an edit is reported with its pointer.
     schema: dict[str, Json] = {
         "if": {"type": "object"},
         "then": edited,
@@ -392,7 +392,7 @@ def ask_operator(draft: WorkingState, visit: Visit, failure: Failure) -> None:
     draft.put_back(visit)
     visit.phase, visit.stage, visit.started_at = Phase.WAITING, "error", draft.now
     visit.stopping, visit.failure = False, failure
-    question = Question(
+    question = InterruptSpec(
         name=ERROR,
         prompt=(
             f"{visit.node!r} failed: {failure.message} ({failure.code}). "
@@ -407,8 +407,8 @@ def ask_operator(draft: WorkingState, visit: Visit, failure: Failure) -> None:
 def _fields_schema(graph: GraphSpec) -> tuple[Json, Json]:
     """Return the JSON Schema of a mapping of fields of a graph's values, and its definitions."""
     state = graph.input_schema if isinstance(graph.input_schema, dict) else {}
-    known: dict[str, Json] = dict.fromkeys(graph.fields, True) | state.get("properties", {})
-    schema = {"type": "object", "properties": known, "additionalProperties": graph.open_values}
+    properties: dict[str, Json] = dict.fromkeys(graph.fields, True) | state.get("properties", {})
+    schema = {"type": "object", "properties": properties, "additionalProperties": graph.open_values}
     return schema, state.get("$defs", {})
 
 

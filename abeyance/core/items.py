@@ -137,11 +137,11 @@ def unreachable(state: RunState, visit: Visit, fields: Mapping[str, Json]) -> li
     beyond = []
     for name, change in _contributions(state, visit, fields).items():
         try:
-            found = patch.merged(graph, below, {name: change})[name]
+            merged = patch.merged(graph, below, {name: change})[name]
         except patch.PatchError:
             beyond.append(name)
         else:
-            if canonical(found) != canonical(fields[name]):
+            if canonical(merged) != canonical(fields[name]):
                 beyond.append(name)
     return beyond
 
@@ -200,8 +200,7 @@ def gathering(graph: GraphSpec, targets: tuple[str, ...]) -> tuple[str, ...]:
         joined = {edge.target for edge in graph.edges_from(name) if edge.is_join}
         for target in graph.successors(name):
             depth = depths[name] + (target in deeper) - (target in joined)
-            # A node that is reached in several ways stands where the shallowest leads: the deeper one
-            # was a goto, or goes round.
+            # If a node is reachable at several depths, use the smallest; deeper paths are gotos or loops.
             if 0 < depth < depths.get(target, len(graph.nodes) + 1):
                 depths[target] = depth
                 waiting.append(target)
@@ -219,23 +218,23 @@ _MOST_TRANSCRIPTS: Final = 200
 
 def keep_agent(draft: WorkingState, visit: Visit, scope: Scope) -> None:
     """Store the memory and the transcript of an agent whose scope is about to be dropped."""
-    kept = dict(draft.state.agent_memory)
-    for key in [key for key in kept if key.startswith(f"{scope.address}/")]:
-        # What was inside it will never be entered again.
-        del kept[key]
+    memory = dict(draft.state.agent_memory)
+    for key in [key for key in memory if key.startswith(f"{scope.address}/")]:
+        # Agents inside it are never entered again.
+        del memory[key]
     node = draft.state.node_of(visit)
     if isinstance(node, SubgraphNode) and node.remembers:
-        kept[_agent_key(visit)] = {
+        memory[_agent_key(visit)] = {
             name: scope.values[name] for name in node.remembers if name in scope.values
         }
-    if kept != draft.state.agent_memory:
-        draft.state.agent_memory = kept
+    if memory != draft.state.agent_memory:
+        draft.state.agent_memory = memory
     head = scope.values.get(TRANSCRIPT_FIELD)
     if scope.is_agent and isinstance(head, str):
-        known = {**draft.state.transcripts, scope.address: head}
-        while len(known) > _MOST_TRANSCRIPTS:
-            del known[next(iter(known))]
-        draft.state.transcripts = known
+        references = {**draft.state.transcripts, scope.address: head}
+        while len(references) > _MOST_TRANSCRIPTS:
+            del references[next(iter(references))]
+        draft.state.transcripts = references
 
 
 def agent_memory(state: RunState, visit: Visit) -> Mapping[str, Json]:

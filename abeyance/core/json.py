@@ -78,6 +78,11 @@ def rfc3339(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
+def truncate(text: str, limit: int) -> str:
+    """Cut a text to `limit` characters, the last three of which are then dots."""
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
 def _plain(value: Json, depth: int = 0) -> Json:
     kind = type(value)
     if kind is str or kind is int or kind is bool or value is None:
@@ -152,16 +157,16 @@ def paths(value: Json) -> Iterator[str]:
 
 def look_up(values: Mapping[str, Json], path: str, missing: Json = None) -> Json:
     """Return the value at a dotted path through mappings, or `missing`."""
-    found: Json = values
+    value: Json = values
     for name in path.split("."):
-        if not isinstance(found, Mapping) or name not in found:
+        if not isinstance(value, Mapping) or name not in value:
             return missing
-        found = found[name]
-    return found
+        value = value[name]
+    return value
 
 
 def matches(equals: Mapping[str, Json], values: Mapping[str, Json]) -> bool:
-    """Whether every path of the values has its value; a missing one counts as null."""
+    """Return whether every path of the values has its value; a missing one counts as null."""
     return all(
         canonical(look_up(values, path)) == canonical(value) for path, value in equals.items()
     )

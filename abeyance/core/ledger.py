@@ -20,14 +20,14 @@ from abeyance.core.copying import changeable
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, canonical, rfc3339, sha256, size, why_not_json
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.spec import Kind, Question
+from abeyance.core.spec import InterruptSpec, Kind
 from abeyance.errors import Code, Refusal
 
 SettledStatus: TypeAlias = Literal["answered", "expired", "cancelled", "superseded"]
 
 _STORED_ANSWER_BYTES: Final = 512
 _STORED_PROMPT_CHARS: Final = 200
-_SPEC: Final = tuple(entry.name for entry in fields(Question))
+_SPEC: Final = tuple(entry.name for entry in fields(InterruptSpec))
 _CONTENT: Final = tuple(name for name in _SPEC if name not in {"name", "timeout", "on_timeout"})
 """What a person is shown, and what the digest of an interrupt covers."""
 _SETTLED: Final = (
@@ -47,8 +47,8 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interrupt(Question):
-    """A question that was opened: what is asked, since when, and what became of it.
+class Interrupt(InterruptSpec):
+    """An interrupt that was opened: its spec, filled with values, and its status.
 
     `key` is the question's among those of its visit. `number` is that of the fact which opened it: it
     breaks ties of time. `parents` go from the nearest to the outermost. `fields` are hashes of what the
@@ -122,22 +122,22 @@ def interrupt_id(
     return f"{run_id}.{hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
 
-def digest_of(address: str, question: Question) -> str:
+def digest_of(address: str, question: InterruptSpec) -> str:
     """Return the hash of all that a person is shown, which callers may send with an answer."""
     return sha256({"address": address, "name": question.name, **content_of(question)})
 
 
-def content_digest(question: Question) -> str:
+def content_digest(question: InterruptSpec) -> str:
     """Return the hash of a question's content, without its node and its capability."""
     return sha256({**content_of(question), "requested_capability": None})
 
 
-def content_of(question: Question) -> dict[str, Json]:
+def content_of(question: InterruptSpec) -> dict[str, Json]:
     """Return the fields of a question that a person is shown."""
     return {name: getattr(question, name) for name in _CONTENT}
 
 
-def opened(question: Question, **record: Any) -> Interrupt:
+def opened(question: InterruptSpec, **record: Any) -> Interrupt:
     """Return the open interrupt of a question. `record` is what the question does not say."""
     return Interrupt(**{name: getattr(question, name) for name in _SPEC}, **record)
 
@@ -287,7 +287,7 @@ def _check_open(interrupt: Interrupt, event: Responded) -> None:
     if shown is not None and shown != interrupt.digest:
         raise Refusal(
             Code.STALE,
-            f"The answer to {interrupt.name!r} was given to something else than what is asked now: "
+            f"The answer to {interrupt.name!r} is to another question than the open one: "
             f"its digest is {shown!r}, that of the open question is {interrupt.digest!r}. "
             "Read the interrupt again.",
             interrupt_id=interrupt.id,
@@ -299,7 +299,7 @@ def _check_open(interrupt: Interrupt, event: Responded) -> None:
     if faults is None:
         raise Refusal(
             Code.INVALID_ANSWER,
-            f"The answer to {interrupt.name!r} was not held against its schema, so it is refused.",
+            f"The answer to {interrupt.name!r} was not validated against its schema, so it is refused.",
             interrupt_id=interrupt.id,
             errors=[],
         )

@@ -34,7 +34,7 @@ EVICTED: Final = "evicted"
 def paused(draft: WorkingState, event: Paused) -> None:
     """Pause the run."""
     state = draft.state
-    # Also a repeat, which does nothing else, is counted.
+    # A repeat is counted too, and does nothing else.
     draft.counters.pause_count += 1
     state.last_activity_at = event.now
     if state.pause is not None or state.ending is not None:
@@ -106,7 +106,7 @@ def begin_ending(
         return
     state.pause = None
     if native:
-        # Temporal knows of its own cancel in this history only, and only here it can be confirmed.
+        # A cancel of Temporal's can be confirmed only in the execution that received it.
         state.rotation = None
     state.ending = Ending(
         outcome=outcome,
@@ -190,7 +190,7 @@ def _cancel_again(
 
 
 def may_evict(state: RunState, event: Evicted) -> bool:
-    """Whether an eviction would halt the run: it is not ending, and has been inactive long enough."""
+    """Return whether an eviction would halt the run: not ending, and inactive for long enough."""
     if state.finished or state.ending is not None:
         return False
     if event.inactive_since is None:

@@ -110,13 +110,13 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
         if draft.state.status is Status.AWAITING_INPUT is not state.status:
             draft.publish("run.awaiting_input", open=len(draft.state.ledger.open))
     elif isinstance(event, events.MessageSent) and event.signalled:
-        # Nothing else changes a run that is over. What a signal brought in its last moment is noted.
+        # Nothing else changes a finished run; a message that came too late is recorded.
         messages.sent(draft, event)
     return draft.frozen(is_touched=not state.finished), tuple(draft.effects)
 
 
 def may_rotate(state: RunState) -> bool:
-    """Whether the run can continue as new: its history is long and none of its code runs."""
+    """Return whether the run can continue as new: its history is long and none of its code runs."""
     return (
         state.rotation is not None and not state.finished and not any(state.in_phase(Phase.RUNNING))
     )
@@ -138,8 +138,8 @@ def _refuse(state: RunState, event: events.Event) -> None:
             if node not in targets:
                 raise Refusal(
                     Code.UNKNOWN_NODE,
-                    f"The pause would go to {node!r}, which is no node of {state.spec.name!r} "
-                    f"that can be gone to; there are {', '.join(map(repr, targets))}.",
+                    f"The pause cannot go to {node!r} in {state.spec.name!r}: "
+                    f"use one of {', '.join(map(repr, targets))}.",
                 )
         case events.MessageSent(signalled=False):
             messages.refuse(state, event.message)
@@ -147,7 +147,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
             edits.refuse_values(state, event)
             schedule.refuse_large_patch(state, event)
         case events.DeadlineEdited():
-            # What is not open, or not there, is told first.
+            # An unknown or settled interrupt takes precedence over missing capabilities.
             edits.open_interrupt(state.ledger, event.interrupt_id)
             authority.refuse(state, event)
             edits.refuse_deadline(state, event)
@@ -161,7 +161,7 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
     idempotency.remember(draft, event)
     match event:
         case events.Started():
-            # A second one would walk the graph twice.
+            # A second start would walk the graph twice.
             if not draft.state.counters.visits and draft.state.ending is None:
                 visits.start_scope(draft, draft.state.root.address)
         case events.Restored():
@@ -214,7 +214,7 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
             if visit.pending_patch is not None or isinstance(
                 draft.state.node_of(visit), InterruptNode
             ):
-                # It was code of routes and rules; the answer itself was merged before it was asked.
+                # Only routes and rules ran; the answer itself was merged before.
                 finished = replace(finished, patch={})
             visits.finish(draft, visit, finished)
         case Interrupted() as interrupted:
@@ -223,12 +223,12 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
             if (under_way := draft.state.ending) is not None:
                 if not begun:
                     messages.report_unread(draft, visit, under_way.outcome)
-                # What it had done by then is a part of what the run leaves.
+                # Its changes so far are part of the run's result.
                 done = (visit.patch, changes)
                 if all(visits.merge(draft, visit, each) for each in done):
                     draft.drop_visit(visit.address)
                 return
-            # Code that was stopped before it began brings no journal, and must not erase the last.
+            # Code that was stopped before it began has no journal, and must not erase the last one.
             visit.journal = visit.journal if journal is None else journal
             visit.phase, visit.stopping = Phase.READY, False
         case Failed(code=code, message=message, journal=journal, fatal=fatal, patch=changes):
@@ -241,7 +241,7 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
 
 def _responded(draft: WorkingState, event: events.Responded) -> None:
     for id_, value in event.answers.items():
-        # What is not open was answered so before, or the response would have been refused.
+        # An interrupt that is not open was given the same answer before, else `check` had refused this.
         if (interrupt := draft.state.ledger.open.get(id_)) is not None:
             interrupts.take_edits(draft, interrupt, value, event.principal.subject)
             interrupts.answer(draft, interrupt, value, event.principal.subject, event.note)
@@ -311,7 +311,7 @@ def _apply_due(draft: WorkingState) -> None:
             case Pause() as pause:
                 _pause_is_due(draft, pause)
             case Ending() as ending:
-                # What still runs is no longer waited for.
+                # Running code is no longer awaited.
                 draft.state.ending = replace(ending, grace_until=None)
                 lifecycle.stop_running(draft, abandon=True)
             case _:
@@ -328,7 +328,7 @@ def _interrupt_is_due(draft: WorkingState, interrupt: Interrupt) -> None:
             visit = draft.visit(interrupt.visit)
             reason = f"the deadline of {interrupt.name!r} left this visit"
             if visit.call is not None:
-                # It has no other way than out of its call, and that has a result all the same.
+                # A call cannot go to another node: it ends, with a result.
                 routing.end_call(draft, visit, {"unanswered": interrupt.name}, reason, by=TIMEOUT)
                 return
             routing.leave_unit(draft, visit, reason, by=TIMEOUT)

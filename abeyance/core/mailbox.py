@@ -59,7 +59,7 @@ class Mailbox:
     rejected: tuple[Rejected, ...] = ()
 
     def knows(self, message: Message) -> bool:
-        """Whether this message was admitted before.
+        """Return whether this message was admitted before.
 
         Raises `message_conflict` for another message with its id, and `invalid_message` if it is not
         JSON.
@@ -70,10 +70,10 @@ class Mailbox:
                 f"The message {message.message_id!r} is not JSON: {fault}.",
                 message_id=message.message_id,
             )
-        known = self.seen.get(message.message_id)
-        if known is not None and known != digest(message):
+        stored = self.seen.get(message.message_id)
+        if stored is not None and stored != digest(message):
             raise conflict(message.message_id)
-        return known is not None
+        return stored is not None
 
     def refuse_if_full(self, bound: int, message: Message) -> None:
         """Raise `queue_full` if there are `bound` messages, or too many bytes for a snapshot."""
@@ -85,14 +85,14 @@ class Mailbox:
                 limit=bound,
                 actual=len(self.queue),
             )
-        taken = sum(size_of(other) for other in self.queue)
-        if self.queue and taken + size_of(message) > _MOST_BYTES:
+        queued = sum(size_of(other) for other in self.queue)
+        if self.queue and queued + size_of(message) > _MOST_BYTES:
             raise Refusal(
                 Code.QUEUE_FULL,
-                f"The run's {len(self.queue)} unread messages take {taken} bytes, and together with this "
-                f"one more than {_MOST_BYTES}. Wait until it has read some, or clear the queue.",
+                f"The run's {len(self.queue)} unread messages take {queued} bytes, and with this one "
+                f"more than {_MOST_BYTES}. Wait until it has read some, or clear the queue.",
                 limit=_MOST_BYTES,
-                actual=taken,
+                actual=queued,
             )
 
     def next_expiry(self) -> datetime | None:
@@ -102,7 +102,7 @@ class Mailbox:
     def with_message(self, message: Message) -> Mailbox:
         """Return the mailbox with one more message, behind those of its priority."""
         seen = {**self.seen, message.message_id: digest(message)}
-        # It was turned away before, and is in now.
+        # It was rejected before, and is admitted now.
         rejected = tuple(note for note in self.rejected if note.message_id != message.message_id)
         while len(seen) > _REMEMBERED:
             del seen[next(iter(seen))]
@@ -157,8 +157,8 @@ def conflict(message_id: str) -> Refusal:
     """Return the refusal of another message with an id that was used."""
     return Refusal(
         Code.MESSAGE_CONFLICT,
-        f"The message id {message_id!r} was used for another message; "
-        "give every message an id of its own.",
+        f"The message id {message_id!r} was used for another message: "
+        "use a unique id for every message.",
         message_id=message_id,
     )
 

@@ -31,7 +31,7 @@ DIRECTIVES: Final = frozenset(
 """Actions that the run itself carries out. Any other is the author's own."""
 
 _LONGEST_ID: Final = 256
-# Nothing but a host and perhaps a port: whoever reads the url later must not read another host.
+# Only a host and perhaps a port, so that no later parser can read another host from the url.
 _HTTPS: Final = re.compile(r"https://(?P<host>[A-Za-z0-9.-]+(:[0-9]{1,5})?)([/?#][!-~]*)?")
 
 
@@ -107,7 +107,7 @@ def for_visit(state: RunState, visit: Visit) -> Iterator[Message]:
 
 
 def _is_turn(state: RunState, target: str, visit: Visit) -> bool:
-    """Whether the target is another turn of the same agent, which means any later turn."""
+    """Return whether the target is another turn of the same agent, which means any later turn."""
     if not state.scopes[visit.scope].is_agent:
         return False
     first = f"{visit.scope};node:{visit.node}"
@@ -119,7 +119,7 @@ def _names(state: RunState, visit: Visit) -> set[str]:
     scope = state.scopes[visit.scope]
     around = scope.visit
     if around is not None and scope.is_agent:
-        # Who writes to an agent names it, or the node that it is.
+        # The target may be the agent or its node.
         names |= {around, state.visits[around].node, state.graph_of(visit.scope).name}
     return names
 
@@ -135,12 +135,12 @@ def taken(draft: WorkingState, event: MessagesTaken) -> None:
     visit = draft.state.visits.get(event.visit)
     if visit is None or visit.phase is not Phase.RUNNING:
         return
-    wanted = max(0, event.upto - len(visit.messages_taken))
-    found = tuple(for_visit(draft.state, visit))[:wanted]
-    if found:
+    count = max(0, event.upto - len(visit.messages_taken))
+    batch = tuple(for_visit(draft.state, visit))[:count]
+    if batch:
         visit = draft.visit(visit.address)
-        visit.messages_taken = (*visit.messages_taken, *found)
-        _deliver(draft, visit, found)
+        visit.messages_taken = (*visit.messages_taken, *batch)
+        _deliver(draft, visit, batch)
 
 
 def give_back(draft: WorkingState, visit: Visit, finished: Finished) -> None:
@@ -149,12 +149,12 @@ def give_back(draft: WorkingState, visit: Visit, finished: Finished) -> None:
     The reply may have been lost: the attempt that asked died, and the one that finished did not ask. Or
     the gate of an agent did not let it begin.
     """
-    known = (
+    read_count = (
         len(visit.messages_taken)
         if finished.messages_read is None
         else max(finished.messages_read, visit.messages_read)
     )
-    unread = (*(visit.inbox if finished.inbox_unread else ()), *visit.messages_taken[known:])
+    unread = (*(visit.inbox if finished.inbox_unread else ()), *visit.messages_taken[read_count:])
     if unread:
         draft.state.mailbox = draft.state.mailbox.with_returned(unread)
         draft.counters.messages_delivered -= len(unread)
@@ -277,8 +277,8 @@ def _refuse_unknown_target(state: RunState, message: Message) -> None:
     except ValueError:
         pass
     else:
-        known = {*_nodes(state.spec), *_graphs(state.spec)}
-        if f"{target};".startswith(f"{state.root.address};") and last.id in known:
+        names = {*_nodes(state.spec), *_graphs(state.spec)}
+        if f"{target};".startswith(f"{state.root.address};") and last.id in names:
             return
     raise Refusal(
         Code.UNKNOWN_NODE,
@@ -345,6 +345,6 @@ def _invalid(message: Message, text: str, **details: int) -> Refusal:
 
 
 def is_allowed_media(url: str, hosts: Container[str]) -> bool:
-    """Whether a media url may be passed to a model: https, and on one of these hosts."""
-    found = _HTTPS.fullmatch(url)
-    return found is not None and found["host"].lower().removesuffix(":443") in hosts
+    """Return whether a media url may be passed to a model: https, and on one of these hosts."""
+    match = _HTTPS.fullmatch(url)
+    return match is not None and match["host"].lower().removesuffix(":443") in hosts

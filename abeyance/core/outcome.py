@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from abeyance.core.json import Json
-from abeyance.core.spec import Kind, Question
+from abeyance.core.spec import InterruptSpec, Kind
 
 ToolStatus: TypeAlias = Literal["success", "failed", "denied", "interrupted"]
 """Status of a finished tool call."""
@@ -30,7 +30,7 @@ class Asked:
     process.
     """
 
-    question: Question
+    question: InterruptSpec
     process: str | None = None
     deadline: datetime | None = None
     kind: Kind = "question"
@@ -106,7 +106,7 @@ class Finished:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the code itself chose the next node, in place of edges and route functions."""
+        """Return whether the code itself chose the next node, in place of edges and route functions."""
         return self.goto is not None or self.sends is not None
 
 

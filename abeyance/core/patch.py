@@ -32,7 +32,7 @@ def merged(
         raise PatchError(message)
     for name, value in patch.items():
         if (fault := why_not_json(value)) is not None:
-            raise PatchError(f"the field {name!r} is set to what is not JSON: {fault}")
+            raise PatchError(f"the field {name!r} is not JSON: {fault}")
     return applied(spec, values, patch)
 
 
@@ -50,9 +50,9 @@ def applied(
 def refuse_misfits(spec: GraphSpec, changes: Mapping[str, Json]) -> None:
     """Raise PatchError if a field is set to a kind of JSON that it does not take."""
     for name, value in changes.items():
-        known = spec.fields.get(name, _LAST).kinds
-        if known and kind_of(value) not in known:
-            message = f"the field {name!r} takes {' or '.join(known)}, and not {kind_of(value)}"
+        kinds = spec.fields.get(name, _LAST).kinds
+        if kinds and kind_of(value) not in kinds:
+            message = f"the field {name!r} takes {' or '.join(kinds)}, and not {kind_of(value)}"
             raise PatchError(message)
 
 
@@ -84,7 +84,7 @@ def contribution(spec: FieldSpec | None, before: Json, after: Json) -> Json:
             try:
                 return after - before
             except OverflowError:
-                # What is too large for this is too large to be added, which tells its author.
+                # `applied` raises PatchError for a number this large.
                 return after
         case _:
             return after

@@ -25,7 +25,7 @@ class Principal:
     capabilities: tuple[str, ...] = ()
 
     def may(self, capability: str | None) -> bool:
-        """Whether the principal has the capability; None requires none."""
+        """Return whether the principal has the capability; None requires none."""
         return (
             capability is None or capability in self.capabilities or EVERYTHING in self.capabilities
         )

@@ -58,7 +58,7 @@ def enter(
     `covered` are the approvals that lead to it.
     """
     if scope_address not in draft.state.scopes:
-        # Its graph has failed, and is gone, because of what was entered just before.
+        # The graph failed when the node before this one was entered.
         return None
     ordinal = draft.state.scopes[scope_address].ordinals.get(node, 0) + 1
     call = call if before is None else before.call
@@ -99,7 +99,7 @@ def _address(draft: WorkingState, scope: str, node: str, ordinal: int, call: Cal
 
 
 def _is_taken(draft: WorkingState, address: str) -> bool:
-    """Whether the address was used by a call. Two calls with one id would be one visit, or their
+    """Return whether the address was used by a call. Two calls with one id would be one visit, or their
     questions would share an id: the answer to the first, sent again, would answer the second.
     """
     if address in draft.state.visits:
@@ -172,8 +172,8 @@ def fail(draft: WorkingState, visit: Visit, failure: Failure, *, fatal: bool = F
         case AskHuman():
             interrupts.ask_operator(draft, visit, failure)
         case ReturnErrorToCaller() if not fatal:
-            told = {"error": failure.message, "code": failure.code}
-            end_call(draft, visit, told, "the visit failed")
+            result = {"error": failure.message, "code": failure.code}
+            end_call(draft, visit, result, "the visit failed")
         case _:
             fail_scope(draft, visit.scope, _brought(draft, visit, failure), fatal=fatal)
 
@@ -206,7 +206,7 @@ def end_call(
     drop_unit(draft, visit, reason, by=by)
     draft.put_back(visit)
     visit.phase, visit.stage, visit.result = Phase.READY, "body", result
-    # Without the patch: should it be what cannot be merged, it is not tried again.
+    # Without the patch, which may be what cannot be merged.
     visit.pending_patch, visit.patch = visit.patch, {}
 
 
@@ -301,14 +301,17 @@ def put_token(
 
 
 def take_tokens_back(
-    draft: WorkingState, scope_address: str, gate_: str, met: Iterable[TakenToken]
+    draft: WorkingState, scope_address: str, gate: str, met: Iterable[TakenToken]
 ) -> None:
     """Undo the effect of a gate's answer at the joins of a scope: drop the tokens that it covers, and
     put back those that were taken together with them.
     """
     for key, come in draft.state.scopes[scope_address].tokens.items():
-        left = {source: approvals.beside(gate_, queue) for source, queue in come.items()}
-        _keep_tokens(draft, scope_address, key, left)
+        remaining = {
+            source: tuple(t for t in queue if not approvals.covers(gate, t.approvals))
+            for source, queue in come.items()
+        }
+        _keep_tokens(draft, scope_address, key, remaining)
     edges = {edge.key: edge for edge in draft.graph(scope_address).edges}
     for each in reversed(list(met)):
         put_token(draft, scope_address, edges[each.edge], each.source, each.token, first=True)
@@ -344,15 +347,15 @@ def _meet(
     draft: WorkingState, scope: str, edge: Edge, come: Mapping[str, tuple[Token, ...]]
 ) -> None:
     _keep_tokens(draft, scope, edge.key, {name: queue[1:] for name, queue in come.items()})
-    met = {name: queue[0] for name, queue in come.items() if queue}
-    go(draft, scope, edge.target, covered=approvals.of_tokens(scope, edge.key, met))
+    taken = {name: queue[0] for name, queue in come.items() if queue}
+    go(draft, scope, edge.target, covered=approvals.of_tokens(scope, edge.key, taken))
 
 
 def _keep_tokens(
     draft: WorkingState, scope_address: str, key: str, come: Mapping[str, tuple[Token, ...]]
 ) -> None:
     scope = draft.scope(scope_address)
-    left = {name: queue for name, queue in come.items() if queue}
-    # Those of the edge that moved last stand last.
-    others = {other: kept for other, kept in scope.tokens.items() if other != key}
-    scope.tokens = {**others, key: left} if left else others
+    remaining = {name: queue for name, queue in come.items() if queue}
+    # The edge that changed last comes last.
+    others = {other: tokens for other, tokens in scope.tokens.items() if other != key}
+    scope.tokens = {**others, key: remaining} if remaining else others

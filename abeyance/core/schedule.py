@@ -43,12 +43,12 @@ _ROUTE_RETRIES: Final = 3
 def start_ready(draft: WorkingState) -> bool:
     """Start the visits that may start, in order. Return whether that may have made more ready."""
     moved = False
-    # Counted once: hundreds of visits may be ready, and each would count hundreds.
+    # Counted once, not for each of the ready visits.
     running = sum(1 for _ in draft.state.in_phase(Phase.RUNNING))
     state = draft.state
     for address in [visit.address for visit in state.in_phase(Phase.READY)]:
         ready = state.visits.get(address)
-        # Starting one may end the run, or a graph in it: the others are then held, or gone.
+        # Starting one may end the run, or a graph in it.
         if ready is None or ready.phase is not Phase.READY or _is_held(state, ready, running):
             continue
         has_place = running < state.limits.max_parallel_visits and not state.yielding
@@ -69,16 +69,16 @@ def _start(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
         case "entered":
             if visit.node in draft.graph(visit.scope).interrupt_before and not visit.is_finally:
                 visit.stage = "before"
-                interrupts.ask_to_look(draft, visit)
+                interrupts.open_breakpoint(draft, visit)
                 return True
             visit.stage = "body"
             moved = _run_body(draft, visit, has_place=has_place)
             if not moved:
-                # It waits for its place, and a directive may still be about it.
+                # It waits for its turn, and a directive may still apply to it.
                 visit.stage = "entered"
             return moved
         case "before":
-            interrupts.let_pass(visit)
+            interrupts.drop_breakpoint_answer(visit)
             visit.stage = "body"
         case "error":
             return _recover(draft, visit)
@@ -108,8 +108,8 @@ def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
             return True
     node = draft.state.node_of(visit)
     runs_code = visit.pending_patch is None and not isinstance(node, InterruptNode)
-    if runs_code and (void := approvals.void(draft.state, visit)) is not None:
-        _ask_again(draft, visit, void)
+    if runs_code and (invalid := approvals.first_invalid(draft.state, visit)) is not None:
+        _ask_again(draft, visit, invalid)
         return True
     match node:
         case _ if visit.pending_patch is not None:
@@ -136,13 +136,13 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
     visit.stage = "body"
     match answer["action"]:
         case "retry" if visit.routing is not None:
-            # Its work is done, and only the way out of it was not found.
+            # Its work is done; only its routing failed.
             visits.reroute(draft, visit, visit.routing)
         case "retry" if visit.pending_patch is not None and not visit.pending_patch:
-            # The same, but what asks for the way is code of its own.
+            # The same, for a node whose routes run as code.
             pass
         case "retry" if isinstance(draft.state.node_of(visit), SubgraphNode):
-            # Its graph begins anew, and what is asked in it has to have ids of its own.
+            # Its graph begins again as another visit, so that its questions get new ids.
             draft.drop_visit(visit.address)
             covered = approvals.of_others(visit)
             routing.enter(draft, visit.scope, visit.node, members=visit.members, covered=covered)
@@ -224,15 +224,15 @@ def _input(draft: WorkingState, visit: Visit, answers: Mapping[str, Json]) -> Vi
         address=visit.address,
         values=items.values_of(state, visit),
         answers=answers,
-        # The run's own graph says which routes there are; today's code may have others.
+        # The routes of the pinned graph; deployed code may have others.
         routes=tuple(route.name for route in graph.routes_from(visit.node)),
-        # All rules, because what one asserts another may look at; none where no CLIPS is needed.
+        # All rules, because they may use each other's facts; none if none needs CLIPS.
         rules=graph.rules_on(visit.node) if graph.has_clips_on(visit.node) else (),
     )
 
 
 def _moment(state: RunState, visit: Visit) -> int:
-    # Both only grow, so of two moments that are equal both are.
+    # Both only grow, so equal sums mean equal versions and messages.
     return items.version_of(state, visit) + len(visit.messages_taken)
 
 
@@ -250,20 +250,22 @@ def _bound(visit: Visit) -> Mapping[str, str]:
     }
 
 
-def _ask_again(draft: WorkingState, visit: Visit, void: Approval) -> None:
+def _ask_again(draft: WorkingState, visit: Visit, approval: Approval) -> None:
     """Ask a gate again, because what it showed has changed before the visit that it allowed began.
     Everything that the answer has led to is left.
     """
-    while visit.scope != void.scope:
+    while visit.scope != approval.scope:
         visit = draft.state.visits[str(draft.state.scopes[visit.scope].visit)]
-    draft.publish("interrupt.reopened", void.gate, node=void.node, before=visit.address)
-    reason = f"{void.node!r} is asked again: what it showed has changed since it was answered"
-    fanout.retrace(draft, void, reason)
-    kept = takewhile(lambda each: each.gate != void.gate, visit.approvals)
-    again = routing.enter(draft, void.scope, void.node, members=void.members, covered=tuple(kept))
-    if void.routing is not None and again is not None:
-        # Its code has run, and only the rule asks.
-        visits.reroute(draft, again, void.routing)
+    draft.publish("interrupt.reopened", approval.gate, node=approval.node, before=visit.address)
+    reason = f"{approval.node!r} is asked again: its values have changed since it was answered"
+    fanout.retrace(draft, approval, reason)
+    earlier = takewhile(lambda each: each.gate != approval.gate, visit.approvals)
+    again = routing.enter(
+        draft, approval.scope, approval.node, members=approval.members, covered=tuple(earlier)
+    )
+    if approval.routing is not None and again is not None:
+        # Its code has run; only the rule asks again.
+        visits.reroute(draft, again, approval.routing)
 
 
 def _go_out(
@@ -274,8 +276,8 @@ def _go_out(
     if not graph.routes_from(visit.node) and not graph.has_clips_on(visit.node):
         visits.finish(draft, visit, Finished(patch=changes))
         return True
-    # A route looks at the values with the answer in them, so the answer is merged before it is
-    # asked: once, also where the asking was stopped and begins anew.
+    # A route reads the values with the answer in them, so the answer is merged before the route runs:
+    # once, even if the route is stopped and runs again.
     if not has_place or not _has_room_to_decide(draft, visit, changes):
         return False
     if visits.merge(draft, visit, changes):
@@ -301,7 +303,7 @@ def _has_room_to_decide(draft: WorkingState, visit: Visit, changes: Mapping[str,
 def _has_room(draft: WorkingState, bytes_: int) -> bool:
     state = draft.state
     after = state.task_bytes + bytes_ + _ORDER_BYTES
-    # The first order of a task always goes, or values above the bound would never be sent.
+    # The first input of a task is always sent, even above the bound.
     if state.task_bytes and after > state.limits.task_bytes:
         state.yielding = True
         draft.emit(Yield())

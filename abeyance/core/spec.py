@@ -76,7 +76,7 @@ OnError: TypeAlias = Fail | GoTo | AskHuman | ReturnErrorToCaller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class InterruptSpec:
     """A question to a person, before it is filled with values and opened.
 
     `timeout` is in seconds; None never expires. `response_schema` None accepts any JSON value.
@@ -143,7 +143,7 @@ class InterruptNode:
 
     kind: Literal["interrupt"] = "interrupt"
     id: str
-    question: Question
+    question: InterruptSpec
     answer_to: str | None = None
 
 
@@ -218,7 +218,7 @@ class Edge:
 
     @property
     def is_join(self) -> bool:
-        """Whether tokens meet here, rather than each entering the target."""
+        """Return whether tokens meet here, rather than each entering the target."""
         return self.gathers or len(self.sources) > 1
 
     @property
@@ -265,7 +265,7 @@ class Ask:
     """A rule asks a person, under its own name, before the visit that fired it is routed."""
 
     kind: Literal["interrupt"] = "interrupt"
-    question: Question
+    question: InterruptSpec
     answer_to: str | None = None
 
 
@@ -325,20 +325,20 @@ class Rule:
 
     def targets(self, source: str) -> frozenset[str]:
         """Return the nodes that may run because the rule fired after a visit of `source`."""
-        found: set[str] = set()
+        targets: set[str] = set()
         for action in self.actions:
             match action:
-                case GoTo(node=node) | Ask(question=Question(on_timeout=GoTo(node=node))):
-                    found.add(node)
+                case GoTo(node=node) | Ask(question=InterruptSpec(on_timeout=GoTo(node=node))):
+                    targets.add(node)
                 case Parallel(nodes=nodes):
-                    found.update(nodes)
+                    targets.update(nodes)
                 case Retry():
-                    found.add(source)
+                    targets.add(source)
                 case Ask() | HaltRun() | Assert() | Retract():
                     pass
                 case _:
                     assert_never(action)
-        return frozenset(found)
+        return frozenset(targets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,7 +365,7 @@ class GraphSpec:
 
     @property
     def lets_values_be_edited(self) -> bool:
-        """Whether a question of the run itself may be answered with fields of the values."""
+        """Return whether a question of the run itself may be answered with fields of the values."""
         return bool(self.interrupt_before or self.interrupt_after) or any(
             not isinstance(node, InterruptNode) and isinstance(node.on_error, AskHuman)
             for node in self.nodes.values()
@@ -380,7 +380,7 @@ class GraphSpec:
         return tuple(route for route in self.routes if route.source == source)
 
     def has_clips_on(self, node: str) -> bool:
-        """Whether a rule that is evaluated after a visit of `node` needs CLIPS."""
+        """Return whether a rule that is evaluated after a visit of `node` needs CLIPS."""
         return any(isinstance(rule.condition, Clips) for rule in self.rules_on(node))
 
     def rules_on(self, node: str) -> tuple[Rule, ...]:
@@ -390,7 +390,7 @@ class GraphSpec:
         return tuple(rule for rule in self.rules if rule.condition.node in (None, node))
 
     @property
-    def questions(self) -> tuple[Question, ...]:
+    def questions(self) -> tuple[InterruptSpec, ...]:
         """Every question that the nodes and rules of the graph, and of the graphs in it, declare."""
         actions = [action for rule in self.rules for action in rule.actions]
         asking = [*self.nodes.values(), *actions]
@@ -401,7 +401,7 @@ class GraphSpec:
     def asks_of(self, node: str) -> tuple[str, ...]:
         """Return the capabilities that a node declares for its questions."""
         match self.nodes.get(node):
-            case InterruptNode(question=Question(requested_capability=str() as capability)):
+            case InterruptNode(question=InterruptSpec(requested_capability=str() as capability)):
                 return (capability,)
             case FunctionNode(asks=asks) | SubgraphNode(asks=asks):
                 return asks
@@ -415,12 +415,12 @@ class GraphSpec:
         Changing what was approved requires permission to approve it: changing the course of a run takes
         all of these, for its whole life.
         """
-        found = {question.requested_capability for question in self.questions}
+        names = {question.requested_capability for question in self.questions}
         for name, node in self.nodes.items():
-            found.update(self.asks_of(name))
+            names.update(self.asks_of(name))
             if isinstance(node, SubgraphNode):
-                found.update(node.graph.guarded_by)
-        return tuple(sorted(name for name in found if name is not None))
+                names.update(node.graph.guarded_by)
+        return tuple(sorted(name for name in names if name is not None))
 
     def behind_questions(self) -> frozenset[str]:
         """Return the names of nodes, and of nested graphs with theirs, that can be reached by way of a
@@ -429,9 +429,9 @@ class GraphSpec:
         asking = [name for name in self.nodes if self._asks(name)]
         behind: set[str] = set()
         while asking:
-            found = self.successors(asking.pop()) - behind
-            behind |= found
-            asking += found
+            reached = self.successors(asking.pop()) - behind
+            behind |= reached
+            asking += reached
         for name, node in self.nodes.items():
             if isinstance(node, SubgraphNode):
                 behind |= node.graph.every_name if name in behind else node.graph.behind_questions()
@@ -458,18 +458,18 @@ class GraphSpec:
 
     def successors(self, source: str) -> frozenset[str]:
         """Return every node that may run because of `source`."""
-        found = {edge.target for edge in self.edges_from(source)}
-        found.update(target for route in self.routes_from(source) for target in route.targets)
-        found.update(target for rule in self.rules_on(source) for target in rule.targets(source))
+        targets = {edge.target for edge in self.edges_from(source)}
+        targets.update(target for route in self.routes_from(source) for target in route.targets)
+        targets.update(target for rule in self.rules_on(source) for target in rule.targets(source))
         match self.nodes.get(source):
             case FunctionNode(to=to, on_error=on_error):
-                found.update(to)
+                targets.update(to)
                 if isinstance(on_error, GoTo):
-                    found.add(on_error.node)
+                    targets.add(on_error.node)
             case SubgraphNode(on_error=GoTo(node=node)):
-                found.add(node)
-            case InterruptNode(question=Question(on_timeout=GoTo(node=node))):
-                found.add(node)
+                targets.add(node)
+            case InterruptNode(question=InterruptSpec(on_timeout=GoTo(node=node))):
+                targets.add(node)
             case _:
                 pass
-        return frozenset(found - {END})
+        return frozenset(targets - {END})

@@ -409,6 +409,7 @@ class RunState:
     transcripts: Mapping[str, str] = field(default_factory=dict)
     agent_memory: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
     keys: Mapping[str, Called] = field(default_factory=dict)
+    receipts_kept: int = 0
     events_published: int = 0
     task_bytes: int = 0
     yielding: bool = False

@@ -23,11 +23,11 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
     outer = draft.state.scopes[visit.scope]
     values = items.values_of(draft.state, visit)
     inputs = _inputs(draft.graph(visit.scope), node, values)
-    given = {target: values[source] for target, source in inputs.items() if source in values}
+    input_values = {target: values[source] for target, source in inputs.items() if source in values}
     kind = "agent" if node.agent else "graph"
     address = below(visit.address, kind, node.graph.name)
     remembered = items.agent_memory(draft.state, visit)
-    initial = {**node.defaults, **given, **remembered}
+    initial = {**node.defaults, **input_values, **remembered}
     if node.agent:
         item, result = None, None
         for member in visit.members[-1:]:
@@ -51,14 +51,14 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
             size=size(initial),
             visit=visit.address,
             path=(*outer.path, node.id),
-            input=given,
+            input=input_values,
         )
     )
-    # What begins as something of its own is not what was shown.
+    # A field with an initial value of its own is not the field that was shown.
     handed = {
         target: source
         for target, source in inputs.items()
-        if target not in initial or (target in given and target not in remembered)
+        if target not in initial or (target in input_values and target not in remembered)
     }
     visits.start_scope(draft, address, approvals.handed_in(visit.approvals, handed))
 
@@ -101,7 +101,7 @@ def _changed(
             continue
         now = scope.values[source]
         if node.agent and now is None and scope.values.get("input") is not None:
-            # An agent that a hook did not let begin has no output, and what was there stays.
+            # An agent that was denied has no output, so the field stays as it is.
             continue
         if inputs.get(source) == target and source in scope.input:
             before = scope.input[source]

@@ -22,7 +22,7 @@ _MOST_BYTES: Final = 200_000
 
 
 def is_linear(state: RunState, scope_address: str) -> bool:
-    """Whether a scope has at most one branch now, and no fan-out or open join."""
+    """Return whether a scope has at most one branch now, and no fan-out or open join."""
     scope = state.scopes[scope_address]
     branches = sum(visit.scope == scope_address for visit in state.visits.values())
     return branches <= 1 and not scope.fans and not scope.tokens
@@ -32,12 +32,12 @@ def changing(visit: Visit, before: Mapping[str, Json], changed: Iterable[str]) -
     """Record fields as they were `before` a visit changes them; only its first change of a field
     counts.
     """
-    known = visit.undo or Undo()
-    seen = {*known.fields, *known.absent}
-    changed = [name for name in changed if name not in seen]
+    undo = visit.undo or Undo()
+    recorded = {*undo.fields, *undo.absent}
+    changed = [name for name in changed if name not in recorded]
     fields = {name: before[name] for name in changed if name in before}
     absent = tuple(name for name in changed if name not in before)
-    visit.undo = Undo(fields={**known.fields, **fields}, absent=(*known.absent, *absent))
+    visit.undo = Undo(fields={**undo.fields, **fields}, absent=(*undo.absent, *absent))
 
 
 def leave(draft: WorkingState, visit: Visit) -> None:
@@ -55,10 +55,10 @@ def leave(draft: WorkingState, visit: Visit) -> None:
         size=size(undo.fields),
         approvals=visit.approvals,
     )
-    kept = (*scope.trail, step)[-MAX_ENTRIES:]
-    while kept and sum(each.size for each in kept) > _MOST_BYTES:
-        kept = kept[1:]
-    draft.scope(visit.scope).trail = kept
+    trail = (*scope.trail, step)[-MAX_ENTRIES:]
+    while trail and sum(each.size for each in trail) > _MOST_BYTES:
+        trail = trail[1:]
+    draft.scope(visit.scope).trail = trail
 
 
 def back(draft: WorkingState, scope_address: str, steps: int) -> Step:

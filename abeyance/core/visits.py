@@ -44,9 +44,9 @@ from abeyance.core.spec import (
     GoTo,
     GraphSpec,
     HaltRun,
+    InterruptSpec,
     Matches,
     Parallel,
-    Question,
     Retract,
     Retry,
     Rule,
@@ -87,7 +87,7 @@ def start_scope(
 def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
     """Merge the patch of a finished visit, and leave its node or ask what has to be asked before."""
     graph = draft.graph(visit.scope)
-    # Before the merge: what fails and is tried again must not have changed anything.
+    # Before the merge: a failed visit that is tried again must not have changed anything.
     if (fault := _unknown_target(graph, visit.node, finished)) is not None:
         routing.fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=fault))
         return
@@ -111,7 +111,7 @@ def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
     items.put_result(draft, visit, visit.result if finished.result is None else finished.result)
     if _read_unread(draft, visit, finished):
         return
-    # What is merged, or told to followers alone, need not be kept.
+    # Without what is merged already, or only for readers of the events.
     stored = replace(
         finished, patch={}, result=None, turn=None, emitted=(), exempt_from_max_visits=is_exempt
     )
@@ -119,7 +119,7 @@ def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
     visit.journal, visit.user_state, visit.composite, visit.stopping = None, None, False, False
     if visit.node in graph.interrupt_after and not visit.is_finally:
         visit.stage = "after"
-        interrupts.ask_to_look(draft, visit)
+        interrupts.open_breakpoint(draft, visit)
     else:
         _apply_rules(draft, visit, visit.routing)
 
@@ -148,9 +148,9 @@ def _read_unread(draft: WorkingState, visit: Visit, finished: Finished) -> bool:
 def resume_routing(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
     """Continue routing a visit after what was asked about it is answered."""
     if visit.stage == "after":
-        interrupts.let_pass(visit)
+        interrupts.drop_breakpoint_answer(visit)
         if route.is_stale:
-            # Code chose on the values as they were before a person edited them.
+            # Its route functions saw the values before a person edited them.
             reroute(draft, visit, replace(route, is_stale=False))
         else:
             _apply_rules(draft, visit, route)
@@ -173,7 +173,7 @@ def reroute(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
     graph = draft.graph(visit.scope)
     decides = graph.routes_from(visit.node) and not route.outcome.is_decided
     if decides or graph.has_clips_on(visit.node):
-        # It is asked as soon as there is room for it.
+        # Its route functions run as soon as a workflow task has room.
         visit.routing = replace(route, is_stale=True)
         visit.phase, visit.stage = Phase.READY, "rules"
     else:
@@ -220,7 +220,7 @@ def _unknown_target(graph: GraphSpec, name: str, finished: Finished) -> str | No
 def _apply_rules(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
     """Evaluate the rules on the merged values: their questions first, then the strongest decision."""
     graph, values = draft.graph(visit.scope), items.values_of(draft.state, visit)
-    questions: list[Question] = []
+    questions: list[InterruptSpec] = []
     decisions: list[Decision] = []
     for rule in graph.rules_on(visit.node):
         for action in rule.actions if _rule_fires(rule, values, route.outcome.fired_rules) else ():

@@ -26,7 +26,7 @@ from abeyance.core.state import Counters, FanOut, FanOutBranch, Item, RunState, 
 _T = TypeVar("_T")
 
 _FARTHEST: Final = 100 * 365 * 24 * 3600.0
-"""In seconds. No timer can be set much farther, and no calendar goes on for ever."""
+"""In seconds. Timers and calendars end not much later."""
 _FIELDS: Final = tuple(RunState.__dataclass_fields__)
 _fields_of: Final = attrgetter(*_FIELDS)
 
@@ -70,7 +70,7 @@ class WorkingState:
             state.updated_at = self.now
         for each in self._copies:
             freeze(each)
-        # A visit that waits for its place was looked at, and is as it was.
+        # A waiting visit was copied, and has not changed.
         is_same = changed <= {"visits"} and before.visits == state.visits
         return before if is_same else state
 

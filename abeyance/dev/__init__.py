@@ -1,1 +1,1 @@
-"""What the programs of one machine need: ports, a server of their own, and to be ended together."""
+"""The local stack: Temporal, a worker and the API as one group of processes. Start reading at `stack`."""

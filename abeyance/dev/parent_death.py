@@ -1,15 +1,14 @@
-"""Tying a program to the life of the process that starts it, whatever ends that process.
+"""Kill a program when the process that started it dies.
 
-A process that is killed with -9 cannot stop its children, so it starts them through this file:
+A process killed with SIGKILL cannot stop its children, so it starts them through this script:
 
-    python -I -S leash.py PARENT PROGRAM [ARGUMENT...]
+    python -I -S parent_death.py PARENT PROGRAM [ARGUMENT...]
 
-On Linux the kernel is asked to kill us when the parent dies, and then we become the program: the
-request outlives `exec`, so it holds for a binary that knows nothing of it, and there is no process
-more than without us. Elsewhere a copy of us stays beside the program and looks at our standard
-input: that is a pipe whose other end only the parent holds, and it closes with the parent.
+On Linux the script asks the kernel to kill it when the parent dies, and then executes the program. The
+request survives `exec`, so it works for any binary and adds no process. Elsewhere a fork of the script
+watches stdin: a pipe whose other end only the parent holds, and which closes with the parent.
 
-Only the standard library, and little of it: this runs before every start of a process.
+The script imports little, and only from the standard library, because it runs before every process.
 """
 
 from __future__ import annotations
@@ -23,35 +22,35 @@ from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
 _LOOK_EVERY: Final = 0.5
-"""Seconds until a copy of us notices that the program beside it has ended."""
+"""Seconds until the watching fork notices that the program has ended."""
 
 STDIN: Final = -3 if sys.platform == "linux" else -1
-"""What a leashed program is started with: `subprocess.DEVNULL`, or `subprocess.PIPE` to be watched."""
+"""Stdin of the program: `subprocess.DEVNULL` on Linux, else `subprocess.PIPE` for the watching fork."""
 
 
 def leashed(parent: int, command: Sequence[str]) -> list[str]:
-    """The command that runs `command` until it ends or the process `parent` does.
+    """Return a command that runs `command` until it or the process `parent` ends.
 
-    It has to be started by the main thread of `parent`, with `STDIN` as its standard input.
+    The main thread of `parent` must start it, with `STDIN` as stdin.
     """
     return [sys.executable, "-I", "-S", __file__, str(parent), *command]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Become the program that is named, on a leash."""
+    """Set up the parent watch and execute the program."""
     parent, command = int(arguments[0]), arguments[1:]
     if sys.platform == "linux":
         die_with_parent()
     else:
         watch()
     if os.getppid() != parent:
-        sys.exit("the process that starts this one ended first")
-    os.execv(command[0], [*command])  # noqa: S606  (it is the command of whoever started us)
+        sys.exit("the parent process ended before its program started")
+    os.execv(command[0], [*command])  # noqa: S606  (the parent passes the command)
 
 
 def die_with_parent() -> None:
     """Ask the kernel to kill this process as soon as the thread that started it has ended."""
-    import ctypes  # noqa: PLC0415  (it is not needed elsewhere)
+    import ctypes  # noqa: PLC0415  (needed on Linux only)
 
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
@@ -59,11 +58,11 @@ def die_with_parent() -> None:
 
 
 def watch() -> None:
-    """Leave a copy of us behind that kills this process when our standard input closes."""
+    """Fork a process that kills this one when stdin closes."""
     program = os.getpid()
     if os.fork() != 0:
-        with open(os.devnull) as nothing:  # noqa: PTH123  (pathlib takes longer to import than this)
-            os.dup2(nothing.fileno(), 0)
+        with open(os.devnull) as devnull:  # noqa: PTH123  (pathlib takes longer to import than this)
+            os.dup2(devnull.fileno(), 0)
         return
     while os.getppid() == program:
         if select.select([0], [], [], _LOOK_EVERY)[0]:

@@ -1,4 +1,4 @@
-"""What a stack takes of this machine for itself: a data directory, and ports on loopback."""
+"""Reserve a data directory and loopback ports for a stack."""
 
 from __future__ import annotations
 
@@ -13,40 +13,38 @@ from typing import Final
 
 from abeyance.errors import SettingsError
 
-_NOT_LENT: Final = range(15_000, 32_000)
-"""Below what systems lend to connections that go out: one of those may be taken by such a connection in
-the seconds until our server listens on it."""
+_NON_EPHEMERAL: Final = range(15_000, 32_000)
+"""Below the ephemeral ports: an outgoing connection could take one of those before our server listens."""
 _TRIES: Final = 50
 
 CLOSED_TO_BROWSERS: Final = (
     *(6669, 6668, 6667, 6666, 6665, 6697, 10_080, 6566, 1719, 1720, 1723, 3659),
     *(5061, 5060, 4045, 2049, 6000),
 )
-"""Ports to which no browser connects, whatever page asks it to: from the list of the Fetch standard
-(https://fetch.spec.whatwg.org/#port-blocking), those that need no rights. Last stand those that servers
-are still seen on."""
+"""The unprivileged ports that browsers block (https://fetch.spec.whatwg.org/#port-blocking). Those still
+used by servers come last."""
 
 
 @contextlib.contextmanager
 def claim_ports(data_dir: Path) -> Iterator[Path]:
-    """The data directory with a folder `logs` in it, ours alone; made if it is not there.
+    """Create the data directory and its folder `logs`, and lock it for this process.
 
-    A directory that was made and not used is gone again afterwards. The system drops the claim when
-    its holder dies. Raises SettingsError if it cannot be written, or somebody else has it.
+    An unused new directory is removed afterwards. The lock ends with the process. Raises SettingsError
+    if the directory is not writable, or another stack uses it.
     """
     data_dir = data_dir.absolute()
     is_new = not data_dir.exists()
     logs, path = data_dir / "logs", data_dir / "lock"
     try:
-        # What runs were told stands in here: it is nobody else's to read. A folder that was there before
-        # us keeps the rights that its owner gave it, and only what is ours in it is closed.
+        # It holds the data of runs: only the owner may read it. An existing directory keeps its
+        # permissions, and only our files in it are restricted.
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         logs.mkdir(mode=0o700, exist_ok=True)
         logs.chmod(0o700)
         lock = path.open("a+")
     except OSError as error:
         raise SettingsError(
-            f"the data directory {data_dir} cannot be written ({error.strerror}): choose another with "
+            f"the data directory {data_dir} is not writable ({error.strerror}): choose another with "
             "--data-dir"
         ) from error
     with lock:
@@ -55,8 +53,8 @@ def claim_ports(data_dir: Path) -> Iterator[Path]:
         except BlockingIOError:
             lock.seek(0)
             raise SettingsError(
-                f"the data directory {data_dir} is used by another stack (process {lock.read()}): stop "
-                "that one, or choose another directory with --data-dir"
+                f"the data directory {data_dir} is in use by another stack (process {lock.read()}): stop "
+                "that stack, or choose another directory with --data-dir"
             ) from None
         lock.truncate(0)
         lock.write(str(os.getpid()))
@@ -70,68 +68,67 @@ def claim_ports(data_dir: Path) -> Iterator[Path]:
                 data_dir.rmdir()
 
 
-def free_ports(host: str, wanted: Mapping[str, int]) -> dict[str, int]:
-    """The port for each option, where 0 is replaced by one that is free; no two are the same.
+def free_ports(host: str, requested: Mapping[str, int]) -> dict[str, int]:
+    """Return distinct ports by option, with each 0 replaced by a free one.
 
-    Raises SettingsError naming the option whose port is in use.
+    Raises SettingsError, naming the option, if a port is in use.
     """
-    found = dict(wanted)
+    ports = dict(requested)
     with contextlib.ExitStack() as opened:
-        # First those that are named, so that none of them is taken for one that is free.
-        for option, port in sorted(wanted.items(), key=lambda item: item[1] == 0):
+        # Fixed ports first, so that none of them is picked as a free one.
+        for option, port in sorted(requested.items(), key=lambda item: item[1] == 0):
             try:
-                probe = _listening(host, port) if port else _anywhere(host)
+                probe = _listen(host, port) if port else _listen_on_free_port(host)
             except OSError as error:
                 raise SettingsError(
-                    f"the port {port} on {host} cannot be used ({error.strerror}): stop what listens "
-                    f"there, or choose another with {option} (0 takes any that is free)"
+                    f"the port {port} on {host} cannot be used ({error.strerror}): stop the process that "
+                    f"listens there, or choose another port with {option} (0 picks a free one)"
                 ) from error
-            found[option] = opened.enter_context(probe).getsockname()[1]
-    return found
+            ports[option] = opened.enter_context(probe).getsockname()[1]
+    return ports
 
 
 @contextlib.contextmanager
 def closed_to_browsers(host: str, count: int) -> Iterator[tuple[int, ...]]:
-    """So many free ports to which no browser connects, ours alone until the context ends.
+    """Reserve free ports that browsers block, until the context ends.
 
-    There are few of them, and every stack of the machine wants some: who takes one holds the UDP port of
-    the same number, which nobody else uses and the system takes back from whoever dies. Raises
-    SettingsError if not enough are free.
+    Stacks compete for these few ports, so each reserves the UDP port of the same number, which nothing
+    else uses and the system releases when the process dies. Raises SettingsError if too few are free.
     """
-    with contextlib.ExitStack() as held:
-        found: list[int] = []
+    with contextlib.ExitStack() as claims:
+        ports: list[int] = []
         for port in CLOSED_TO_BROWSERS:
-            if len(found) == count:
+            if len(ports) == count:
                 break
             claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             try:
                 claim.bind((host, port))
-                _listening(host, port).close()
+                _listen(host, port).close()
             except OSError:
                 claim.close()
                 continue
-            held.enter_context(claim)
-            found.append(port)
-        if len(found) < count:
+            claims.enter_context(claim)
+            ports.append(port)
+        if len(ports) < count:
             raise SettingsError(
-                f"Temporal's own HTTP is put on ports to which no browser connects, and of these only "
-                f"{len(found)} are free, where {count} are needed: stop another stack, or what listens "
-                f"on {', '.join(map(str, CLOSED_TO_BROWSERS))}"
+                f"Temporal's HTTP needs {count} ports that browsers block, and only {len(ports)} are "
+                "free: stop another stack, or what listens on "
+                f"{', '.join(map(str, CLOSED_TO_BROWSERS))}"
             )
-        yield tuple(found)
+        yield tuple(ports)
 
 
-def _anywhere(host: str) -> socket.socket:
+def _listen_on_free_port(host: str) -> socket.socket:
     for _ in range(_TRIES - 1):
         with contextlib.suppress(OSError):
-            return _listening(host, secrets.choice(_NOT_LENT))
-    return _listening(host, secrets.choice(_NOT_LENT))
+            return _listen(host, secrets.choice(_NON_EPHEMERAL))
+    return _listen(host, secrets.choice(_NON_EPHEMERAL))
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     probe = socket.socket()
     try:
-        # As servers do it: a connection that was closed a moment ago is no hindrance.
+        # As servers do: ignore connections in TIME_WAIT.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, port))
         probe.listen()

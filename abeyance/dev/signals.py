@@ -1,4 +1,4 @@
-"""Being told to stop: by Ctrl-C, by SIGTERM, or because the terminal has gone."""
+"""Stop on Ctrl-C, SIGTERM or SIGHUP."""
 
 from __future__ import annotations
 
@@ -16,69 +16,69 @@ from abeyance.dev.watchdog import watchdog
 
 @contextlib.contextmanager
 def cancelled_by_signals(at_once: Callable[[], None]) -> Iterator[None]:
-    """Cancel the current task at the first Ctrl-C, SIGTERM or hang-up; call `at_once` at the next."""
+    """Cancel the current task at the first signal, and call `at_once` at the second."""
     task = asyncio.current_task()
-    heard: list[int] = []
+    received: list[int] = []
 
-    def hear(number: int) -> None:
-        heard.append(number)
-        if len(heard) > 1:
+    def on_signal(number: int) -> None:
+        received.append(number)
+        if len(received) > 1:
             at_once()
         elif task is not None:
             task.cancel()
 
-    with _hearing(hear):
+    with _handle_signals(on_signal):
         yield
 
 
 @contextlib.contextmanager
 def stopped_by_signals(*, within: float) -> Iterator[asyncio.Event]:
-    """An event that is set at Ctrl-C, SIGTERM or a hang-up.
+    """Yield an event that a signal sets.
 
-    If this process is still here `within` seconds later it is killed, whatever it hangs in. To be entered
-    in its main thread.
+    A process that still runs `within` seconds after the signal is killed, even if it hangs in C code. The
+    main thread must enter this context.
     """
     stop = asyncio.Event()
-    with _hearing(lambda _: stop.set()) as numbers, _watched(numbers, stop, within):
+    with _handle_signals(lambda _: stop.set()) as numbers, _watched(numbers, stop, within):
         yield stop
 
 
 @contextlib.contextmanager
 def _watched(numbers: list[int], stop: asyncio.Event, seconds: float) -> Iterator[None]:
     loop = asyncio.get_running_loop()
-    # The loop hears of signals by way of the watchdog; and without it, should that be gone.
+    # The watchdog passes signals on to the loop; these handlers work without the watchdog.
     for number in numbers:
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
-        signal.siginterrupt(number, False)  # noqa: FBT003  (it has no name)
+        signal.siginterrupt(number, False)  # noqa: FBT003  (positional only)
     ours, theirs = socket.socketpair()
     os.set_blocking(ours.fileno(), False)
     with ours, theirs:
-        of_the_loop = signal.set_wakeup_fd(ours.fileno(), warn_on_full_buffer=False)
+        loop_fd = signal.set_wakeup_fd(ours.fileno(), warn_on_full_buffer=False)
         try:
-            beside = subprocess.Popen(  # noqa: S603  (it is our own)
-                leashed(os.getpid(), watchdog(theirs.fileno(), of_the_loop, seconds)),
+            process = subprocess.Popen(  # noqa: S603  (our own script)
+                leashed(os.getpid(), watchdog(theirs.fileno(), loop_fd, seconds)),
                 stdin=STDIN,
                 stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), of_the_loop),
+                pass_fds=(theirs.fileno(), loop_fd),
             )
             theirs.close()
-            with beside:
+            with process:
                 try:
                     yield
                 finally:
-                    beside.kill()
+                    process.kill()
         finally:
-            signal.set_wakeup_fd(of_the_loop)
+            signal.set_wakeup_fd(loop_fd)
 
 
 @contextlib.contextmanager
-def _hearing(hear: Callable[[int], None]) -> Iterator[list[int]]:
+def _handle_signals(handler: Callable[[int], None]) -> Iterator[list[int]]:
     loop = asyncio.get_running_loop()
     numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # it is ignored under nohup
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup
         numbers.append(signal.SIGHUP)
     for number in numbers:
-        loop.add_signal_handler(number, hear, number)
+        loop.add_signal_handler(number, handler, number)
     try:
         yield [*numbers]
     finally:

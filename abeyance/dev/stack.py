@@ -1,7 +1,7 @@
-"""The whole of Abeyance on one machine: Temporal, a worker and the API, as one group of processes.
+"""The local stack: Temporal, a worker and the API as one group of processes.
 
-What can be wrong with what was asked for is found before the first of them is started. After that the
-group is whole, or it ends: see `supervise`.
+Settings, ports and graphs are checked before the first process starts. After that either all processes
+run, or the group ends (see `supervisor`).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ T = TypeVar("T")
 TEMPORAL: Final = "Temporal server"
 WORKER: Final = "worker"
 API: Final = "API"
-"""What the programs of a stack are called."""
+"""Names of the programs of a stack."""
 
-# Without -P the current directory would come first on the import path, and a folder of the user's
-# that is called like one of our dependencies would be taken for it.
+# Without -P the current directory would be first on the import path, and a folder of the user could
+# shadow a dependency.
 _PYTHON: Final = (sys.executable, "-P", "-m", "abeyance")
 _WRONG_SETTINGS: Final = 2
-"""The exit code by which our own commands say so."""
+"""The exit code of our commands for wrong settings."""
 _START_SECONDS: Final = 60.0
-# Together well under the ten seconds that a stop may take.
+# Their sum is well below the ten seconds that a stop may take.
 _PATIENCE: Final = 5.0
 _PATIENCE_WITH_TEMPORAL: Final = 2.0
 _SHUTDOWN_GRACE: Final = "4s"
@@ -50,13 +50,13 @@ _AUTHENTICATION: Final = ("ABEYANCE_TOKENS_FILE", "ABEYANCE_JWT_ISSUER")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a stack is to be.
+    """Configuration of a stack.
 
-    `app` names the graphs; None leaves that to the environment. A port of 0 means any that is free;
-    without a `ui_port` Temporal's UI is not served. `data_dir` gets Temporal's state, what is kept
-    beside it, and the logs; with `in_memory` only the logs. `directory` is where the modules that `app`
-    names are looked for. `environment` is what the processes are given, but for how Temporal is reached;
-    `settings` are what they will read there, if it is to have a janitor where these ask for one.
+    `app` names the graphs; None uses the environment. A port of 0 picks a free one; without a `ui_port`
+    Temporal's UI is not served. `data_dir` gets Temporal's state, blobs and logs; with `in_memory` only
+    the logs. Modules of `app` are imported from `directory`. `environment` is passed to the processes,
+    except for the Temporal connection; `settings` are those of that environment, and without them the
+    janitor is not scheduled.
     """
 
     app: str | None
@@ -71,7 +71,7 @@ class Plan:
 
 
 class Stack:
-    """A stack that is up."""
+    """A running stack."""
 
     def __init__(self, group: ProcessGroup, *, api_port: int, ui_port: int | None) -> None:
         self.api_url = f"http://{HOST}:{api_port}"
@@ -80,11 +80,11 @@ class Stack:
         self._group = group
 
     def pid(self, name: str) -> int | None:
-        """The process that runs `TEMPORAL`, `WORKER` or `API` now; None between two of them."""
+        """Return the process id of `TEMPORAL`, `WORKER` or `API`; None during a restart."""
         return self._group.pid(name)
 
     def ui_page(self, run_id: str) -> str | None:
-        """Where Temporal's UI shows a run, if it is served."""
+        """Return the URL of a run in Temporal's UI, if the UI is served."""
         if self.ui_url is None:
             return None
         return f"{self.ui_url}/namespaces/{devserver.NAMESPACE}/workflows/{quote(run_id)}"
@@ -93,11 +93,10 @@ class Stack:
 async def with_stack(
     plan: Plan, work: Callable[[Stack], Awaitable[T]], *, announce: Callable[[str], None]
 ) -> T | None:
-    """Bring a stack up, do some work while it stands, and take it down.
+    """Start a stack, do some work, and stop the stack.
 
-    Returns what the work does, or None if a signal came first. `announce` is told of every process
-    that ended and was started again. Raises SettingsError if what was asked for cannot be, and
-    Unavailable if the stack cannot be kept up.
+    Return the result of the work, or None if a signal came first. `announce` gets a message for every
+    restart of a process. Raises SettingsError for an invalid plan, and Unavailable if the stack fails.
     """
     server = devserver.binary()
     with (
@@ -108,7 +107,7 @@ async def with_stack(
         group = ProcessGroup(announce)
         stack = Stack(group, api_port=api_port, ui_port=ui_port)
         database = None if plan.in_memory else data_dir / "temporal.db"
-        # Its pages have no token to show.
+        # The codec is called from the UI's pages, which send no token.
         is_open = not any(map(plan.environment.get, _AUTHENTICATION))
         codec = f"{stack.api_url}/codec" if is_open else None
         command = devserver.command(server, ports=ports, database=database, codec=codec)
@@ -128,7 +127,7 @@ async def with_stack(
             group.start(programs[TEMPORAL])
             await devserver.until_set_up(ports.grpc, timeout=_START_SECONDS, database=database)
             if plan.settings is not None:
-                await devserver.schedule_rounds(ports.grpc, plan.settings)
+                await devserver.set_janitor(ports.grpc, plan.settings)
             group.start(programs[WORKER])
             group.start(programs[API])
             await _until_ready(stack.api_url, logs=data_dir / "logs")
@@ -148,17 +147,17 @@ async def with_stack(
 
 @contextlib.contextmanager
 def _ports(plan: Plan) -> Iterator[tuple[int, int | None, Ports]]:
-    """The ports of the API, of the UI that people open, and of Temporal's server, ours meanwhile."""
-    wanted = {"--api-port": plan.api_port, "--temporal-port": plan.temporal_port}
+    """Reserve the ports of the API, of the UI's proxy, and of Temporal's server."""
+    requested = {"--api-port": plan.api_port, "--temporal-port": plan.temporal_port}
     if plan.ui_port is not None:
-        wanted["--ui-port"] = plan.ui_port
-    # The UI's server too: what people open is ours, in front of it (`abeyance.api.temporal_ui`).
+        requested["--ui-port"] = plan.ui_port
+    # The UI is behind our proxy (`abeyance.api.temporal_ui`), so its own port is blocked too.
     with closed_to_browsers(HOST, 2 if plan.ui_port is None else 3) as (http, metrics, *ui):
-        found = free_ports(HOST, wanted)
+        free = free_ports(HOST, requested)
         ports = Ports(
-            grpc=found["--temporal-port"], http=http, metrics=metrics, ui=ui[0] if ui else None
+            grpc=free["--temporal-port"], http=http, metrics=metrics, ui=ui[0] if ui else None
         )
-        yield found["--api-port"], found.get("--ui-port"), ports
+        yield free["--api-port"], free.get("--ui-port"), ports
 
 
 @contextlib.asynccontextmanager
@@ -166,7 +165,7 @@ async def _ui(plan: Plan, port: int | None, upstream: int | None) -> AsyncIterat
     if port is None:
         yield
         return
-    from abeyance.api.temporal_ui import serve_ui  # noqa: PLC0415  (most stacks need no web server here)
+    from abeyance.api.temporal_ui import serve_ui  # noqa: PLC0415  (most stacks need no proxy)
 
     hosts = () if plan.settings is None else plan.settings.allowed_hosts
     async with serve_ui(f"http://{HOST}:{upstream}", host=HOST, port=port, hosts=hosts):
@@ -175,9 +174,9 @@ async def _ui(plan: Plan, port: int | None, upstream: int | None) -> AsyncIterat
 
 @contextlib.contextmanager
 def _storage(plan: Plan, data_dir: Path) -> Iterator[str]:
-    """Where the stack keeps what is large: for as long as Temporal keeps the rest."""
-    if given := plan.environment.get("ABEYANCE_STORAGE"):
-        yield given
+    """Yield the storage of blobs, which lives as long as Temporal's state."""
+    if storage := plan.environment.get("ABEYANCE_STORAGE"):
+        yield storage
     elif plan.in_memory:
         with tempfile.TemporaryDirectory(prefix="abeyance-blobs-") as folder:
             yield folder
@@ -197,7 +196,7 @@ def _programs(
         WORKER: [*_PYTHON, "worker", *app],
         API: [*_PYTHON, "api", *app, "--host", HOST, "--port", str(api_port)],
     }
-    lost = "its state was in memory only: every run is lost"
+    lost = "its state was in memory: all runs are lost"
     programs = {
         name: Program(
             name=name,
@@ -208,7 +207,7 @@ def _programs(
             patience=_PATIENCE_WITH_TEMPORAL if name == TEMPORAL else _PATIENCE,
             wrong_settings=None if name == TEMPORAL else _WRONG_SETTINGS,
             loses_its_state=lost if name == TEMPORAL and plan.in_memory else None,
-            # Its database is for us alone. What the nodes of a worker write is their own affair.
+            # Only the owner may read the database. Files that nodes write keep the usual umask.
             umask=0o077 if name == TEMPORAL else -1,
         )
         for name, command in commands.items()
@@ -220,11 +219,11 @@ def _programs(
 
 
 def _environment(plan: Plan, temporal_port: int) -> Mapping[str, str]:
-    # How another Temporal is reached is nothing to a worker that has its own: with the keys of a
-    # cloud in its environment it would speak TLS to the server beside it.
-    given = plan.environment.items()
+    # Drop the configuration of another Temporal: with the keys of a cloud in its environment a worker
+    # would speak TLS to the local server.
+    variables = plan.environment.items()
     return {
-        **{name: text for name, text in given if not name.startswith("TEMPORAL_")},
+        **{name: text for name, text in variables if not name.startswith("TEMPORAL_")},
         "TEMPORAL_ADDRESS": f"{HOST}:{temporal_port}",
         "TEMPORAL_NAMESPACE": devserver.NAMESPACE,
         "TEMPORAL_CONFIG_FILE": os.devnull,
@@ -232,7 +231,7 @@ def _environment(plan: Plan, temporal_port: int) -> Mapping[str, str]:
 
 
 async def _check_app(plan: Plan) -> None:
-    # In a process of its own: what a user's module does when it is imported is not done to us.
+    # In a separate process, because importing a user's module has side effects.
     app = [plan.app] if plan.app else []
     process = await asyncio.create_subprocess_exec(
         *leashed(os.getpid(), [*_PYTHON, "worker", *app, "--check"]),
@@ -244,21 +243,21 @@ async def _check_app(plan: Plan) -> None:
         process_group=0,
     )
     try:
-        told = await process.stderr.read() if process.stderr else b""
+        output = await process.stderr.read() if process.stderr else b""
         code = await process.wait()
     except asyncio.CancelledError:
         process.kill()
         await process.wait()
         raise
     if code != 0:
-        lines = told.decode("utf-8", "replace").strip().splitlines() or [f"exit code {code}"]
+        lines = output.decode("utf-8", "replace").strip().splitlines() or [f"exit code {code}"]
         raise SettingsError(lines[-1].removeprefix("abeyance: "))
 
 
 async def _until_ready(url: str, *, logs: Path) -> None:
     last = "no answer"
     try:
-        # Without trust_env: a proxy of the environment knows nothing of this machine's loopback.
+        # Without trust_env: a proxy cannot reach the loopback of this machine.
         async with asyncio.timeout(_START_SECONDS), httpx.AsyncClient(trust_env=False) as http:
             while True:
                 try:
@@ -271,6 +270,6 @@ async def _until_ready(url: str, *, logs: Path) -> None:
                 await asyncio.sleep(0.1)
     except TimeoutError as error:
         raise Unavailable(
-            f"the stack was not ready within {_START_SECONDS:g} s ({url}/readyz: {last}); its logs are "
+            f"the stack was not ready within {_START_SECONDS:g} s ({url}/readyz: {last}): see the logs "
             f"in {logs}"
         ) from error

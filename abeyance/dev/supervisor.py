@@ -1,9 +1,8 @@
-"""Processes that are kept up together, or ended together.
+"""Supervise a group of processes: restart them, or end all of them.
 
-Each program has a keeper. A keeper starts it, starts it again when it dies, and gives up when that
-happens too often; then the whole group has to end, because half of it would look alive and do
-nothing. A program is started in a process group of its own: the Ctrl-C of a terminal reaches only us,
-and we say who stops in which order.
+A supervisor starts its program, restarts it when it dies, and gives up after too many restarts. Then the
+whole group ends, because a part of it would look alive without doing work. Each program has its own
+process group: a Ctrl-C in the terminal reaches only this process, which stops the programs in order.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+from abeyance.core.json import truncate
 from abeyance.dev.parent_death import STDIN, leashed
 from abeyance.errors import SettingsError, Unavailable
 
@@ -32,12 +32,11 @@ _TAIL: Final = 8_192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """Something that is kept up.
+    """A supervised program.
 
-    `command` starts with the path of an executable and runs in `directory`. `log` gets what it
-    writes. `patience` is how many seconds it may take to stop. `wrong_settings` is the exit code by
-    which it says that no other attempt would go better, if it has one. `loses_its_state` says why
-    another start would not do, if so. `umask` is that of the process, -1 for our own.
+    `command` starts with the path of an executable and runs in `directory`. `log` gets its output. It may
+    take `patience` seconds to stop. A program is not restarted after the exit code `wrong_settings`, or
+    if it `loses_its_state`, which is the reason as text. `umask` is -1 to inherit ours.
     """
 
     name: str
@@ -52,7 +51,7 @@ class Program:
 
 
 class Supervisor:
-    """Keeps one program up until it is told to stop. `announce` is told of every restart."""
+    """Restarts one program until it is stopped. `announce` gets a message for every restart."""
 
     def __init__(self, program: Program, announce: Callable[[str], None]) -> None:
         self.program = program
@@ -64,12 +63,12 @@ class Supervisor:
         self.task = asyncio.create_task(self._keep(), name=program.name)
 
     async def stop(self) -> None:
-        """Ask the program to end, and see to it that it does within its patience."""
+        """Terminate the program, and kill it after its patience."""
         self._stop.set()
         await asyncio.wait([self.task])
 
     def kill(self) -> None:
-        """End the program now."""
+        """Kill the program."""
         self._stop.set()
         if self.pid is not None:
             _kill_group(self.pid)
@@ -109,52 +108,52 @@ class Supervisor:
                 await asyncio.wait({ended}, timeout=program.patience)
         finally:
             stopped.cancel()
-            # What the program has started itself goes with it, and it too if it does not listen.
+            # Also ends the children of the program, and the program itself if it ignored SIGTERM.
             _kill_group(process.pid)
             self.pid = None
         return await ended
 
     def _pause_before_restart(self, code: int) -> float:
-        """Seconds to wait. Raises SettingsError or Unavailable when it is no use starting again."""
+        """Return the seconds to wait. Raises SettingsError or Unavailable instead of a restart."""
         program, now = self.program, time.monotonic()
-        told = f"the {program.name} {_how(code)}"
-        # A process that is killed has no last word: the last line is about something else.
+        problem = f"the {program.name} {_how(code)}"
+        # The last line of a killed process does not explain its end.
         last = _last_line(program.log, self._log_from) if code > 0 else ""
         if code == program.wrong_settings:
-            raise SettingsError(last.removeprefix("abeyance: ") or told)
+            raise SettingsError(last.removeprefix("abeyance: ") or problem)
         if program.loses_its_state:
-            raise Unavailable(f"{told}, and {program.loses_its_state}")
+            raise Unavailable(f"{problem}, and {program.loses_its_state}")
         self._deaths.append(now)
         recent = [death for death in self._deaths if now - death <= _WINDOW]
         if len(recent) > _MOST_RESTARTS:
             raise Unavailable(
-                f"{told}{last and f': {last}'}. It has stopped {len(recent)} times within a minute, so "
-                f"everything was shut down. Its log is {program.log}"
+                f"{problem}{last and f': {last}'}. It stopped {len(recent)} times within a minute, so "
+                f"the whole stack was shut down: see {program.log}"
             )
-        self._announce(f"{told}; it is being restarted")
+        self._announce(f"{problem}; it is being restarted")
         return float(_FIRST_PAUSE * 2 ** (len(recent) - 1))
 
 
 class ProcessGroup:
-    """Programs that end together. `announce` is told of every restart."""
+    """Programs that end together. `announce` gets a message for every restart."""
 
     def __init__(self, announce: Callable[[str], None]) -> None:
         self._announce = announce
-        self._keepers: dict[str, Supervisor] = {}
+        self._supervisors: dict[str, Supervisor] = {}
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def start(self, program: Program) -> None:
-        """Keep this program up from now on."""
-        keeper = Supervisor(program, self._announce)
-        keeper.task.add_done_callback(self._note_end)
-        self._keepers[program.name] = keeper
+        """Start and supervise a program."""
+        supervisor = Supervisor(program, self._announce)
+        supervisor.task.add_done_callback(self._note_end)
+        self._supervisors[program.name] = supervisor
 
     def pid(self, name: str) -> int | None:
-        """The process that runs a program now, if one does."""
-        return self._keepers[name].pid
+        """Return the process id of a program, or None."""
+        return self._supervisors[name].pid
 
     async def while_whole(self, work: Awaitable[T]) -> T:
-        """Do some work, unless a program is lost for good before that: then raise why."""
+        """Do some work, and raise the error of a program that cannot be restarted meanwhile."""
         working = asyncio.ensure_future(work)
         try:
             futures: set[asyncio.Future[T] | asyncio.Future[None]] = {working, self._lost}
@@ -166,23 +165,23 @@ class ProcessGroup:
             working.cancel()
             await asyncio.wait({working})
             if not working.cancelled():
-                working.exception()  # seen, though what was lost counts for more
+                working.exception()  # mark as retrieved: the error of the program takes precedence
 
     async def stop(self, *names: str) -> None:
-        """Stop these programs together. Those that were never started do not matter."""
-        keepers = [self._keepers[name] for name in names if name in self._keepers]
-        await asyncio.gather(*(keeper.stop() for keeper in keepers))
+        """Stop these programs in parallel. Names that were never started are ignored."""
+        supervisors = [self._supervisors[name] for name in names if name in self._supervisors]
+        await asyncio.gather(*(supervisor.stop() for supervisor in supervisors))
 
     def kill(self) -> None:
-        """End everything now."""
-        for keeper in self._keepers.values():
-            keeper.kill()
+        """Kill all programs."""
+        for supervisor in self._supervisors.values():
+            supervisor.kill()
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._lost.done():
             self._lost.set_exception(error)
-            # Now it counts as seen: while the group stops, nobody may be waiting for it any more.
+            # Mark as retrieved: while the group stops, nothing awaits it.
             self._lost.exception()
 
 
@@ -195,11 +194,11 @@ def _how(code: int) -> str:
 
 
 def _last_line(log: Path, start: int) -> str:
-    # The last line after `start` that says something, cut to a readable length.
+    # The last non-empty line after `start`, truncated.
     with log.open("rb") as file:
         file.seek(max(start, log.stat().st_size - _TAIL))
         lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines()]
-    return next((line[:500] for line in reversed(lines) if line), "")
+    return next((truncate(line, 500) for line in reversed(lines) if line), "")
 
 
 def _kill_group(pid: int) -> None:

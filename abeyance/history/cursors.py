@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from abeyance.core.json import Json
+from abeyance.core.json import Json, truncate
 from abeyance.errors import Code, Refusal
 
 _CHECK_CHARS: Final = 16
@@ -45,7 +45,7 @@ def read(criteria: Mapping[str, Json], text: str) -> Mapping[str, Json]:
 
 def unusable(text: str) -> Refusal:
     """The refusal of a text that is no cursor of this list."""
-    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    shown = truncate(text, _SHOWN)
     message = (
         f"{shown!r} is no cursor of this list: send the next_cursor of its last page, with the same "
         "filters, or none to begin anew"
@@ -94,7 +94,7 @@ class Cursor:
         """Read a cursor of this run. Raises the refusal `invalid_body`, naming the text."""
         match = _FORM.fullmatch(text)
         if match is None or match["check"] != _check(run_id, text[: match.start("check")]):
-            shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+            shown = truncate(text, _SHOWN)
             raise Refusal(
                 Code.INVALID_BODY,
                 f"{shown!r} is no cursor of the run {run_id!r}: send the id of one of its events as "

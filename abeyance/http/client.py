@@ -1,4 +1,4 @@
-"""`RunHandle` over HTTP, and the client that has the runs."""
+"""`RunHandle` over HTTP, and its client."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from abeyance.wire import ClosingRecord, Event, InterruptView, MessageReceipt, M
 T = TypeVar("T")
 
 _LONGEST_WAIT: Final = 30.0
-"""In seconds, of one call that waits: less than a connection is waited for."""
+"""Seconds of one long poll: less than the read timeout of a connection."""
 _PAGE: Final = "1000"
 _CREATED: Final = 201
 _RECEIPTS: Final = TypeAdapter(list[Receipt])
 
 
 class HttpClient:
-    """The runs behind the API at `url`, for whom the bearer `token` says.
+    """A client of the API at `url`, authenticated by the bearer `token`.
 
-    Close it, or use it with `async with`. Raises SettingsError for what is no address or no token.
+    Close it, or use it with `async with`. Raises SettingsError for an invalid url or token.
     """
 
     def __init__(self, url: str, token: str | None = None) -> None:
@@ -60,16 +60,16 @@ class HttpClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections that are open."""
+        """Close all connections."""
         await self.api.close()
 
     def run(self, run_id: str) -> HttpRun:
-        """The run of this id, which need not exist. Raises `invalid_run_id`."""
+        """Return the handle of a run, which need not exist. Raises `invalid_run_id`."""
         return HttpRun(self.api, run_id)
 
 
 class HttpRun:
-    """One run behind an API (`abeyance.RunHandle`)."""
+    """One run over HTTP (`abeyance.RunHandle`)."""
 
     def __init__(self, api: Connection, run_id: str) -> None:
         self._api = api
@@ -82,25 +82,25 @@ class HttpRun:
         return self._run_id
 
     async def view(self) -> RunView:
-        """Return the run as it is now. Takes `runs:read`."""
+        """Return the current view of the run. Requires `runs:read`."""
         return RunView.model_validate(await self._api.get(self._path))
 
     async def interrupts(self, *, status: str = "open") -> list[InterruptView]:
-        """Return the interrupts of one status, or of `all`, the open ones first. Takes `runs:read`."""
+        """Return the interrupts of one status, or of `all`, the open ones first. Requires `runs:read`."""
         listed = await self._api.get(f"{self._path}/interrupts", status=status)
         return [InterruptView.model_validate(entry) for entry in listed["items"]]
 
     async def interrupt(self, interrupt_id: str) -> InterruptView | None:
-        """Return one interrupt, open or settled; None if the run has no such one. Takes `runs:read`."""
+        """Return one interrupt, open or settled, or None if it is unknown. Requires `runs:read`."""
         if not interrupt_id.startswith(f"{self._run_id}."):
             return None
         try:
-            found = await self._api.get(f"/interrupts/{quote(interrupt_id, safe='')}")
+            entry = await self._api.get(f"/interrupts/{quote(interrupt_id, safe='')}")
         except Refusal as refusal:
             if refusal.code is not Code.UNKNOWN_INTERRUPT:
                 raise
             return None
-        return InterruptView.model_validate(found)
+        return InterruptView.model_validate(entry)
 
     async def events(
         self,
@@ -109,10 +109,10 @@ class HttpRun:
         follow: bool = True,
         on_gap: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[Event, None]:
-        """Yield what has happened, in order, after the event with the id `after`.
+        """Yield the events after the one with the id `after`, in order.
 
-        With `follow` also what happens from then on, until the run has ended: a stream that breaks off is
-        opened again, after a call of `on_gap`. Takes `runs:read`.
+        With `follow` continue until the run ends. An interrupted stream is reopened, after a call of
+        `on_gap`. Requires `runs:read`.
         """
         read = past(self._api, self._path, after)
         if follow:
@@ -122,22 +122,23 @@ class HttpRun:
                 yield Event.model_validate(event)
 
     async def wait(self, *, until: frozenset[str] = frozenset(), timeout: float = 30.0) -> RunView:
-        """Return the view as soon as the status is one of `until`, or the run has ended, or `timeout`
-        seconds are over. Takes `runs:read`.
+        """Wait until the status is one of `until`, the run has ended, or `timeout` seconds have passed.
+
+        Return the view. Requires `runs:read`.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        asked = {"until": ",".join(sorted(until))} if until else {}
+        query = {"until": ",".join(sorted(until))} if until else {}
         while True:
-            left = min(max(deadline - loop.time(), 0.0), _LONGEST_WAIT)
-            found = await self._api.get(self._path, **asked, wait=f"{left:.3f}")
-            view = RunView.model_validate(found)
-            is_there = view.ended_at is not None or view.status in until
-            if is_there or loop.time() >= deadline:
+            remaining = min(max(deadline - loop.time(), 0.0), _LONGEST_WAIT)
+            response = await self._api.get(self._path, **query, wait=f"{remaining:.3f}")
+            view = RunView.model_validate(response)
+            is_done = view.ended_at is not None or view.status in until
+            if is_done or loop.time() >= deadline:
                 return view
 
     async def result(self) -> ClosingRecord:
-        """Return what the ended run left behind. Raises `not_finished` while it runs."""
+        """Return the closing record of the ended run. Raises `not_finished` while it runs."""
         return ClosingRecord.model_validate(await self._api.get(f"{self._path}/result"))
 
     async def respond(
@@ -150,18 +151,18 @@ class HttpRun:
         digests: Mapping[str, str] | None = None,
         key: str | None = None,
     ) -> list[Receipt]:
-        """Answer interrupts: several by their ids, all or nothing; one by its id; or the only open one.
+        """Answer interrupts: several by id, all or nothing; one by id; or the only open one.
 
-        The same answer again gets the first receipt, also after the run has ended. Takes `runs:respond`,
-        and what each of the interrupts asks for.
+        Sending the same answer again returns the first receipt, even after the run has ended. Requires
+        `runs:respond` and the capability of each interrupt.
         """
-        _refuse(principal)
+        _refuse_principal(principal)
         body = {
             **answers_as_json(answers, response),
-            **_given(note=note, digests=digests and dict(digests)),
+            **_without_none(note=note, digests=digests and dict(digests)),
         }
-        told = await self._api.post(f"{self._path}/respond", body, key=key)
-        return _RECEIPTS.validate_python(told["receipts"])
+        reply = await self._api.post(f"{self._path}/respond", body, key=key)
+        return _RECEIPTS.validate_python(reply["receipts"])
 
     async def pause(
         self,
@@ -173,10 +174,10 @@ class HttpRun:
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """Start no new work, for `timeout` at most; then `on_timeout`. Takes `runs:control`."""
-        _refuse(principal)
-        given = _given(reason=reason, timeout=_seconds(timeout))
-        await self._control("pause", {**given, "mode": mode, "on_timeout": on_timeout}, key)
+        """Pause the run; after `timeout` apply `on_timeout`. Requires `runs:control`."""
+        _refuse_principal(principal)
+        members = _without_none(reason=reason, timeout=_seconds(timeout))
+        await self._control("pause", {**members, "mode": mode, "on_timeout": on_timeout}, key)
 
     async def resume(
         self,
@@ -185,9 +186,9 @@ class HttpRun:
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """Go on after a pause. Takes `runs:control`."""
-        _refuse(principal)
-        await self._control("resume", _given(reason=reason), key)
+        """Resume a paused run. Requires `runs:control`."""
+        _refuse_principal(principal)
+        await self._control("resume", _without_none(reason=reason), key)
 
     async def cancel(
         self,
@@ -198,46 +199,46 @@ class HttpRun:
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """End the run in good order; `grace` is how long nodes may take to stop. Takes `runs:control`."""
-        _refuse(principal)
-        given = _given(reason=reason, grace=_seconds(grace))
-        await self._control("cancel", {**given, "mode": mode}, key)
+        """Cancel the run; nodes get `grace` to stop. Requires `runs:control`."""
+        _refuse_principal(principal)
+        members = _without_none(reason=reason, grace=_seconds(grace))
+        await self._control("cancel", {**members, "mode": mode}, key)
 
     async def _control(self, operation: str, body: Mapping[str, Any], key: str | None) -> None:
         await self._api.post(f"{self._path}/{operation}", body, key=key)
 
     async def steer(self, text: str = "", **fields: Unpack[MessageFields]) -> str:
-        """Put a message into the mailbox by a signal, and return its id. Takes `runs:steer`."""
-        told = await self._api.post(f"{self._path}/steer", _message(text, fields))
-        return str(told["message_id"])
+        """Send a message by a signal, and return its id. Requires `runs:steer`."""
+        response = await self._api.post(f"{self._path}/steer", _message(text, fields))
+        return str(response["message_id"])
 
     async def send(self, text: str = "", **fields: Unpack[MessageFields]) -> MessageReceipt:
-        """Put a message into the mailbox, and return the run's own receipt. Takes `runs:steer`."""
-        told = await self._api.post(f"{self._path}/messages", _message(text, fields))
-        return MessageReceipt.model_validate(told)
+        """Send a message, and return the receipt of the run. Requires `runs:steer`."""
+        response = await self._api.post(f"{self._path}/messages", _message(text, fields))
+        return MessageReceipt.model_validate(response)
 
     async def pause_and_send(
         self, text: str = "", **fields: Unpack[MessageFields]
     ) -> MessageReceipt:
-        """Pause the run, and put a message into the mailbox, which is read when the run goes on."""
-        told = await self._api.post(f"{self._path}/pause-and-send", _message(text, fields))
-        return MessageReceipt.model_validate(told)
+        """Pause the run, and send a message that it reads after it is resumed."""
+        response = await self._api.post(f"{self._path}/pause-and-send", _message(text, fields))
+        return MessageReceipt.model_validate(response)
 
     async def messages(self) -> list[MessageView]:
-        """Return the unread messages, in the order of reading. Takes `runs:read`."""
-        found: list[MessageView] = []
+        """Return the unread messages in reading order. Requires `runs:read`."""
+        messages: list[MessageView] = []
         while True:
-            number = len(found) // int(_PAGE) + 1
+            number = len(messages) // int(_PAGE) + 1
             page = await self._api.get(f"{self._path}/messages", page=str(number), page_size=_PAGE)
-            found += [MessageView.model_validate(entry) for entry in page["items"]]
+            messages += [MessageView.model_validate(entry) for entry in page["items"]]
             if len(page["items"]) < int(_PAGE):
-                return found
+                return messages
 
     async def clear_messages(
         self, *, principal: Principal | None = None, key: str | None = None
     ) -> int:
-        """Discard the unread messages, which are reported, and return how many there were."""
-        _refuse(principal)
+        """Discard the unread messages, and return their number. The run lists them as undelivered."""
+        _refuse_principal(principal)
         return int((await self._api.delete(f"{self._path}/messages", key=key))["cleared"])
 
     async def edit_values(
@@ -248,10 +249,11 @@ class HttpRun:
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """Set fields of the values of a run that is paused or waits, if they are still at `version`;
-        without one, as they are now, which takes `runs:read`.
+        """Set values of a paused or waiting run, if they are still at `version`.
+
+        Without a version use the current one, which requires `runs:read`.
         """
-        _refuse(principal)
+        _refuse_principal(principal)
         read = (await self.view()).version if version is None else version
         body = {"patch": to_json(dict(patch)), "version": read}
         await self._api.patch(f"{self._path}/values", body, key=key)
@@ -266,9 +268,9 @@ class HttpRun:
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """Move the deadline of an open interrupt, or change what happens then."""
-        _refuse(principal)
-        body: dict[str, Any] = _given(on_timeout=on_timeout)
+        """Change the deadline of an open interrupt, or the action at the deadline."""
+        _refuse_principal(principal)
+        body: dict[str, Any] = _without_none(on_timeout=on_timeout)
         if deadline is not ...:
             body["deadline"] = deadline and deadline.isoformat()
         if timeout is not ...:
@@ -276,20 +278,20 @@ class HttpRun:
         await self._api.patch(f"/interrupts/{quote(interrupt_id, safe='')}", body, key=key)
 
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
-        """Return what was said to an agent of the run, and by it, oldest first. Takes `runs:read`."""
-        found: list[TranscriptItem] = []
-        asked = {"limit": _PAGE, **_given(address=address)}
+        """Return the transcript of an agent, oldest item first. Requires `runs:read`."""
+        items: list[TranscriptItem] = []
+        query = {"limit": _PAGE, **_without_none(address=address)}
         while True:
-            page = await self._api.get(f"{self._path}/transcript", **asked)
-            found += [TranscriptItem.model_validate(item) for item in page["items"]]
+            page = await self._api.get(f"{self._path}/transcript", **query)
+            items += [TranscriptItem.model_validate(item) for item in page["items"]]
             if page["next_cursor"] is None or not page["items"]:
-                return found
-            asked["cursor"] = page["next_cursor"]
+                return items
+            query["cursor"] = page["next_cursor"]
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRuns:
-    """The runs behind an API: to start them, and to list them."""
+    """Start and list runs over HTTP."""
 
     api: Connection
 
@@ -310,9 +312,9 @@ class HttpRuns:
         allow_concurrent: bool = False,
         key: str | None = None,
     ) -> Started:
-        """Start a run of a graph by its name, as `Client.runs.start`. Takes `runs:start`.
+        """Start a run of a graph, as `Client.runs.start` does. Requires `runs:start`.
 
-        With a `key` and without a `run_id` the id is made from the key.
+        With a `key` and without a `run_id` the id is derived from the key.
         """
         body = {
             "graph": graph,
@@ -324,54 +326,56 @@ class HttpRuns:
             "interrupt_after": _names(interrupt_after),
             "reuse": reuse,
             "allow_concurrent": allow_concurrent,
-            **_given(run_id=run_id, conversation_id=conversation_id, on_error=on_error),
+            **_without_none(run_id=run_id, conversation_id=conversation_id, on_error=on_error),
         }
-        status, told = await self.api.post_for_status("/runs", body, key=key)
-        return Started(run_id=told["run_id"], created=status == _CREATED)
+        status, response = await self.api.post_for_status("/runs", body, key=key)
+        return Started(run_id=response["run_id"], created=status == _CREATED)
 
     async def list(
         self, wanted: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> tuple[list[RunView], str | None]:
-        """Return runs, newest first, and the cursor of the next page, which is None after the last."""
+        """Return a page of runs, newest first, and the cursor of the next page or None."""
         wanted = wanted or RunFilter()
-        asked = {
+        query = {
             "status": sorted(wanted.statuses),
             "label": wanted.labels,
             "limit": str(limit),
-            **_given(graph=wanted.graph, conversation_id=wanted.conversation_id, cursor=cursor),
+            **_without_none(
+                graph=wanted.graph, conversation_id=wanted.conversation_id, cursor=cursor
+            ),
         }
-        page = await self.api.get("/runs", **asked)
+        page = await self.api.get("/runs", **query)
         return [RunView.model_validate(item) for item in page["items"]], page["next_cursor"]
 
 
 @dataclass(frozen=True, slots=True)
 class HttpInbox:
-    """What all running runs behind an API ask."""
+    """Open interrupts of all runs, over HTTP."""
 
     api: Connection
 
     async def list(
         self, wanted: InboxFilter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> tuple[list[InterruptView], str | None]:
-        """Return open interrupts, the nearest deadlines first, and the cursor of the next page."""
+        """Return open interrupts, nearest deadline first, and the cursor of the next page."""
         wanted = wanted or InboxFilter()
-        asked = {
+        query = {
             "capability": sorted(wanted.capabilities),
             "limit": str(limit),
-            **_given(
+            **_without_none(
                 graph=wanted.graph,
                 conversation_id=wanted.conversation_id,
                 before=wanted.before and wanted.before.isoformat(),
                 cursor=cursor,
             ),
         }
-        page = await self.api.get("/interrupts", **asked)
+        page = await self.api.get("/interrupts", **query)
         return [InterruptView.model_validate(item) for item in page["items"]], page["next_cursor"]
 
 
 @dataclass(frozen=True, slots=True)
 class HttpConversations:
-    """The conversations behind an API: their active runs, and control of all of these."""
+    """Control the active runs of conversations, over HTTP."""
 
     api: Connection
 
@@ -384,9 +388,9 @@ class HttpConversations:
         grace: Duration | None = None,
         key: str | None = None,
     ) -> list[str]:
-        """Cancel each active run, and return their ids, of which there may be none."""
-        given = _given(reason=reason, grace=_seconds(grace))
-        return await self._reach(conversation_id, "interrupt", {**given, "mode": mode}, key)
+        """Cancel all active runs, and return their ids."""
+        members = _without_none(reason=reason, grace=_seconds(grace))
+        return await self._reach(conversation_id, "interrupt", {**members, "mode": mode}, key)
 
     async def pause(
         self,
@@ -398,24 +402,24 @@ class HttpConversations:
         on_timeout: str = "resume",
         key: str | None = None,
     ) -> list[str]:
-        """Pause each active run, and return their ids."""
-        given = _given(reason=reason, timeout=_seconds(timeout))
-        body = {**given, "mode": mode, "on_timeout": on_timeout}
+        """Pause all active runs, and return their ids."""
+        members = _without_none(reason=reason, timeout=_seconds(timeout))
+        body = {**members, "mode": mode, "on_timeout": on_timeout}
         return await self._reach(conversation_id, "pause", body, key)
 
     async def resume(
         self, conversation_id: str, reason: str | None = None, *, key: str | None = None
     ) -> list[str]:
-        """Let each active run go on, and return their ids."""
-        return await self._reach(conversation_id, "resume", _given(reason=reason), key)
+        """Resume all active runs, and return their ids."""
+        return await self._reach(conversation_id, "resume", _without_none(reason=reason), key)
 
     async def steer(
         self, conversation_id: str, text: str = "", **fields: Unpack[MessageFields]
     ) -> Steered:
-        """Steer the one active run of an agent. Raises `no_active_run` and `ambiguous_run`."""
+        """Send a message to the only active run. Raises `no_active_run` and `ambiguous_run`."""
         body = _message(text, fields)
-        told = await self.api.post(f"{conversation_path(conversation_id)}/steer", body)
-        return Steered(run_id=told["runs"][0], message_id=told["message_id"])
+        response = await self.api.post(f"{conversation_path(conversation_id)}/steer", body)
+        return Steered(run_id=response["runs"][0], message_id=response["message_id"])
 
     async def _reach(
         self, conversation_id: str, operation: str, body: Mapping[str, Any], key: str | None
@@ -426,19 +430,23 @@ class HttpConversations:
 
 
 def conversation_path(conversation_id: str) -> str:
-    """The path of a conversation. Raises SettingsError for an id that no path can hold."""
+    """Return the path of a conversation. Raises SettingsError for an id that no path can hold."""
     if not conversation_id.strip("."):
-        raise SettingsError(f"{conversation_id!r} is no id of a conversation that a path can hold")
+        raise SettingsError(
+            f"the conversation id {conversation_id!r} cannot be part of a URL: dots alone are not an id"
+        )
     return f"/conversations/{quote(conversation_id, safe='')}"
 
 
-def _refuse(principal: Principal | None) -> None:
+def _refuse_principal(principal: Principal | None) -> None:
     if principal is not None:
-        raise ValueError(f"principal={principal.subject!r}: over HTTP the token says who it is")
+        raise ValueError(
+            f"principal={principal.subject!r}: over HTTP the token determines the principal"
+        )
 
 
-def _given(**members: Any) -> dict[str, Any]:
-    """The members that are there: null may mean something to the API."""
+def _without_none(**members: Any) -> dict[str, Any]:
+    """Drop members that are None: null may have a meaning in the API."""
     return {name: value for name, value in members.items() if value is not None}
 
 
@@ -451,7 +459,7 @@ def _names(named: str | Sequence[str]) -> list[str]:
 
 
 def _message(text: str, fields: MessageFields) -> dict[str, Any]:
-    _refuse(fields.get("principal"))
-    given = {name: value for name, value in fields.items() if name not in ("principal", "ttl")}
-    body = to_json(_given(text=text, ttl=_seconds(fields.get("ttl")), **given))
+    _refuse_principal(fields.get("principal"))
+    members = {name: value for name, value in fields.items() if name not in ("principal", "ttl")}
+    body = to_json(_without_none(text=text, ttl=_seconds(fields.get("ttl")), **members))
     return dict(body) if isinstance(body, dict) else {}

@@ -1,4 +1,4 @@
-"""Calls of the HTTP API: JSON in, JSON out, and problems (RFC 9457) as errors."""
+"""Calls of the HTTP API. Problem documents (RFC 9457) become exceptions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from abeyance.util import is_loopback
 
 _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 60.0
-"""Longer than any answer is tried for, and than the longest poll that we ask for."""
+"""Longer than the longest poll."""
 _STREAM_SECONDS: Final = 45.0
-"""The same for a stream, in which something comes every 15 seconds."""
+"""Read timeout of a stream, which sends a line every 15 seconds."""
 _AWAY: Final = frozenset({502, 503, 504})
 _UNAUTHENTICATED: Final = 401
 _DEFECT: Final = 500
@@ -25,13 +25,13 @@ _STREAM: Final = "text/event-stream"
 _CODES: Final = frozenset(Code)
 _STANDARD: Final = frozenset({"type", "title", "status", "detail", "code"})
 _RENAMED: Final = {"interrupt_status": "status"}
-"""Members of problems that have another name in the details of the refusal."""
+"""Members of problem documents that have another name in `Refusal.details`."""
 
 
 class ApiProblem(AbeyanceError):
-    """The API answered with a problem document, `problem`, whose code is none of Abeyance's own.
+    """The API responded with a problem document whose code is not one of Abeyance's.
 
-    As text it is the code, the detail, and one line of errors.
+    Its text has the code, the detail, and one line of errors.
     """
 
     def __init__(self, text: str, problem: Mapping[str, Any]) -> None:
@@ -40,7 +40,7 @@ class ApiProblem(AbeyanceError):
 
 
 class ApiRefusal(ApiProblem, Refusal):
-    """The API refused a call, and nothing has changed."""
+    """The API refused a call. Nothing has changed."""
 
     def __init__(self, text: str, problem: Mapping[str, Any]) -> None:
         ApiProblem.__init__(self, text, problem)
@@ -54,7 +54,7 @@ class ApiRefusal(ApiProblem, Refusal):
 
 
 class ApiUnavailable(ApiProblem, Unavailable):
-    """The API answers, but cannot do its work now. The call may be repeated."""
+    """The API cannot process the call now. The call may be repeated."""
 
     def __init__(self, text: str, problem: Mapping[str, Any], retry_after: float) -> None:
         ApiProblem.__init__(self, text, problem)
@@ -62,35 +62,34 @@ class ApiUnavailable(ApiProblem, Unavailable):
 
 
 class Connection:
-    """The API at `url`; `token` is the bearer token, where it wants one.
+    """A connection to the API at `url`, with an optional bearer `token`.
 
-    Raises SettingsError for what is no address, and for a token that no header can hold.
+    Raises SettingsError for an invalid url, and for a token that no header can hold.
     """
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self._address = url.rstrip("/")
         self.url = _checked(url)
         if token and not (token.isascii() and token.isprintable()):
-            # Not which: a token is a secret.
+            # Do not print it: a token is a secret.
             raise SettingsError(
-                "ABEYANCE_TOKEN holds a character that no token has, such as the end of a line"
+                "ABEYANCE_TOKEN contains a character that no token has, such as a line break"
             )
         self._http = httpx.AsyncClient(
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=httpx.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS),
-            # A proxy of the environment knows nothing of this machine's loopback.
+            # A proxy cannot reach the loopback of this machine.
             trust_env=not is_loopback(httpx.URL(url).host),
         )
 
     async def close(self) -> None:
-        """Close the connections that are open."""
+        """Close all connections."""
         await self._http.aclose()
 
     async def get(self, path: str, **params: str | Sequence[str]) -> Any:
-        """Read something, and return its JSON.
+        """Send a GET request, and return the JSON of the response.
 
-        Raises Refusal; Unavailable; ApiProblem; and SettingsError where something else than an API
-        answers.
+        Raises Refusal, Unavailable, ApiProblem, and SettingsError if the server is not an Abeyance API.
         """
         return await self._json("GET", path, params=params)
 
@@ -102,7 +101,7 @@ class Connection:
         key: str | None = None,
         **query: str,
     ) -> Any:
-        """Change something; no body is an empty one. `key` is the idempotency key. Raises as `get`."""
+        """Send a POST request, with an optional idempotency `key`. Raises as `get`."""
         return (await self.post_for_status(path, body, key=key, **query))[1]
 
     async def post_for_status(
@@ -113,37 +112,37 @@ class Connection:
         key: str | None = None,
         **query: str,
     ) -> tuple[int, Any]:
-        """The same, with the status of the answer."""
+        """Like `post`, but also return the HTTP status."""
         headers = _with_key(key)
         return await self._call("POST", path, params=query, json=dict(body or {}), headers=headers)
 
     async def patch(self, path: str, body: Mapping[str, Any], *, key: str | None = None) -> Any:
-        """Change a part of something. Raises as `get`."""
+        """Send a PATCH request. Raises as `get`."""
         return await self._json("PATCH", path, json=dict(body), headers=_with_key(key))
 
     async def delete(self, path: str, *, key: str | None = None) -> Any:
-        """Delete something. Raises as `get`."""
-        # The content type shows, as that of every change, that no foreign page has sent it.
+        """Send a DELETE request. Raises as `get`."""
+        # The API requires this content type for changes, because a foreign page cannot send it.
         headers = {"Content-Type": "application/json", **_with_key(key)}
         return await self._json("DELETE", path, headers=headers)
 
     async def text(self, path: str) -> str:
-        """Read a text. Raises as `get`."""
+        """Send a GET request, and return the plain text of the response. Raises as `get`."""
         with self._reached():
             response = await self._http.get(self._address + path, headers={"Accept": "text/plain"})
         if not response.headers.get("Content-Type", "").startswith("text/plain"):
             self._check(response, _json(response))
-            raise self._stranger(response, "a text")
+            raise self._not_an_api(response, "a text")
         return response.text
 
     @asynccontextmanager
     async def stream(
         self, path: str, last_id: str | None
     ) -> AsyncIterator[AsyncIterator[Mapping[str, Any] | None]]:
-        """Server-sent events, from after the one with the id `last_id`; None is from the first.
+        """Open a stream of server-sent events after the event `last_id`; None starts at the first.
 
-        Among them is None for each sign of life without an event. Raises as `get`; Unavailable also when
-        the stream breaks off while it is read.
+        Yield None for each keep-alive comment. Raises as `get`, and Unavailable if the stream is
+        interrupted.
         """
         headers = {"Accept": _STREAM, **({"Last-Event-ID": last_id} if last_id else {})}
         timeout = httpx.Timeout(_STREAM_SECONDS, connect=_CONNECT_SECONDS)
@@ -153,7 +152,7 @@ class Connection:
                 if not response.headers.get("Content-Type", "").startswith(_STREAM):
                     await response.aread()
                     self._check(response, _json(response))
-                    raise self._stranger(response, "a stream of events")
+                    raise self._not_an_api(response, "a stream of events")
                 yield _events(response)
 
     async def _json(self, method: str, path: str, **options: Any) -> Any:
@@ -165,7 +164,7 @@ class Connection:
         body = _json(response)
         self._check(response, body)
         if not response.is_success or body is None:
-            raise self._stranger(response, "JSON")
+            raise self._not_an_api(response, "JSON")
         return response.status_code, body
 
     @contextmanager
@@ -174,51 +173,49 @@ class Connection:
             yield
         except UnicodeEncodeError as error:
             raise SettingsError(
-                f"{error.object[:100]!r} cannot be sent: it holds what is no letter ({error.reason})"
+                f"{error.object[:100]!r} cannot be sent: it is not valid Unicode ({error.reason})"
             ) from error
         except httpx.RequestError as error:
             raise Unavailable(
                 f"no API answers at {self.url} ({error or type(error).__name__}): start one with "
-                "`abeyance dev` or `abeyance api`, or set ABEYANCE_URL to where one is"
+                "`abeyance dev` or `abeyance api`, or set ABEYANCE_URL to its address"
             ) from error
 
     def _check(self, response: httpx.Response, body: Any) -> None:
-        """Raise what the API says in place of an answer."""
+        """Raise the error of a response, if it has one."""
         if response.is_error and isinstance(body, Mapping):
             raise _error(response, body)
         if response.status_code in _AWAY:
             raise Unavailable(
-                f"{self._answer(response)} without JSON: something before the API cannot reach it; try "
-                "again later"
+                f"{self._summary(response)} without JSON: a proxy cannot reach the API; try again later"
             )
 
-    def _stranger(self, response: httpx.Response, wanted: str) -> SettingsError:
+    def _not_an_api(self, response: httpx.Response, expected: str) -> SettingsError:
         return SettingsError(
-            f"{self._answer(response)} without {wanted}: is ABEYANCE_URL the address of an Abeyance API?"
+            f"{self._summary(response)} without {expected}: set ABEYANCE_URL to the address of an "
+            "Abeyance API"
         )
 
-    def _answer(self, response: httpx.Response) -> str:
+    def _summary(self, response: httpx.Response) -> str:
         request = response.request
-        return f"{request.method} {self.url}: {request.url.path} answered {response.status_code}"
+        return f"{request.method} {self.url}: {request.url.path} returned {response.status_code}"
 
 
 def _checked(url: str) -> str:
-    """The address as it may be shown: without a password. Raises SettingsError for what is none."""
+    """Return the url without its password, for messages. Raises SettingsError if it is invalid."""
     try:
-        found = httpx.URL(url)
+        address = httpx.URL(url)
     except httpx.InvalidURL as error:
         raise _no_address(url, str(error)) from error
-    if found.scheme not in ("http", "https") or not found.host:
-        raise _no_address(url, "that has no http:// or no host")
-    if found.port is not None and not 0 < found.port <= _LAST_PORT:
-        raise _no_address(url, f"there is no port {found.port}")
-    return str(found.copy_with(userinfo=b"")).rstrip("/")
+    if address.scheme not in ("http", "https") or not address.host:
+        raise _no_address(url, "http:// or the host is missing")
+    if address.port is not None and not 0 < address.port <= _LAST_PORT:
+        raise _no_address(url, f"{address.port} is not a port")
+    return str(address.copy_with(userinfo=b"")).rstrip("/")
 
 
 def _no_address(url: str, why: str) -> SettingsError:
-    return SettingsError(
-        f"ABEYANCE_URL={url!r} is not an address: write it as http://host:port ({why})"
-    )
+    return SettingsError(f"ABEYANCE_URL={url!r} is not a valid URL ({why}): write http://host:port")
 
 
 def _json(response: httpx.Response) -> Any:
@@ -237,7 +234,7 @@ def _error(response: httpx.Response, problem: Mapping[str, Any]) -> ApiProblem:
     detail = problem.get("detail") or problem.get("title") or response.reason_phrase
     if response.status_code == _UNAUTHENTICATED:
         has_token = "Authorization" in response.request.headers
-        sent = "the one in ABEYANCE_TOKEN was sent" if has_token else "ABEYANCE_TOKEN is not set"
+        sent = "the token of ABEYANCE_TOKEN was sent" if has_token else "ABEYANCE_TOKEN is not set"
         detail = f"{detail} ({sent})"
     text = "\n".join([f"{code}: {detail}", *_faults(problem)])
     if response.status_code >= _DEFECT:
@@ -251,13 +248,13 @@ def _faults(problem: Mapping[str, Any]) -> list[str]:
     if not isinstance(errors, list) or not errors:
         return []
     detail = str(problem.get("detail"))
-    told = [
+    lines = [
         f"{error.get('pointer') or '/'}: {error.get('message')}"
         for error in errors
-        # The detail may have said it already.
+        # Skip errors that the detail repeats.
         if isinstance(error, Mapping) and str(error.get("message")) not in detail
     ]
-    return [f"  {'; '.join(told)}"] if told else []
+    return [f"  {'; '.join(lines)}"] if lines else []
 
 
 async def _events(response: httpx.Response) -> AsyncIterator[Mapping[str, Any] | None]:
@@ -273,7 +270,7 @@ async def _events(response: httpx.Response) -> AsyncIterator[Mapping[str, Any] |
 
 
 async def _lines(response: httpx.Response) -> AsyncIterator[str]:
-    # Not `aiter_lines`: to it a line also ends where only a text would, and data may hold such letters.
+    # `aiter_lines` also splits at Unicode line separators, which data may contain.
     rest = b""
     async for chunk in response.aiter_bytes():
         *lines, rest = (rest + chunk).split(b"\n")

@@ -1,8 +1,7 @@
-"""The events of a run, read over HTTP: what has happened, and then what happens.
+"""Read the events of a run over HTTP: past ones, and new ones as they happen.
 
-A stream that breaks is opened again after the last event, so that nothing is missed and nothing comes
-twice. That is tried for about half a minute on end; whatever the stream says in between starts the
-count anew.
+An interrupted stream is reopened after the last event, so that no event is lost or repeated. After about
+half a minute of failed attempts the error is raised; any line of the stream resets the count.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from abeyance.wire import TERMINAL_EVENTS
 EventJson: TypeAlias = Mapping[str, Any]
 
 _PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)
-"""In seconds, before each try to open the stream again."""
+"""Seconds before each attempt to reopen the stream."""
 _PAGE: Final = "500"
 
 
 async def past(api: Connection, path: str, after: str | None) -> AsyncGenerator[EventJson, None]:
-    """What has happened by now, in order, in the run at `path`; `after` is the id of an event.
+    """Yield the past events of the run at `path`, in order, after the event with the id `after`.
 
     Raises as `Connection.get`.
     """
@@ -39,10 +38,10 @@ async def past(api: Connection, path: str, after: str | None) -> AsyncGenerator[
 async def follow(
     api: Connection, path: str, after: str | None, *, on_gap: Callable[[], None]
 ) -> AsyncGenerator[EventJson, None]:
-    """The same, and what happens from then on, until the run has ended.
+    """Yield past events and then new ones, until the run ends.
 
-    `on_gap` is called when the stream breaks off and is to be opened again. Raises as `Connection.get`:
-    at the first try at once, later when there is no getting on.
+    `on_gap` is called before an interrupted stream is reopened. Raises as `Connection.get`: at once on
+    the first attempt, later after the last one.
     """
     last = after
     was_open = False
@@ -58,7 +57,7 @@ async def follow(
                         last = event["id"]
                         if event["type"] in TERMINAL_EVENTS:
                             return
-            # Its end without that of the run may be the end of what was left to tell.
+            # The stream of an ended run may close without its last event: read the remaining events.
             items, following = await _page(api, path, last)
             for event in items:
                 yield event

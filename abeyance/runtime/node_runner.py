@@ -187,8 +187,9 @@ async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> Visit
             f"{_LARGEST}: store large data elsewhere, and a reference in the values",
         )
     routed = () if finished.is_decided else await _routed(graph, visit_input.node, deciders, after)
-    fired = await _fired(visit_input, after)
-    return replace(finished, patch=patch, route_targets=routed, fired_rules=fired)
+    return replace(
+        finished, patch=patch, route_targets=routed, fired_rules=await _fired(visit_input, after)
+    )
 
 
 def _parse_result(node: str, returned: Any) -> Finished | Failed:

@@ -18,7 +18,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaV
 from pydantic_core import core_schema
 
 from abeyance.core.events import SchemaFault
-from abeyance.core.json import Json, canonical, size
+from abeyance.core.json import Json, canonical, size, truncate
 from abeyance.schemas import patterns
 from abeyance.schemas.cost import MAX_WORK, CostEstimator
 
@@ -79,7 +79,9 @@ def schema_of(response: Any) -> Json:
         _usable(canonical(schema))
     except (ValueError, TypeError) as error:
         text = getattr(error, "message", str(error))
-        message = f"{_shown(schema)} is not a JSON Schema that can be used: {text}"
+        message = (
+            f"{truncate(repr(schema), _MOST_CHARS)} is not a JSON Schema that can be used: {text}"
+        )
         raise ValueError(message) from error
     return schema
 
@@ -91,7 +93,9 @@ def without_lookaround(schema: Mapping[str, Json]) -> Json:
     try:
         return CostEstimator(json.loads(canonical(schema))).linear()
     except (ValueError, TypeError) as error:
-        message = f"{_shown(schema)} is not a JSON Schema that can be used: {error}"
+        message = (
+            f"{truncate(repr(schema), _MOST_CHARS)} is not a JSON Schema that can be used: {error}"
+        )
         raise ValueError(message) from error
 
 
@@ -252,8 +256,3 @@ def _usable(schema_text: str) -> _Usable:
         offline=True,
     )
     return _Usable(places, validator)
-
-
-def _shown(schema: Json) -> str:
-    text = repr(schema)
-    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}..."

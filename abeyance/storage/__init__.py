@@ -1,1 +1,1 @@
-"""How values travel, and where those are kept that are too large or too secret to travel openly."""
+"""Payload conversion, encryption, and blobs outside Temporal."""

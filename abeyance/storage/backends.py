@@ -1,7 +1,7 @@
-"""Where blobs are kept: what the settings say of it, and who can reach it.
+"""Select the blob storage from the settings.
 
-A folder is reached by the processes of one machine. Where Temporal is elsewhere, so may the other worker
-or API be, and would look for a blob in vain: then a folder has to be said to be shared.
+Only processes of one machine can read a folder. If Temporal runs elsewhere, other workers and APIs may
+too, and could not read the blobs. So such a folder must be declared shared.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from abeyance.storage.encryption import EncryptedBlobs
 from abeyance.util import is_loopback
 
 DEFAULT_FOLDER: Final = Path(".abeyance/blobs")
-"""Where `abeyance dev` keeps blobs unless told otherwise, below the directory in which it is started."""
+"""The blobs of `abeyance dev` by default, below its current directory."""
 DEFAULT_ADDRESS: Final = "127.0.0.1:7233"
-"""Where Temporal is if nobody says otherwise."""
+"""The default address of Temporal."""
 
 
 def blobs_at(storage: str) -> Blobs:
-    """The blobs of a storage as the setting names it, as they are kept."""
+    """Return the blobs of a storage setting, without decryption."""
     if (named := bucket_of(storage)) is None:
         return FolderBlobs(storage)
     s3.check_installed()
@@ -36,24 +36,24 @@ def blobs_at(storage: str) -> Blobs:
 
 @cache
 def _in_bucket(bucket: str, prefix: str) -> Blobs:
-    # A client of S3 takes a moment to be made, and keeps connections.
+    # Creating an S3 client is slow, and it holds connections.
     return s3.S3Blobs(bucket, prefix)
 
 
 def blobs_of(settings: Settings) -> Blobs:
-    """The blobs of a deployment, encrypted if it has keys.
+    """Return the blobs of a deployment, encrypted if it has keys.
 
-    Where no storage is configured they are in a folder below the current directory, provided that
-    Temporal is on this machine. Raises SettingsError if it is not.
+    Without a configured storage they are in a folder below the current directory, if Temporal runs on
+    this machine. Raises SettingsError if it does not.
     """
     address = temporal_address()
     storage = settings.storage
     if storage is None:
         if not is_on_this_machine(address):
             raise SettingsError(
-                f"there is nowhere to keep blobs, which agents need: Temporal is at {address}, so other "
-                "workers may be elsewhere too. Set ABEYANCE_STORAGE to s3://bucket/prefix, or to a "
-                "folder that all of them share"
+                f"no storage is configured, which agents need: Temporal is at {address}, so other "
+                "workers may run elsewhere. Set ABEYANCE_STORAGE to s3://bucket/prefix, or to a folder "
+                "that all of them share"
             )
         storage = str(DEFAULT_FOLDER)
     check_reach(settings, address)
@@ -63,31 +63,32 @@ def blobs_of(settings: Settings) -> Blobs:
 
 
 class ConfiguredBlobs:
-    """The blobs that the settings name, looked for when they are first needed: runs without agents and
-    large values need none. Each method raises SettingsError where there are none.
+    """The blobs of the settings, opened on first use: runs without agents and large values need none.
+
+    Each method raises SettingsError if none are configured.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     @cached_property
-    def _found(self) -> Blobs:
+    def _blobs(self) -> Blobs:
         return blobs_of(self._settings)
 
     async def put(self, run_id: str, data: bytes) -> str:
-        return await self._found.put(run_id, data)
+        return await self._blobs.put(run_id, data)
 
     async def get(self, ref: str) -> bytes:
-        return await self._found.get(ref)
+        return await self._blobs.get(ref)
 
     async def delete_run(self, run_id: str) -> int:
-        return await self._found.delete_run(run_id)
+        return await self._blobs.delete_run(run_id)
 
 
 def check_reach(settings: Settings, address: str | None = None) -> None:
-    """Raise SettingsError if others who serve the same runs could not read what is kept here.
+    """Raise SettingsError if workers and APIs elsewhere could not read the storage.
 
-    `address` is that of Temporal (host:port), else the one that the environment names.
+    `address` is that of Temporal (host:port); the default is that of the environment.
     """
     if settings.storage is None:
         return
@@ -98,16 +99,16 @@ def check_reach(settings: Settings, address: str | None = None) -> None:
     if not settings.storage_shared and not is_on_this_machine(address):
         raise SettingsError(
             f"ABEYANCE_STORAGE={settings.storage!r} is a folder, and Temporal is at {address}: a worker "
-            "or an API elsewhere could not read it. If all of them mount that folder, set "
+            "or an API elsewhere cannot read it. If all of them mount that folder, set "
             "ABEYANCE_STORAGE_SHARED=1; else use s3://bucket/prefix"
         )
 
 
 def temporal_address() -> str:
-    """Where the environment says that Temporal is (host:port)."""
+    """Return the address of Temporal (host:port) from the environment."""
     return ClientConfig.load_client_connect_config().get("target_host") or DEFAULT_ADDRESS
 
 
 def is_on_this_machine(address: str) -> bool:
-    """Whether an address (host:port) is one of this machine alone."""
+    """Return True if an address (host:port) is on the loopback of this machine."""
     return is_loopback(urlsplit(f"//{address}").hostname or "")

@@ -1,8 +1,8 @@
-"""Blobs: bytes that are kept beside Temporal, whose histories are no place for what is large.
+"""Blobs: large values stored outside Temporal's histories.
 
-A blob belongs to a run and never changes. Its reference holds the hash of its bytes: to put the same
-bytes twice is to put them once, and what is read is held against the reference. A reference says nothing
-of where the blobs are kept, so they may be moved.
+A blob belongs to a run and never changes. Its reference contains the hash of its bytes: putting the same
+bytes again stores nothing new, and reads are verified. A reference is independent of the storage, so
+blobs can be moved.
 """
 
 from __future__ import annotations
@@ -24,107 +24,107 @@ T = TypeVar("T")
 
 _LONGEST_NAME: Final = 40
 _REFERENCE: Final = re.compile(r"[a-z0-9-]{1,40}\.[0-9a-f]{16}/[0-9a-f]{64}", re.ASCII)
-# Not the loop's own threads: those run the plain functions of nodes, and may all be held up.
+# Not the loop's default threads: those run synchronous nodes and may all be busy.
 _THREADS: Final = ThreadPoolExecutor(max_workers=16, thread_name_prefix="blobs")
 
 
 class BlobMissing(Unavailable):
-    """A blob is not where this process looks for it, or is not what it was when it was put there."""
+    """A blob is missing in this storage, or damaged."""
 
 
 class Blobs(Protocol):
-    """Where blobs are kept."""
+    """A storage of blobs."""
 
     async def put(self, run_id: str, data: bytes) -> str:
-        """Keep bytes for a run. Returns their reference. Raises Unavailable if they cannot be kept."""
+        """Store bytes for a run, and return their reference. Raises Unavailable."""
         ...
 
     async def get(self, ref: str) -> bytes:
-        """The bytes that a reference stands for. Raises BlobMissing, and Unavailable."""
+        """Return the bytes of a reference. Raises BlobMissing and Unavailable."""
         ...
 
     async def delete_run(self, run_id: str) -> int:
-        """Delete all blobs of a run, and return how many there were: nobody can read them any more."""
+        """Delete all blobs of a run, and return their number."""
         ...
 
 
 def folder_of(run_id: str) -> str:
-    """What the blobs of a run are kept under: its id as far as any file system can have it, and a hash.
+    """Return the folder of a run: the part of its id that every file system allows, and a hash.
 
-    The hash keeps apart what differs in case only, or in what was left out.
+    The hash distinguishes ids that differ in case or in removed characters.
     """
     name = re.sub("[^a-z0-9-]", "-", run_id.lower())[:_LONGEST_NAME] or "-"
     return f"{name}.{hashlib.sha256(run_id.encode()).hexdigest()[:16]}"
 
 
 def reference(run_id: str, data: bytes) -> str:
-    """The reference of these bytes of this run."""
+    """Return the reference of these bytes of a run."""
     return f"{folder_of(run_id)}/{hashlib.sha256(data).hexdigest()}"
 
 
 def checked_reference(ref: str) -> str:
-    """The reference, if it is one. Raises BlobMissing: whatever else it is, it leads to no blob."""
+    """Return a valid reference. Raises BlobMissing for anything else."""
     if _REFERENCE.fullmatch(ref):
         return ref
-    raise BlobMissing(f"{ref[:200]!r} is no reference of a blob, so there is nothing to read")
+    raise BlobMissing(f"{ref[:200]!r} is not a blob reference")
 
 
 def checked_data(ref: str, data: bytes, where: object) -> bytes:
-    """The bytes, if they are those that the reference stands for. Raises BlobMissing."""
+    """Return the bytes if they match the reference. Raises BlobMissing."""
     if hashlib.sha256(data).hexdigest() == ref.rpartition("/")[2]:
         return data
     raise BlobMissing(
-        f"the blob {ref} in {where} is damaged: its {len(data)} bytes are not those that were put there. "
-        "Restore it from a backup"
+        f"the blob {ref} in {where} is damaged: its {len(data)} bytes do not match its hash. Restore it "
+        "from a backup"
     )
 
 
 def missing(ref: str, where: object) -> BlobMissing:
-    """The error for a blob that is not there."""
+    """Return the error for a missing blob."""
     return BlobMissing(
-        f"the blob {ref} is not in {where}: it was deleted, or the process that put it there keeps its "
-        "blobs elsewhere. Set ABEYANCE_STORAGE to the same place for all of them"
+        f"the blob {ref} is not in {where}: it was deleted, or another process stores its blobs "
+        "elsewhere. Set ABEYANCE_STORAGE to the same storage for all processes"
     )
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Do what blocks without holding up the loop."""
+    """Run a blocking function in a thread."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
 
 
 class MemoryBlobs:
-    """Blobs that are gone with the process."""
+    """Blobs in the memory of this process."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, bytes] = {}
+        self._blobs: dict[str, bytes] = {}
 
     async def put(self, run_id: str, data: bytes) -> str:
         ref = reference(run_id, data)
-        self._kept[ref] = bytes(data)
+        self._blobs[ref] = bytes(data)
         return ref
 
     async def get(self, ref: str) -> bytes:
         try:
-            return self._kept[checked_reference(ref)]
+            return self._blobs[checked_reference(ref)]
         except KeyError:
             raise missing(ref, "memory") from None
 
     async def delete_run(self, run_id: str) -> int:
         prefix = f"{folder_of(run_id)}/"
-        found = [ref for ref in self._kept if ref.startswith(prefix)]
-        for ref in found:
-            del self._kept[ref]
-        return len(found)
+        refs = [ref for ref in self._blobs if ref.startswith(prefix)]
+        for ref in refs:
+            del self._blobs[ref]
+        return len(refs)
 
 
 class FolderBlobs:
-    """Blobs in a folder, which is made when it is first written to, for its owner alone.
+    """Blobs in a folder, created on the first write and readable by its owner only.
 
-    A file is there as a whole or not at all, also after a power cut.
+    Files are written atomically, even across a power cut.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        # Looked at once: where a relative path leads must not change with the current directory.
+        # Resolved now, so that it does not change with the current directory.
         self.folder: Final = Path(folder).absolute()
 
     async def put(self, run_id: str, data: bytes) -> str:
@@ -146,18 +146,18 @@ class FolderBlobs:
                 return
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.parent.mkdir(exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".half")
-            half = Path(name)
+            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".partial")
+            partial = Path(name)
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
-                # A folder that is shared is shared by its own rights, which those of a file follow.
-                half.chmod(path.parent.stat().st_mode & 0o666)
-                half.replace(path)
+                # The permissions of a shared folder apply to its files.
+                partial.chmod(path.parent.stat().st_mode & 0o666)
+                partial.replace(path)
             except BaseException:
-                half.unlink(missing_ok=True)
+                partial.unlink(missing_ok=True)
                 raise
             _sync(path.parent)
         except OSError as error:
@@ -175,7 +175,7 @@ class FolderBlobs:
             raise _failed("read from", self.folder, error) from error
 
     def _holds(self, path: Path, data: bytes) -> bool:
-        # Its name is not enough: a damaged file is mended by whoever puts the same bytes again.
+        # Compare the bytes too: putting them again repairs a damaged file.
         try:
             return path.stat().st_size == len(data) and path.read_bytes() == data
         except FileNotFoundError:
@@ -183,14 +183,14 @@ class FolderBlobs:
 
     def _delete(self, path: Path) -> int:
         try:
-            # What begins with a dot is a half that somebody has not finished writing.
-            found = sum(not entry.name.startswith(".") for entry in path.iterdir())
+            # Names with a dot are unfinished files.
+            count = sum(not entry.name.startswith(".") for entry in path.iterdir())
             shutil.rmtree(path)
         except FileNotFoundError:
             return 0
         except OSError as error:
             raise _failed("deleted from", self.folder, error) from error
-        return found
+        return count
 
 
 def _sync(folder: Path) -> None:

@@ -1,7 +1,7 @@
-"""How values travel through Temporal: as JSON, by pydantic, the same for clients, workers and replay.
+"""The data converter: pydantic JSON, encryption and storage of payloads.
 
-Where the settings say so, a payload is encrypted, and one that is large is kept in storage, with a
-reference in its place. This is the one place that puts these together.
+Clients, workers and replays share it. The settings turn on encryption, and storage of large payloads,
+which a reference then replaces in the history.
 """
 
 from __future__ import annotations
@@ -60,57 +60,56 @@ from abeyance.storage.encryption import (
 
 
 async def decoded(converter: DataConverter, document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with each payload as it was before it was stored and encrypted.
+    """Decrypt and load all payloads of a JSON document.
 
-    Raises ValueError if it is no document of payloads, WrongKey and BlobMissing.
+    Raises ValueError for an invalid document, WrongKey and BlobMissing.
     """
     payloads = _read(document)
-    # What anybody can read is shown as it is, also where no run would take it.
+    # Show open payloads as they are, even where a run would refuse them.
     closed = [payload for payload in payloads if not is_open(payload)]
     values = iter(await converter.decode(closed, [RawValue] * len(closed)))
     return _written([payload if is_open(payload) else next(values).payload for payload in payloads])
 
 
 async def encoded(converter: DataConverter, document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with each payload as it is sent to Temporal. Raises ValueError and Unavailable."""
+    """Store and encrypt all payloads of a JSON document. Raises ValueError and Unavailable."""
     return _written(await converter.encode([RawValue(payload) for payload in _read(document)]))
 
 
 def _read(document: Mapping[str, Any]) -> list[Payload]:
     try:
-        # A newer Temporal may tell more of a payload than we know of.
+        # A newer Temporal may add fields.
         return list(ParseDict(dict(document), Payloads(), ignore_unknown_fields=True).payloads)
     except ParseError as error:
-        raise ValueError(f"these are no payloads as Temporal writes them: {error}") from error
+        raise ValueError(f"the document has no valid Temporal payloads: {error}") from error
 
 
 def _written(payloads: list[Payload]) -> dict[str, Any]:
-    # Nothing in, nothing out: a list that is empty would be left out.
+    # MessageToDict omits an empty list.
     return {"payloads": [], **MessageToDict(Payloads(payloads=payloads))}
 
 
 UNREADABLE: Final = (
     Unavailable,
     SettingsError,
-    # A large value that is kept in storage where there is none, a form that nobody knows, a value that is
-    # none.
+    # A reference without storage, an unknown encoding, invalid data.
     RuntimeError,
     KeyError,
     ValueError,
     DecodeError,
 )
-"""What reading a payload raises: the key or the storage is not there, or it is damaged."""
+"""Errors of reading a payload: the key or the storage is missing, or the payload is damaged."""
 
 _DRIVER: Final = "abeyance"
 _REFERENCE: Final = "ref"
 _SEALED: Final = "sealed"
-"""Where a claim has its reference if that is encrypted, in base64."""
+"""Claim key of an encrypted reference, in base64."""
 _WHY: Final = "unreadable-because"
-"""Where a payload that was passed on unread says why."""
+"""Metadata key of the reason in a payload that was passed on undecrypted."""
 
 
 class _Undecrypted(EncodingPayloadConverter):
-    """Meets what is encrypted where encryption is off, or was passed on unread, and says why."""
+    """Raises for encrypted payloads: encryption is off, or the codec could not decrypt them."""
 
     @property
     def encoding(self) -> str:
@@ -127,7 +126,7 @@ class _Undecrypted(EncodingPayloadConverter):
 
 
 class _Refused(EncodingPayloadConverter):
-    """Meets what the codec refused, and says why."""
+    """Raises for payloads that the codec refused."""
 
     @property
     def encoding(self) -> str:
@@ -141,29 +140,27 @@ class _Refused(EncodingPayloadConverter):
 
 
 class NotTaken(NotSealed, ApplicationError):
-    """What was refused is to be read. Whoever reads a run is told so; the run itself does not wait for
-    what it will never take: a start fails by this, and an update is rejected.
-    """
+    """A refused payload was read. A start with one fails, and an update is rejected."""
 
     def __init__(self, why: str) -> None:
         NotSealed.__init__(self, why)
-        told = f"This is refused: {why}."
-        ApplicationError.__init__(self, told, type=Code.NOT_SEALED, non_retryable=True)
+        message = f"The payload is refused: {why}."
+        ApplicationError.__init__(self, message, type=Code.NOT_SEALED, non_retryable=True)
 
     def __str__(self) -> str:
         return self.message
 
 
 def is_unread(payload: Payload) -> bool:
-    """Whether a payload has come through the codec as it was sent, so that nobody here can read it."""
+    """Return True if the codec could not decrypt a payload."""
     return payload.metadata.get("encoding") == ENCODING.encode()
 
 
 class PassingOn(PayloadCodec, WithSerializationContext):
-    """Decodes as another codec does, and passes on what that cannot: whoever wants its value is told why.
+    """Decodes with another codec, and passes on what it cannot decode; reading such a value raises.
 
-    For workflows. Whatever they are brought is decoded before they see any of it, and if that fails it is
-    brought again, for ever, also where it is a signal that nobody can read.
+    For workflows: the SDK decodes all payloads of a workflow task first and retries the task forever if
+    that fails, even because of one unreadable signal.
     """
 
     def __init__(self, codec: PayloadCodec) -> None:
@@ -182,15 +179,15 @@ class PassingOn(PayloadCodec, WithSerializationContext):
 
     async def _decoded(self, payload: Payload) -> Payload:
         try:
-            (found,) = await self.codec.decode([payload])
+            (decoded,) = await self.codec.decode([payload])
         except UNREADABLE as error:
             marked = {"encoding": ENCODING.encode(), _WHY: str(error).encode()}
             return Payload(metadata=marked, data=payload.data)
-        return found
+        return decoded
 
 
 class FailureConverter(DefaultFailureConverterWithEncodedAttributes):
-    """The conversion of failures with encrypted texts. The SDK's own leaves out what it cannot read."""
+    """Converts failures with encrypted texts. The SDK's own converter drops texts that it cannot read."""
 
     def from_failure(
         self, failure: Failure, payload_converter: SdkPayloadConverter
@@ -201,11 +198,11 @@ class FailureConverter(DefaultFailureConverterWithEncodedAttributes):
 
 
 _CONVERTERS: Final = (*PydanticPayloadConverter().converters.values(), _Undecrypted(), _Refused())
-"""Shared, because they remember how to read each type, and each run gets a payload converter anew."""
+"""Shared, because they cache how to read each type, and each run gets a new payload converter."""
 
 
 class PayloadConverter(CompositePayloadConverter):
-    """The conversion of single values. The stamp of one goes beside it."""
+    """Converts values, with their stamps in the metadata."""
 
     def __init__(self) -> None:
         super().__init__(*_CONVERTERS)
@@ -230,7 +227,7 @@ class PayloadConverter(CompositePayloadConverter):
 
 
 class SealedPayloadConverter(PayloadConverter):
-    """The same, where all has to be sealed: a run begins by a start that is stamped as one."""
+    """Also requires that the start of a run has a stamp: for required encryption."""
 
     def from_payloads(
         self, payloads: Sequence[Payload], type_hints: list[type] | None = None
@@ -241,14 +238,14 @@ class SealedPayloadConverter(PayloadConverter):
                 value.stamp is None or value.stamp.order != wire.WORKFLOW
             ):
                 raise NotTaken(
-                    "the run was started by a process that has no ABEYANCE_ENCRYPTION_REQUIRED; set it "
-                    "for all that start runs, and start it again"
+                    "the run was started by a process without ABEYANCE_ENCRYPTION_REQUIRED; set it for "
+                    "all processes that start runs, and start the run again"
                 )
         return values
 
 
 def stamp_of(payload: Payload) -> wire.Stamp | None:
-    """The stamp that was sealed with a payload; None if there is none that we have written."""
+    """Return the stamp that was sealed with a payload; None without a valid one."""
     try:
         return wire.Stamp.model_validate_json(payload.metadata.get(STAMP, b""))
     except ValidationError:
@@ -256,9 +253,9 @@ def stamp_of(payload: Payload) -> wire.Stamp | None:
 
 
 class PayloadBlobs(StorageDriver):
-    """Keeps payloads as blobs of their runs. They come to it encrypted, if they are to be.
+    """Stores payloads, which the codec has encrypted, as blobs of their runs.
 
-    With keys the references are encrypted too; with `is_required` no other leads anywhere.
+    With keys it encrypts references too; with `is_required` it refuses unencrypted ones.
     """
 
     def __init__(self, blobs: Blobs, keys: Keyring, *, is_required: bool) -> None:
@@ -267,7 +264,7 @@ class PayloadBlobs(StorageDriver):
         self._is_required = is_required
 
     def name(self) -> str:
-        # It stands in histories: wherever blobs are moved to, they are found by it.
+        # Recorded in histories, so independent of the storage.
         return _DRIVER
 
     def type(self) -> str:
@@ -279,8 +276,8 @@ class PayloadBlobs(StorageDriver):
         run_id = _run_of(context)
         refs = await asyncio.gather(
             *(
-                self._blobs.put(run_id, each.SerializeToString(deterministic=True))
-                for each in payloads
+                self._blobs.put(run_id, payload.SerializeToString(deterministic=True))
+                for payload in payloads
             )
         )
         return [StorageDriverClaim(claim_data=self._claim(run_id, ref)) for ref in refs]
@@ -298,14 +295,16 @@ class PayloadBlobs(StorageDriver):
         return {_SEALED: base64.b64encode(self._keys.seal(ref.encode(), run_id=run_id)).decode()}
 
     async def _payload(self, claim: Mapping[str, str]) -> Payload:
-        # For which run it is sealed is looked at when it is opened.
+        # Decryption of the payload verifies the run.
         if _SEALED in claim:
             try:
                 ref = self._keys.open(base64.b64decode(claim[_SEALED])).decode()
             except (NotSealed, binascii.Error) as error:
-                return refused(f"it is a reference that is damaged ({error})")
+                return refused(f"its reference is damaged ({error})")
         elif self._is_required:
-            return refused("it is a reference that is not encrypted, and all has to be")
+            return refused(
+                "its reference is not encrypted, and ABEYANCE_ENCRYPTION_REQUIRED is set"
+            )
         else:
             ref = claim.get(_REFERENCE, "")
         return Payload.FromString(await self._blobs.get(ref))
@@ -314,17 +313,17 @@ class PayloadBlobs(StorageDriver):
 def _run_of(context: StorageDriverStoreContext) -> str:
     if isinstance(context.target, StorageDriverWorkflowInfo):
         return context.target.id or ""
-    # Of what a visit writes down while it goes on, the SDK tells the activity at best.
+    # For heartbeat details the SDK sets no target, so ask the activity.
     return (activity.info().workflow_id or "") if activity.in_activity() else ""
 
 
 def data_converter(
     settings: Settings | None = None, *, reads: str | os.PathLike[str] | None = None
 ) -> DataConverter:
-    """The converter that every client and worker of one deployment must share.
+    """Return the converter that all clients and workers of one deployment share.
 
-    Without settings nothing is encrypted, nor kept in storage. `reads` is a folder in which payloads are
-    looked for, and none kept, where the settings name no storage.
+    Without settings it neither encrypts nor stores payloads. `reads` is a folder to read payloads from,
+    but not to write to, if the settings name no storage.
     """
     settings = settings or Settings.model_construct()
     keys, is_required = settings.keyring, settings.encryption_required
@@ -341,22 +340,22 @@ def data_converter(
             failure_converter_class=DefaultFailureConverter,
             external_storage=storage,
         )
-    kept_from = sys.maxsize if settings.storage is None else settings.max_payload
+    stored_from = sys.maxsize if settings.storage is None else settings.max_payload
     return DataConverter(
         payload_converter_class=SealedPayloadConverter if is_required else PayloadConverter,
-        payload_codec=Encryption(keys, stored_from=kept_from, is_required=is_required),
+        payload_codec=Encryption(keys, stored_from=stored_from, is_required=is_required),
         failure_converter_class=FailureConverter,
         external_storage=storage,
     )
 
 
 def of_run(converter: DataConverter, run_id: str) -> DataConverter:
-    """The converter for what is of one run, or of another workflow that has this id."""
+    """Return the converter for the run or workflow of this id."""
     return converter.with_context(WorkflowSerializationContext(namespace="", workflow_id=run_id))
 
 
 def is_all_sealed(converter: DataConverter) -> bool:
-    """Whether only what is sealed is taken."""
+    """Return True if the converter refuses unsealed payloads."""
     codec = converter.payload_codec
     if isinstance(codec, PassingOn):
         codec = codec.codec
@@ -366,19 +365,19 @@ def is_all_sealed(converter: DataConverter) -> bool:
 async def decode_message(
     converter: DataConverter, failure: Failure, *, forgiving: bool = False
 ) -> None:
-    """Put the text of a failure, and of its causes, back to where it is if nothing is encrypted.
+    """Decrypt the messages of a failure and its causes in place.
 
-    What cannot be read raises Unavailable; `forgiving`, it is told in the place of the text.
+    An unreadable message raises Unavailable, or with `forgiving` is replaced by the reason.
     """
     while True:
         if failure.HasField("encoded_attributes"):
             try:
-                (told,) = await converter.decode([failure.encoded_attributes])
+                (attributes,) = await converter.decode([failure.encoded_attributes])
             except UNREADABLE as error:
                 if not forgiving:
                     raise
-                told = {"message": f"why is not known here: {error}"}
-            failure.message = told.get("message", "")
+                attributes = {"message": f"the message cannot be read: {error}"}
+            failure.message = attributes.get("message", "")
             failure.ClearField("encoded_attributes")
         if not failure.HasField("cause"):
             return

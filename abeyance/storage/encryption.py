@@ -1,9 +1,8 @@
-"""Encryption of what travels through Temporal, and of blobs, by the keys of one keyring.
+"""Encryption of payloads and blobs with one keyring.
 
-All of it is sealed for one run, and nothing that was sealed for another is taken in its place. What came
-before encryption was turned on stays readable, unless all has to be sealed (`is_required`). What is
-encrypted and cannot be opened is an error that names the key: nothing encrypted is ever passed on as if
-it were a value.
+Data is sealed for one run and refused by any other. Data from before encryption was turned on stays
+readable, unless encryption is required (`is_required`). Encrypted data that cannot be opened is an error
+that names the key; it is never passed on as a value.
 """
 
 from __future__ import annotations
@@ -25,26 +24,25 @@ from abeyance.keyring import Keyring, NotSealed, is_sealed, owner_of
 from abeyance.storage.blobs import Blobs, folder_of
 
 ENCODING: Final = "binary/encrypted"
-"""How an encrypted payload is marked."""
+"""The encoding of an encrypted payload."""
 REFUSED: Final = "binary/refused"
-"""How a payload is marked that is not taken; its data is the reason, as text."""
+"""The encoding of a refused payload; its data is the reason as text."""
 STAMP: Final = "abeyance-stamp"
-"""Where a payload has its stamp. It counts for something only if it was sealed with the rest."""
+"""Metadata key of the stamp. A stamp counts only if it was sealed with the payload."""
 _REFERENCE: Final = ExternalStorageReference.DESCRIPTOR.full_name.encode()
 _KEY_ID: Final = "encryption-key-id"
-"""Where it says which key it takes; that is read by people only."""
+"""Metadata key of the key id, for people only."""
 _SCHEDULED: Final = "janitor:"
-"""How the ids of workflows begin that a schedule starts. What they get is sealed before all of the id is
-known."""
+"""Prefix of the workflow ids of schedules. Their inputs are sealed before the full id exists."""
 _REMEDY: Final = "send it by a client or an API that has the same keys and settings"
 _OPEN: Final = f"it is not encrypted, and ABEYANCE_ENCRYPTION_REQUIRED is set: {_REMEDY}"
 
 
 class Encryption(PayloadCodec, WithSerializationContext):
-    """The codec of payloads. Those of `stored_from` bytes on will be kept in storage.
+    """The payload codec. Payloads of `stored_from` bytes or more go to storage.
 
-    With `is_required` what is not sealed is refused. The SDK tells it for which run it works; where none
-    is told, it seals for none, and opens what was sealed for any: that is for showing only.
+    With `is_required` it refuses unsealed payloads. The SDK sets the run by a context; without one the
+    codec seals for no run and opens payloads of any run, for display only.
     """
 
     def __init__(
@@ -79,11 +77,11 @@ class Encryption(PayloadCodec, WithSerializationContext):
 
     def _encoded(self, payload: Payload) -> Payload:
         if is_reference(payload):
-            # What is sent again as it was kept: it is encrypted where it is.
+            # The payload is already encrypted in the storage.
             return payload
         data = payload.SerializeToString(deterministic=True)
-        is_kept = len(data) >= self._stored_from
-        sealed = self._keys.seal(data, run_id=self._run_id or "", repeatable=is_kept)
+        is_stored = len(data) >= self._stored_from
+        sealed = self._keys.seal(data, run_id=self._run_id or "", repeatable=is_stored)
         return Payload(metadata=self._metadata, data=sealed)
 
     def _decoded(self, payload: Payload) -> Payload:
@@ -97,37 +95,37 @@ class Encryption(PayloadCodec, WithSerializationContext):
             return inner
         if owner:
             return refused(f"it was sealed for {owner!r}, and came to {self._run_id!r}")
-        # As Temporal's own tools have it sealed, which do not say for which run it is.
+        # Temporal's own tools seal without naming a run.
         if self.is_required:
             return refused(f"it was sealed for no run, and came to {self._run_id!r}: {_REMEDY}")
         return _unstamped(inner)
 
 
 def is_reference(payload: Payload) -> bool:
-    """Whether a payload stands for one that is kept in storage."""
+    """Return True if a payload refers to one in storage."""
     return payload.metadata.get("messageType") == _REFERENCE
 
 
 def is_open(payload: Payload) -> bool:
-    """Whether a payload is neither encrypted nor a reference."""
+    """Return True if a payload is neither encrypted nor a reference."""
     return payload.metadata.get("encoding") != ENCODING.encode() and not is_reference(payload)
 
 
 def opened(payload: Payload, keys: Keyring) -> Payload:
-    """The payload that was encrypted as this one, for whatever run. Raises WrongKey."""
+    """Decrypt a payload of any run. Raises WrongKey."""
     return Payload.FromString(keys.open(payload.data))
 
 
 def refused(why: str) -> Payload:
-    """What stands in the place of a payload that is not taken: it has no value, but a reason."""
+    """Return the replacement of a refused payload: it has a reason instead of a value."""
     return Payload(metadata={"encoding": REFUSED.encode()}, data=why.encode())
 
 
 def _unstamped(payload: Payload) -> Payload:
     if STAMP not in payload.metadata:
         return payload
-    kept = {name: value for name, value in payload.metadata.items() if name != STAMP}
-    return Payload(metadata=kept, data=payload.data)
+    metadata = {name: value for name, value in payload.metadata.items() if name != STAMP}
+    return Payload(metadata=metadata, data=payload.data)
 
 
 def _is_for(run_id: str, owner: str) -> bool:
@@ -135,9 +133,7 @@ def _is_for(run_id: str, owner: str) -> bool:
 
 
 class EncryptedBlobs:
-    """Blobs that are encrypted where they are kept, each for its run. Without keys it only finds out what
-    is encrypted; with `is_required` what is not is refused.
-    """
+    """Blobs sealed for their runs. Sealed blobs need keys; `is_required` refuses unsealed ones."""
 
     def __init__(self, blobs: Blobs, keys: Keyring, *, is_required: bool = False) -> None:
         self._blobs = blobs

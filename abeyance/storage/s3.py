@@ -1,7 +1,7 @@
-"""Blobs in a bucket of S3, or of anything that speaks its protocol.
+"""Blobs in S3 or a compatible object storage.
 
-Where it is and who we are is read from the usual environment of AWS (`AWS_ENDPOINT_URL_S3`,
-`AWS_REGION`, `AWS_ACCESS_KEY_ID`, profiles, the role of a machine).
+Endpoint and credentials come from the usual AWS environment (`AWS_ENDPOINT_URL_S3`, `AWS_REGION`,
+`AWS_ACCESS_KEY_ID`, profiles, the role of a machine).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from abeyance.storage.blobs import (
 T = TypeVar("T")
 
 _ABSENT: Final = frozenset({"NoSuchKey", "404", "NotFound"})
-_UNWELCOME: Final = frozenset(
+_PERMANENT: Final = frozenset(
     {
         "403",
         "AccessDenied",
@@ -35,31 +35,28 @@ _UNWELCOME: Final = frozenset(
         "SignatureDoesNotMatch",
     }
 )
-"""What does not get better by itself."""
+"""Error codes that a retry cannot fix."""
 _SECONDS: Final = 10
 _ATTEMPTS: Final = 4
 
 
 class S3Blobs:
-    """The blobs in a bucket whose keys begin with `prefix`, which may be empty.
-
-    `endpoint_url` goes before the environment.
-    """
+    """Blobs in a bucket, below `prefix`. `endpoint_url` overrides the environment."""
 
     def __init__(self, bucket: str, prefix: str = "", *, endpoint_url: str | None = None) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._endpoint_url = endpoint_url
         self._where = f"s3://{bucket}/{self._prefix}"
-        self._made: Any = None
-        self._making = threading.Lock()
+        self._s3: Any = None
+        self._lock = threading.Lock()
 
     async def put(self, run_id: str, data: bytes) -> str:
         ref = reference(run_id, data)
         key = self._prefix + ref
 
         def send(client: Any) -> None:
-            # What is large and unchanged is put again and again: asking is quicker than sending.
+            # The same large blob is put many times: checking is faster than sending.
             if not _is_there(client, self._bucket, key):
                 client.put_object(Bucket=self._bucket, Key=key, Body=data)
 
@@ -88,11 +85,11 @@ class S3Blobs:
             total = 0
             pages = client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
-                found = [{"Key": entry["Key"]} for entry in page.get("Contents", ())]
-                total += len(found)
-                if found:
-                    told = client.delete_objects(Bucket=self._bucket, Delete={"Objects": found})
-                    errors += told.get("Errors", ())
+                keys = [{"Key": entry["Key"]} for entry in page.get("Contents", ())]
+                total += len(keys)
+                if keys:
+                    response = client.delete_objects(Bucket=self._bucket, Delete={"Objects": keys})
+                    errors += response.get("Errors", ())
             return total, errors
 
         total, errors = await self._done("deleted from", delete)
@@ -103,7 +100,7 @@ class S3Blobs:
             )
         return total
 
-    async def _done(self, told: str, work: Callable[[Any], T]) -> T:
+    async def _done(self, verb: str, work: Callable[[Any], T]) -> T:
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
         try:
@@ -112,46 +109,46 @@ class S3Blobs:
             code = error.response.get("Error", {}).get("Code", "")
             if code in _ABSENT:
                 raise _Absent from error
-            text = f"a blob could not be {told} {self._where}: {error}"
-            if code in _UNWELCOME:
+            text = f"a blob could not be {verb} {self._where}: {error}"
+            if code in _PERMANENT:
                 raise SettingsError(
-                    f"ABEYANCE_STORAGE: {text}. See to the bucket and to the rights"
+                    f"ABEYANCE_STORAGE: {text}: check the bucket and its permissions"
                 ) from error
             raise Unavailable(text) from error
         except NoCredentialsError as error:
             raise SettingsError(
-                f"ABEYANCE_STORAGE: a blob could not be {told} {self._where}, as the environment names "
-                "no credentials (AWS_ACCESS_KEY_ID, AWS_PROFILE, ...)"
+                f"ABEYANCE_STORAGE: a blob could not be {verb} {self._where}: set credentials in the "
+                "environment (AWS_ACCESS_KEY_ID, AWS_PROFILE, ...)"
             ) from error
         except BotoCoreError as error:
-            raise Unavailable(f"a blob could not be {told} {self._where}: {error}") from error
+            raise Unavailable(f"a blob could not be {verb} {self._where}: {error}") from error
 
     def _client(self) -> Any:
-        # Clients may be shared by threads, and not made by several at once.
-        with self._making:
-            if self._made is None:
-                self._made = _new_client(self._endpoint_url)
-            return self._made
+        # Threads may share a client, but not create one concurrently.
+        with self._lock:
+            if self._s3 is None:
+                self._s3 = _new_client(self._endpoint_url)
+            return self._s3
 
     async def close(self) -> None:
-        """Give the connections back; they are made anew if there is more to do."""
-        with self._making:
-            client, self._made = self._made, None
+        """Close all connections; later calls open new ones."""
+        with self._lock:
+            client, self._s3 = self._s3, None
         if client is not None:
             await in_thread(client.close)
 
 
 class _Absent(Exception):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 def check_installed() -> None:
-    """Raise SettingsError if what speaks to S3 is not installed."""
+    """Raise SettingsError if boto3 is not installed."""
     try:
         import boto3  # noqa: F401
     except ImportError as error:
         raise SettingsError(
-            "ABEYANCE_STORAGE names a bucket, and what speaks to S3 is not installed: "
+            "ABEYANCE_STORAGE names a bucket, and the S3 client is not installed: "
             "`pip install 'abeyance[s3]'`"
         ) from error
 
@@ -164,7 +161,7 @@ def _new_client(endpoint_url: str | None) -> Any:
     config = Config(
         connect_timeout=_SECONDS,
         read_timeout=_SECONDS,
-        # Not every server knows the newer checksums, and we hold what we read against our own.
+        # Not every server supports the newer checksums, and blobs are verified by their own hashes.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},

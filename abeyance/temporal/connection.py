@@ -1,4 +1,4 @@
-"""Reaching Temporal, as its own environment configuration says."""
+"""Connect to Temporal, and set up its namespace."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from abeyance.wire import SEARCH_ATTRIBUTES
 
 _QUOTED: Final = re.compile('"([^"]+)"')
 _QUICKLY: Final = timedelta(seconds=2)
-_A_TURN: Final = timedelta(seconds=70)
+_POLL_INTERVAL: Final = timedelta(seconds=70)
 
 
 async def connect_temporal(
@@ -51,14 +51,13 @@ async def connect_temporal(
     metrics_address: str | None = None,
     settings: Settings | None = None,
 ) -> TemporalClient:
-    """A connection to Temporal, as its environment configuration says.
+    """Connect to Temporal with its environment configuration.
 
-    `address` (host:port) and `namespace` go before the environment. `settings` say how payloads are
-    encrypted and where large ones are kept; without them, those of the environment. Raises Unavailable
-    if nothing answers there, and SettingsError if it is no address, or if others could not read what is
-    kept.
+    `address` (host:port) and `namespace` override the environment. `settings` (default: from the
+    environment) configure encryption and storage. Raises Unavailable if nothing answers, and
+    SettingsError if the address is invalid or others could not read the storage.
     """
-    is_told = settings is not None
+    is_explicit = settings is not None
     settings = settings or load_settings()
     config = ClientConfig.load_client_connect_config()
     if address is not None:
@@ -67,8 +66,8 @@ async def connect_temporal(
         config["namespace"] = namespace
     target = config.setdefault("target_host", DEFAULT_ADDRESS)
     check_reach(settings, target)
-    # Who only looks in beside `abeyance dev` need not be told where it keeps what is large.
-    reads = None if is_told or not is_on_this_machine(target) else DEFAULT_FOLDER
+    # A client beside `abeyance dev` can read its payloads without configuration.
+    reads = None if is_explicit or not is_on_this_machine(target) else DEFAULT_FOLDER
     runtime = None
     if metrics_address is not None:
         metrics = PrometheusConfig(
@@ -91,21 +90,21 @@ async def connect_temporal(
         ) from error
     except ValueError as error:
         raise SettingsError(
-            f"TEMPORAL_ADDRESS: {target!r} is no address, write host:port ({error})"
+            f"TEMPORAL_ADDRESS: {target!r} is not an address ({error}): write host:port"
         ) from error
 
 
 def _why(error: RuntimeError) -> str:
-    # The SDK tells a chain of causes as its libraries write them down; the last is the system's own.
+    # The SDK prints a chain of causes; the last quoted one is that of the operating system.
     causes = _QUOTED.findall(str(error))
     return str(causes[-1] if causes else error)
 
 
 async def pollers(temporal: TemporalClient, task_queue: str) -> int:
-    """How many processes have asked for work on a task queue within the last 70 seconds.
+    """Return the number of processes that polled a task queue in the last 70 seconds.
 
-    A worker asks at least once a minute, and the server tells who asked in the last five: one that
-    was killed is noticed when it has missed a turn. Raises Unavailable if Temporal does not answer.
+    A worker polls at least once a minute, and the server remembers pollers for five minutes. Raises
+    Unavailable if Temporal does not answer.
     """
     question = DescribeTaskQueueRequest(
         namespace=temporal.namespace,
@@ -113,11 +112,13 @@ async def pollers(temporal: TemporalClient, task_queue: str) -> int:
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     )
     try:
-        told = await temporal.workflow_service.describe_task_queue(question, timeout=_QUICKLY)
+        response = await temporal.workflow_service.describe_task_queue(question, timeout=_QUICKLY)
     except RPCError as error:
         raise Unavailable(f"Temporal does not answer ({error.message})") from error
-    oldest = datetime.now(UTC) - _A_TURN
-    return sum(poller.last_access_time.ToDatetime(tzinfo=UTC) >= oldest for poller in told.pollers)
+    oldest = datetime.now(UTC) - _POLL_INTERVAL
+    return sum(
+        poller.last_access_time.ToDatetime(tzinfo=UTC) >= oldest for poller in response.pollers
+    )
 
 
 _RPC: Final = timedelta(seconds=5)
@@ -128,8 +129,8 @@ _TYPES: Final = {
     "Datetime": IndexedValueType.INDEXED_VALUE_TYPE_DATETIME,
 }
 _VISIBLE_WITHIN: Final = 15.0
-"""Seconds that servers may take to tell each other of a new attribute."""
-_NOT_NOW: Final = frozenset(
+"""Seconds until a new attribute is visible on all servers."""
+_RETRYABLE: Final = frozenset(
     {
         RPCStatusCode.CANCELLED,
         RPCStatusCode.DEADLINE_EXCEEDED,
@@ -140,10 +141,10 @@ _NOT_NOW: Final = frozenset(
 
 
 async def register_search_attributes(temporal: TemporalClient) -> list[str]:
-    """Register those of our search attributes that the namespace lacks, and return their names.
+    """Register missing search attributes in the namespace, and return their names.
 
-    Raises SettingsError if one exists with another type or may not be added, and Unavailable if the
-    server does not answer.
+    Raises SettingsError if one exists with another type or cannot be added, and Unavailable if the server
+    does not answer.
     """
     missing = await _missing(temporal)
     if not missing:
@@ -157,7 +158,7 @@ async def register_search_attributes(temporal: TemporalClient) -> list[str]:
             timeout=_RPC,
         )
     except RPCError as error:
-        # Somebody else may be doing the same at this moment.
+        # Another process may register them at the same time.
         if error.status != RPCStatusCode.ALREADY_EXISTS:
             listed = ", ".join(f"{name} ({SEARCH_ATTRIBUTES[name]})" for name in missing)
             raise namespace_error(
@@ -175,32 +176,32 @@ async def register_search_attributes(temporal: TemporalClient) -> list[str]:
 
 
 async def retention(temporal: TemporalClient) -> timedelta:
-    """How long the namespace keeps runs that have ended."""
+    """Return how long the namespace keeps ended runs."""
     try:
-        found = await temporal.workflow_service.describe_namespace(
+        response = await temporal.workflow_service.describe_namespace(
             DescribeNamespaceRequest(namespace=temporal.namespace), timeout=_RPC
         )
     except RPCError as error:
         raise namespace_error("read", temporal, error) from error
-    return timedelta(seconds=found.config.workflow_execution_retention_ttl.seconds)
+    return timedelta(seconds=response.config.workflow_execution_retention_ttl.seconds)
 
 
 async def set_retention(temporal: TemporalClient, length: timedelta) -> None:
-    """Let the namespace keep runs that have ended for this long. It counts for past runs too.
+    """Set how long the namespace keeps ended runs, including past ones.
 
-    Raises SettingsError for what is shorter than the server can, and Unavailable.
+    Raises SettingsError if it is shorter than the server allows, and Unavailable.
     """
     if length < _SHORTEST:
         raise SettingsError(
-            f"a retention of {length} is too short: Temporal keeps ended runs for a day at least; write "
+            f"a retention of {length} is too short: Temporal keeps ended runs for at least a day; write "
             "30d or P30D"
         )
-    lasting = Duration(seconds=int(length.total_seconds()))
+    duration = Duration(seconds=int(length.total_seconds()))
     try:
         await temporal.workflow_service.update_namespace(
             UpdateNamespaceRequest(
                 namespace=temporal.namespace,
-                config=NamespaceConfig(workflow_execution_retention_ttl=lasting),
+                config=NamespaceConfig(workflow_execution_retention_ttl=duration),
             ),
             timeout=_RPC,
         )
@@ -215,20 +216,20 @@ async def _missing(temporal: TemporalClient) -> list[str]:
         )
     except RPCError as error:
         raise namespace_error("list the search attributes of", temporal, error) from error
-    found: Mapping[str, IndexedValueType.ValueType] = response.custom_attributes
+    registered: Mapping[str, IndexedValueType.ValueType] = response.custom_attributes
     for name, kind in SEARCH_ATTRIBUTES.items():
-        if name in found and found[name] != _TYPES[kind]:
+        if name in registered and registered[name] != _TYPES[kind]:
             raise SettingsError(
-                f"the search attribute {name} of the namespace {temporal.namespace!r} is of the type "
-                f"{IndexedValueType.Name(found[name])}, and it has to be {kind}: remove it, or use "
-                "another namespace"
+                f"the search attribute {name} of the namespace {temporal.namespace!r} has the type "
+                f"{IndexedValueType.Name(registered[name])}, but needs {kind}: remove it, or use another "
+                "namespace"
             )
-    return [name for name in SEARCH_ATTRIBUTES if name not in found]
+    return [name for name in SEARCH_ATTRIBUTES if name not in registered]
 
 
 def namespace_error(
     what: str, temporal: TemporalClient, error: RPCError
 ) -> SettingsError | Unavailable:
-    """What to raise where something could not be done to the namespace."""
+    """Return the error of a failed operation on the namespace."""
     text = f"could not {what} the namespace {temporal.namespace!r}: {error.message} ({error.status.name})"
-    return Unavailable(text) if error.status in _NOT_NOW else SettingsError(text)
+    return Unavailable(text) if error.status in _RETRYABLE else SettingsError(text)

@@ -1,10 +1,9 @@
-"""Keeps workflows from being told of events that no workflow task has brought them yet.
+"""Workaround for the Temporal SDK: keep queries from applying events ahead of their workflow task.
 
-A question to a run that no worker has in memory is answered from its history, and the SDK then applies
-also what stands behind the last finished task: ahead of the task that is to bring it, or of one that
-another worker has begun and may never finish. What the workflow does in return would be kept until the
-next task, and be put before what that task itself leads to, in an order that no replay repeats
-(docs/concepts/adr/0013-no-task-is-anticipated.md).
+A query on a run that is not cached replays its history, and the SDK then also applies events after the
+last completed task: ahead of the task that will deliver them, or of one that another worker has started
+and may never finish. The commands that result would precede those of the next task, in an order that no
+replay repeats (docs/concepts/adr/0013-no-task-is-anticipated.md).
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ from abeyance.temporal.retry import LOOKED_AHEAD
 _ALLOWED: Final = frozenset(
     {"notify_has_patch", "query_workflow", "remove_from_cache", "update_random_seed"}
 )
-"""The jobs that tell a workflow of nothing that has happened."""
+"""Jobs that deliver no event to a workflow."""
 _WRITTEN: Final = frozenset({"modify_workflow_properties", "upsert_workflow_search_attributes"})
-"""The commands that leave one event each, whatever else is done. Each change of a run has such a one."""
+"""Commands that always write one event each. Every change of a run has such a command."""
 _AROUND: Final = 3
-"""The events that lie between two tasks in any case: one ended, the other was scheduled and begun."""
+"""Events between two tasks in any case: completed, scheduled, started."""
 UNWRITTEN: Final = (
-    "abeyance: what the run did in memory, for the sake of a question, is not in its history; this task "
-    "is done again, from the history"
+    "abeyance: a query advanced the run in memory beyond its history; this task is retried from the "
+    "history"
 )
 _logger = logging.getLogger("abeyance.lookahead")
 
 
 class InOrderWorkflowRunner(WorkflowRunner):
-    """Runs workflows as `inner` does, and drops a run from memory rather than look ahead in it.
+    """Runs workflows as `inner` does, but evicts a run from the cache rather than look ahead in it.
 
-    The question for whose sake that would have been done fails with LOOKED_AHEAD, and may be asked again:
-    it is then answered with the task, or after it. Where that shows only with the next task, because the
-    question found a task that another worker had begun, that task fails once, and is done anew.
+    The query that would have looked ahead fails with LOOKED_AHEAD and may be repeated; the pending task
+    then comes first. If another worker had already started that task, the lookahead shows only in the
+    next task, which fails once and is retried.
     """
 
     def __init__(self, inner: WorkflowRunner) -> None:
         self._inner = inner
 
-    # The definition of a workflow is of a class that the SDK does not show.
+    # The SDK does not export the class of a workflow definition.
     def prepare_workflow(self, defn: Any) -> None:
         self._inner.prepare_workflow(defn)
 
@@ -61,12 +60,12 @@ class InOrderWorkflowRunner(WorkflowRunner):
 
 
 class InOrderWorkflowInstance(WorkflowInstance):
-    """One run in memory."""
+    """One cached run."""
 
     def __init__(self, inner: WorkflowInstance) -> None:
         self._inner = inner
         self._last: WorkflowActivation | None = None
-        # How many events the latest task has to have left, at the least.
+        # Minimum number of events that the latest task must have written.
         self._owed = 0
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
@@ -114,11 +113,11 @@ class InOrderWorkflowInstance(WorkflowInstance):
 
 
 def is_lookahead(last: WorkflowActivation, act: WorkflowActivation) -> bool:
-    """Whether `act` tells a run of events behind the task that `last` belonged to, and of no new task.
+    """Return True if `act` delivers events after the task of `last` without a new task.
 
-    Every task has an event that says when it began and how large the history was. Only what looks ahead
-    is of a longer history without another such event. What one task has to say in several goes, such as
-    results of local activities, is of a history of one length.
+    Every task has an event with its start time and the history size. Only a lookahead has a longer
+    history without another such event. Several activations of one task, such as results of local
+    activities, have the same history length.
     """
     return (
         not act.is_replaying
@@ -130,9 +129,9 @@ def is_lookahead(last: WorkflowActivation, act: WorkflowActivation) -> bool:
 
 
 def is_unwritten(last: WorkflowActivation, act: WorkflowActivation, owed: int) -> bool:
-    """Whether `act` is a new task, and the history too short to have what was done after `last`.
+    """Return True if `act` is a new task whose history lacks what the run did after `last`.
 
-    `owed` is how many events that has to have left. They lie between the two, as does what `act` brings.
+    `owed` is the minimum number of events written since; they precede the events that `act` delivers.
     """
     return (
         owed > 0
@@ -144,13 +143,13 @@ def is_unwritten(last: WorkflowActivation, act: WorkflowActivation, owed: int) -
 
 
 def _events_of(act: WorkflowActivation) -> int:
-    """How many events have brought what an activation tells, at the least."""
+    """Return the minimum number of events behind an activation."""
     count = 0
     for job in act.jobs:
         match job.WhichOneof("variant"):
             case "signal_workflow" | "fire_timer" | "cancel_workflow":
                 count += 1
             case "resolve_activity" if not job.resolve_activity.is_local:
-                # It began, and it ended. What fails or is stopped may not have begun.
+                # Started and completed. A failed or cancelled activity may never have started.
                 count += 2 if job.resolve_activity.result.HasField("completed") else 1
     return count

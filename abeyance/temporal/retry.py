@@ -13,25 +13,25 @@ from abeyance.errors import SettingsError, Unavailable
 
 T = TypeVar("T")
 
-LOOKED_AHEAD: Final = "abeyance: something has come that the run has not been told of; ask it again"
-"""What a query fails with that came to a worker before the task that has to be done first."""
+LOOKED_AHEAD: Final = "abeyance: the query came ahead of a pending workflow task; repeat it"
+"""The error of a query that reached a worker ahead of a pending workflow task."""
 
-_AGAIN: Final = frozenset(
+_RETRYABLE: Final = frozenset(
     {
         RPCStatusCode.ABORTED,
         RPCStatusCode.CANCELLED,
         RPCStatusCode.DEADLINE_EXCEEDED,
         RPCStatusCode.FAILED_PRECONDITION,
-        # A connection that was reset, and what a server says that trips over a store that is busy.
+        # A reset connection, or a busy store behind the server.
         RPCStatusCode.INTERNAL,
         RPCStatusCode.RESOURCE_EXHAUSTED,
         RPCStatusCode.UNAVAILABLE,
-        # What a call gets whose server was killed under it.
+        # The server was killed during the call.
         RPCStatusCode.UNKNOWN,
     }
 )
 
-_UNWELCOME: Final = frozenset(
+_PERMANENT: Final = frozenset(
     {
         RPCStatusCode.PERMISSION_DENIED,
         RPCStatusCode.UNAUTHENTICATED,
@@ -41,15 +41,15 @@ _UNWELCOME: Final = frozenset(
 
 
 class RetryableError(Exception):
-    """The call was not carried out, for a reason that passes."""
+    """The call failed for a temporary reason and had no effect."""
 
 
 class NotFound(Exception):
-    """Temporal has no open run of that id."""
+    """Temporal has no open run with this id."""
 
 
 async def attempts(first: float = 0.02, longest: float = 0.5) -> AsyncIterator[float]:
-    """Yield for each attempt at something, for ever, how many seconds it will be to the next."""
+    """Yield for each attempt, forever, the seconds until the next one; sleep between them."""
     pause = first
     while True:
         yield pause
@@ -58,10 +58,10 @@ async def attempts(first: float = 0.02, longest: float = 0.5) -> AsyncIterator[f
 
 
 async def retry_until(run_id: str, call: Callable[[], Awaitable[T]], *, seconds: float) -> T:
-    """Make a call, again and again for `seconds`, until it succeeds or fails for good.
+    """Repeat a call until it succeeds, fails permanently, or `seconds` have passed.
 
-    The call has to have the effect of one, however often it is made. It raises Again to be made again.
-    Raises NotFound, Unavailable when the time is over, and whatever else the call raises.
+    The call must be idempotent, and raises RetryableError to be repeated. Raises NotFound, Unavailable at
+    the timeout, and every other error of the call.
     """
     last: BaseException | None = None
     try:
@@ -70,7 +70,7 @@ async def retry_until(run_id: str, call: Callable[[], Awaitable[T]], *, seconds:
                 try:
                     return await call()
                 except UpdateTimeout as error:
-                    # The SDK turns a cancellation of ours, such as the end of our time, into this.
+                    # The SDK turns our own cancellation, such as the timeout, into this error.
                     if (task := asyncio.current_task()) is not None and task.cancelling():
                         raise asyncio.CancelledError from error
                     last = error
@@ -81,16 +81,16 @@ async def retry_until(run_id: str, call: Callable[[], Awaitable[T]], *, seconds:
     except TimeoutError as error:
         raise Unavailable(
             f"the run {run_id!r} did not answer within {seconds:g} s: Temporal cannot be reached, or "
-            f"no worker is up ({last or 'no answer'}). It may still take effect; the same call may be "
+            f"no worker is up ({last or 'no answer'}). The call may still take effect, and may be "
             "repeated."
         ) from error
     raise AssertionError("attempts have no end")
 
 
 def is_retryable(error: RPCError) -> RPCError:
-    """The error of a call that may go better the next time.
+    """Return a temporary error.
 
-    Raises NotFound, SettingsError where only the operator can help, and else the error itself.
+    Raises NotFound, SettingsError if only an operator can help, and every other error itself.
     """
     if error.status == RPCStatusCode.NOT_FOUND and "namespace" in error.message.lower():
         raise SettingsError(
@@ -100,15 +100,15 @@ def is_retryable(error: RPCError) -> RPCError:
         raise NotFound from error
     if "search attribute" in error.message:
         raise SettingsError(
-            "Temporal does not know our search attributes: run `abeyance setup` once for this "
+            "the search attributes are not registered: run `abeyance setup` once for this "
             f"namespace ({error.message})"
         ) from error
-    if error.status in _UNWELCOME:
+    if error.status in _PERMANENT:
         raise SettingsError(
-            f"Temporal does not let us do this ({error.status.name}: {error.message}): see to the "
-            "credentials and rights in its environment configuration, and to its version"
+            f"Temporal denied the call ({error.status.name}: {error.message}): check the credentials in "
+            "its environment configuration, their permissions, and the server version"
         ) from error
-    if error.status not in _AGAIN:
+    if error.status not in _RETRYABLE:
         raise error
     return error
 
@@ -116,40 +116,40 @@ def is_retryable(error: RPCError) -> RPCError:
 R = TypeVar("R")
 
 HEDGE_INTERVAL: Final = 0.3
-"""Seconds until it is asked again. A worker that has the run answers in a tenth of that."""
+"""Seconds until the query is sent again. A worker that has the run answers in a tenth of that."""
 MAX_HEDGED: Final = 4
 
 
 async def hedged(ask: Callable[[], Awaitable[R]]) -> R:
-    """The first thing that a worker says, and be it an error; what the server says only if all fail.
+    """Return the first answer of a worker, even an error; a server error only if all calls fail.
 
-    `ask` has to be free of effects: it is called up to `AT_MOST` times, and what is still under way when
-    there is an answer is cancelled.
+    `ask` must have no effects: it is called up to MAX_HEDGED times, and open calls are cancelled once
+    there is an answer.
     """
-    asked: list[asyncio.Future[R]] = []
+    queries: list[asyncio.Future[R]] = []
     try:
         while True:
-            asked.append(asyncio.ensure_future(ask()))
-            settled = await _settled(asked, HEDGE_INTERVAL if len(asked) < MAX_HEDGED else None)
+            queries.append(asyncio.ensure_future(ask()))
+            settled = await _settled(queries, HEDGE_INTERVAL if len(queries) < MAX_HEDGED else None)
             if settled is not None:
                 return settled.result()
     finally:
-        for each in asked:
-            each.cancel()
+        for query in queries:
+            query.cancel()
 
 
 async def _settled(
-    asked: list[asyncio.Future[R]], seconds: float | None
+    queries: list[asyncio.Future[R]], seconds: float | None
 ) -> asyncio.Future[R] | None:
-    """One that a worker answered, or the last if none can be; None if neither is known in time."""
-    waiting = {each for each in asked if not each.done()}
+    """Return a query that a worker answered, the last one if all failed, or None at the timeout."""
+    waiting = {query for query in queries if not query.done()}
     while waiting:
         done, waiting = await asyncio.wait(
             waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
         )
         if not done:
             return None
-        for each in done:
-            if not isinstance(each.exception(), RPCError):
-                return each
-    return asked[-1]
+        for query in done:
+            if not isinstance(query.exception(), RPCError):
+                return query
+    return queries[-1]

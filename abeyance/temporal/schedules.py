@@ -1,4 +1,4 @@
-"""The schedule by which the janitor makes its rounds, in Temporal."""
+"""The Temporal schedule of the janitor."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from abeyance import wire
 from abeyance.temporal.connection import namespace_error
 
 JANITOR_INTERVAL: Final = timedelta(minutes=10)
-"""From one round to the next; one that still goes on is not joined by another."""
+"""Rounds do not overlap."""
 _RPC: Final = timedelta(seconds=5)
 
 
 async def schedule_janitor(
     temporal: TemporalClient, task_queue: str, inactive_timeout: float
 ) -> bool:
-    """Let the janitor evict runs of a task queue that have been inactive for so many seconds; 0 is never.
+    """Schedule the janitor to evict runs that are inactive for this many seconds; 0 removes it.
 
-    To do it again changes nothing; another number takes the place of the last. Returns whether there is
-    a janitor now. Raises SettingsError, and Unavailable.
+    Repeating it changes nothing. Return True if there is a janitor now. Raises SettingsError and
+    Unavailable.
     """
     id_ = schedule_id(task_queue)
     handle = temporal.get_schedule_handle(id_)
@@ -66,5 +66,5 @@ async def schedule_janitor(
 
 
 def schedule_id(task_queue: str) -> str:
-    """The id of the schedule, which no run can have."""
+    """Return the id of the schedule, which no run can have."""
     return f"janitor:{task_queue}"

@@ -1,9 +1,9 @@
-"""Order at the door of one run: a few updates at a time, and reads that are shared.
+"""Limit concurrent updates of one run, and share concurrent reads.
 
-The server admits ten updates in flight for a run and buffers one query while a task is pending; beyond
+The server admits ten updates in flight per run and buffers one query while a task is pending; beyond
 that it aborts or refuses. So a process sends at most four updates to one run at a time, answers first,
-and callers who want to read a run while a read is under way share the next one. Not the one under way:
-it may have begun before what the caller did just now.
+and callers that come during a read share the next one. The current read may have begun before the
+caller's last change.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_CONCURRENT_UPDATES: Final = 4
 
 
 class Turn(IntEnum):
-    """Who goes first."""
+    """Priority of an update, highest first."""
 
     RESPOND = 0
     TAKE_MESSAGES = 1
@@ -29,7 +29,7 @@ class Turn(IntEnum):
 
 
 class UpdateLimiter:
-    """Lets at most `AT_ONCE` callers for one run through, in the order of their turns."""
+    """Priority semaphore: at most MAX_CONCURRENT_UPDATES callers per run."""
 
     def __init__(self) -> None:
         self._inside: dict[str, int] = {}
@@ -38,7 +38,7 @@ class UpdateLimiter:
 
     @asynccontextmanager
     async def turn(self, run_id: str, turn: Turn) -> AsyncIterator[None]:
-        """Be inside for one run; waits while it is full."""
+        """Acquire the semaphore of one run; wait while it is full."""
         if self._inside.get(run_id, 0) >= MAX_CONCURRENT_UPDATES:
             await self._queue(run_id, turn)
         else:
@@ -55,7 +55,7 @@ class UpdateLimiter:
         try:
             await place
         except asyncio.CancelledError:
-            # The place may have been given to a caller who gave up in the same moment.
+            # A caller may get its place at the moment of its cancellation: pass it on.
             if place.done() and not place.cancelled():
                 self._leave(run_id)
             raise
@@ -74,15 +74,15 @@ class UpdateLimiter:
 
 
 class SingleFlight(Generic[T]):
-    """One read at a time for each run; callers that come during one share the next."""
+    """One read per run at a time; callers that come during a read share the next one."""
 
     def __init__(self) -> None:
         self._current: dict[str, asyncio.Task[T]] = {}
         self._next: dict[str, asyncio.Task[T]] = {}
 
     async def read(self, run_id: str, fetch: Callable[[], Awaitable[T]]) -> T:
-        """What `fetch` gives, begun no earlier than now."""
-        # The next one first: it has not begun, also where the one before it is over already.
+        """Return the result of a `fetch` that starts no earlier than now."""
+        # The next read has not begun, even if the current one has just ended.
         task = self._next.get(run_id)
         if task is None:
             current = self._current.get(run_id)
@@ -106,7 +106,7 @@ class SingleFlight(Generic[T]):
         if self._current.get(run_id) is task:
             del self._current[run_id]
         if not task.cancelled():
-            # Retrieved here too, because every caller may have gone.
+            # Mark as retrieved: all callers may be gone.
             task.exception()
 
     async def _after(

@@ -32,7 +32,7 @@ from abeyance.core.spec import (
     FunctionNode,
     GraphSpec,
     InterruptNode,
-    Question,
+    InterruptSpec,
     When,
 )
 from abeyance.core.state import Limits, RunState
@@ -102,7 +102,7 @@ def _large_run() -> RunState:
     for visit in list(run.running):
         asked = tuple(
             Asked(
-                question=Question(
+                question=InterruptSpec(
                     name=f"q{n}",
                     prompt="May this be refunded?",
                     payload={"amount": n, "to": visit},
@@ -139,7 +139,7 @@ def _small() -> GraphSpec:
             "work": FunctionNode(id="work", asks=("work:approve",), reads_inbox=True),
             "review": InterruptNode(
                 id="review",
-                question=Question(
+                question=InterruptSpec(
                     name="ok",
                     prompt="{x} so far: go on?",
                     response_schema=True,
@@ -234,7 +234,7 @@ def _any_event(run: _Run, chance: random.Random) -> events.Event:
     if node == "work" and not state.visits[visit].answers:
         asked = (
             Asked(
-                question=Question(
+                question=InterruptSpec(
                     name="q", prompt="?", response_schema=True, requested_capability="work:approve"
                 )
             ),

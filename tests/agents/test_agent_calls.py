@@ -197,7 +197,9 @@ async def test_what_a_tool_raises_is_in_the_log_with_its_place(
     assert "address=graph:g;node:review;agent:clerk;tool:fail:c1 |" in raised.getMessage()
     assert raised.exc_info is not None
     assert isinstance(raised.exc_info[1], LookupError)
-    assert "tool:endless:c2 | the model is told: 'endless' has run, but its" in odd.getMessage()
+    assert (
+        "tool:endless:c2 | the model gets the error: 'endless' has run, but its" in odd.getMessage()
+    )
 
 
 async def test_what_is_fatal_is_told_to_nobody_but_people() -> None:

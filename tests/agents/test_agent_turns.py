@@ -93,7 +93,7 @@ async def test_nonsense_is_corrected_and_then_fails_the_agent(nonsense: Any) -> 
     run = await started(Agent("clerk", model=script, max_corrections=1))
 
     code, message = failure(run)
-    assert (code, "no output that fits, 2 times in a row" in message) == ("node_failed", True)
+    assert (code, "no valid output 2 times in a row" in message) == ("node_failed", True)
     assert any("Your response was empty" in text for text in script.heard())
 
 

@@ -188,7 +188,7 @@ async def test_over_http_the_token_says_who_it_is(api: Api) -> None:
             run.respond(response=1, principal=ada),
             run.send("hello", principal=ada),
         ):
-            with pytest.raises(ValueError, match="the token says who it is"):
+            with pytest.raises(ValueError, match="the token determines the principal"):
                 await call
 
 

@@ -207,7 +207,7 @@ def test_an_agent_is_told_a_field_or_what_a_function_makes_of_the_state(source: 
     [
         ("nope", None, "text", "the agent 'work', input=: the state has no field 'nope'"),
         (5, None, "text", "the agent 'work', input=: 5 is invalid: name a field of the state"),
-        (lambda: "x", None, "text", "pass a function of (state) or (state, item)"),
+        (lambda: "x", None, "text", "a function of (state) or (state, item)"),
         ("text", None, "number", "output=: its result cannot become 'number': it is string, and"),
         ("text", Inner, "text", "its result cannot become 'text': it is object, and has to be"),
         ("text", list[str], "inner", "it is array, and has to be null or object"),

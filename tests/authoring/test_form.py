@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from abeyance.workflows.visibility import form
+from abeyance.workflows.details import form
 
 
 class Address(BaseModel):

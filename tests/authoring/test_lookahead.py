@@ -190,7 +190,7 @@ def test_a_task_is_done_anew_if_the_history_has_no_room_for_what_was_done_before
     known_if_kept, failure_if_kept = told(begun, kept, writes=writes)
 
     assert known == ["signal_workflow"]
-    assert "is done again, from the history" in failure
+    assert "is retried from the history" in failure
     assert known_if_kept == ["signal_workflow", *(job.WhichOneof("variant") for job in jobs)]
     assert failure_if_kept == ""
 
@@ -204,7 +204,7 @@ def test_what_is_done_in_several_goes_of_a_task_is_counted_together() -> None:
         writes=1,
     )
 
-    assert "is done again, from the history" in failure
+    assert "is retried from the history" in failure
 
 
 def test_what_was_done_in_earlier_tasks_is_not_counted_again() -> None:

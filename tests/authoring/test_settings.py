@@ -95,9 +95,7 @@ def test_a_wrong_value_names_its_variable(
 ) -> None:
     monkeypatch.setenv(f"ABEYANCE_{name}", value)
 
-    with pytest.raises(
-        SettingsError, match=f"settings that cannot be used: ABEYANCE_{name}='{value}': "
-    ):
+    with pytest.raises(SettingsError, match=f"invalid settings: ABEYANCE_{name}='{value}': "):
         load_settings()
 
 

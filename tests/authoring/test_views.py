@@ -9,7 +9,7 @@ from core_drive import ADA, T0, Drive, at, gate, graph
 
 from abeyance import projections, wire
 from abeyance.core import events
-from abeyance.core.spec import START, Default, GoTo, Question
+from abeyance.core.spec import START, Default, GoTo, InterruptSpec
 
 RUN = wire.StartRun(
     run_id="r", graph_version="v1", conversation_id="c1", labels={"team": "blue"}, started_by="ada"
@@ -74,7 +74,7 @@ def test_a_settled_interrupt_shows_who_answered_and_when() -> None:
 
 def test_all_that_is_asked_is_shown() -> None:
     # A new field of a question has to be in the view; everything between the two copies by name.
-    asked = {entry.name for entry in fields(Question)}
+    asked = {entry.name for entry in fields(InterruptSpec)}
 
     assert asked - wire.InterruptView.model_fields.keys() == {"timeout"}
 

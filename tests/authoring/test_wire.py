@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from abeyance import Principal, wire
 from abeyance.core.effects import VisitInput
 from abeyance.core.outcome import Asked, Failed, Finished, Interrupted, Stopped
-from abeyance.core.spec import Question
+from abeyance.core.spec import InterruptSpec
 from abeyance.core.state import Limits
 from abeyance.wire import MAX_DEPTH
 
@@ -189,7 +189,9 @@ def test_a_record_is_read_whatever_a_later_version_has_added() -> None:
     "outcome",
     [
         Finished(patch={"x": None}, goto="b", route_targets=("c",)),
-        Interrupted(interrupts=(Asked(question=Question(name="q", prompt="?")),), user_state=[1]),
+        Interrupted(
+            interrupts=(Asked(question=InterruptSpec(name="q", prompt="?")),), user_state=[1]
+        ),
         Stopped(journal={"steps": [1]}),
         Failed(code="node_failed", message="odd", journal=None),
     ],

@@ -13,12 +13,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 _APP = "leaving_graphs:graphs"
 _FAILING = {
-    "gathered": "asked its process to exit (3)",
-    "grouped": "asked its process to exit (3)",
+    "gathered": "a node raised SystemExit (3)",
+    "grouped": "a node raised SystemExit (3)",
     "rude": "Rude: enough",
     "rude-in-a-thread": "Rude: enough",
     "interrupted": "KeyboardInterrupt",
-    "cancelling": "the code cancelled the task that it runs in",
+    "cancelling": "the node cancelled its own task",
 }
 
 

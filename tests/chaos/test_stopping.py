@@ -62,7 +62,7 @@ async def test_a_worker_whose_server_is_away_ends(server: KillableServer, tmp_pa
         worker.send_signal(signal.SIGTERM)
 
         assert await asyncio.to_thread(worker.wait, SECONDS) == 0
-    assert "started again by another worker" in log.read_text("utf-8")
+    assert "another worker will retry it" in log.read_text("utf-8")
 
 
 async def test_a_worker_with_a_function_that_cannot_be_stopped_ends(

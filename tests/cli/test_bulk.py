@@ -117,7 +117,7 @@ def test_setup_lets_a_janitor_evict_where_it_is_told_to(place: Place, standing: 
         assert (done.returncode, done.stderr) == (0, "")
         return list(done.stdout.splitlines())
 
-    swept = "janitor of 'swept': evicts what is inactive for 1800 s"
+    swept = "janitor of 'swept': evicts runs inactive for 1800 s"
     for _ in "12":
         assert setup(ABEYANCE_SESSION_INACTIVE_TIMEOUT="30m")[2:] == [swept]
     (told,) = setup("--json", ABEYANCE_PRESET="constrained")

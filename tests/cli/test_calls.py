@@ -44,7 +44,7 @@ def test_a_run_is_started_looked_at_answered_and_read(terminal: Terminal, standi
     assert terminal.told("result", "by-hand")["values"]["amount"] == 42
     assert '"amount": 42' in terminal.call("result", "by-hand")[1]
     code, again, _ = terminal.call("respond", question["id"], "--response", "2")
-    assert (code, again.split(",")[0]) == (0, f"as before  {question['id']}")
+    assert (code, again.split(",")[0]) == (0, f"unchanged  {question['id']}")
 
 
 def test_a_run_is_paused_resumed_and_cancelled(terminal: Terminal, standing: Stack) -> None:
@@ -185,8 +185,8 @@ def test_what_is_refused_without_a_call_has_the_same_form(
         (["respond", "any", "yes"], "is not JSON"),
         (["respond", "any", "NaN"], "is not JSON"),
         (["respond", "any", '"\\ud800"'], "is not JSON"),
-        (["respond", "any"], "give one answer"),
-        (["respond", "any", "1", "--response", "2"], "give one answer"),
+        (["respond", "any"], "exactly one answer is required"),
+        (["respond", "any", "1", "--response", "2"], "exactly one answer is required"),
         (["run", "sum", "--input", "@nothing.json"], "nothing.json cannot be read"),
         (["run", "sum", "--label", "team"], "write name=value"),
         (["run"], "Missing argument"),
@@ -275,7 +275,7 @@ def test_setup_says_the_same_each_time_and_sets_the_retention(standing: Stack) -
         return done.stdout.splitlines()
 
     assert setup() == [
-        "search attributes of 'default': all are there",
+        "search attributes of 'default': already registered",
         "retention of 'default': 30 days",
     ]
     assert setup("--retention", "P40D")[1] == "retention of 'default': 40 days"
@@ -287,7 +287,7 @@ def test_a_retention_that_temporal_cannot_keep_is_told_in_our_words(standing: St
     done = standing.place.run("setup", "--retention", "3", TEMPORAL_ADDRESS=standing.temporal)
 
     assert done.returncode == 2
-    assert "0:00:03 is too short: Temporal keeps ended runs for a day at least" in done.stderr
+    assert "0:00:03 is too short: Temporal keeps ended runs for at least a day" in done.stderr
 
 
 def test_the_versions_are_told_without_an_api(terminal: Terminal) -> None:

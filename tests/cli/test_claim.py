@@ -35,7 +35,9 @@ def test_a_port_that_somebody_named_is_kept_and_no_other_is_put_on_it() -> None:
 def test_a_port_that_is_in_use_is_refused_with_the_option_that_names_it() -> None:
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(SettingsError, match=rf"the port {port} .* choose another with --port"):
+        with pytest.raises(
+            SettingsError, match=rf"the port {port} .* choose another port with --port"
+        ):
             free_ports(HOST, {"--port": port})
 
 
@@ -50,7 +52,7 @@ def test_ports_that_are_closed_to_browsers_belong_to_one_stack_until_it_ends() -
 
 def test_where_too_few_of_them_are_free_it_says_which_they_are() -> None:
     with (
-        pytest.raises(SettingsError, match=r"are needed: stop another stack, .* 6669, "),
+        pytest.raises(SettingsError, match=r"are free: stop another stack, .* 6669, "),
         closed_to_browsers(HOST, len(CLOSED_TO_BROWSERS) + 1),
     ):
         pytest.fail("there are not so many")

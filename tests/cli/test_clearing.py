@@ -47,7 +47,7 @@ def test_the_blobs_of_ended_runs_are_deleted_and_one_that_goes_on_keeps_its_own(
     assert ended.startswith("deleted    large-ended  ")
     assert not ended.endswith(" 0 blobs")
     assert refused.startswith(
-        "not done   large-open  not_finished: The run 'large-open' is awaiting-input"
+        "failed     large-open  not_finished: The run 'large-open' is awaiting-input"
     )
     assert nothing == "deleted    never-there  0 blobs"
     assert 0 < len(blobs_of(standing)) < before
@@ -60,7 +60,10 @@ def test_the_blobs_of_ended_runs_are_deleted_and_one_that_goes_on_keeps_its_own(
 
 def test_what_names_no_run_is_told_and_deletes_nothing(place: Place) -> None:
     done = place.run("blobs", "delete", "-", given="\n", TEMPORAL_ADDRESS="127.0.0.1:1")
-    assert (done.returncode, done.stderr) == (2, "abeyance: RUN -: there is no id on stdin\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "abeyance: RUN -: stdin holds no run id: write one per line\n",
+    )
 
     done = place.run("blobs", "delete", "a-run", TEMPORAL_ADDRESS="127.0.0.1:1")
     assert done.returncode == 4

@@ -82,7 +82,7 @@ def test_without_an_answer_it_asks_in_the_terminal_and_stays_up_until_enter(plac
             os.write(ours, b"maybe\n")
             until(lambda: says("Please type y or n."), "another try")
             os.write(ours, b"n\n")
-            until(lambda: says("Enter ends it."), "the end")
+            until(lambda: says("Press Enter to stop it."), "the end")
             assert processes_in(place) != []
             os.write(ours, b"\n")
             assert demo.wait(timeout=15) == 0

@@ -156,7 +156,7 @@ def test_a_server_that_loses_what_it_had_in_memory_ends_the_whole(place: Place) 
         os.kill(stack.part("start-dev"), signal.SIGKILL)
 
         assert end_of(stack, seconds=10) == 4
-        assert "every run is lost" in stack.errors.read_text()
+        assert "all runs are lost" in stack.errors.read_text()
 
 
 def test_parts_that_do_not_listen_are_killed_in_time(place: Place) -> None:

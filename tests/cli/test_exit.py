@@ -61,7 +61,7 @@ def test_a_token_that_is_refused_and_a_temporal_that_is_away_are_told_apart(
 
             terminal.set("ABEYANCE_TOKEN", "wrong")
             code, _, err = terminal.call("list")
-            assert (code, "the one in ABEYANCE_TOKEN was sent" in err) == (3, True)
+            assert (code, "the token of ABEYANCE_TOKEN was sent" in err) == (3, True)
             assert "unauthenticated" in err
             code, _, err = terminal.call("graph", "show", "sum", "--json")
             assert (code, json.loads(err)["code"]) == (3, "unauthenticated")

@@ -70,7 +70,7 @@ def test_a_list_for_a_person_is_a_table(terminal: Terminal, standing: Stack) -> 
 def test_where_nothing_fits_it_says_so(terminal: Terminal) -> None:
     code, out, err = terminal.call("list", "--label", "nobody=has-it")
 
-    assert (code, out.split(), err) == (0, ["runs", "none", "that", "fit"], "")
+    assert (code, out.split(), err) == (0, ["runs", "no", "matches"], "")
 
 
 def test_the_inbox_holds_the_open_questions_of_all_runs(

@@ -38,8 +38,8 @@ def test_a_turn_tells_calls_and_what_it_cost() -> None:
     assert told[1] == '|calls pay({"to": )  c2'
     assert told[2].endswith("...)  c3")
     assert len(told[2]) < 400
-    assert told[3] == "|(stopped before its end)"
-    assert told[4] == "|--  gpt  5 tokens in (4 cached), 6 out  ended by length"
+    assert told[3] == "|(interrupted)"
+    assert told[4] == "|--  gpt  5 tokens in (4 cached), 6 out  finish reason: length"
 
 
 def test_a_result_tells_how_the_call_went() -> None:
@@ -47,7 +47,7 @@ def test_a_result_tells_how_the_call_went() -> None:
 
     assert lines(**about, outcome="success", result="sent") == ["result|pay  c1", "|sent"]
     assert lines(**about, outcome="denied", result="no")[0] == "denied|pay  c1"
-    assert lines(**about, outcome="retried", result="again")[0] == "once more|pay  c1"
+    assert lines(**about, outcome="retried", result="again")[0] == "retry|pay  c1"
     assert lines(**about, outcome="interrupted", result=None)[0] == "stopped|pay  c1"
     assert lines(**about, outcome="success", result={"a": "b" * 120})[1].startswith('|{\n  "a"')
 

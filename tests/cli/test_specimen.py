@@ -9,8 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from abeyance.api.schemas import InterruptStatus, RunStatus
-from abeyance.cli.formatting import interrupt_lines, run_lines
-from abeyance.cli.graphs import schema_example
+from abeyance.cli.formatting import interrupt_lines, run_lines, schema_example
 from abeyance.mcp.elicitation import Elicitation, elicitation_question
 from abeyance.schemas.json_schema import schema_of
 
@@ -82,7 +81,7 @@ def test_what_somebody_changed_who_may_not_read_it_is_told_without_values() -> N
 
     told = [[line.text for line in lines] for lines in (run_lines(run), interrupt_lines([entry]))]
 
-    note = "to be shown more takes the capability runs:read"
+    note = "details require the capability runs:read"
     assert told == [["refund-7", "paused", note], ["r.1", "open", note]]
 
 

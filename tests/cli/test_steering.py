@@ -66,7 +66,7 @@ def deaf(standing: Stack) -> str:
         (["messages", "nobody", "--clear"], 3, "unknown_run"),
         (["steer", "deaf", "x", "--ttl", "soon"], 3, "invalid_body"),
         (["steer", "deaf", "x", "--priority", "huge"], 3, "invalid_body"),
-        (["steer", "deaf"], 2, "say something"),
+        (["steer", "deaf"], 2, "a message has no text"),
         (["steer", "deaf", "x", "--params", "{"], 2, "--params"),
         (["steer", "deaf", "x", "--metadata", "@nofile"], 2, "--metadata"),
     ],

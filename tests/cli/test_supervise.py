@@ -71,7 +71,7 @@ async def test_a_program_that_dies_six_times_in_a_minute_is_given_up_with_its_la
     async with group_of(program(tmp_path, code), announce=announced.append) as group:
         with pytest.raises(
             Unavailable,
-            match=r"exit code 1: the shop is closed\. It has stopped 6 times within a minute.*log\.txt",
+            match=r"exit code 1: the shop is closed\. It stopped 6 times within a minute.*log\.txt",
         ):
             await group.while_whole(never())
 

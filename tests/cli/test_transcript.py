@@ -191,17 +191,17 @@ def test_a_call_is_rejected_with_a_reason_that_the_model_sees(
     assert told in until(bank, run_id, "completed")["values"]["report"]
     assert "\ndenied     transfer  call_2\n" in teller.call("transcript", run_id)[1]
     code, out, _ = teller.call("respond", asked, "--reject", why)
-    assert (code, out.split(",")[0]) == (0, f"as before  {asked}")
+    assert (code, out.split(",")[0]) == (0, f"unchanged  {asked}")
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["--approve", "--reject", "no"], 2, "give one answer"),
-        (["true", "--approve"], 2, "give one answer"),
-        (["true", "--response", "true"], 2, "give one answer"),
-        (["--response", "1", "--reject", "no"], 2, "give one answer"),
-        ([], 2, "give one answer"),
+        (["--approve", "--reject", "no"], 2, "exactly one answer is required"),
+        (["true", "--approve"], 2, "exactly one answer is required"),
+        (["true", "--response", "true"], 2, "exactly one answer is required"),
+        (["--response", "1", "--reject", "no"], 2, "exactly one answer is required"),
+        ([], 2, "exactly one answer is required"),
         (["--arguments", "{}"], 2, "add --approve"),
         (["--reject", "no", "--arguments", "{}"], 2, "add --approve"),
         (["--approve", "--arguments", "much"], 2, "is not JSON"),

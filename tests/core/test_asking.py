@@ -74,7 +74,7 @@ def test_asking_nothing_fails_the_visit_rather_than_going_round_for_ever() -> No
     run = asking(composite=True)
 
     assert run.error[0] == "node_failed"
-    assert "asks nothing" in run.error[1]
+    assert "asks people nothing" in run.error[1]
 
 
 def test_what_an_answered_question_is_raised_again_for_is_told() -> None:
@@ -83,7 +83,7 @@ def test_what_an_answered_question_is_raised_again_for_is_told() -> None:
     run.ask("a", "plan")
 
     assert run.error[0] == "node_failed"
-    assert "raises the interrupt 'plan' again, which was answered" in run.error[1]
+    assert "raises the interrupt 'plan' again after its answer" in run.error[1]
 
 
 @pytest.mark.parametrize("what", ["reason", "payload", "response_schema", "default", "saved"])
@@ -99,7 +99,7 @@ def test_what_is_not_json_is_not_asked_and_not_kept(what: str) -> None:
         run.ask("a", asked("plan", **shown))
 
     assert run.error[0] == "node_failed"
-    assert "'a' asks, or keeps meanwhile, is not JSON" in run.error[1]
+    assert "the state of the node 'a' are not JSON" in run.error[1]
 
 
 # when it goes on

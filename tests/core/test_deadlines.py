@@ -317,7 +317,7 @@ def test_a_pause_may_not_go_where_no_way_leads(node: str) -> None:
     )
     assert refusal.code is Code.UNKNOWN_NODE
     assert repr(node) in refusal.message
-    assert refusal.message.endswith("there are 'work', 'END'.")
+    assert refusal.message.endswith("use one of 'work', 'END'.")
 
 
 def test_a_resumed_run_forgets_the_deadline_of_its_pause() -> None:

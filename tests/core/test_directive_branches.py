@@ -8,7 +8,7 @@ from core_drive import ADA, Drive, Ways, chain, edge, gate, graph
 
 from abeyance.core import events
 from abeyance.core.outcome import Asked, Interrupted
-from abeyance.core.spec import END, START, GraphSpec, Question, SubgraphNode
+from abeyance.core.spec import END, START, GraphSpec, InterruptSpec, SubgraphNode
 
 
 def nested(*nodes: Any, after: str = "after") -> GraphSpec:
@@ -153,7 +153,7 @@ def test_a_gate_cannot_be_skipped_neither_before_nor_while_it_asks() -> None:
 
 def test_a_visit_that_waits_for_people_cannot_be_skipped() -> None:
     run = Drive(chain("a", "b"))
-    asked = Asked(question=Question(name="why", prompt="Why?"))
+    asked = Asked(question=InterruptSpec(name="why", prompt="Why?"))
     run.end(Interrupted, visit=run.visit("a").address, interrupts=(asked,))
     run.direct("skip")
 

@@ -107,7 +107,7 @@ def test_items_that_do_not_go_together_fail_the_run() -> None:
 
     code, message, address = run.error
     assert (code, address) == ("invalid_patch", "graph:g;node:s")
-    assert "the items of the fan-out of graph:g;node:s do not go together" in message
+    assert "the items of the fan-out of graph:g;node:s cannot be merged" in message
 
 
 def test_an_item_that_is_not_json_fails_the_node_that_sends_it() -> None:

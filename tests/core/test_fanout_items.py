@@ -15,9 +15,9 @@ from abeyance.core.spec import (
     GoTo,
     Halt,
     HaltRun,
+    InterruptSpec,
     Matches,
     Parallel,
-    Question,
     Retry,
     Route,
     Rule,
@@ -159,7 +159,7 @@ def test_a_halt_in_an_item_ends_the_run() -> None:
 
 
 def test_rules_hold_within_an_item() -> None:
-    question = Question(name="look", prompt="{x}?")
+    question = InterruptSpec(name="look", prompt="{x}?")
     spec = fan(
         "extra",
         rules=[

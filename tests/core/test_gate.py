@@ -13,7 +13,7 @@ from abeyance.core import interrupts as asking
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, rfc3339, sha256
 from abeyance.core.ledger import check_answers, digest_of, interrupt_id
-from abeyance.core.spec import START, GraphSpec, Question
+from abeyance.core.spec import START, GraphSpec, InterruptSpec
 from abeyance.core.state import Limits, Phase
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code
@@ -38,7 +38,7 @@ def test_a_question_is_filled_once_when_it_opens() -> None:
 
     assert run.open("ask") == shown
     assert (shown.prompt, shown.reason) == ("Pay 100?", {"why": "100 and {y}"})
-    question = Question(name="ask", prompt="Pay 100?", reason=shown.reason)
+    question = InterruptSpec(name="ask", prompt="Pay 100?", reason=shown.reason)
     assert shown.digest == digest_of(shown.address, question)
 
 
@@ -46,7 +46,7 @@ def test_a_question_is_filled_once_when_it_opens() -> None:
     "changed", ["name", "prompt", "reason", "payload", "response_schema", "requested_capability"]
 )
 def test_a_digest_changes_with_everything_that_is_shown(changed: str) -> None:
-    shown = Question(name="ask", prompt="Go on?", reason={"why": 1}, payload=[1])
+    shown = InterruptSpec(name="ask", prompt="Go on?", reason={"why": 1}, payload=[1])
     about: dict[str, Any] = {changed: "other"}
     other = replace(shown, **about)
 
@@ -133,7 +133,7 @@ def test_a_unit_goes_on_when_all_that_it_asked_is_settled() -> None:
     draft = WorkingState(state, at(0))
     visit = draft.visit(next(state.in_phase(Phase.RUNNING)).address)
     for name in ("one", "two"):
-        asking.open_question(draft, visit, Question(name=name, prompt="?"))
+        asking.open_question(draft, visit, InterruptSpec(name=name, prompt="?"))
 
     one, two = asking.of_visit(draft, visit.address)
     asking.answer(draft, two, 2, "ada")

@@ -124,6 +124,16 @@ def test_the_last_thousand_keys_are_remembered() -> None:
     assert idempotency.earlier(run.state.keys, first) is None
 
 
+def test_the_receipts_of_two_thousand_answers_are_kept() -> None:
+    run = Drive(chain("work"))
+    for round_ in range(9):
+        run.ask("work", *(f"q{round_}.{number}" for number in range(250)))
+        answers = dict.fromkeys(run.state.ledger.open)
+        run.feed(events.Responded, **run.response(answers, key=f"k{round_}"))
+
+    assert (len(run.state.keys), run.state.receipts_kept) == (8, 2000)
+
+
 def test_a_run_that_is_over_takes_no_key_and_is_not_disturbed() -> None:
     run = Drive(chain("work"))
     run.finish("work")

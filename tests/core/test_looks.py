@@ -150,7 +150,7 @@ def test_an_edit_of_values_that_have_changed_since_is_stale() -> None:
 
     refusal = run.refused(events.Responded, **run.response({id_: edit(1, x=2)}))
     assert (refusal.code, refusal.details["version"]) == ("stale", 2)
-    assert "as of version 1" in refusal.message
+    assert "The edit is of version 1" in refusal.message
     run.answer(BEFORE, edit(2, x=2))
     assert run.values == {"x": 2}
 

@@ -20,8 +20,8 @@ from abeyance.core.spec import (
     GoTo,
     GraphSpec,
     HaltRun,
+    InterruptSpec,
     Matches,
-    Question,
     Route,
     Rule,
 )
@@ -171,7 +171,7 @@ def test_nothing_follows_from_routes_that_were_asked_again_when_the_run_ends() -
     rule = Rule(
         id="ask",
         condition=Matches(node="a"),
-        actions=(Ask(question=Question(name="ask", prompt="?")),),
+        actions=(Ask(question=InterruptSpec(name="ask", prompt="?")),),
     )
     run = Drive(routed(rules=[rule]))
     run.finish("a", routed=("b",))

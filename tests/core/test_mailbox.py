@@ -12,7 +12,7 @@ from abeyance.core.events import Message
 from abeyance.core.json import Json
 from abeyance.core.mailbox import Mailbox, Undelivered
 from abeyance.core.outcome import Asked, Finished, Interrupted
-from abeyance.core.spec import Question
+from abeyance.core.spec import InterruptSpec
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 
@@ -297,7 +297,7 @@ def test_what_a_visit_read_before_it_asked_stays_read_when_it_does_not_ask_for_i
     run.end(
         Interrupted,
         visit="graph:g;node:work",
-        interrupts=(Asked(question=Question(name="q", prompt="?")),),
+        interrupts=(Asked(question=InterruptSpec(name="q", prompt="?")),),
         messages_read=1,
     )
     run.answer("q", "yes")

@@ -88,7 +88,7 @@ def test_open_values_take_any_field_and_replace() -> None:
 
 @pytest.mark.parametrize("value", [float("inf"), [float("nan")], {1: 2}])
 def test_what_could_not_be_written_down_again_is_refused(value: Json) -> None:
-    with pytest.raises(PatchError, match="the field 'name' is set to what is not JSON"):
+    with pytest.raises(PatchError, match="the field 'name' is not JSON"):
         merged(SPEC, {}, {"name": value})
 
 

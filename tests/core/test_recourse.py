@@ -18,8 +18,8 @@ from abeyance.core.spec import (
     FunctionNode,
     GoTo,
     GraphSpec,
+    InterruptSpec,
     Matches,
-    Question,
     Route,
     Rule,
 )
@@ -264,7 +264,7 @@ def test_routes_that_failed_after_an_edit_are_asked_again() -> None:
 
 
 def test_a_rule_is_held_again_against_what_was_edited_and_asks_under_another_id() -> None:
-    ask = Ask(question=Question(name="look", prompt="?"), answer_to="log")
+    ask = Ask(question=InterruptSpec(name="look", prompt="?"), answer_to="log")
     rule = Rule(id="look", condition=Matches(node="a"), actions=(ask,))
     run = Drive(conditional(rules=[rule]))
     run.finish("a")
@@ -280,7 +280,7 @@ def test_a_rule_is_held_again_against_what_was_edited_and_asks_under_another_id(
 
 
 def test_an_answer_to_a_rule_that_does_not_fit_is_asked_for_again() -> None:
-    ask = Ask(question=Question(name="look", prompt="?"), answer_to="log")
+    ask = Ask(question=InterruptSpec(name="look", prompt="?"), answer_to="log")
     rule = Rule(id="look", condition=Matches(node="a"), actions=(ask,))
     run = Drive(chain(WATCHED, "b", rules=[rule]))
     run.finish("a")
@@ -293,8 +293,8 @@ def test_an_answer_to_a_rule_that_does_not_fit_is_asked_for_again() -> None:
 
 
 def test_a_rule_that_does_not_fire_again_merges_no_old_answer() -> None:
-    ask = Ask(question=Question(name="look", prompt="?"), answer_to="log")
-    other = Ask(question=Question(name="other", prompt="?"))
+    ask = Ask(question=InterruptSpec(name="look", prompt="?"), answer_to="log")
+    other = Ask(question=InterruptSpec(name="other", prompt="?"))
     rules = [
         Rule(id="look", condition=Matches(node="a", equals={"x": 0}), actions=(ask,)),
         Rule(id="other", condition=Matches(node="a"), actions=(other,)),

@@ -305,7 +305,7 @@ async def test_names_that_are_used_twice_are_an_authors_error() -> None:
 
     assert "the interrupt 'q' is asked twice" in await failed(asks_twice)
     assert "asks 'q' twice in one pass" in await failed(raises_twice)
-    assert "raises the interrupt 'q' again, which was answered" in await failed(raises_again)
+    assert "raises the interrupt 'q' again after its answer" in await failed(raises_again)
     assert "the step 's' runs twice" in await failed(steps_twice)
 
 

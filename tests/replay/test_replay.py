@@ -15,7 +15,7 @@ from temporalio.client import WorkflowHistory
 
 from abeyance import wire
 from abeyance.core.state import RunState
-from abeyance.workflows import continue_as_new, results
+from abeyance.workflows import continue_as_new, visibility
 from abeyance.workflows.run import AgentRun
 from abeyance.workflows.visibility import VisibilityWriter
 from tests.replay import store
@@ -118,13 +118,13 @@ async def test_todays_code_replays_every_stored_history_and_ends_each_run_as_it_
 ) -> None:
     # A replay compares what a run does; what it returns may be wrong all the same.
     records: list[wire.ClosingRecord] = []
-    record_of = results.record_of
+    record_of = visibility.record_of
 
     def remember(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
         records.append(record_of(state, start))
         return records[-1]
 
-    monkeypatch.setattr(results, "record_of", remember)
+    monkeypatch.setattr(visibility, "record_of", remember)
     todays = replayer()
     ended = 0
     for path in store.stored():

@@ -36,7 +36,7 @@ CAPABILITY = "refunds:approve"
 OLD, NEW, LOST = (
     f"{name}:{base64.b64encode(os.urandom(32)).decode()}" for name in ("old", "new", "lost")
 )
-WITHOUT_OLD = "by the key 'old', which this process has not (it has 'new')"
+WITHOUT_OLD = "with the key 'old', which this process lacks (it has 'new')"
 
 
 def sealing(temporal: TemporalClient, keys: str | None) -> TemporalClient:
@@ -279,7 +279,7 @@ async def test_a_signal_that_cannot_be_decrypted_is_told_and_the_run_goes_on(
         ("signal.refused", "resume"),
         ("message.rejected", "invalid_message"),
     ]
-    assert all("The signal cannot be read: it is encrypted" in reason for *_, reason in told)
+    assert all("The signal cannot be decrypted" in reason for *_, reason in told)
     assert await failed_tasks(site, run_id) == 0
 
 
@@ -374,7 +374,7 @@ async def test_an_answer_that_cannot_be_decrypted_is_refused_and_leaves_nothing(
         run_id = await site.start()
         (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
         before = len((await site.history(run_id)).events)
-        with pytest.raises(Unavailable, match=r"could not handle this: .* by the key 'lost'"):
+        with pytest.raises(Unavailable, match=r"could not handle this: .* with the key 'lost'"):
             await stranger.client.run(run_id).respond({asked.id: YES}, principal=ANYBODY)
         assert len((await site.history(run_id)).events) == before
         await site.client.run(run_id).respond({asked.id: YES}, principal=ANYBODY)

@@ -53,7 +53,7 @@ async def test_a_runs_blobs_are_deleted_and_no_others(blobs: Blobs) -> None:
 
 @pytest.mark.parametrize("ref", FORGED)
 async def test_what_is_no_reference_leads_nowhere(blobs: Blobs, ref: str) -> None:
-    with pytest.raises(BlobMissing, match="is no reference of a blob"):
+    with pytest.raises(BlobMissing, match="is not a blob reference"):
         await blobs.get(ref)
 
 

@@ -86,7 +86,7 @@ async def test_what_are_no_payloads_is_refused(api: Api, body: dict[str, Any]) -
     response = await api.http.post("/codec/decode", json=body)
 
     found = problem(response, 422, "invalid_body")
-    assert "no payloads as Temporal writes them" in found["errors"][0]["message"]
+    assert "no valid Temporal payloads" in found["errors"][0]["message"]
 
 
 async def test_a_key_that_is_not_there_is_named_and_nothing_is_passed_on(

@@ -54,14 +54,14 @@ def test_after_a_rotation_the_old_key_still_opens_and_the_new_one_seals() -> Non
     rotated = Keyring.parse(written("new", "old"))
 
     assert rotated.open(before) == b"letter"
-    with pytest.raises(WrongKey, match=r"key 'new', which this process has not \(it has 'old'\)"):
+    with pytest.raises(WrongKey, match=r"key 'new', which this process lacks \(it has 'old'\)"):
         Keyring.parse(written("old")).open(rotated.seal(b"letter"))
 
 
 def test_a_key_that_was_replaced_under_its_id_is_named() -> None:
     sealed = Keyring.parse(written("old")).seal(b"letter")
 
-    with pytest.raises(WrongKey, match="cannot be decrypted by the key 'old'"):
+    with pytest.raises(WrongKey, match="cannot be decrypted with the key 'old'"):
         Keyring({"old": KEYS["new"]}).open(sealed)
 
 
@@ -81,7 +81,7 @@ def test_no_bit_of_what_is_sealed_can_be_changed_unnoticed() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "entry 1 does not begin with the id of a key"),
+        ("", "entry 1 does not begin with a key id"),
         (written("new") + ",", "entry 2 does not begin"),
         (written("new").partition(":")[2], "entry 1 does not begin"),
         ("sp ace:aGk=", "entry 1 does not begin"),
@@ -127,5 +127,5 @@ async def test_blobs_from_before_encryption_are_read_and_encrypted_ones_never_wi
     early, late = await without.put("run-1", b"early"), await rotated.put("run-1", b"late")
 
     assert await rotated.get(early) == b"early"
-    with pytest.raises(WrongKey, match=r"key 'new', which this process has not \(it has none\)"):
+    with pytest.raises(WrongKey, match=r"key 'new', which this process lacks \(it has none\)"):
         await without.get(late)

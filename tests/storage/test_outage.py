@@ -80,8 +80,8 @@ def lacking(what: str, settings: Settings, folder: Path, keys: str) -> Settings:
     ("what", "told"),
     [
         # What it says is encrypted too, by the key that we have not.
-        ("key", "why is not known here: this is encrypted by the key 'other'"),
-        ("storage", "this worker cannot read what the visit was given: the blob run-"),
+        ("key", "the message cannot be read: this is encrypted with the key 'other'"),
+        ("storage", "this worker cannot read the input of the visit: the blob run-"),
     ],
 )
 async def test_a_visit_that_a_worker_cannot_read_costs_no_attempt(
@@ -179,12 +179,12 @@ async def test_a_step_and_a_result_wait_for_the_storage_and_are_done_once(
     with caplog.at_level(logging.WARNING, logger="abeyance.node"):
         async with site.worker():
             run_id = await site.start()
-            await eventually(lambda: told("cannot be kept yet") >= 2)
+            await eventually(lambda: told("cannot be stored yet") >= 2)
             assert done == ["fetch"]
             cellar.open()
             await eventually(lambda: "fetched" in done)
-            before = told("cannot be kept yet")
-            await eventually(lambda: told("cannot be kept yet") >= before + 2)
+            before = told("cannot be stored yet")
+            await eventually(lambda: told("cannot be stored yet") >= before + 2)
             cellar.open()
             ended = await site.ended(run_id)
 

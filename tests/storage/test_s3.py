@@ -91,7 +91,7 @@ async def test_what_is_no_reference_and_what_is_damaged_is_not_read() -> None:
 
     with pytest.raises(BlobMissing, match="is damaged"):
         await blobs.get(ref)
-    with pytest.raises(BlobMissing, match="is no reference"):
+    with pytest.raises(BlobMissing, match="is not a blob reference"):
         await blobs.get("../p/secret")
     await blobs.close()
 
@@ -109,7 +109,7 @@ async def test_without_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     blobs = S3Blobs(BUCKET)
 
-    with pytest.raises(SettingsError, match="the environment names no credentials"):
+    with pytest.raises(SettingsError, match="set credentials in the environment"):
         await blobs.put("run-1", b"x")
     await blobs.close()
 

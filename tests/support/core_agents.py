@@ -13,9 +13,9 @@ from abeyance.core.spec import (
     START,
     FunctionNode,
     GraphSpec,
+    InterruptSpec,
     Kind,
     Node,
-    Question,
     Reducer,
     ReturnErrorToCaller,
     SubgraphNode,
@@ -65,7 +65,7 @@ def reviewing(*more: Node, after: tuple[Node, ...] = (), **about: Any) -> Drive:
 
 def question(name: str, kind: Kind = "approval", process: str | None = None, **about: Any) -> Asked:
     given = {"prompt": "May it?", **about}
-    return Asked(question=Question(name=name, **given), kind=kind, process=process)
+    return Asked(question=InterruptSpec(name=name, **given), kind=kind, process=process)
 
 
 def call(

@@ -30,10 +30,10 @@ from abeyance.core.spec import (
     GraphSpec,
     Halt,
     InterruptNode,
+    InterruptSpec,
     Join,
     Node,
     OnTimeout,
-    Question,
     Reducer,
     Route,
     Rule,
@@ -70,7 +70,7 @@ def gate(
     on_timeout: OnTimeout | None = None,
     answer_to: str | None = None,
 ) -> InterruptNode:
-    question = Question(
+    question = InterruptSpec(
         name=id_,
         prompt=prompt,
         reason=reason,
@@ -158,7 +158,7 @@ def asked(
     name: str, process: str | None = None, *, at: datetime | None = None, **kwargs: Any
 ) -> Asked:
     """A question that code asks."""
-    question = Question(name=name, prompt=kwargs.pop("prompt", "Go on?"), **kwargs)
+    question = InterruptSpec(name=name, prompt=kwargs.pop("prompt", "Go on?"), **kwargs)
     return Asked(question=question, process=process, deadline=at)
 
 

@@ -13,10 +13,10 @@ from abeyance.core.spec import (
     GraphSpec,
     Halt,
     HaltRun,
+    InterruptSpec,
     Matches,
     Node,
     OnTimeout,
-    Question,
     Route,
     Rule,
     RuleAction,
@@ -41,7 +41,7 @@ def ask(
     capability: str | None = None,
     answer_to: str | None = None,
 ) -> Ask:
-    question = Question(
+    question = InterruptSpec(
         name=name,
         prompt=prompt,
         requested_capability=capability,

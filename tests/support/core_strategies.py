@@ -26,12 +26,12 @@ from abeyance.core.spec import (
     Halt,
     HaltRun,
     InterruptNode,
+    InterruptSpec,
     Matches,
     Node,
     OnError,
     OnTimeout,
     Parallel,
-    Question,
     Retry,
     Route,
     Rule,
@@ -185,7 +185,9 @@ def _parts(draw: st.DrawFn, name: str, kind: str) -> Node:
             return SubgraphNode(id=name, graph=_chained("inner", [nodes]))
         case _:
             capability = draw(st.sampled_from(["approve", "audit"])) if kind == "gate" else None
-            question = Question(name=name, prompt=draw(SHOWING), requested_capability=capability)
+            question = InterruptSpec(
+                name=name, prompt=draw(SHOWING), requested_capability=capability
+            )
             if draw(RARE):
                 default = Default(answer=draw(st.booleans()))
                 question = replace(question, timeout=20.0, on_timeout=default)
@@ -274,7 +276,7 @@ def asked_by(draw: st.DrawFn, graph: GraphSpec) -> tuple[Asked, ...]:
 @st.composite
 def _questions(
     draw: st.DrawFn, name: str, somewhere: st.SearchStrategy[str], prompts: st.SearchStrategy[str]
-) -> Question:
+) -> InterruptSpec:
     timeout = draw(st.none() | st.sampled_from([5.0, 20.0]))
     on_timeout: OnTimeout = Halt()
     if timeout is not None:
@@ -283,7 +285,7 @@ def _questions(
             | st.just(Default(answer=True))
             | somewhere.map(lambda node: GoTo(node=node))
         )
-    return Question(
+    return InterruptSpec(
         name=name,
         prompt=draw(prompts),
         response_schema=draw(st.sampled_from([None, {}])),

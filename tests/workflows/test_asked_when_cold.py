@@ -88,7 +88,7 @@ async def test_a_run_that_is_always_asked_too_early_is_shown_as_temporal_knows_i
         await site.until(run_id, "awaiting-input")
         mishaps.come("query_workflow", *[too_early] * 100)
         view = await client.run(run_id).view()
-        with pytest.raises(Unavailable, match="ask it again"):
+        with pytest.raises(Unavailable, match="repeat it"):
             await client.run(run_id).messages()
 
     assert (view.degraded, view.status) == (True, "awaiting-input")

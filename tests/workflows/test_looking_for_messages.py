@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
 from abeyance import START, Context, Graph
-from abeyance.activities.run_channel import RunChannel
+from abeyance.activities.node import RunChannel
 from abeyance.client import Client
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
