@@ -602,7 +602,7 @@ class Journal(Record):
         return f"{execution} {address}"
 
     def is_of(self, visit: str) -> bool:
-        """Whether a visit may use the journal, which may be a copy of another visit's."""
+        """Return whether a visit may use the journal, which may be a copy of another visit's."""
         return self.visit in ("", visit)
 
 

@@ -173,7 +173,7 @@ def _criteria(filters: InboxFilter) -> dict[str, Any]:
 
 
 def _fits(filters: InboxFilter, entry: wire.InterruptView) -> bool:
-    """Whether an interrupt passes the filters, in a run that does."""
+    """Return whether an interrupt passes the filters, in a run that does."""
     # The capability of an unreadable interrupt is unknown if its run asks for several.
     accepted = (
         {*filters.capabilities, wire.ANY_CAPABILITY} if entry.degraded else filters.capabilities
@@ -186,7 +186,7 @@ def _fits(filters: InboxFilter, entry: wire.InterruptView) -> bool:
 
 
 def _fits_run(filters: InboxFilter, view: wire.RunView) -> bool:
-    """Whether a run passes the filters."""
+    """Return whether a run passes the filters."""
     return (
         view.ended_at is None
         and filters.graph in (None, view.graph)

@@ -81,7 +81,7 @@ def query_of(filters: RunFilter) -> str:
 
 
 def _fits(filters: RunFilter, view: wire.RunView) -> bool:
-    """Whether a run passes the filters."""
+    """Return whether a run passes the filters."""
     return (
         (not filters.statuses or view.status in filters.statuses)
         and filters.graph in (None, view.graph)

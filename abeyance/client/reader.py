@@ -256,7 +256,7 @@ class RunReader:
         return (await self.view()).queue_depth
 
     async def has_queued_messages(self) -> bool:
-        """Whether a message is unread."""
+        """Return whether a message is unread."""
         return await self.queue_depth() > 0
 
     async def may_have_messages(self) -> bool:

@@ -137,7 +137,7 @@ class WorkflowRpc:
         return cached if cached and time.monotonic() - cached.since < _CACHED_FOR else None
 
     async def is_foreign(self, run_id: str) -> bool:
-        """Whether the id is that of another deployment's run, or of another workflow."""
+        """Return whether the id is that of another deployment's run, or of another workflow."""
         ask = partial(describe, self.temporal, self.task_queue, run_id, RPC)
         try:
             await retry_until(run_id, ask, seconds=self.patience)
@@ -380,7 +380,7 @@ class WorkflowRpc:
 
 
 def is_lost(error: WorkflowUpdateFailedError) -> bool:
-    """Whether the server lost an update, which may be sent again under the same id."""
+    """Return whether the server lost an update, which may be sent again under the same id."""
     return isinstance(error.cause, ApplicationError) and error.cause.type in _LOST
 
 

@@ -94,11 +94,11 @@ class TemporalRun(RunReader):
 
     async def _bound(self, order: wire.Respond) -> wire.Respond:
         """The command, stamped with the digests of the interrupts that are open now."""
-        asked = {entry.id: entry.digest or "" for entry in await self.interrupts()}
+        digests = {entry.id: entry.digest or "" for entry in await self.interrupts()}
         answered = set(order.responses or filter(None, [order.interrupt_id]))
-        if not answered and len(asked) == 1:
-            answered = set(asked)
-        shown = {id_: order.digests.get(id_, asked[id_]) for id_ in answered if id_ in asked}
+        if not answered and len(digests) == 1:
+            answered = set(digests)
+        shown = {id_: order.digests.get(id_, digests[id_]) for id_ in answered if id_ in digests}
         return order.stamped(wire.Stamp(order="respond", shown=shown))
 
     async def pause(

@@ -132,7 +132,7 @@ class Runs:
         return await self._sent(plan, WorkflowIDReusePolicy.ALLOW_DUPLICATE)
 
     async def _has_ended(self, run_id: str) -> bool:
-        """Whether an ended run of this deployment has the id, which alone may be replaced."""
+        """Return whether an ended run of this deployment has the id, which alone may be replaced."""
         try:
             return not (await self._line.described(run_id)).is_running
         except Refusal:
@@ -169,7 +169,7 @@ class Runs:
             )
 
     async def _is_again(self, run_id: str | None, *, reuse: bool) -> bool:
-        """Whether a run of that id exists, so that a start can only return it."""
+        """Return whether a run of that id exists, so that a start can only return it."""
         if run_id is None or reuse:
             return False
         try:
@@ -179,7 +179,7 @@ class Runs:
         return True
 
     async def _is_repeat(self, plan: StartPlan) -> bool:
-        """Whether this call has started the run of that id before."""
+        """Return whether this call has started the run of that id before."""
         try:
             described = await self._line.described(plan.start.run_id)
         except Refusal:

@@ -94,7 +94,7 @@ class StartPlan:
         )
 
     def repeats(self, run: RunDescription) -> bool:
-        """Whether the run of this id was started by the same call.
+        """Return whether the run of this id was started by the same call.
 
         Raises `idempotency_conflict` if the same key started it with another body.
         """

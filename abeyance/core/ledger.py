@@ -29,12 +29,12 @@ _STORED_ANSWER_BYTES: Final = 512
 _STORED_PROMPT_CHARS: Final = 200
 _SPEC: Final = tuple(entry.name for entry in fields(InterruptSpec))
 _CONTENT: Final = tuple(name for name in _SPEC if name not in {"name", "timeout", "on_timeout"})
-"""What a person is shown, and what the digest of an interrupt covers."""
+"""The fields that a person is shown, which the digest of an interrupt covers."""
 _SETTLED: Final = (
     *("id", "name", "kind", "address", "prompt", "requested_capability"),
     *("created_at", "deadline"),
 )
-"""What stays of an interrupt that is settled. The rest is large, or of no use any more."""
+"""The fields that a settled interrupt keeps. The others are large, or of no more use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class Interrupt(InterruptSpec):
 
     @property
     def since(self) -> datetime:
-        """When the interrupt got its status."""
+        """The time at which the interrupt got its status."""
         return self.settled_at or self.created_at
 
 
@@ -325,7 +325,7 @@ def _receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt | None
             raise Refusal(
                 Code.ALREADY_ANSWERED,
                 f"{entry.name!r} was answered by its default at {when}, "
-                "because nobody had answered in time.",
+                "because no answer came in time.",
                 interrupt_id=entry.id,
                 answered_by=TIMEOUT,
                 answered_at=when,

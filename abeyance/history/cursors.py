@@ -120,7 +120,7 @@ def order(cursor: str) -> str:
 
 
 def is_later(one: str, other: str) -> bool:
-    """Whether a cursor is after another of the same run."""
+    """Return whether a cursor is after another of the same run."""
     return order(one) > order(other)
 
 

@@ -30,7 +30,7 @@ _LOCAL: Final = "core_local_activity"
 
 
 def is_visit(activity: str, address: Any) -> bool:
-    """Whether an activity of this name and summary runs a node's code.
+    """Return whether an activity of this name and summary runs a node's code.
 
     Other activities decide a node's routes, for example.
     """

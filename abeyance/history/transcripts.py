@@ -198,7 +198,7 @@ def choose_address(run_id: str, heads: Mapping[str, str], address: str | None) -
 
 
 def _is_of(address: str, agent: str) -> bool:
-    """Whether an address is that of an agent, or of a visit of the agent itself."""
+    """Return whether an address is that of an agent, or of a visit of the agent itself."""
     if address == agent:
         return True
     if not address.startswith(f"{agent};"):

@@ -337,7 +337,7 @@ def test_a_stream_that_ends_early_is_opened_again_after_the_last_event(
         "run.completed",
     ]
     assert stranger.asked == [None, "1", "2"]
-    assert "trying again" in err
+    assert "reconnecting" in err
 
 
 def test_a_stream_that_never_comes_back_is_given_up(

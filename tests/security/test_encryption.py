@@ -194,7 +194,7 @@ async def test_a_plain_signal_is_refused_and_reported(site: Site, intruder: Intr
         ("cancel", "not_sealed"),
     ]
     (rejected,) = await told(site, run_id, "message.rejected")
-    assert "takes only what is sealed for it" in str(rejected.data)
+    assert "accepts only sealed requests" in str(rejected.data)
     await stays(site, run_id)
     assert await paid(site, run_id) == ["check yes", "confirm yes", "PAID 101"]
 
