@@ -187,5 +187,7 @@ def test_what_is_no_agent_and_no_graph_is_said_to_be_none() -> None:
 
     with pytest.raises(TypeError, match="'judge' is not an Agent: write Agent"):
         graph.agent("judge", "judge", input="text")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"'judge' is no Graph: write subgraph\('judge', graph\)"):
+    with pytest.raises(
+        TypeError, match=r"'judge' is not a Graph: write subgraph\('judge', graph\)"
+    ):
         graph.subgraph("judge", "judge")  # type: ignore[arg-type]

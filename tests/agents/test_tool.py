@@ -194,8 +194,8 @@ def test_all_that_is_wrong_with_a_declaration_is_told_at_once() -> None:
         "'soon' is not a duration",
         "max_result=True",
         "on_unknown='shrug'",
-        "approval_timeout= is -3600 s",
-        "on_timeout='goto:escalate' is neither 'halt' nor 'reject'",
+        "approval_timeout=-3600 s is invalid",
+        "on_timeout='goto:escalate' is invalid",
         "'has space', which no principal can have",
     ):
         assert expected in told

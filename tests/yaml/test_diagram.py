@@ -134,7 +134,7 @@ def test_who_is_asked_about_a_node_and_what_is_nested_is_shown() -> None:
         ("1. one", "1#46; one"),
         ("a\nb", "a b"),
         ("größer", "größer"),
-        ("x" * 100, "x" * 72 + "..."),
+        ("x" * 100, "x" * 69 + "..."),
     ],
 )  # fmt: skip
 def test_what_an_author_wrote_is_text(value: str, shown: str) -> None:
