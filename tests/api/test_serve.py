@@ -109,7 +109,7 @@ async def test_with_an_issuer_of_tokens_it_may_listen_anywhere(settings: Setting
 async def test_a_port_in_use_is_one_clear_line(settings: Settings) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(SettingsError, match=rf"127\.0\.0\.1:{port}.*in use.*another port"):
+        with pytest.raises(SettingsError, match=rf"127\.0\.0\.1:{port}.*in use.*another one"):
             await serve(settings, "127.0.0.1", port)
 
 
