@@ -104,7 +104,7 @@ async def _spoils_the_state(event: BeforeToolCall) -> None:
     [
         (_raises, "TypeError: oops"),
         (_raises_interrupt, "it raised Interrupt; a hook asks by `await event.interrupt(...)`"),
-        (_exits, "RuntimeError: the code asked its process to exit"),
+        (_exits, "RuntimeError: the code called sys.exit("),
         (_asks_twice, "it asks 'known' twice at one event"),
         (_asks_twice_and_goes_on, "it asks 'known' twice at one event"),
         (_awaits_twice, "RuntimeError: cannot reuse already awaited coroutine"),
@@ -112,7 +112,7 @@ async def _spoils_the_state(event: BeforeToolCall) -> None:
         (_asks_at_once, "it asks 'b' while 'a' is not answered"),
         (_asks_elsewhere, "a question that it did not ask by its event"),
         (_goes_to_a_node, "a hook has no node to go to"),
-        (_has_no_name_for_it, "named 'a/b'"),
+        (_has_no_name_for_it, "the name 'a/b'"),
         (_wants_another_type, "the answer to 'known' does not fit its type"),
         (_takes_args_away, "it set args to a NoneType"),
         (_spoils_args, "it edited the arguments, and they do not fit any more. 'pay' was not run"),

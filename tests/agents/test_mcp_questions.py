@@ -193,7 +193,7 @@ async def test_what_a_server_may_not_ask_is_declined_and_nobody_is_shown_it(
         ({"type": "string", "oneOf": [{"const": 5}]}, "which is not a text with a title"),
         ({"type": "string", "oneOf": [{"const": "a", "allOf": [{}]}]}, "a choice has 'allOf'"),
         ({"type": "string", "minLength": "2"}, "is not of type"),
-        ({"type": "string", "pattern": "("}, "no regular expression"),
+        ({"type": "string", "pattern": "("}, "not a regular expression"),
         ({"type": "array", "items": {"type": "string"}}, "is a list without choices"),
         ({"type": "array", "items": {"enum": ["a"], "items": {}}}, "items has 'items'"),
         ({"type": "string", "enum": [f"{n}" for n in range(10_000)]}, "50000"),

@@ -198,7 +198,7 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_a_conversation_that_was_erased_is_missing_and_not_empty() -> None:
-    with pytest.raises(BlobMissing, match="'r1/abc' is no reference of a blob"):
+    with pytest.raises(BlobMissing, match="'r1/abc' is not a blob reference"):
         await transcript.read(MemoryBlobs(), "r1/abc")
     with pytest.raises(BlobMissing):
         await transcript.append(MemoryBlobs(), "r1", "r1/abc", turn(0))
