@@ -30,7 +30,7 @@ from abeyance.agents.transcript_view import TranscriptItem, transcript_items
 from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
-from abeyance.core import effects, events, idempotency, items, ledger, machine
+from abeyance.core import effects, events, idempotency, items, ledger, machine, messages
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import CancelRequested, Control, Message, MessageSent, Paused, Resumed
 from abeyance.core.events import Event as CoreEvent
@@ -335,6 +335,7 @@ class InMemoryRun:
         A rejection is published as the event `message.rejected`.
         """
         sent = self._message(text, fields, signalled=True)
+        messages.refuse_empty(sent.message)
         self._refuse_ended()
         await self._feed(sent)
         return sent.message.message_id

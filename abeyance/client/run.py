@@ -19,7 +19,7 @@ from abeyance import commands, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.reader import Deployment, RunReader
 from abeyance.client.rpc import RunEnded
-from abeyance.core import idempotency, ledger, mailbox
+from abeyance.core import idempotency, ledger, mailbox, messages
 from abeyance.core.events import Control, Keyed, Message
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.state import Called
@@ -287,6 +287,7 @@ class TemporalRun(RunReader):
         """Steer by a command. Raises as `steer`."""
         message = _named(message)
         event = commands.message_sent(message, datetime.now(UTC), "")
+        messages.refuse_empty(event.message)
         id_ = event.message.message_id
         try:
             await self._line.signal(

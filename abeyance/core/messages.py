@@ -211,18 +211,23 @@ def expire(draft: WorkingState) -> None:
         report(draft, old, "expired")
 
 
-def _refuse_malformed(state: RunState, message: Message) -> None:
-    limits, text = state.limits, message.text
+def refuse_empty(message: Message) -> None:
+    """Raise the Refusal of a message that no run admits. A caller can check it without the run."""
     if not 0 < len(message.message_id) <= _LONGEST_ID:
         raise _invalid(
             message,
             f"A message id has 1 to {_LONGEST_ID} characters, and this one has "
             f"{len(message.message_id)}. Leave it out to have one made.",
         )
-    if not text.strip() and not message.parts and message.action is None:
+    if not message.text.strip() and not message.parts and message.action is None:
         raise _invalid(
             message, "The message is empty: give it a text that is more than spaces, or parts."
         )
+
+
+def _refuse_malformed(state: RunState, message: Message) -> None:
+    refuse_empty(message)
+    limits, text = state.limits, message.text
     if len(text) > limits.max_message_length:
         raise _invalid(
             message,

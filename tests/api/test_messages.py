@@ -257,6 +257,15 @@ BAD = [
 ]
 
 
+async def test_an_empty_steer_is_refused_at_once(api: Api) -> None:
+    run_id, _ = await api.waiting("gated")
+
+    for body in ({}, {"text": " \n\t"}):
+        response = await api.http.post(f"/runs/{run_id}/steer", json=body)
+        assert "empty" in problem(response, 422, "invalid_message")["detail"]
+    assert (await api.http.get(f"/runs/{run_id}")).json()["rejected"] == []
+
+
 @pytest.mark.parametrize("call", ["messages", "pause-and-send"])
 @pytest.mark.parametrize(("body", "code", "told"), BAD)
 async def test_a_message_that_cannot_be_accepted_changes_nothing(  # noqa: PLR0917 each row of the table
