@@ -42,5 +42,5 @@ async def test_what_is_no_temporal_is_told_in_words_of_this_world() -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "a b:7233"])
 async def test_what_is_no_address_is_a_setting_to_mend(address: str) -> None:
-    with pytest.raises(SettingsError, match=f"TEMPORAL_ADDRESS: '{address}' is no address"):
+    with pytest.raises(SettingsError, match=f"TEMPORAL_ADDRESS: '{address}' is not an address"):
         await connect_temporal(address)

@@ -31,12 +31,12 @@ def test_many_runs_are_controlled_by_their_ids(terminal: Terminal, standing: Sta
     one, two = starts(terminal, 2)
     code, out, err = terminal.call("batch", "pause", "--run", one, "--run", two)
     assert (code, err) == (0, "")
-    assert "done to 2 of 2 runs" in out
+    assert "applied to 2 of 2 runs" in out
     assert standing.view(one, "paused")["run_id"] == one
 
     code, out, _ = terminal.call("batch", "resume", "--run", one, "--run", "never-was")
     assert code == 1
-    assert "done to 1 of 2 runs" in out
+    assert "applied to 1 of 2 runs" in out
     assert "never-was  unknown_run: There is no run" in out
 
     given = terminal.told(
@@ -100,7 +100,7 @@ def test_a_conversation_is_controlled(terminal: Terminal, standing: Stack) -> No
 def test_evictions_are_counted(terminal: Terminal) -> None:
     assert terminal.told("evict", "--inactive-for", "300d") == {"evicted": 0, "runs": []}
     code, out, _ = terminal.call("evict", "--keep", "1000000")
-    assert (code, out.split()) == (0, ["in", "all", "0"])
+    assert (code, out.split()) == (0, ["total", "0"])
     assert terminal.call("evict")[0] == 3
     assert terminal.call("evict", "--inactive-for", "a while")[0] == 3
 

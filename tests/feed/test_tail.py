@@ -98,6 +98,7 @@ async def test_a_reader_who_has_heard_of_more_than_the_tail_hears_none_of_it_twi
         before = [await anext(first) for _ in range(3)]
         counter.lets_through.clear()
         await site.client.run(run_id).pause()
+        await site.until(run_id, "paused")
         # Through another process, say.
         (paused,), _ = await Feed(temporal, site.settings.task_queue).page(
             run_id, before[-1].id, 10

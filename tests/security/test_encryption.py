@@ -305,16 +305,14 @@ async def test_an_answer_that_was_held_back_answers_no_other_question(
 async def test_a_resume_that_is_sent_again_does_nothing_also_after_a_hand_over(
     site: Site, intruder: Intruder
 ) -> None:
-    run_id, _ = await asking(site, limits=Limits(continue_as_new_after=16))
-    await site.client.run(run_id).control(wire.Pause(actor="ada"))
-    await site.client.run(run_id).control(wire.Resume(actor="ada"))
+    run_id, _ = await asking(site, limits=Limits(continue_as_new_after=40))
+    await site.pause_and_resume(run_id)
     (resume,) = await intruder.signals(run_id, "resume")
     first = (await intruder.events(run_id))[0]
     for _ in range(6):
-        await site.client.run(run_id).control(wire.Pause(actor="ada"))
-        await site.client.run(run_id).control(wire.Resume(actor="ada"))
-        await site.client.run(run_id).view()
+        await site.pause_and_resume(run_id)
     await site.client.run(run_id).control(wire.Pause(actor="ada", reason="the bank is closed"))
+    await site.until(run_id, "paused")
     assert (await intruder.events(run_id))[0] != first, "it was handed over"
 
     await intruder.signal(run_id, "resume", resume)

@@ -53,7 +53,9 @@ async def test_the_blobs_of_a_run_that_goes_on_are_not_deleted(site: Site, tmp_p
         kept = files(tmp_path)
         assert kept
 
-        with pytest.raises(Refusal, match=r"is awaiting-input: .* Cancel it") as refused:
+        with pytest.raises(
+            Refusal, match=r"is awaiting-input and needs its blobs. Cancel it"
+        ) as refused:
             await site.client.runs.delete_blobs(run_id)
         assert refused.value.code is Code.NOT_FINISHED
         assert files(tmp_path) == kept

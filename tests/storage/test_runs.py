@@ -269,7 +269,7 @@ async def test_keys_are_rotated_while_a_run_waits(
     with pytest.raises(WrongKey, match="key 'first'"):
         await told(late, run_id)
     without = Site(connected(temporal, Settings(storage=str(tmp_path))), beside=before)
-    assert "which this process has not (it has none" in await why_unreadable(without, run_id)
+    assert "which this process lacks (it has none" in await why_unreadable(without, run_id)
 
 
 async def test_after_its_blobs_are_deleted_a_run_says_that_they_are_missing(

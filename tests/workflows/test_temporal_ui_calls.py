@@ -86,8 +86,11 @@ async def test_a_signal_that_cannot_be_read_is_told_and_the_run_goes_on(
             ("pause", "invalid_body"),
             ("pause", "invalid_body"),
         ]
-        assert "/a: Extra inputs are not permitted. It brought '{\"a\": 1}'" in refused[0]["reason"]
-        assert "It brought 'stop it'; send JSON, or nothing" in refused[2]["reason"]
+        assert (
+            "/a: Extra inputs are not permitted. Its argument is '{\"a\": 1}'"
+            in refused[0]["reason"]
+        )
+        assert "Its argument is 'stop it'; send JSON, or nothing" in refused[2]["reason"]
         assert [entry["code"] for entry in shown["rejected"]] == ["invalid_message"]
         await site.replays(run_id)
 
