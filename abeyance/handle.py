@@ -308,7 +308,7 @@ def deadline_order(
 
 
 def order_of(
-    kind: type[R], arguments: Mapping[str, Any], *, fault: str = "The request cannot be used"
+    kind: type[R], arguments: Mapping[str, Any], *, fault: str = "The request is invalid"
 ) -> R:
     """Validate arguments as a command. Raises the Refusal `invalid_body`."""
     try:

@@ -52,7 +52,7 @@ def unusable(text: str) -> Refusal:
     )
     return Refusal(
         Code.INVALID_BODY,
-        f"The request cannot be used. /cursor: {message}.",
+        f"The request is invalid: /cursor: {message}.",
         errors=[{"pointer": "/cursor", "message": message, "in": "query"}],
         cursor=shown,
     )

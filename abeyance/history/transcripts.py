@@ -180,7 +180,7 @@ def choose_address(run_id: str, heads: Mapping[str, str], address: str | None) -
             message = f"{run_id!r} has {len(heads)} transcripts; name one of {names}{more}"
             raise Refusal(
                 Code.INVALID_BODY,
-                f"The request cannot be used. /address: {message}.",
+                f"The request is invalid: /address: {message}.",
                 errors=[{"pointer": "/address", "message": message, "in": "query"}],
                 addresses=listed,
             )
