@@ -4,7 +4,7 @@ import json
 
 import pytest
 from command_line import Terminal
-from dev_stack import Stack
+from dev_stack import Stack, until
 
 
 def test_a_message_is_sent_listed_and_thrown_away(terminal: Terminal, standing: Stack) -> None:
@@ -41,13 +41,19 @@ def test_a_run_is_told_to_do_something_again(terminal: Terminal, standing: Stack
     terminal.told(
         *("steer", "again", "--action", "update_state", "--params", '{"patch": {"label": "new"}}')
     )
-    assert standing.view("again", "awaiting-input")["values"]["label"] == "new"
+    assert first["status"] == "open"
+    until(
+        lambda: standing.view("again", "awaiting-input")["values"]["label"] == "new",
+        "the edit to be in the values",
+    )
     terminal.told("steer", "again", "with care", "--action", "rerun")
 
-    code, out, _ = terminal.call("events", "again", "--json")
-    told = [json.loads(line)["type"] for line in out.splitlines()]
-    assert (code, first["status"]) == (0, "open")
-    assert "run.went_back" in told
+    def has_gone_back() -> bool:
+        code, out, _ = terminal.call("events", "again", "--json")
+        assert code == 0
+        return "run.went_back" in [json.loads(line)["type"] for line in out.splitlines()]
+
+    until(has_gone_back, "the run to go back")
 
 
 @pytest.fixture(scope="module")
