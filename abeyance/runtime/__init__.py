@@ -1,1 +1,4 @@
-"""Nodes: what their code may do, ask and return, and the rules that are evaluated after it."""
+"""Running the code of one visit, in an activity and in memory alike. Start reading at `node_runner`.
+
+Activities and `abeyance.testing` import it; it imports what authors write.
+"""

@@ -1,1 +1,4 @@
-"""Values: the model of a state, reducers, answers, and the schemas that they are held against."""
+"""Values and their schemas: the model of a state, JSON Schema, the validation and cost of answers.
+
+Every room from `authoring` up imports it; it imports storage and the wire. Start at `state_model`.
+"""

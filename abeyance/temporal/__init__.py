@@ -1,1 +1,4 @@
-"""Reaching Temporal: a connection, repeated calls, a namespace that is ready, schedules."""
+"""Temporal itself: the connection, retries, a limit for updates, schedules, the workflow runner.
+
+The client, the history room and the worker import it. Start reading at `connection`.
+"""

@@ -1,4 +1,4 @@
-"""Graphs that are written in YAML."""
+"""Graphs from YAML. Start reading at `loader`; `builder` makes the graph, `source` keeps the lines."""
 
 from __future__ import annotations
 
