@@ -15,7 +15,8 @@ from abeyance.core import authority, items
 from abeyance.core.json import Json, size
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
-from abeyance.core.state import Failure, Phase, RunState
+from abeyance.core.state import RunState
+from abeyance.core.visit import Failure, Running
 
 _MAX_AGENTS: Final = 50
 """In a view: most of its readers want something else of it."""
@@ -49,7 +50,7 @@ def run_view(state: RunState, start: wire.StartRun) -> wire.RunView:
         created_at=state.created_at,
         updated_at=state.updated_at,
         ended_at=state.updated_at if is_over else None,
-        running=[visit.address for visit in state.in_phase(Phase.RUNNING)],
+        running=[visit.address for visit in state.visits_in(Running)],
         agents=agents(state)[:_MAX_AGENTS],
         interrupts=open_interrupts(state, beside=state.root.size),
         queue_depth=len(state.mailbox.queue),

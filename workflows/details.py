@@ -16,7 +16,8 @@ from abeyance import projections, wire
 from abeyance.core.json import canonical, truncate
 from abeyance.core.ledger import Interrupt
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
-from abeyance.core.state import Phase, RunState
+from abeyance.core.state import RunState
+from abeyance.core.visit import Running
 from abeyance.schemas.json_schema import resolved
 from abeyance.wire import visible
 
@@ -45,7 +46,7 @@ def details(state: RunState, start: wire.StartRun) -> str:
     if agents:
         more = f" and {len(agents) - _AGENTS} more" if len(agents) > _AGENTS else ""
         parts.append(f"Agents: {', '.join(agents[:_AGENTS])}{more}")
-    running = [visit.address for visit in state.in_phase(Phase.RUNNING)]
+    running = [visit.address for visit in state.visits_in(Running)]
     if running:
         more = f" and {len(running) - _RUNNING} more" if len(running) > _RUNNING else ""
         shown = ", ".join(code(address) for address in running[:_RUNNING])

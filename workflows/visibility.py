@@ -18,7 +18,8 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.json import Json, size, truncate
     from abeyance.core.ledger import Interrupt
     from abeyance.core.spec import FunctionNode, OnTimeout
-    from abeyance.core.state import Failure, Phase, RunState, Status
+    from abeyance.core.state import RunState, Status
+    from abeyance.core.visit import Failure, Running
     from abeyance.errors import FailureCode
     from abeyance.projections import on_timeout_text, public
     from abeyance.workflows.details import details, nearest_first
@@ -205,7 +206,7 @@ class VisibilityWriter:
 def _runs_only_local(state: RunState) -> bool:
     if state.status is not Status.RUNNING or state.ledger.open:
         return False
-    nodes = [state.node_of(visit) for visit in state.in_phase(Phase.RUNNING)]
+    nodes = [state.node_of(visit) for visit in state.visits_in(Running)]
     return bool(nodes) and all(isinstance(node, FunctionNode) and node.local for node in nodes)
 
 

@@ -20,17 +20,8 @@ from abeyance.core.address import Address
 from abeyance.core.json import Json, look_up, paths, sha256
 from abeyance.core.ledger import Interrupt
 from abeyance.core.spec import GraphSpec, InterruptSpec
-from abeyance.core.state import (
-    Approval,
-    FanOut,
-    FanOutBranch,
-    RunState,
-    Scope,
-    Step,
-    TakenToken,
-    Token,
-    Visit,
-)
+from abeyance.core.state import FanOut, RunState, Scope, Step
+from abeyance.core.visit import Approval, FanOutBranch, TakenToken, Token, Visit
 from abeyance.core.working_state import WorkingState
 
 _ABSENT: Final = "absent"

@@ -17,22 +17,24 @@ from abeyance.core.ledger import Parent
 from abeyance.core.outcome import Asked, Call, Interrupted, key_of
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import Default, GoTo, GraphSpec
-from abeyance.core.state import Failure, Phase, RunState, Visit
+from abeyance.core.state import RunState
+from abeyance.core.visit import Failure, Ready, Running, Visit, Waiting, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
 _APPROVALS: Final = key_of("approval", "")
 
 
-def interrupted(draft: WorkingState, visit: Visit, outcome: Interrupted) -> None:
-    """Open the questions of a visit's code, and let the visit wait."""
+def interrupted(draft: WorkingState, visit: Visit, running: Running, outcome: Interrupted) -> None:
+    """Open the questions of a visit's code, which was `running`, and let the visit wait."""
     if draft.state.ending is not None and not visit.is_finally:
         draft.drop_visit(visit.address)
         return
     visit = draft.visit(visit.address)
     graph = draft.graph(visit.scope)
     outcome = replace(outcome, interrupts=_with_capabilities(graph, visit, outcome.interrupts))
-    if (failure := _fault(draft.state, visit, outcome)) is not None:
+    answered = running.answered_keys
+    if (failure := _fault(draft.state, visit, outcome, answered)) is not None:
         routing.fail(draft, visit, failure, fatal=_is_fatal(failure))
         return
     # A question that was answered, and shows something else now, is asked again.
@@ -41,8 +43,8 @@ def interrupted(draft: WorkingState, visit: Visit, outcome: Interrupted) -> None
     visit.approvals = tuple(
         each for each in visit.approvals if each.gate != visit.address or each.key not in again
     )
-    visit.phase, visit.interrupted, visit.stopping = Phase.WAITING, True, False
-    visit.journal, visit.patch, visit.composite = outcome.journal, outcome.patch, outcome.composite
+    transition(visit, "ask", Waiting(stage=running.stage, composite=outcome.composite))
+    visit.interrupted, visit.journal, visit.patch = True, outcome.journal, outcome.patch
     visit.user_state = visit.user_state if outcome.user_state is None else outcome.user_state
     visit.messages_read = max(
         visit.messages_read,
@@ -66,9 +68,9 @@ def interrupted(draft: WorkingState, visit: Visit, outcome: Interrupted) -> None
         elif asked.key not in visit.answers:
             interrupts.ask(draft, visit, asked, parents=parents)
     waits = interrupts.of_visit(draft, visit.address)
-    has_news = any(key not in visit.answered_keys for key in visit.answers)
+    has_news = any(key not in answered for key in visit.answers)
     if not waits or (outcome.composite and has_news):
-        visit.phase = Phase.READY
+        transition(visit, "resume", Ready(stage=running.stage))
 
 
 def before(draft: WorkingState, visit: Visit, call: Call) -> None:
@@ -76,10 +78,10 @@ def before(draft: WorkingState, visit: Visit, call: Call) -> None:
     visit.call = replace(call, interrupts=())
     graph = draft.graph(visit.scope)
     questions = _with_capabilities(graph, visit, call.interrupts)
-    if (failure := _fault(draft.state, visit, Interrupted(interrupts=questions))) is not None:
+    if (failure := _fault(draft.state, visit, Interrupted(interrupts=questions), ())) is not None:
         routing.fail(draft, visit, failure, fatal=_is_fatal(failure))
         return
-    visit.phase, visit.started_at = Phase.WAITING, draft.now
+    transition(visit, "ask", Waiting(stage="body"))
     for each in questions:
         interrupts.ask(draft, visit, each)
 
@@ -144,7 +146,10 @@ def _undeclared(graph: GraphSpec, visit: Visit, asked: Asked) -> str | None:
     return None
 
 
-def _fault(state: RunState, visit: Visit, outcome: Interrupted) -> Failure | None:
+def _fault(
+    state: RunState, visit: Visit, outcome: Interrupted, answered: tuple[str, ...]
+) -> Failure | None:
+    """Return why a visit may not ask this. Its code was started with the answers of `answered`."""
     graph, asked = state.graph_of(visit.scope), outcome.interrupts
     if visit.is_finally:
         message = f"the finally node {visit.node!r} may not ask a person: the run is over by then"
@@ -169,7 +174,7 @@ def _fault(state: RunState, visit: Visit, outcome: Interrupted) -> Failure | Non
             return Failure(code=FailureCode.NODE_FAILED, message=message)
         if (undeclared := _undeclared(graph, visit, each)) is not None:
             return Failure(code=FailureCode.UNDECLARED_CAPABILITY, message=undeclared)
-        if each.key in visit.answered_keys and not _shows_another(visit, each):
+        if each.key in answered and not _shows_another(visit, each):
             message = (
                 f"the node {visit.node!r} raises the interrupt {name!r} again after its answer: "
                 "check ctx.answers before raising it, or use `await ctx.interrupt(...)`"

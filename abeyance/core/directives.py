@@ -10,6 +10,7 @@ capabilities of all gates (`authority`), and that none is lost, is ours.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import assert_never
 
 from abeyance.core import (
     approvals,
@@ -24,7 +25,8 @@ from abeyance.core import (
 )
 from abeyance.core.events import Message
 from abeyance.core.spec import GraphSpec, InterruptNode
-from abeyance.core.state import Phase, RunState, Step, Todo, Visit
+from abeyance.core.state import RunState, Step, Todo
+from abeyance.core.visit import Nested, Ready, Running, Visit, Waiting, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Refusal
 
@@ -74,7 +76,7 @@ def carry_out(draft: WorkingState) -> bool:
 
 def _branches(state: RunState) -> Iterator[Visit]:
     for visit in reversed(list(state.visits.values())):
-        if visit.phase is not Phase.NESTED and not visit.is_finally:
+        if not isinstance(visit.state, Nested) and not visit.is_finally:
             yield visit
 
 
@@ -114,10 +116,16 @@ def _scope(state: RunState, message: Message, visit: Visit | None) -> str:
 
 
 def _is_at_boundary(visit: Visit) -> bool:
-    # No directive is applied between an answer and the start of what it allowed.
-    is_allowed = any(not each.begun for each in visit.approvals)
-    is_untouched = visit.phase is Phase.READY and visit.stage == "entered" and not is_allowed
-    return is_untouched or visit.phase is Phase.WAITING
+    match visit.state:
+        case Ready(stage="entered"):
+            # No directive is applied between an answer and the start of what it allowed.
+            return all(each.begun for each in visit.approvals)
+        case Waiting():
+            return True
+        case Ready() | Running() | Nested():
+            return False
+        case _:
+            assert_never(visit.state)
 
 
 def _obey(draft: WorkingState, message: Message, visit: Visit | None) -> None:
@@ -178,7 +186,7 @@ def _update(draft: WorkingState, message: Message, visit: Visit | None) -> None:
 
 def _skip(draft: WorkingState, visit: Visit) -> None:
     node = draft.state.node_of(visit)
-    if isinstance(node, InterruptNode) or visit.phase is Phase.WAITING:
+    if isinstance(node, InterruptNode) or isinstance(visit.state, Waiting):
         raise _Impossible("not_skippable", f"{visit.node!r} asks a person, and cannot be skipped")
     if visit.call is not None and (visit.call.once or visit.call.interrupts):
         raise _Impossible(
@@ -186,7 +194,8 @@ def _skip(draft: WorkingState, visit: Visit) -> None:
             f"{visit.call.tool!r} requires approval, and cannot be skipped",
         )
     visit = draft.visit(visit.address)
-    visit.stage, visit.pending_patch, visit.activations = "body", {}, 0
+    transition(visit, "proceed", Ready(stage="body"))
+    visit.pending_patch = {}
 
 
 def _go_back(draft: WorkingState, message: Message, visit: Visit | None, steps: int) -> None:

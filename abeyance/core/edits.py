@@ -13,7 +13,8 @@ from abeyance.core import events, interrupts, items
 from abeyance.core.json import rfc3339, why_not_json
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.spec import Default, GoTo
-from abeyance.core.state import Phase, RunState, Status
+from abeyance.core.state import RunState, Status
+from abeyance.core.visit import Running
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
@@ -27,7 +28,7 @@ def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
             run_status=str(state.status),
         )
     is_stopped = state.status in (Status.PAUSED, Status.AWAITING_INPUT)
-    if not is_stopped or any(state.in_phase(Phase.RUNNING)):
+    if not is_stopped or any(state.visits_in(Running)):
         raise Refusal(
             Code.NOT_STOPPED,
             f"The run is {state.status}. Its values can be edited while it waits for people, or is "

@@ -14,7 +14,8 @@ from abeyance.core import approvals, items, patch, routing
 from abeyance.core.json import Json
 from abeyance.core.outcome import Send
 from abeyance.core.spec import Edge, FunctionNode
-from abeyance.core.state import Approval, Failure, FanOut, FanOutBranch, Item, Visit
+from abeyance.core.state import FanOut, Item
+from abeyance.core.visit import Approval, Failure, FanOutBranch, Visit
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 

@@ -26,16 +26,13 @@ from abeyance.core.ledger import Interrupt, Parent, SettledStatus
 from abeyance.core.outcome import Asked, key_of
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import END, Ask, GraphSpec, InterruptNode, InterruptSpec, Kind
-from abeyance.core.state import Failure, FanOutBranch, Phase, RunState, Visit
+from abeyance.core.state import RunState
+from abeyance.core.visit import Failure, FanOutBranch, Ready, Visit, Waiting, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
 ERROR: Final = "error"
 """Name of the question about a failed visit; its answer is `{action, patch?}`."""
-_NAMES: Final[dict[str, Literal["interrupt_before", "interrupt_after"]]] = {
-    "before": "interrupt_before",
-    "after": "interrupt_after",
-}
 _LONGEST_PROMPT: Final = 10_000
 """In characters: a template may show a field that holds a whole document."""
 
@@ -56,8 +53,8 @@ def open_question(
     )
     question = replace(question, requested_capability=capability)
     fields = approvals.shown_by(question, values)
+    transition(visit, "ask", Waiting(stage="rules" if kind == "rule" else "body"))
     ask(draft, visit, Asked(question=_filled(question, values), kind=kind), fields=fields)
-    visit.phase, visit.started_at = Phase.WAITING, draft.now
 
 
 def _filled(question: InterruptSpec, values: Mapping[str, Json]) -> InterruptSpec:
@@ -166,8 +163,8 @@ def _update_questions(draft: WorkingState, scope: str) -> None:
             declared = replace(declared, requested_capability=capability)
             fields = approvals.shown_by(declared, values)
             ask_anew(draft, entry, _filled(declared, values), fields)
-        elif visit.call is None and visit.phase is Phase.WAITING:
-            draft.visit(visit.address).phase = Phase.READY
+        elif visit.call is None and isinstance(waiting := visit.state, Waiting):
+            transition(draft.visit(visit.address), "resume", Ready(stage=waiting.stage))
 
 
 def _declared(graph: GraphSpec, visit: Visit, entry: Interrupt) -> InterruptSpec | None:
@@ -223,8 +220,9 @@ def answer(
     approvals.grant(visit, interrupt)
     if by != TIMEOUT and interrupt.kind not in {"static", "error"}:
         approvals.hear(draft, visit, interrupt.requested_capability)
-    if visit.phase is Phase.WAITING and (visit.composite or not of_visit(draft, visit.address)):
-        visit.phase = Phase.READY
+    waiting = visit.state
+    if isinstance(waiting, Waiting) and (waiting.composite or not of_visit(draft, visit.address)):
+        transition(visit, "resume", Ready(stage=waiting.stage))
 
 
 def expire(draft: WorkingState, interrupt: Interrupt) -> None:
@@ -280,20 +278,21 @@ def of_visit(draft: WorkingState, visit: str) -> list[Interrupt]:
     return [entry for entry in draft.state.ledger.open.values() if entry.visit == visit]
 
 
-def open_breakpoint(draft: WorkingState, visit: Visit) -> None:
-    """Stop at the breakpoint before or after a visit's node, as its stage says."""
-    visit.phase, visit.started_at = Phase.WAITING, draft.now
-    ask(draft, visit, Asked(question=_breakpoint(draft, visit), kind="static"))
+def open_breakpoint(draft: WorkingState, visit: Visit, stage: Literal["before", "after"]) -> None:
+    """Stop at the breakpoint before or after a visit's node."""
+    transition(visit, "ask", Waiting(stage=stage))
+    question = _breakpoint(draft, visit, f"interrupt_{stage}")
+    ask(draft, visit, Asked(question=question, kind="static"))
 
 
-def _breakpoint(draft: WorkingState, visit: Visit) -> InterruptSpec:
+def _breakpoint(draft: WorkingState, visit: Visit, name: str) -> InterruptSpec:
     values = items.values_of(draft.state, visit)
     version = items.version_of(draft.state, visit)
     return InterruptSpec(
-        name=_NAMES[visit.stage],
+        name=name,
         prompt=(
-            f"{visit.stage.capitalize()} {visit.node!r}: let the run go on (null), "
-            "or edit its values first?"
+            f"{name.removeprefix('interrupt_').capitalize()} {visit.node!r}: let the run go on "
+            "(null), or edit its values first?"
         ),
         payload={"values": dict(values), "version": version, "node": visit.node},
         response_schema=_breakpoint_schema(draft.graph(visit.scope)),
@@ -331,12 +330,13 @@ def values_edited(draft: WorkingState, scope: str, *, besides: str | None = None
     _update_questions(draft, scope)
     for entry in list(draft.state.ledger.open.values()):
         if entry.kind == "static" and entry.scope == scope and entry.id != besides:
-            ask_anew(draft, entry, _breakpoint(draft, draft.state.visits[entry.visit]))
+            visit = draft.state.visits[entry.visit]
+            ask_anew(draft, entry, _breakpoint(draft, visit, entry.name))
 
 
-def drop_breakpoint_answer(visit: Visit) -> None:
+def drop_breakpoint_answer(visit: Visit, stage: Literal["before", "after"]) -> None:
     """Drop the answer to a breakpoint, which is not an answer of the graph."""
-    key = key_of("static", _NAMES[visit.stage])
+    key = key_of("static", f"interrupt_{stage}")
     visit.answers = {name: answer for name, answer in visit.answers.items() if name != key}
 
 
@@ -390,8 +390,8 @@ def _breakpoint_schema(graph: GraphSpec) -> Json:
 def ask_operator(draft: WorkingState, visit: Visit, failure: Failure) -> None:
     """Ask what to do about a failed visit, which was dropped and is put back to wait."""
     draft.put_back(visit)
-    visit.phase, visit.stage, visit.started_at = Phase.WAITING, "error", draft.now
-    visit.stopping, visit.failure = False, failure
+    transition(visit, "fail", Waiting(stage="error"))
+    visit.failure = failure
     question = InterruptSpec(
         name=ERROR,
         prompt=(

@@ -18,7 +18,8 @@ from typing import Final
 from abeyance.core import patch
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.spec import FunctionNode, GraphSpec, SubgraphNode
-from abeyance.core.state import FanOutBranch, Item, RunState, Scope, Visit
+from abeyance.core.state import Item, RunState, Scope
+from abeyance.core.visit import FanOutBranch, Visit
 from abeyance.core.working_state import WorkingState
 
 

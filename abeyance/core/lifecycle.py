@@ -23,7 +23,8 @@ from abeyance.core.effects import StopNode
 from abeyance.core.events import CancelMode, CancelRequested, Evicted, Paused, Resumed
 from abeyance.core.json import rfc3339
 from abeyance.core.patch import PatchError
-from abeyance.core.state import Ending, Failure, Outcome, Pause, Phase, RunState, Visit
+from abeyance.core.state import Ending, Outcome, Pause, RunState
+from abeyance.core.visit import Failure, Running, Visit, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
@@ -80,11 +81,16 @@ def stop_for_now(draft: WorkingState, reason: Literal["pause", "rotation"]) -> N
     """Stop running code, to run it again later. Finally nodes and calls that may run only once are
     awaited.
     """
-    for visit in list(draft.state.in_phase(Phase.RUNNING)):
+    for visit, running in _running(draft.state):
         is_once = visit.call is not None and visit.call.once
-        if not visit.stopping and not visit.is_finally and not is_once:
+        if not running.stopping and not visit.is_finally and not is_once:
             draft.emit(StopNode(visit=visit.address, reason=reason))
-            draft.visit(visit.address).stopping = True
+            transition(draft.visit(visit.address), "stop", replace(running, stopping=True))
+
+
+def _running(state: RunState) -> list[tuple[Visit, Running]]:
+    """Return the visits whose code runs, with their states."""
+    return [(v, v.state) for v in state.visits.values() if isinstance(v.state, Running)]
 
 
 def begin_ending(
@@ -122,7 +128,7 @@ def begin_ending(
     interrupts.withdraw(draft, state.ledger.open.values(), f"the run ended: {outcome}", by=actor)
     messages.report(draft, state.mailbox.queue, outcome)
     for visit in list(state.visits.values()):
-        if visit.phase is not Phase.RUNNING:
+        if not isinstance(visit.state, Running):
             _bring(draft, visit)
             draft.drop_visit(visit.address)
     stop_running(draft, abandon=mode == "now")
@@ -139,14 +145,14 @@ def _bring(draft: WorkingState, visit: Visit) -> None:
 
 def stop_running(draft: WorkingState, *, abandon: bool) -> None:
     """Stop every running visit; with `abandon` the run does not wait for them."""
-    for visit in list(draft.state.in_phase(Phase.RUNNING)):
-        if visit.stopping and not abandon:
+    for visit, running in _running(draft.state):
+        if running.stopping and not abandon:
             continue
         draft.emit(StopNode(visit=visit.address, reason="ending", abandon=abandon))
         if abandon:
             draft.drop_visit(visit.address)
         else:
-            draft.visit(visit.address).stopping = True
+            transition(draft.visit(visit.address), "stop", replace(running, stopping=True))
 
 
 def cancel_requested(draft: WorkingState, event: CancelRequested) -> None:

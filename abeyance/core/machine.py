@@ -49,17 +49,8 @@ from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Failed, Finished, Interrupted, Stopped
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import END, Default, GoTo, GraphSpec, Halt, InterruptNode, ResumeRun
-from abeyance.core.state import (
-    Ending,
-    Failure,
-    Limits,
-    Pause,
-    Phase,
-    Rotation,
-    RunState,
-    Scope,
-    Status,
-)
+from abeyance.core.state import Ending, Limits, Pause, Rotation, RunState, Scope, Status
+from abeyance.core.visit import Failure, Ready, Running, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
@@ -117,9 +108,7 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
 
 def may_rotate(state: RunState) -> bool:
     """Return whether the run can continue as new: its history is long and none of its code runs."""
-    return (
-        state.rotation is not None and not state.finished and not any(state.in_phase(Phase.RUNNING))
-    )
+    return state.rotation is not None and not state.finished and not any(state.visits_in(Running))
 
 
 def _refuse(state: RunState, event: events.Event) -> None:
@@ -202,7 +191,7 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
 
 def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
     visit = draft.state.visits.get(event.visit)
-    if visit is None or visit.phase is not Phase.RUNNING:
+    if visit is None or not isinstance(running := visit.state, Running):
         return
     visit = draft.visit(event.visit)
     draft.state.last_activity_at = event.now
@@ -218,7 +207,7 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
                 finished = replace(finished, patch={})
             visits.finish(draft, visit, finished)
         case Interrupted() as interrupted:
-            asking.interrupted(draft, visit, interrupted)
+            asking.interrupted(draft, visit, running, interrupted)
         case Stopped(journal=journal, patch=changes, begun=begun):
             if (under_way := draft.state.ending) is not None:
                 if not begun:
@@ -230,7 +219,7 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
                 return
             # Code that was stopped before it began has no journal, and must not erase the last one.
             visit.journal = visit.journal if journal is None else journal
-            visit.phase, visit.stopping = Phase.READY, False
+            transition(visit, "stopped", Ready(stage=running.stage))
         case Failed(code=code, message=message, journal=journal, fatal=fatal, patch=changes):
             visit.journal = visit.journal if journal is None else journal
             visit.patch = changes or visit.patch
@@ -360,7 +349,7 @@ def _withdraw_everything(draft: WorkingState) -> None:
         "the pause's deadline left every branch",
         by=TIMEOUT,
     )
-    for visit in list(draft.state.in_phase(Phase.RUNNING)):
+    for visit in list(draft.state.visits_in(Running)):
         draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
     root = draft.scope(draft.state.root.address)
     root.tokens, root.fans = {}, {}

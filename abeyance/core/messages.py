@@ -21,7 +21,8 @@ from abeyance.core.mailbox import UndeliveredReason, cut
 from abeyance.core.outcome import Finished
 from abeyance.core.policy import Principal
 from abeyance.core.spec import GraphSpec, SubgraphNode
-from abeyance.core.state import Limits, Phase, RunState, Step, Visit
+from abeyance.core.state import Limits, RunState, Step
+from abeyance.core.visit import Running, Visit
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
@@ -133,7 +134,7 @@ def read_at_start(draft: WorkingState, visit: Visit) -> None:
 def taken(draft: WorkingState, event: MessagesTaken) -> None:
     """Deliver messages that a running visit asks for."""
     visit = draft.state.visits.get(event.visit)
-    if visit is None or visit.phase is not Phase.RUNNING:
+    if visit is None or not isinstance(visit.state, Running):
         return
     count = max(0, event.upto - len(visit.messages_taken))
     batch = tuple(for_visit(draft.state, visit))[:count]

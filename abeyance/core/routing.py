@@ -22,15 +22,17 @@ from abeyance.core.json import Json
 from abeyance.core.outcome import Call
 from abeyance.core.patch import PatchError
 from abeyance.core.spec import END, AskHuman, Edge, GoTo, InterruptNode, ReturnErrorToCaller
-from abeyance.core.state import (
+from abeyance.core.state import Scope
+from abeyance.core.visit import (
     Approval,
     Failure,
     FanOutBranch,
-    Phase,
-    Scope,
+    Ready,
+    Running,
     TakenToken,
     Token,
     Visit,
+    transition,
 )
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
@@ -75,7 +77,6 @@ def enter(
             address=address,
             scope=scope_address,
             node=node,
-            created_at=draft.now,
             is_finally=is_finally,
             members=members,
             results=results,
@@ -205,14 +206,15 @@ def end_call(
     """End a tool call without running its code. What it had changed when it last asked is merged."""
     drop_unit(draft, visit, reason, by=by)
     draft.put_back(visit)
-    visit.phase, visit.stage, visit.result = Phase.READY, "body", result
+    transition(visit, "end_call", Ready(stage="body"))
+    visit.result = result
     # Without the patch, which may be what cannot be merged.
     visit.pending_patch, visit.patch = visit.patch, {}
 
 
 def leave_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None = None) -> None:
     """Drop a visit that is not over; running code is abandoned."""
-    if visit.phase is Phase.RUNNING:
+    if isinstance(visit.state, Running):
         draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
     drop_unit(draft, visit, reason, by=by)
 

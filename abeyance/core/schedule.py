@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import takewhile
-from typing import Final, assert_never
+from typing import Final, Literal, assert_never
 
 from abeyance.core import (
     approvals,
@@ -29,7 +29,8 @@ from abeyance.core.effects import RunNode, VisitInput, Yield
 from abeyance.core.json import Json, size
 from abeyance.core.outcome import Finished, key_of
 from abeyance.core.spec import FunctionNode, InterruptNode, SubgraphNode
-from abeyance.core.state import Approval, Failure, Phase, RunState, Visit
+from abeyance.core.state import RunState
+from abeyance.core.visit import Approval, Failure, Ready, Running, Visit, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, FailureCode, Refusal
 
@@ -44,17 +45,17 @@ def start_ready(draft: WorkingState) -> bool:
     """Start the visits that may start, in order. Return whether that may have made more ready."""
     moved = False
     # Counted once, not for each of the ready visits.
-    running = sum(1 for _ in draft.state.in_phase(Phase.RUNNING))
+    running = sum(1 for _ in draft.state.visits_in(Running))
     state = draft.state
-    for address in [visit.address for visit in state.in_phase(Phase.READY)]:
+    for address in [visit.address for visit in state.visits_in(Ready)]:
         ready = state.visits.get(address)
         # Starting one may end the run, or a graph in it.
-        if ready is None or ready.phase is not Phase.READY or _is_held(state, ready, running):
+        if ready is None or not isinstance(ready.state, Ready) or _is_held(state, ready, running):
             continue
         has_place = running < state.limits.max_parallel_visits and not state.yielding
-        moved = _start(draft, draft.visit(address), has_place=has_place) or moved
+        moved = _start(draft, draft.visit(address), ready.state, has_place=has_place) or moved
         after = state.visits.get(address)
-        running += after is not None and after.phase is Phase.RUNNING
+        running += after is not None and isinstance(after.state, Running)
     return moved
 
 
@@ -64,37 +65,35 @@ def _is_held(state: RunState, visit: Visit, running: int) -> bool:
     return not visit.is_finally and (state.pause is not None or state.ending is not None)
 
 
-def _start(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
-    match visit.stage:
+def _start(draft: WorkingState, visit: Visit, ready: Ready, *, has_place: bool) -> bool:
+    route = visit.routing
+    match ready.stage:
         case "entered":
             if visit.node in draft.graph(visit.scope).interrupt_before and not visit.is_finally:
-                visit.stage = "before"
-                interrupts.open_breakpoint(draft, visit)
+                interrupts.open_breakpoint(draft, visit, "before")
                 return True
-            visit.stage = "body"
-            moved = _run_body(draft, visit, has_place=has_place)
-            if not moved:
-                # It waits for its turn, and a directive may still apply to it.
-                visit.stage = "entered"
-            return moved
         case "before":
-            interrupts.drop_breakpoint_answer(visit)
-            visit.stage = "body"
-        case "error":
-            return _recover(draft, visit)
-        case "rules" if visit.routing is not None and visit.routing.is_stale:
-            if not has_place or not _has_room_to_decide(draft, visit, {}):
-                return False
-            _decide(draft, visit)
-            return True
-        case "after" | "rules":
-            assert visit.routing is not None  # noqa: S101 these stages come after the way is known
-            visits.resume_routing(draft, visit, visit.routing)
-            return True
+            interrupts.drop_breakpoint_answer(visit, "before")
+            transition(visit, "proceed", Ready(stage="body"))
         case "body":
             pass
+        case "error":
+            return _recover(draft, visit)
+        case "after":
+            assert route is not None  # noqa: S101 its code has ended
+            visits.breakpoint_answered(draft, visit, route)
+            return True
+        case "rules":
+            assert route is not None  # noqa: S101 its code has ended
+            if not route.is_stale:
+                visits.rules_answered(draft, visit, route)
+            elif has_place and _has_room_to_decide(draft, visit, {}):
+                _decide(draft, visit, "rules")
+            else:
+                return False
+            return True
         case _:
-            assert_never(visit.stage)
+            assert_never(ready.stage)
     return _run_body(draft, visit, has_place=has_place)
 
 
@@ -133,7 +132,7 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
     key = key_of("error", interrupts.ERROR)
     answer = visit.answers[key]
     visit.answers = {name: value for name, value in visit.answers.items() if name != key}
-    visit.stage = "body"
+    transition(visit, "proceed", Ready(stage="body"))
     match answer["action"]:
         case "retry" if visit.routing is not None:
             # Its work is done; only its routing failed.
@@ -178,11 +177,7 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
     approvals.begin(draft, visit)
     if reads_inbox:
         messages.read_at_start(draft, visit)
-    visit.phase, visit.started_at, visit.answered_keys = (
-        Phase.RUNNING,
-        draft.now,
-        tuple(visit.answers),
-    )
+    transition(visit, "start", Running(answered_keys=tuple(visit.answers)))
     visit.activations += 1
     visit.moment = _moment(draft.state, visit)
     if visit.is_finally and node.timeout is None:
@@ -282,13 +277,13 @@ def _go_out(
         return False
     if visits.merge(draft, visit, changes):
         visit.pending_patch = {}
-        _decide(draft, visit)
+        _decide(draft, visit, "body")
     return True
 
 
-def _decide(draft: WorkingState, visit: Visit) -> None:
-    """Run the route functions and rules of a node without code."""
-    visit.phase = Phase.RUNNING
+def _decide(draft: WorkingState, visit: Visit, stage: Literal["body", "rules"]) -> None:
+    """Run the route functions and rules of a visit, whose code has ended or whose node has none."""
+    transition(visit, "start", Running(stage=stage, answered_keys=tuple(visit.answers)))
     visit.activations += 1
     visit_input = _input(draft, visit, items.answers_of(draft.state, visit))
     visit_input = replace(visit_input, kind="routes", retries=_ROUTE_RETRIES, local=True)

@@ -15,12 +15,22 @@ from enum import StrEnum
 from typing import Literal, TypeAlias
 
 from abeyance.core.copying import changeable
-from abeyance.core.events import CancelMode, Message, PauseMode
+from abeyance.core.events import CancelMode, PauseMode
 from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.mailbox import Mailbox
-from abeyance.core.outcome import Call, Finished
-from abeyance.core.spec import Decision, GraphSpec, Node, OnPauseTimeout, SubgraphNode
+from abeyance.core.spec import GraphSpec, Node, OnPauseTimeout, SubgraphNode
+from abeyance.core.visit import (
+    Approval,
+    Failure,
+    FanOutBranch,
+    Nested,
+    Token,
+    Undo,
+    Visit,
+    VisitState,
+    Waiting,
+)
 
 FORMAT = 1
 """Version of the snapshot's format. Raise it for a change that older code cannot read."""
@@ -50,23 +60,6 @@ class Called:
     receipt: Json = None
 
 
-class Phase(StrEnum):
-    """Phase of a visit: about to start, running code, waiting for people, or walking a nested graph,
-    whose own visits have phases of their own.
-    """
-
-    READY = "ready"
-    RUNNING = "running"
-    WAITING = "waiting"
-    NESTED = "nested"
-
-
-Stage: TypeAlias = Literal["entered", "before", "body", "error", "after", "rules"]
-"""Progress of a visit: the breakpoint before its node, the node itself, the question to an operator if
-it failed, the breakpoint after it, and the questions of rules.
-"""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Bounds of one run. Times are in seconds, sizes in bytes, message lengths in characters. Empty
@@ -93,81 +86,6 @@ class Limits:
     task_bytes: int = 1_000_000
     visit_bytes: int = 1_900_000
     continue_as_new_after: int = 1500
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """An error, and the address where it happened."""
-
-    code: str
-    message: str
-    address: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoutingDecision:
-    """Next step of a finished visit: the decision of a rule, else what its code chose, else the edges.
-
-    `outcome` is that of its code, without what is merged already. `is_stale`: a person has edited the
-    values since its route functions chose, so they run again.
-    """
-
-    outcome: Finished
-    decision: Decision | None = None
-    is_stale: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FanOutBranch:
-    """The item of a fan-out that a visit belongs to; `fan` is the address of the sending visit."""
-
-    fan: str
-    index: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
-    """An answered question with a capability, and what it covers.
-
-    `gate` is the address of the visit that asked: a visit of `node` in `scope`, within the items of
-    `members`; `key` is the key of its question. `shown_hashes` are hashes of the values that people
-    saw, by path. `begun`: what the answer allowed has begun; before that, nothing that was shown may
-    change. `broken`: a person has changed values since, so the question is asked again. `routing` is
-    the routing decision of a visit whose rule asked. `taken_tokens` are the tokens of other branches
-    that joins have taken since.
-
-    A question inside a nested graph or an item that is over is asked again together with all of it:
-    `gate` is then the visit that the graph was walked for, or that sent the item.
-    """
-
-    gate: str
-    scope: str
-    node: str
-    capability: str
-    key: str = ""
-    shown_hashes: Mapping[str, str] = field(default_factory=dict)
-    members: tuple[FanOutBranch, ...] = ()
-    begun: bool = False
-    broken: bool = False
-    routing: RoutingDecision | None = None
-    taken_tokens: tuple[TakenToken, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
-    """Arrival of a visit at a join, with the approvals that cover it."""
-
-    visit: str
-    approvals: tuple[Approval, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakenToken:
-    """A token that a join has taken, with the edge and the source that it came from."""
-
-    edge: str
-    source: str
-    token: Token
 
 
 @changeable(slots=True, kw_only=True)
@@ -203,72 +121,6 @@ class FanOut:
     joins: tuple[str, ...]
     items: list[Item]
     approvals: tuple[Approval, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Undo:
-    """Reverts the patches of a visit: the former values of fields, and the fields that did not exist."""
-
-    fields: Mapping[str, Json] = field(default_factory=dict)
-    absent: tuple[str, ...] = ()
-
-
-@changeable(slots=True, kw_only=True)
-class Visit:
-    """One execution of a node. `activations` counts the starts of its code (after stops and answers
-    too).
-
-    `answers` are the answers to its own questions, by key; `answered_keys` the keys that its code was
-    last started with. `ask_counts` counts by key how often it asked. `user_state` is what its code
-    stored when it asked. `composite`: every answer starts it again. `pending_patch` is what its nested
-    graph changed, or what a person put in place of a failed body; it is empty once merged. `failure` is
-    what an operator is asked about. `routing` is set once the code has finished. `inbox` are the
-    messages delivered at its start, `messages_taken` those that it asked for later. `guidance` is the
-    text of a person who had it run again, and `undo` reverts its changes so far. `call` marks the call
-    of a tool, and `result` is its result. `patch` is what its code had changed when it last asked or
-    failed; it counts if the visit ends so.
-
-    `approvals` cover it, the oldest first. `heard_from` are the capabilities of the people whose words
-    it has read, None for people without any. `shown_hashes` are hashes of what its own questions
-    showed, by key, and `shown_at` is the `moment` of the activation that asked. A moment is a state of
-    the values and messages that the code could read.
-    """
-
-    address: str
-    scope: str
-    node: str
-    phase: Phase = Phase.READY
-    is_finally: bool = False
-    created_at: datetime
-    started_at: datetime | None = None
-    activations: int = 0
-    journal: Json = None
-    answers: Mapping[str, Json] = field(default_factory=dict)
-    stopping: bool = False
-    routing: RoutingDecision | None = None
-    stage: Stage = "entered"
-    members: tuple[FanOutBranch, ...] = ()
-    results: Json = None
-    interrupted: bool = False
-    composite: bool = False
-    answered_keys: tuple[str, ...] = ()
-    user_state: Json = None
-    pending_patch: Mapping[str, Json] | None = None
-    ask_counts: Mapping[str, int] = field(default_factory=dict)
-    failure: Failure | None = None
-    inbox: tuple[Message, ...] = ()
-    messages_taken: tuple[Message, ...] = ()
-    messages_read: int = 0
-    guidance: str | None = None
-    undo: Undo | None = None
-    call: Call | None = None
-    result: Json = None
-    patch: Mapping[str, Json] = field(default_factory=dict)
-    approvals: tuple[Approval, ...] = ()
-    heard_from: tuple[str | None, ...] = ()
-    shown_hashes: Mapping[str, str] = field(default_factory=dict)
-    shown_at: Mapping[str, int] = field(default_factory=dict)
-    moment: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -427,8 +279,8 @@ class RunState:
             return Status(self.ending.outcome) if self.finished else Status.ENDING
         if self.pause is not None:
             return Status.PAUSED
-        phases = {visit.phase for visit in self.visits.values()} - {Phase.NESTED}
-        return Status.AWAITING_INPUT if phases == {Phase.WAITING} else Status.RUNNING
+        states = {type(visit.state) for visit in self.visits.values()} - {Nested}
+        return Status.AWAITING_INPUT if states == {Waiting} else Status.RUNNING
 
     def graph_of(self, scope: str) -> GraphSpec:
         """Return the graph that is walked in a scope."""
@@ -443,9 +295,9 @@ class RunState:
         """Return the node of a visit."""
         return self.graph_of(visit.scope).nodes[visit.node]
 
-    def in_phase(self, phase: Phase) -> Iterator[Visit]:
-        """Yield the visits in a phase, oldest first."""
-        return (visit for visit in self.visits.values() if visit.phase is phase)
+    def visits_in(self, kind: type[VisitState]) -> Iterator[Visit]:
+        """Yield the visits in a state, oldest first."""
+        return (visit for visit in self.visits.values() if type(visit.state) is kind)
 
     def first_deadline(self) -> tuple[datetime, Interrupt | Pause | Ending] | None:
         """Return the earliest deadline and what is due then; of equal ones the older."""

@@ -14,7 +14,8 @@ from abeyance.core import approvals, items, patch, routing, visits
 from abeyance.core.address import below
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.spec import GraphSpec, SubgraphNode
-from abeyance.core.state import Phase, Scope, Visit
+from abeyance.core.state import Scope
+from abeyance.core.visit import Nested, Ready, Visit, transition
 from abeyance.core.working_state import WorkingState
 
 
@@ -41,7 +42,7 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
             "answers": dict(visit.answers),
             "media_hosts": list(draft.state.limits.allowed_media_hosts),
         }
-    visit.phase, visit.started_at = Phase.NESTED, draft.now
+    transition(visit, "begin_graph", Nested())
     visit.activations += 1
     draft.add_scope(
         Scope(
@@ -83,7 +84,8 @@ def close(draft: WorkingState) -> bool:
             visit.result = {"content": scope.values.get(node.result)}
         items.keep_agent(draft, visit, scope)
         draft.drop_scope(scope.address)
-        visit.phase, visit.pending_patch = Phase.READY, changed
+        transition(visit, "end_graph", Ready(stage="body"))
+        visit.pending_patch = changed
         return True
     return False
 

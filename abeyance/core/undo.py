@@ -12,7 +12,8 @@ from typing import Final
 
 from abeyance.core import items
 from abeyance.core.json import Json, size
-from abeyance.core.state import RunState, Step, Undo, Visit
+from abeyance.core.state import RunState, Step
+from abeyance.core.visit import Undo, Visit
 from abeyance.core.working_state import WorkingState
 
 MAX_ENTRIES: Final = 20

@@ -52,7 +52,7 @@ from abeyance.core.spec import (
     Rule,
     When,
 )
-from abeyance.core.state import Approval, Failure, Phase, RoutingDecision, Token, Visit
+from abeyance.core.visit import Approval, Failure, Ready, RoutingDecision, Token, Visit, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
@@ -116,10 +116,9 @@ def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
         finished, patch={}, result=None, turn=None, emitted=(), exempt_from_max_visits=is_exempt
     )
     visit.routing = RoutingDecision(outcome=stored)
-    visit.journal, visit.user_state, visit.composite, visit.stopping = None, None, False, False
+    visit.journal, visit.user_state = None, None
     if visit.node in graph.interrupt_after and not visit.is_finally:
-        visit.stage = "after"
-        interrupts.open_breakpoint(draft, visit)
+        interrupts.open_breakpoint(draft, visit, "after")
     else:
         _apply_rules(draft, visit, visit.routing)
 
@@ -145,16 +144,18 @@ def _read_unread(draft: WorkingState, visit: Visit, finished: Finished) -> bool:
     return True
 
 
-def resume_routing(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
-    """Continue routing a visit after what was asked about it is answered."""
-    if visit.stage == "after":
-        interrupts.drop_breakpoint_answer(visit)
-        if route.is_stale:
-            # Its route functions saw the values before a person edited them.
-            reroute(draft, visit, replace(route, is_stale=False))
-        else:
-            _apply_rules(draft, visit, route)
-        return
+def breakpoint_answered(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
+    """Continue routing a visit after the breakpoint after its node."""
+    interrupts.drop_breakpoint_answer(visit, "after")
+    if route.is_stale:
+        # Its route functions saw the values before a person edited them.
+        reroute(draft, visit, replace(route, is_stale=False))
+    else:
+        _apply_rules(draft, visit, route)
+
+
+def rules_answered(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
+    """Continue routing a visit after the questions of its rules are answered."""
     for rule in draft.graph(visit.scope).rules_on(visit.node):
         for action in rule.actions:
             match action:
@@ -175,7 +176,7 @@ def reroute(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
     if decides or graph.has_clips_on(visit.node):
         # Its route functions run as soon as a workflow task has room.
         visit.routing = replace(route, is_stale=True)
-        visit.phase, visit.stage = Phase.READY, "rules"
+        transition(visit, "proceed", Ready(stage="rules"))
     else:
         _apply_rules(draft, visit, route)
 
@@ -232,7 +233,7 @@ def _apply_rules(draft: WorkingState, visit: Visit, route: RoutingDecision) -> N
                 case _:
                     decisions.append(action)
     decision = min(decisions, key=lambda decision: _RANK[type(decision)], default=None)
-    visit.routing, visit.stage = replace(route, decision=decision), "rules"
+    visit.routing = replace(route, decision=decision)
     # Answers to rules that asked earlier, and after which no way out was found, are merged already.
     stale = {key_of("rule", rule.id) for rule in graph.rules_on(visit.node)}
     visit.answers = {key: answer for key, answer in visit.answers.items() if key not in stale}

@@ -21,7 +21,8 @@ from abeyance.core.events import Event
 from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.spec import GraphSpec
-from abeyance.core.state import Counters, FanOut, FanOutBranch, Item, RunState, Scope, Visit
+from abeyance.core.state import Counters, FanOut, Item, RunState, Scope
+from abeyance.core.visit import FanOutBranch, Visit
 
 _T = TypeVar("_T")
 

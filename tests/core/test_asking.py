@@ -12,6 +12,7 @@ from abeyance.core.outcome import Asked, Finished
 from abeyance.core.policy import Principal
 from abeyance.core.spec import END, START, AskHuman, Default, FunctionNode, GoTo
 from abeyance.core.state import Limits
+from abeyance.core.visit import Running
 
 A = "graph:g;node:a"
 
@@ -294,7 +295,7 @@ def test_code_that_asks_while_it_is_being_stopped_waits_for_its_answer() -> None
 
     run.answer("plan", 1)
     assert run.running == ["a"]
-    assert not run.visit("a").stopping
+    assert run.visit("a").state == Running(answered_keys=("plan",))
 
 
 def test_a_unit_of_several_processes_is_stopped_by_a_pause_with_its_questions_open() -> None:

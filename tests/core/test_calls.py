@@ -22,7 +22,8 @@ from core_drive import Drive, restored
 
 from abeyance.core import events
 from abeyance.core.outcome import Finished
-from abeyance.core.state import Limits, Phase
+from abeyance.core.state import Limits
+from abeyance.core.visit import Running
 
 YES = {"approved": True}
 
@@ -265,7 +266,7 @@ def test_a_result_without_a_fan_out_goes_nowhere() -> None:
     run.end(Finished, visit=run.visit("model").address, result={"content": 1})
 
     assert (run.status, run.values) == ("completed", {})
-    assert not list(run.state.in_phase(Phase.RUNNING))
+    assert not list(run.state.visits_in(Running))
 
 
 def test_what_is_answered_about_one_call_is_no_answer_to_another() -> None:

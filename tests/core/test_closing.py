@@ -8,7 +8,8 @@ from core_drive import Drive, busy, chain, gate, graph
 from abeyance.core import events
 from abeyance.core.effects import Finish, RunNode
 from abeyance.core.spec import START, FunctionNode
-from abeyance.core.state import Failure, Limits
+from abeyance.core.state import Limits
+from abeyance.core.visit import Failure
 
 
 def test_finally_nodes_run_one_after_another_in_the_order_of_declaration() -> None:

@@ -10,7 +10,8 @@ from core_drive import Drive, at, chain, gate, graph
 from core_fans import fan, sent
 
 from abeyance.core.spec import START
-from abeyance.core.state import FanOutBranch, Limits, Phase
+from abeyance.core.state import Limits
+from abeyance.core.visit import FanOutBranch
 from abeyance.core.working_state import WorkingState
 
 
@@ -25,13 +26,13 @@ def test_what_is_changed_is_changed_in_a_copy_and_the_rest_is_shared() -> None:
     before = deepcopy(run.state)
     first, second = run.state.visits
     draft = WorkingState(run.state, at(1))
-    draft.visit(first).stopping = True
+    draft.visit(first).activations = 7
     draft.counters.visits += 1
     draft.state.rotation = "soft"
     after = draft.frozen()
 
     assert run.state == before
-    assert (after.visits[first].stopping, after.rotation) == (True, "soft")
+    assert (after.visits[first].activations, after.rotation) == (7, "soft")
     assert after.counters.visits == before.counters.visits + 1
     assert after.visits[second] is run.state.visits[second]
     assert after.scopes is run.state.scopes
@@ -52,14 +53,14 @@ def test_nobody_changes_a_run_outside_of_a_draft() -> None:
     run = Drive(chain("a"))
     (address,) = run.state.visits
     draft = WorkingState(run.state, at(1))
-    draft.visit(address).phase = Phase.WAITING
+    draft.visit(address).activations = 7
     after = draft.frozen()
 
     for state in (run.state, after):
         with pytest.raises(FrozenInstanceError):
             state.finished = True
         with pytest.raises(FrozenInstanceError):
-            state.visits[address].stopping = True
+            state.visits[address].activations = 8
 
 
 def test_one_item_of_a_fan_out_is_copied_and_the_others_are_not() -> None:

@@ -9,7 +9,8 @@ from abeyance.core import events
 from abeyance.core.effects import Finish, StopNode
 from abeyance.core.outcome import Finished
 from abeyance.core.spec import START
-from abeyance.core.state import Ending, Failure, Limits
+from abeyance.core.state import Ending, Limits
+from abeyance.core.visit import Failure
 
 # what decides
 

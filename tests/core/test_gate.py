@@ -14,7 +14,8 @@ from abeyance.core.events import Responded
 from abeyance.core.json import Json, rfc3339, sha256
 from abeyance.core.ledger import check_answers, digest_of, interrupt_id
 from abeyance.core.spec import START, GraphSpec, InterruptSpec
-from abeyance.core.state import Limits, Phase
+from abeyance.core.state import Limits
+from abeyance.core.visit import Ready, Running, Waiting
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code
 
@@ -131,13 +132,13 @@ def test_a_unit_goes_on_when_all_that_it_asked_is_settled() -> None:
     state = machine.new_run(run_id="r", spec=spec, limits=Limits(), values={}, now=at(0))
     state, _ = machine.advance(state, events.Started(now=at(0)))
     draft = WorkingState(state, at(0))
-    visit = draft.visit(next(state.in_phase(Phase.RUNNING)).address)
+    visit = draft.visit(next(state.visits_in(Running)).address)
     for name in ("one", "two"):
         asking.open_question(draft, visit, InterruptSpec(name=name, prompt="?"))
 
     one, two = asking.of_visit(draft, visit.address)
     asking.answer(draft, two, 2, "ada")
-    assert draft.state.visits[visit.address].phase is Phase.WAITING
+    assert isinstance(draft.state.visits[visit.address].state, Waiting)
     asking.answer(draft, one, 1, "ada")
     done = draft.state.visits[visit.address]
-    assert (done.phase, done.answers) == (Phase.READY, {"two": 2, "one": 1})
+    assert (done.state, done.answers) == (Ready(stage="body"), {"two": 2, "one": 1})

@@ -7,7 +7,7 @@ from core_drive import Drive, edge, gate, graph
 
 from abeyance.core import events
 from abeyance.core.spec import END, START
-from abeyance.core.state import Token
+from abeyance.core.visit import Token
 
 JOINED = graph(
     "a",

@@ -9,7 +9,8 @@ from core_rules import ask, rule
 
 from abeyance.core.outcome import Finished, Send
 from abeyance.core.spec import START, FunctionNode, Retry
-from abeyance.core.state import Step, Undo
+from abeyance.core.state import Step
+from abeyance.core.visit import Undo
 
 
 def trail(run: Drive) -> list[str]:

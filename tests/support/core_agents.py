@@ -98,7 +98,7 @@ def calls(run: Drive) -> list[str]:
 
 
 def is_running(visit: Any) -> bool:
-    return bool(visit.phase == "running")
+    return bool(visit.state.kind == "running")
 
 
 def address_of(run: Drive, id_: str) -> str:

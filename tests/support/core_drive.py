@@ -40,7 +40,8 @@ from abeyance.core.spec import (
     SubgraphNode,
     When,
 )
-from abeyance.core.state import Ending, Limits, Phase, RunState, Visit
+from abeyance.core.state import Ending, Limits, RunState
+from abeyance.core.visit import Ready, Running, Visit, Waiting
 from abeyance.errors import Refusal
 
 T0 = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -330,21 +331,21 @@ class Drive:
 
     @property
     def running(self) -> list[str]:
-        return [visit.node for visit in self.state.in_phase(Phase.RUNNING)]
+        return [visit.node for visit in self.state.visits_in(Running)]
 
     @property
     def ready(self) -> list[str]:
-        return [visit.node for visit in self.state.in_phase(Phase.READY)]
+        return [visit.node for visit in self.state.visits_in(Ready)]
 
     @property
     def waiting(self) -> list[str]:
-        return [visit.node for visit in self.state.in_phase(Phase.WAITING)]
+        return [visit.node for visit in self.state.visits_in(Waiting)]
 
     def visit(self, node: str) -> Visit:
         """The oldest running visit of a node; `node:2` is its second one, whoever runs beside it."""
         return next(
             v
-            for v in self.state.in_phase(Phase.RUNNING)
+            for v in self.state.visits_in(Running)
             if v.node == node or v.address.endswith(f";node:{node}")
         )
 

@@ -31,7 +31,8 @@ from abeyance.core.messages import for_visit
 from abeyance.core.outcome import Failed, Finished, Interrupted, Send, Stopped, VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.spec import END, Fail, FunctionNode, GraphSpec, InterruptNode
-from abeyance.core.state import Limits, Phase, joined, parted
+from abeyance.core.state import Limits, joined, parted
+from abeyance.core.visit import Running
 from abeyance.errors import Refusal
 
 BOSS = Principal(subject="boss", capabilities=EVERYTHING)
@@ -153,7 +154,7 @@ class Watched(RuleBasedStateMachine):
         before = len(self.watch.delivered)
         taken: list[str] = []
         upto = most
-        if (found := self.state.visits.get(visit)) is not None and found.phase is Phase.RUNNING:
+        if (found := self.state.visits.get(visit)) is not None and isinstance(found.state, Running):
             upto += len(found.messages_taken)
             taken = [message.message_id for message in for_visit(self.state, found)][:most]
         self.feed(events.MessagesTaken, visit=visit, upto=upto)

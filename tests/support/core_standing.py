@@ -31,7 +31,8 @@ from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Finished
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import Ask, FunctionNode, GoTo, InterruptNode, SubgraphNode
-from abeyance.core.state import RunState, Visit
+from abeyance.core.state import RunState
+from abeyance.core.visit import Visit
 
 SEPARATOR = "|"
 """Between the fields in a prompt, so that each can be read from it."""

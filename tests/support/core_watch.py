@@ -10,7 +10,8 @@ from abeyance.core.effects import Effect, Finish, Publish, RunNode, StopNode, Vi
 from abeyance.core.json import Json, size
 from abeyance.core.outcome import Failed, Finished
 from abeyance.core.spec import END, FunctionNode, GraphSpec, Node, SubgraphNode
-from abeyance.core.state import Phase, RunState, Status
+from abeyance.core.state import RunState, Status
+from abeyance.core.visit import Nested, Ready, Running, Waiting
 
 TERMINAL = {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.HALTED}
 SETTLING = {"interrupt.answered", "interrupt.expired", "interrupt.cancelled"}
@@ -209,17 +210,21 @@ class Watch:
 
     def _open_interrupts_belong_to_the_visits_that_wait(self, state: RunState) -> None:
         asking = {interrupt.visit for interrupt in state.ledger.open.values()}
-        waiting = {visit.address for visit in state.in_phase(Phase.WAITING)}
+        waiting = {visit.address for visit in state.visits_in(Waiting)}
         assert waiting <= asking
         # Units of several processes go on while others of their questions are open, and code that asks
         # makes up its question anew where somebody has edited what it may show.
-        again = {each.address for each in state.visits.values() if each.composite}
+        again = {
+            each.visit
+            for each in state.ledger.open.values()
+            if any(parent.address == each.visit for parent in each.parents)
+        }
         if self._are_edited:
             again |= {each.address for each in state.visits.values() if each.interrupted}
         assert asking - waiting <= again
 
     def _what_runs_was_ordered_and_is_bounded(self, state: RunState) -> None:
-        running = {visit.address for visit in state.in_phase(Phase.RUNNING)}
+        running = {visit.address for visit in state.visits_in(Running)}
         assert running == set(self.orders)
         assert len(running) <= state.limits.max_parallel_visits
         for scope in state.scopes.values():
@@ -235,7 +240,7 @@ class Watch:
         for scope in state.scopes.values():
             inner = {member.fan for fan in scope.fans.values() for member in fan.outer}
             assert set(scope.fans) <= busy | inner
-            assert scope.visit is None or state.visits[scope.visit].phase is Phase.NESTED
+            assert scope.visit is None or isinstance(state.visits[scope.visit].state, Nested)
             assert scope.visit is None or any(visit.scope == scope.address for visit in visits)
 
     def _an_accepted_message_is_queued_delivered_or_reported(self, state: RunState) -> None:
@@ -253,7 +258,7 @@ class Watch:
         if state.finished or state.pause is not None:
             return
         assert state.visits, "nothing runs, is ready or waits, so the run has to be finished"
-        ready = list(state.in_phase(Phase.READY))
+        ready = list(state.visits_in(Ready))
         assert state.ending is None or all(visit.is_finally for visit in ready)
         if state.rotation is not None:
             assert machine.may_rotate(state) == (not self.orders)
