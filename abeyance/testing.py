@@ -55,7 +55,7 @@ from abeyance.runtime.node_runner import graph_for, run_visit
 from abeyance.schemas import answers as limits_
 from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.blobs import MemoryBlobs
-from abeyance.wire import (
+from abeyance.views import (
     TERMINAL_EVENTS,
     ClosingRecord,
     Event,

@@ -47,6 +47,7 @@ _THREADS: Final = 64
 _SHARED: Final = (
     # Objects decoded outside the sandbox and matched inside must have the same classes in both.
     "abeyance.wire",
+    "abeyance.views",
     "abeyance.core",
     "abeyance.duration",
     "abeyance.errors",

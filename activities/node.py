@@ -18,7 +18,7 @@ from temporalio import activity
 from temporalio.common import MetricMeter, RawValue
 from temporalio.exceptions import ApplicationError
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.activities.heartbeat import Checkpoints, Heartbeater, Superseded, encode, unreadable
 from abeyance.activities.payloads import DecodedPayloads
 from abeyance.agents.tool_errors import described
@@ -353,7 +353,7 @@ class RunChannel:
         return not is_over
 
 
-def still_paused(view: wire.RunView, seconds: float) -> str:
+def still_paused(view: views.RunView, seconds: float) -> str:
     """Return the error text for a run that is still paused."""
     return (
         f"The run {view.run_id!r} is still paused after {seconds:g} s, and waits for a person: resume it "

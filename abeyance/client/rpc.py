@@ -32,7 +32,7 @@ from temporalio.client import WorkflowQueryFailedError, WorkflowUpdateFailedErro
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.core.idempotency import conflict
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.client import unknown_run
@@ -161,7 +161,7 @@ class WorkflowRpc:
         if len(self._cache) > _MAX_CACHED:
             self._cache.popitem(last=False)
 
-    async def record(self, described: RunDescription) -> wire.ClosingRecord:
+    async def record(self, described: RunDescription) -> views.ClosingRecord:
         """Return the closing record of an ended run. Raises the refusal `unknown_run`."""
         ask = partial(closing_record, self.temporal, described, RPC)
         try:

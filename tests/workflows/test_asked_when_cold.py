@@ -20,7 +20,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.client import Client, rpc
 from abeyance.errors import Unavailable
 from abeyance.temporal.retry import LOOKED_AHEAD
@@ -42,7 +42,7 @@ async def _cold(site: Site) -> list[str]:
     return run_ids
 
 
-async def _asked_and_told(site: Site, run_ids: list[str]) -> list[wire.RunView]:
+async def _asked_and_told(site: Site, run_ids: list[str]) -> list[views.RunView]:
     """Ask each run how it is; before a worker is there for that, leave it two messages."""
     temporal, counter = counted(site.temporal)
     client = Client(temporal, task_queue=site.settings.task_queue, patience=40)
