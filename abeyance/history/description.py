@@ -237,7 +237,7 @@ class RunDescription:
 
     def _interrupts(self) -> list[views.InterruptView]:
         graph = (self.memo.get(wire.MEMO_START) or {}).get("graph", "")
-        views = [
+        shown = [
             views.InterruptView(
                 run_id=self.run_id,
                 graph=graph,
@@ -247,7 +247,7 @@ class RunDescription:
             for key, row in self.memo.items()
             if key.startswith(wire.MEMO_INTERRUPT) and row is not None
         ]
-        return [*views, *self._unread_interrupts()]
+        return [*shown, *self._unread_interrupts()]
 
 
 async def describe(
