@@ -24,12 +24,13 @@ from abeyance.core.events import Message
 from abeyance.errors import Code, Refusal, Unavailable, Unreadable
 from abeyance.history import transcripts
 from abeyance.history.closing_record import closing_record_in
-from abeyance.history.description import ENDINGS, PAUSED_NATIVELY, RunDescription, decoded
+from abeyance.history.description import ENDINGS, RunDescription, decoded
 from abeyance.history.event_translation import CLOSING_EVENTS
 from abeyance.history.feed import Feed
 from abeyance.history.transcripts import MAX_ITEMS, heads
 from abeyance.storage.blobs import Blobs
 from abeyance.storage.converter import of_run
+from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
 _POLL_EVERY: Final = 0.5
 """In seconds, without a long poll."""

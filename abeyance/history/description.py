@@ -27,9 +27,8 @@ from abeyance.core.json import rfc3339
 from abeyance.errors import Code, FailureCode, Refusal, Unreadable
 from abeyance.storage.converter import UNREADABLE, decode_message, of_run
 from abeyance.temporal.retry import NotFound, RetryableError
+from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
-PAUSED_NATIVELY: Final = 8
-"""A workflow that an operator has paused. The SDK's own enumeration lacks it, and fails on it."""
 _BLOCKING: Final = frozenset(
     {
         FailureCode.CODE_MISSING,

@@ -23,11 +23,11 @@ from temporalio.common import RawValue
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from abeyance import START, Graph, views, wire
-from abeyance.activities.payloads import lenient
 from abeyance.api.app import create_app
 from abeyance.errors import Unavailable
 from abeyance.history.feed import Feed
 from abeyance.settings import Settings
+from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.run import AgentRun
 

@@ -17,7 +17,7 @@ from abeyance.core.json import sha256, why_not_json
 from abeyance.errors import Code
 from abeyance.history.description import describe
 from abeyance.history.feed import Feed
-from abeyance.temporal.in_order_runner import UNWRITTEN
+from abeyance.temporal.workarounds.in_order_runner import UNWRITTEN
 
 if TYPE_CHECKING:
     from any_order import Program

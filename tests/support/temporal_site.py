@@ -24,7 +24,7 @@ from abeyance.core.state import Limits
 from abeyance.history.feed import Feed
 from abeyance.settings import Settings
 from abeyance.storage.blobs import Blobs, MemoryBlobs
-from abeyance.storage.converter import data_converter
+from abeyance.temporal.converter import data_converter
 from abeyance.util import conversation_workflow_id
 from abeyance.worker import make_worker
 from abeyance.workflows.cleanup import Janitor
