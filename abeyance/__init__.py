@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from abeyance.core.state import Limits
     from abeyance.handle import InboxFilter, RunFilter, RunHandle, Started, Steered
     from abeyance.mcp.server import McpServer
-    from abeyance.wire import (
+    from abeyance.views import (
         ClosingRecord,
         Event,
         InterruptView,
@@ -110,18 +110,18 @@ _LATE = {
     "BeforeNode": "agents.hooks",
     "BeforeToolCall": "agents.hooks",
     "Client": "client",
-    "ClosingRecord": "wire",
-    "Event": "wire",
+    "ClosingRecord": "views",
+    "Event": "views",
     "InboxFilter": "handle",
-    "InterruptView": "wire",
+    "InterruptView": "views",
     "Limits": "core.state",
     "McpServer": "mcp.server",
-    "MessageReceipt": "wire",
-    "MessageView": "wire",
+    "MessageReceipt": "views",
+    "MessageView": "views",
     "Receipt": "core.ledger",
     "RunFilter": "handle",
     "RunHandle": "handle",
-    "RunView": "wire",
+    "RunView": "views",
     "Started": "handle",
     "Steered": "handle",
     "TemporalRun": "client",

@@ -27,7 +27,7 @@ from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal
 from abeyance.schemas.answers import answers_as_json
 from abeyance.schemas.state_model import at_pointer
-from abeyance.wire import ClosingRecord, Event, InterruptView, MessageReceipt, MessageView, RunView
+from abeyance.views import ClosingRecord, Event, InterruptView, MessageReceipt, MessageView, RunView
 
 R = TypeVar("R", bound=wire.Request)
 

@@ -1,7 +1,7 @@
 """A run's state as callers see it. Pure: the same state gives the same view.
 
 `public` is the one projection of an interrupt: views, inbox rows, memo rows and closing records are made
-of it. A field that the core's `Interrupt` and `wire.InterruptView` both have is shown.
+of it. A field that the core's `Interrupt` and `views.InterruptView` both have is shown.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, Final
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.core import authority, items
 from abeyance.core.json import Json, size
 from abeyance.core.ledger import Interrupt, Ledger
@@ -24,17 +24,17 @@ _ABRIDGED_CHARS: Final = 200
 _ROW_BYTES: Final = 500
 """What ids, addresses and times of an interrupt take."""
 _SHOWN: Final = [
-    entry.name for entry in fields(Interrupt) if entry.name in wire.InterruptView.model_fields
+    entry.name for entry in fields(Interrupt) if entry.name in views.InterruptView.model_fields
 ]
 
 
-def run_view(state: RunState, start: wire.StartRun) -> wire.RunView:
+def run_view(state: RunState, start: wire.StartRun) -> views.RunView:
     """The whole view of a run."""
     ending = state.ending
     counters = state.counters
     values = dict(state.root.values)
     is_over = state.finished
-    return wire.RunView(
+    return views.RunView(
         run_id=state.run_id,
         graph=state.spec.name,
         graph_version=start.graph_version,
@@ -55,7 +55,7 @@ def run_view(state: RunState, start: wire.StartRun) -> wire.RunView:
         interrupts=open_interrupts(state, beside=state.root.size),
         queue_depth=len(state.mailbox.queue),
         max_queue_size=state.limits.max_queue_size,
-        metrics=wire.Metrics(
+        metrics=views.Metrics(
             messages_queued=counters.messages_queued,
             messages_delivered=counters.messages_delivered,
             pause_count=counters.pause_count,
@@ -78,10 +78,10 @@ def run_view(state: RunState, start: wire.StartRun) -> wire.RunView:
     )
 
 
-def closing_record(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
+def closing_record(state: RunState, start: wire.StartRun) -> views.ClosingRecord:
     """The record that a finished run leaves."""
     view = run_view(state, start)
-    return wire.ClosingRecord(
+    return views.ClosingRecord(
         outcome=view.status,
         reason=view.reason,
         values=view.values,
@@ -94,39 +94,39 @@ def closing_record(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
     )
 
 
-def agents(state: RunState) -> list[wire.AgentView]:
+def agents(state: RunState) -> list[views.AgentView]:
     """The agents at work."""
-    views = []
+    shown = []
     for scope in state.scopes.values():
         if not scope.is_agent:
             continue
         turns, usage = scope.values.get("turns"), scope.values.get("usage")
-        views.append(
-            wire.AgentView(
+        shown.append(
+            views.AgentView(
                 address=scope.address,
                 turns=turns if isinstance(turns, int) else 0,
                 usage=usage if isinstance(usage, Mapping) else {},
             )
         )
-    return views
+    return shown
 
 
-def open_interrupts(state: RunState, *, beside: int = 0) -> list[wire.InterruptView]:
+def open_interrupts(state: RunState, *, beside: int = 0) -> list[views.InterruptView]:
     """The open interrupts, in the order in which they were opened.
 
     Temporal fails a run whose worker returns too much at once, so the interrupts for which there is no
     room are abridged; `beside` is how many bytes are returned with them.
     """
     room = state.limits.visit_bytes - beside
-    views = []
+    shown = []
     for entry in state.ledger.open.values():
         if room > 0:
             room -= size(_bulk_of(entry)) + _ROW_BYTES
-        views.append(_view(state, entry, abridged=room <= 0))
-    return views
+        shown.append(_view(state, entry, abridged=room <= 0))
+    return shown
 
 
-def interrupt(state: RunState, id_: str) -> wire.InterruptView:
+def interrupt(state: RunState, id_: str) -> views.InterruptView:
     """One interrupt, open or settled; abridged only if it is too large on its own.
 
     Raises KeyError if there is none.
@@ -136,7 +136,7 @@ def interrupt(state: RunState, id_: str) -> wire.InterruptView:
     return _view(state, entry, abridged=is_large)
 
 
-def settled_interrupts(state: RunState) -> list[wire.InterruptView]:
+def settled_interrupts(state: RunState) -> list[views.InterruptView]:
     """The settled interrupts, in the order in which they were settled."""
     return [_view(state, entry) for entry in state.ledger.settled.values()]
 
@@ -147,7 +147,7 @@ def _bulk_of(entry: Interrupt) -> Json:
     return [*shown, on_timeout_text(entry.on_timeout)]
 
 
-def _view(state: RunState, entry: Interrupt, *, abridged: bool = False) -> wire.InterruptView:
+def _view(state: RunState, entry: Interrupt, *, abridged: bool = False) -> views.InterruptView:
     if abridged:
         entry = replace(
             entry,
@@ -160,13 +160,13 @@ def _view(state: RunState, entry: Interrupt, *, abridged: bool = False) -> wire.
     shown = public(entry)
     if abridged and isinstance(entry.on_timeout, Default):
         shown["on_timeout"] = None
-    return wire.InterruptView(
+    return views.InterruptView(
         run_id=state.run_id, graph=state.spec.name, abridged=abridged, **shown
     )
 
 
 def public(entry: Interrupt) -> dict[str, Any]:
-    """Return what callers see of an interrupt, by the field names of `wire.InterruptView`."""
+    """Return what callers see of an interrupt, by the field names of `views.InterruptView`."""
     is_open, is_answered = entry.status == "open", entry.status == "answered"
     return {
         **{name: getattr(entry, name) for name in _SHOWN},
@@ -178,7 +178,7 @@ def public(entry: Interrupt) -> dict[str, Any]:
     }
 
 
-def ledger_of(settled: list[wire.InterruptView]) -> Ledger:
+def ledger_of(settled: list[views.InterruptView]) -> Ledger:
     """Return the ledger of an ended run, by the interrupts of its closing record."""
     names = [name for name in _SHOWN if name not in {"on_timeout", "digest", "parents"}]
     entries = [
@@ -201,11 +201,11 @@ def on_timeout_text(policy: OnTimeout | OnPauseTimeout) -> Json:
             return {"default": answer}
 
 
-def _pause_view(state: RunState) -> wire.PauseView | None:
+def _pause_view(state: RunState) -> views.PauseView | None:
     pause = state.pause
     if pause is None:
         return None
-    return wire.PauseView(
+    return views.PauseView(
         since=pause.since,
         actor=pause.actor,
         reason=pause.reason,
@@ -215,5 +215,5 @@ def _pause_view(state: RunState) -> wire.PauseView | None:
     )
 
 
-def _error_view(failure: Failure) -> wire.ErrorView:
-    return wire.ErrorView(code=failure.code, message=failure.message, address=failure.address)
+def _error_view(failure: Failure) -> views.ErrorView:
+    return views.ErrorView(code=failure.code, message=failure.message, address=failure.address)

@@ -11,20 +11,12 @@ import logging
 import os
 import threading
 from importlib.metadata import entry_points
-from typing import Any, Final
+from typing import Final
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from temporalio import workflow
-from temporalio.contrib.opentelemetry import TracingInterceptor, TracingWorkflowInboundInterceptor
-from temporalio.worker import (
-    StartActivityInput,
-    StartLocalActivityInput,
-    WorkflowInterceptorClassInput,
-    WorkflowOutboundInterceptor,
-)
 
 from abeyance.errors import SettingsError
 
@@ -79,53 +71,6 @@ def _exporter(name: str) -> SpanExporter:
         f"OTEL_TRACES_EXPORTER: the exporter {exporter!r} is not installed, only {', '.join(installed)}: "
         "for otlp install abeyance[otel]"
     )
-
-
-class Tracing(TracingInterceptor):
-    """Propagates traces through Temporal. Clients of workers and APIs both need it."""
-
-    def workflow_interceptor_class(
-        self,
-        input: WorkflowInterceptorClassInput,  # noqa: A002 the SDK's own word
-    ) -> type[TracingWorkflowInboundInterceptor]:
-        super().workflow_interceptor_class(input)
-        return _Inbound
-
-
-class _Inbound(TracingWorkflowInboundInterceptor):
-    def init(self, outbound: WorkflowOutboundInterceptor) -> None:
-        super().init(_Led(outbound, self.header_key))
-
-
-class _Led(WorkflowOutboundInterceptor):
-    """Adds activities that `AgentRun` starts in its constructor to the run's trace.
-
-    The SDK knows the trace only while one of its handlers is under way, and `AgentRun` starts its first
-    nodes when it is made.
-    """
-
-    def __init__(self, next: WorkflowOutboundInterceptor, header: str) -> None:  # noqa: A002
-        super().__init__(next)
-        self._header = header
-
-    def start_activity(
-        self,
-        input: StartActivityInput,  # noqa: A002
-    ) -> workflow.ActivityHandle[Any]:
-        self._lead(input)
-        return super().start_activity(input)
-
-    def start_local_activity(
-        self,
-        input: StartLocalActivityInput,  # noqa: A002
-    ) -> workflow.ActivityHandle[Any]:
-        self._lead(input)
-        return super().start_local_activity(input)
-
-    def _lead(self, started: StartActivityInput | StartLocalActivityInput) -> None:
-        context = workflow.info().headers.get(self._header)
-        if context is not None and self._header not in started.headers:
-            started.headers = {**started.headers, self._header: context}
 
 
 _FORM: Final = "%(asctime)s %(levelname)s %(name)s | %(message)s"

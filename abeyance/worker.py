@@ -16,10 +16,8 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from abeyance import tracing
-from abeyance.activities.heartbeat import THROTTLE_SECONDS
 from abeyance.activities.maintenance import ConversationActivities, EvictionActivities
 from abeyance.activities.node import NodeActivities
-from abeyance.activities.payloads import lenient
 from abeyance.app import load_graphs
 from abeyance.authoring.graph import Graph
 from abeyance.cli.errors import leave
@@ -31,7 +29,9 @@ from abeyance.settings import Settings, load_settings
 from abeyance.storage.backends import ConfiguredBlobs
 from abeyance.storage.blobs import Blobs
 from abeyance.temporal.connection import connect_temporal
-from abeyance.temporal.in_order_runner import InOrderWorkflowRunner
+from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
+from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
+from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.tracing import log_to_stderr
 from abeyance.workflows.cleanup import Janitor
 from abeyance.workflows.conversation import ConversationWorkflow
@@ -47,6 +47,7 @@ _THREADS: Final = 64
 _SHARED: Final = (
     # Objects decoded outside the sandbox and matched inside must have the same classes in both.
     "abeyance.wire",
+    "abeyance.views",
     "abeyance.core",
     "abeyance.duration",
     "abeyance.errors",

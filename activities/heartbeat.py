@@ -1,8 +1,7 @@
 """Heartbeats of a visit, whose details carry the journal to the next attempt.
 
-Workaround for the Temporal SDK: its heartbeats are throttled and not awaited. A write here is stored when
-the call returns. It is retried while Temporal or the storage is unavailable: continuing without it could
-repeat finished work later.
+A write of the journal is stored when the call returns (`workarounds.heartbeat`). It is retried while
+Temporal or the storage is unavailable: continuing without it could repeat finished work later.
 """
 
 from __future__ import annotations
@@ -10,42 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import timedelta
+from dataclasses import dataclass
 from typing import Any, Final
 
 from temporalio import activity
-from temporalio.api.common.v1 import Payload, Payloads
-from temporalio.api.workflowservice.v1 import RecordActivityTaskHeartbeatRequest
+from temporalio.api.common.v1 import Payload
 from temporalio.common import MetricMeter, RawValue
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from abeyance import metrics, wire
-from abeyance.activities.payloads import UNREADABLE, DecodedPayloads, Kept, journal_in, kept_in
 from abeyance.errors import FailureCode, SettingsError, Unavailable
 from abeyance.storage.converter import of_run
 from abeyance.storage.encryption import is_reference
 from abeyance.temporal.retry import attempts
-
-_RPC_TIMEOUT: Final = timedelta(seconds=5)
-_TEMPORARY: Final = frozenset(
-    {
-        RPCStatusCode.CANCELLED,
-        RPCStatusCode.DEADLINE_EXCEEDED,
-        RPCStatusCode.INTERNAL,
-        RPCStatusCode.RESOURCE_EXHAUSTED,
-        RPCStatusCode.UNAVAILABLE,
-        RPCStatusCode.UNKNOWN,
-    }
-)
+from abeyance.temporal.workarounds.heartbeat import SEND_SECONDS, record
+from abeyance.temporal.workarounds.payloads import UNREADABLE_COUNT, DecodedPayloads
 
 _logger = logging.getLogger("abeyance.node")
-
-
-class Superseded(BaseException):
-    """The server no longer waits for this attempt, which must stop."""
 
 
 async def encode(value: Any) -> Payload:
@@ -61,35 +44,6 @@ async def encode(value: Any) -> Payload:
     raise AssertionError("attempts have no end")
 
 
-async def record(details: Sequence[Payload]) -> bool:
-    """Record heartbeat details. Retry while the server is unavailable.
-
-    Return True if the run has cancelled the visit. Raises Superseded if the server no longer waits for
-    this attempt.
-    """
-    client = activity.client()
-    request = RecordActivityTaskHeartbeatRequest(
-        namespace=client.namespace,
-        identity=client.identity,
-        task_token=activity.info().task_token,
-        details=Payloads(payloads=details),
-    )
-    async for _ in attempts(0.1, 2.0):
-        try:
-            response = await client.workflow_service.record_activity_task_heartbeat(
-                request, retry=True, timeout=_RPC_TIMEOUT
-            )
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                raise Superseded from error
-            if error.status not in _TEMPORARY:
-                raise
-            _say("a step cannot be recorded yet", error)
-        else:
-            return response.cancel_requested
-    raise AssertionError("attempts have no end")
-
-
 async def unreadable(before: DecodedPayloads, fault: Exception) -> ApplicationError:
     """Count an attempt that ends because this worker cannot read its input, and return the error.
 
@@ -98,14 +52,16 @@ async def unreadable(before: DecodedPayloads, fault: Exception) -> ApplicationEr
     """
     message = f"this worker cannot read the input of the visit: {fault}"
     if not activity.info().is_local:
-        others = [payload for payload in before.payloads if UNREADABLE not in payload.metadata]
+        others = [
+            payload for payload in before.payloads if UNREADABLE_COUNT not in payload.metadata
+        ]
         count = 1 + sum(
             wire.Journal.model_validate_json(payload.data).excused
             for payload in before.payloads
-            if UNREADABLE in payload.metadata
+            if UNREADABLE_COUNT in payload.metadata
         )
         counted = wire.Journal(excused=count).model_dump_json().encode()
-        mark = {"encoding": b"json/plain", UNREADABLE: b"true"}
+        mark = {"encoding": b"json/plain", UNREADABLE_COUNT: b"true"}
         await record([*others, Payload(metadata=mark, data=counted)])
     return ApplicationError(message, type=FailureCode.PAYLOAD_UNREADABLE)
 
@@ -142,11 +98,42 @@ class Checkpoints:
 
 HEARTBEAT_SECONDS: Final = 1.0
 """Interval of heartbeats, and so the delay of a cancellation; less for a short heartbeat timeout."""
-THROTTLE_SECONDS: Final = 0.5
-"""The SDK's throttle of heartbeats: shorter than the interval, so that none is held back."""
 
-_SEND_SECONDS: Final = 0.05
-"""Seconds until a heartbeat of the SDK has been sent. No other write may overtake it."""
+
+def journal_in(written: DecodedPayloads, visit: str) -> wire.Journal:
+    """Return the combined journal of earlier attempts of a visit."""
+    read = [wire.Journal.model_validate(value) for value in written.values]
+    journals = [journal for journal in read if journal.is_of(visit)]
+    return wire.Journal(
+        visit=visit,
+        steps={name: result for journal in journals for name, result in journal.steps.items()},
+        failures=sum(journal.failures for journal in journals),
+        excused=sum(journal.excused for journal in journals),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """The encoded journal of a visit, and its decoded form."""
+
+    payload: Payload
+    journal: wire.Journal
+
+    def rest_of(self, journal: wire.Journal) -> wire.Journal | None:
+        """Return the counts added since, None without any."""
+        rest = wire.Journal(
+            failures=journal.failures - self.journal.failures,
+            excused=journal.excused - self.journal.excused,
+        )
+        return None if rest == wire.Journal() else rest
+
+
+def kept_in(written: DecodedPayloads, visit: str) -> Kept | None:
+    """Return the encoded journal among heartbeat details, None without one."""
+    for payload, value in zip(written.payloads, written.values, strict=True):
+        if (journal := wire.Journal.model_validate(value)).steps and journal.is_of(visit):
+            return Kept(payload=payload, journal=journal)
+    return None
 
 
 class Heartbeater:
@@ -192,7 +179,7 @@ class Heartbeater:
         """Send a heartbeat."""
         async with self._lock:
             self._say()
-            await asyncio.sleep(_SEND_SECONDS)
+            await asyncio.sleep(SEND_SECONDS)
 
     async def write(self, journal: wire.Journal) -> bool:
         """Write a journal for the next attempt; it is stored when this returns.
@@ -216,8 +203,7 @@ class Heartbeater:
     async def write_last(self, journal: wire.Journal) -> bool:
         """Write a journal before the attempt fails.
 
-        The SDK sends the last details it knows with a failure, which would replace this journal by an
-        older one.
+        The SDK sends the last details that it has with a failure, so it is given this journal too.
         """
         is_to_stop = await self.write(journal)
         self._say()

@@ -18,9 +18,8 @@ from temporalio import activity
 from temporalio.common import MetricMeter, RawValue
 from temporalio.exceptions import ApplicationError
 
-from abeyance import wire
-from abeyance.activities.heartbeat import Checkpoints, Heartbeater, Superseded, encode, unreadable
-from abeyance.activities.payloads import DecodedPayloads
+from abeyance import views, wire
+from abeyance.activities.heartbeat import Checkpoints, Heartbeater, encode, unreadable
 from abeyance.agents.tool_errors import described
 from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.graph import Graph
@@ -34,6 +33,8 @@ from abeyance.errors import Blocked, FailureCode, Refusal, StillPaused
 from abeyance.runtime.node_runner import graph_for, run_visit
 from abeyance.storage.blobs import Blobs
 from abeyance.storage.converter import is_all_sealed
+from abeyance.temporal.workarounds.heartbeat import Superseded
+from abeyance.temporal.workarounds.payloads import DecodedPayloads
 
 _MAX_DETAILS: Final = 1_000
 """Maximum bytes. Temporal truncates a failure larger than a few thousand."""
@@ -353,7 +354,7 @@ class RunChannel:
         return not is_over
 
 
-def still_paused(view: wire.RunView, seconds: float) -> str:
+def still_paused(view: views.RunView, seconds: float) -> str:
     """Return the error text for a run that is still paused."""
     return (
         f"The run {view.run_id!r} is still paused after {seconds:g} s, and waits for a person: resume it "

@@ -17,7 +17,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.api import openapi_examples
 from abeyance.api.problems import invalid
 from abeyance.core.json import sha256
@@ -202,10 +202,10 @@ class AnswerBody(wire.Request):
     digests: dict[str, str] = Field(default_factory=dict)
 
 
-class Answered(wire.Receipts):
+class Answered(views.Receipts):
     """The receipts of the answers, and the run."""
 
-    run: wire.RunView
+    run: views.RunView
 
 
 class Listed(BaseModel, Generic[T]):
@@ -254,16 +254,16 @@ class InterruptStatus(BaseModel):
     status: str
 
 
-class RunResult(wire.ClosingRecord):
+class RunResult(views.ClosingRecord):
     """The result of a run that has ended."""
 
     run_id: str
     status: str
-    error: wire.ErrorView | None = None
+    error: views.ErrorView | None = None
     keys: dict[str, Called] = Field(default_factory=dict, exclude=True)
 
     @classmethod
-    def of(cls, run_id: str, record: wire.ClosingRecord) -> RunResult:
+    def of(cls, run_id: str, record: views.ClosingRecord) -> RunResult:
         """Return the result of a run from its closing record."""
         fields = {name: getattr(record, name) for name in type(record).model_fields}
         return cls(run_id=run_id, status=record.view.status, error=record.view.error, **fields)

@@ -1,9 +1,9 @@
 """Requests to a run: decode signals, verify stamps, and answer with a refusal or a receipt.
 
-The SDK drops a signal that it cannot decode, with one line in the worker's log. So signals arrive here as
-raw payloads, and a signal that the run cannot carry out becomes an event. A worker that lacks the key of
-a signal refuses it instead of failing the task forever; a marker in the history makes a worker that has
-the key decide the same on replay.
+The SDK (1.35.0) drops a signal that it cannot decode, with one line in the worker's log. So signals
+arrive here as raw payloads, and a signal that the run cannot carry out becomes an event. A worker that
+lacks the key of a signal refuses it instead of failing the task forever; a marker in the history makes
+a worker that has the key decide the same on replay.
 
 Anybody with write access to the namespace can resend a request: to another run, twice to the same run, or
 under another name. `abeyance.storage.encryption` refuses what was sealed for another run. Stamps prevent

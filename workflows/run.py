@@ -18,7 +18,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import commands, projections, wire
+    from abeyance import commands, projections, views, wire
     from abeyance.core import (
         effects,
         events,
@@ -102,7 +102,7 @@ class AgentRun:
         spec: GraphSpec,
         values: dict[str, dict[str, Any]],
         carried: RunState | None,
-    ) -> wire.ClosingRecord:
+    ) -> views.ClosingRecord:
         """Wait for the end of the run, or continue as new."""
         del start, spec, values, carried
         while not self._state.finished or self._is_dirty:
@@ -148,12 +148,12 @@ class AgentRun:
         self._feed(self._signals.message(message))
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
-    async def respond(self, order: wire.Respond) -> wire.Receipts:
+    async def respond(self, order: wire.Respond) -> views.Receipts:
         with requests.refusals_as_application_errors():
             event = self._responded(order, is_checked=True)
             receipts = idempotency.receipts(self._state.ledger, event)
         self._feed_update(event, order.stamp)
-        return wire.Receipts(receipts=receipts)
+        return views.Receipts(receipts=receipts)
 
     @respond.validator
     def _check_respond(self, order: wire.Respond) -> None:
@@ -173,7 +173,7 @@ class AgentRun:
                 again = [*ledger.check_answers(self._state.ledger, event).values()]
         if len(again) == len(event.answers):
             # A rejection responds without writing to the history.
-            raise requests.replayed(wire.Receipts(receipts=again))
+            raise requests.replayed(views.Receipts(receipts=again))
         self._check_sealed("respond", order)
 
     def _responded(self, order: wire.Respond, *, is_checked: bool = False) -> events.Responded:
@@ -183,7 +183,7 @@ class AgentRun:
         )
 
     @workflow.update(description='Send a message, get a receipt: {"message_id": ..., "text": ...}.')
-    async def send_message(self, message: wire.SendMessage) -> wire.MessageReceipt:
+    async def send_message(self, message: wire.SendMessage) -> views.MessageReceipt:
         event = commands.message_sent(message, workflow.now(), str(workflow.uuid4()))
         with requests.refusals_as_application_errors():
             machine.check(self._state, event)
@@ -210,16 +210,16 @@ class AgentRun:
             raise requests.replayed(receipt)
         self._check_sealed("send_message", message)
 
-    def _message_receipt(self, message_id: str, *, duplicate: bool) -> wire.MessageReceipt:
+    def _message_receipt(self, message_id: str, *, duplicate: bool) -> views.MessageReceipt:
         depth = len(self._state.mailbox.queue)
-        return wire.MessageReceipt(message_id=message_id, duplicate=duplicate, queue_depth=depth)
+        return views.MessageReceipt(message_id=message_id, duplicate=duplicate, queue_depth=depth)
 
     @workflow.update(description="Discard the unread messages; they are listed as undelivered.")
-    async def clear_messages(self, order: wire.ClearMessages | None = None) -> wire.Cleared:
+    async def clear_messages(self, order: wire.ClearMessages | None = None) -> views.Cleared:
         count = len(self._state.mailbox.queue)
         order = order or wire.ClearMessages()
         self._feed_update(commands.messages_cleared(order, workflow.now()), order.stamp)
-        return wire.Cleared(cleared=count)
+        return views.Cleared(cleared=count)
 
     @clear_messages.validator
     def _check_clear_messages(self, order: wire.ClearMessages | None = None) -> None:
@@ -229,7 +229,7 @@ class AgentRun:
             self._orders.check_sealed("clear_messages", order.stamp)
             called = idempotency.earlier(self._state.keys, event)
         if called is not None:
-            raise requests.replayed(wire.Cleared(cleared=called.receipt))
+            raise requests.replayed(views.Cleared(cleared=called.receipt))
         self._check_sealed("clear_messages", order)
 
     @workflow.update(description="Internal: a visit takes its messages.")
@@ -287,18 +287,18 @@ class AgentRun:
         self._check_edit("edit_deadline", order, commands.deadline_edited(order, workflow.now()))
 
     @workflow.query(description="The whole view of the run.")
-    def view(self) -> wire.RunView:
+    def view(self) -> views.RunView:
         return projections.run_view(self._state, self._start)
 
     @workflow.query(description="Open interrupts, then the remembered settled ones.")
-    def interrupts(self) -> list[wire.InterruptView]:
+    def interrupts(self) -> list[views.InterruptView]:
         return [
             *projections.open_interrupts(self._state),
             *projections.settled_interrupts(self._state),
         ]
 
     @workflow.query(description="One interrupt, with all details.")
-    def interrupt(self, which: wire.WhichInterrupt) -> wire.InterruptView:
+    def interrupt(self, which: wire.WhichInterrupt) -> views.InterruptView:
         return projections.interrupt(self._state, which.interrupt_id)
 
     @workflow.query(description="Unread messages, in reading order.")

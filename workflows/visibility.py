@@ -12,7 +12,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import projections, wire
+    from abeyance import projections, views, wire
     from abeyance.core import effects
     from abeyance.core.effects import Publish
     from abeyance.core.json import Json, size, truncate
@@ -229,7 +229,7 @@ def _update(name: str, value: Any) -> SearchAttributeUpdate[Any]:
     return key.value_unset() if value is None else key.value_set(value)
 
 
-def record_of(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
+def record_of(state: RunState, start: wire.StartRun) -> views.ClosingRecord:
     """Return the closing record of a finished run. Raises to close it as failed or cancelled."""
     record = projections.closing_record(state, start)
     ending = state.ending

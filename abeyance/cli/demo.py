@@ -23,7 +23,7 @@ from abeyance.dev.stack import WORKER, Plan, Stack, with_stack
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.handle import RunHandle
 from abeyance.http import HttpClient, HttpRun
-from abeyance.wire import InterruptView, RunView
+from abeyance.views import InterruptView, RunView
 
 T = TypeVar("T")
 

@@ -56,9 +56,9 @@ def code_of_run(status: str) -> ExitCode:
 def leave(code: int) -> NoReturn:
     """End this process with an exit code, without finalizing the interpreter.
 
-    Threads of the Temporal SDK may enter the interpreter while it shuts down, which sometimes crashes it
-    (measured: 4 of 75 runs of `abeyance setup` on a busy machine). And a node stuck in a thread would
-    keep a stopping worker alive forever.
+    Threads of the Temporal SDK (1.35.0) may enter the interpreter while it shuts down, which sometimes
+    crashes it (measured: 4 of 75 runs of `abeyance setup` on a busy machine). And a node stuck in a
+    thread would keep a stopping worker alive forever.
     """
     if "temporalio" not in sys.modules:
         sys.exit(code)

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.client.listing import MAX_READ, OPEN_RUNS, Listing, Place, having, written
 from abeyance.handle import InboxFilter
 from abeyance.history import cursors
 from abeyance.history.description import RunDescription
 
-Ask: TypeAlias = Callable[[str], Awaitable[list[wire.InterruptView]]]
+Ask: TypeAlias = Callable[[str], Awaitable[list[views.InterruptView]]]
 """Queries a run for its open interrupts."""
 
 _MAX_QUERIED: Final = 5
@@ -101,7 +101,7 @@ class Inbox:
 
     async def _entries(
         self, filters: InboxFilter, described: RunDescription, page: _Page
-    ) -> list[wire.InterruptView]:
+    ) -> list[views.InterruptView]:
         view = described.degraded_view()
         if not _fits_run(filters, view):
             return []
@@ -113,7 +113,7 @@ class Inbox:
 
     async def list(
         self, wanted: InboxFilter | None = None, *, cursor: str | None = None, limit: int = 50
-    ) -> tuple[list[wire.InterruptView], str | None]:
+    ) -> tuple[list[views.InterruptView], str | None]:
         """Return at most `limit` open interrupts, sorted by deadline, and the cursor of the next page.
 
         A page may be shorter than `limit` and not be the last. Raises `invalid_body` for a cursor of
@@ -137,7 +137,7 @@ class Inbox:
 class _Page:
     def __init__(self, *, limit: int) -> None:
         self.limit = limit
-        self.items: list[wire.InterruptView] = []
+        self.items: list[views.InterruptView] = []
         self.read = 0
         self.queried = 0
 
@@ -148,17 +148,17 @@ class _Page:
         )
 
     @property
-    def sorted(self) -> list[wire.InterruptView]:
+    def sorted(self) -> list[views.InterruptView]:
         return sorted(self.items, key=_key)
 
 
-def _short(entry: wire.InterruptView) -> wire.InterruptView:
+def _short(entry: views.InterruptView) -> views.InterruptView:
     # The same fields, whether they come from the memo or from a query.
     left_out = ("reason", "payload", "response_schema", "on_timeout")
     return entry.model_copy(update=dict.fromkeys(left_out))
 
 
-def _key(entry: wire.InterruptView) -> tuple[datetime, str]:
+def _key(entry: views.InterruptView) -> tuple[datetime, str]:
     return entry.deadline or _FAR, entry.id
 
 
@@ -172,7 +172,7 @@ def _criteria(filters: InboxFilter) -> dict[str, Any]:
     }
 
 
-def _fits(filters: InboxFilter, entry: wire.InterruptView) -> bool:
+def _fits(filters: InboxFilter, entry: views.InterruptView) -> bool:
     """Return whether an interrupt passes the filters, in a run that does."""
     # The capability of an unreadable interrupt is unknown if its run asks for several.
     accepted = (
@@ -185,7 +185,7 @@ def _fits(filters: InboxFilter, entry: wire.InterruptView) -> bool:
     )
 
 
-def _fits_run(filters: InboxFilter, view: wire.RunView) -> bool:
+def _fits_run(filters: InboxFilter, view: views.RunView) -> bool:
     """Return whether a run passes the filters."""
     return (
         view.ended_at is None

@@ -23,7 +23,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client as TemporalClient
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.errors import Unavailable
 from abeyance.handle import RunFilter
 from abeyance.history import cursors
@@ -80,7 +80,7 @@ def query_of(filters: RunFilter) -> str:
     return " AND ".join(conditions)
 
 
-def _fits(filters: RunFilter, view: wire.RunView) -> bool:
+def _fits(filters: RunFilter, view: views.RunView) -> bool:
     """Return whether a run passes the filters."""
     return (
         (not filters.statuses or view.status in filters.statuses)
@@ -146,14 +146,14 @@ class Listing:
 
     async def runs(
         self, filters: RunFilter, *, cursor: str | None, limit: int
-    ) -> tuple[list[wire.RunView], str | None]:
+    ) -> tuple[list[views.RunView], str | None]:
         """Return at most `limit` runs, newest first, by memo and status, and the cursor of the next page.
 
         A page may be shorter than `limit` and not be the last. Raises `invalid_body` for a cursor of
         another list, and Unavailable.
         """
         before = None if cursor is None else _place(filters, cursor)
-        items: list[wire.RunView] = []
+        items: list[views.RunView] = []
         read = 0
         while True:
             rows, is_end = await self.rows(query_of(filters), before, limit - len(items))
@@ -313,7 +313,7 @@ def _well_before(
     return [row for row in rows if Place.of(row).start > edge]
 
 
-def listed_view(described: RunDescription, *, unreadable: str | None = None) -> wire.RunView:
+def listed_view(described: RunDescription, *, unreadable: str | None = None) -> views.RunView:
     """The view of a run in a list; `unreadable` is why it shows no more."""
     view = described.degraded_view(unreadable=unreadable)
     if described.is_running:

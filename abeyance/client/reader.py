@@ -16,7 +16,7 @@ from typing import Final
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.client.listing import Listing, listed_view
 from abeyance.client.rpc import WorkflowRpc
@@ -24,12 +24,13 @@ from abeyance.core.events import Message
 from abeyance.errors import Code, Refusal, Unavailable, Unreadable
 from abeyance.history import transcripts
 from abeyance.history.closing_record import closing_record_in
-from abeyance.history.description import ENDINGS, PAUSED_NATIVELY, RunDescription, decoded
+from abeyance.history.description import ENDINGS, RunDescription, decoded
 from abeyance.history.event_translation import CLOSING_EVENTS
 from abeyance.history.feed import Feed
 from abeyance.history.transcripts import MAX_ITEMS, heads
 from abeyance.storage.blobs import Blobs
 from abeyance.storage.converter import of_run
+from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
 _POLL_EVERY: Final = 0.5
 """In seconds, without a long poll."""
@@ -126,7 +127,7 @@ class RunReader:
         """The id of the run."""
         return self._run_id
 
-    async def view(self) -> wire.RunView:
+    async def view(self) -> views.RunView:
         """Return the run as it is now; without a worker, as Temporal has it (`degraded`).
 
         Raises the refusal `unknown_run`.
@@ -137,7 +138,7 @@ class RunReader:
         if described.status == PAUSED_NATIVELY:
             return described.degraded_view("paused through Temporal")
         try:
-            view = await self._line.query(self.run_id, "view", wire.RunView)
+            view = await self._line.query(self.run_id, "view", views.RunView)
         except Unavailable:
             return described.degraded_view()
         return view.model_copy(update={"blocked": described.blocked})
@@ -163,10 +164,10 @@ class RunReader:
         """Return the name of the run's graph, None if it is unreadable. Raises `unknown_run`."""
         return (await self._line.cached_run(self.run_id)).graph
 
-    async def _seen(self) -> wire.RunView:
+    async def _seen(self) -> views.RunView:
         """The view of a run that had not ended a moment ago: queried and described at the same time."""
         view, described = await asyncio.gather(
-            self._line.query(self.run_id, "view", wire.RunView),
+            self._line.query(self.run_id, "view", views.RunView),
             self._line.described(self.run_id),
             return_exceptions=True,
         )
@@ -176,32 +177,32 @@ class RunReader:
             return await self._left(described)
         return view.model_copy(update={"blocked": described.blocked})
 
-    async def _left(self, described: RunDescription) -> wire.RunView:
+    async def _left(self, described: RunDescription) -> views.RunView:
         try:
             return (await self._line.record(described)).view
         except Unreadable as error:
             return listed_view(described, unreadable=str(error))
 
-    async def interrupts(self, *, status: str = "open") -> list[wire.InterruptView]:
+    async def interrupts(self, *, status: str = "open") -> list[views.InterruptView]:
         """Return a run's interrupts of one status, or of `all`, the open ones first.
 
         If many are open, the later ones are `abridged`; `interrupt` reads one of them in full.
         """
         described = await self._line.described(self.run_id)
         if not described.is_running and status == "open":
-            views = []
+            shown = []
         elif not described.is_running:
-            views = (await self._line.record(described)).interrupts
+            shown = (await self._line.record(described)).interrupts
         elif described.status == PAUSED_NATIVELY:
-            views = described.degraded_view().interrupts
+            shown = described.degraded_view().interrupts
         else:
             try:
-                views = await self._line.query(self.run_id, "interrupts", list[wire.InterruptView])
+                shown = await self._line.query(self.run_id, "interrupts", list[views.InterruptView])
             except Unavailable:
-                views = described.degraded_view().interrupts
-        return [entry for entry in views if status in ("all", entry.status)]
+                shown = described.degraded_view().interrupts
+        return [entry for entry in shown if status in ("all", entry.status)]
 
-    async def interrupt(self, interrupt_id: str) -> wire.InterruptView | None:
+    async def interrupt(self, interrupt_id: str) -> views.InterruptView | None:
         """Return one interrupt, open or settled; None if the run has no such one."""
         listed = await self.interrupts(status="all")
         view = next((entry for entry in listed if entry.id == interrupt_id), None)
@@ -209,13 +210,13 @@ class RunReader:
             return view
         which = wire.WhichInterrupt(interrupt_id=interrupt_id)
         try:
-            return await self._line.query(self.run_id, "interrupt", wire.InterruptView, which)
+            return await self._line.query(self.run_id, "interrupt", views.InterruptView, which)
         except Unavailable:
             return view
 
     async def events(
         self, *, after: str | None = None, follow: bool = True
-    ) -> AsyncGenerator[wire.Event, None]:
+    ) -> AsyncGenerator[views.Event, None]:
         """Yield the events after the one with the id `after`, in order.
 
         With `follow` also new ones, until the run has ended. Raises `unknown_run`, `invalid_body` for
@@ -235,7 +236,7 @@ class RunReader:
             if after is None or not page:
                 return
 
-    async def messages(self) -> list[wire.MessageView]:
+    async def messages(self) -> list[views.MessageView]:
         """Return the unread messages, in the order of reading; none of an ended run, which reports them.
 
         Raises the refusals `unknown_run` and `natively_paused`, and Unavailable: only the run has the
@@ -249,7 +250,7 @@ class RunReader:
         except Unavailable:
             await self._line.refuse_natively_paused(self.run_id)
             raise
-        return [wire.MessageView.of(message) for message in unread]
+        return [views.MessageView.of(message) for message in unread]
 
     async def queue_depth(self) -> int:
         """How many messages are unread."""
@@ -329,7 +330,7 @@ class RunReader:
             self._line.temporal, self._line.task_queue, self.run_id, patience=self._line.patience
         )
 
-    async def result(self) -> wire.ClosingRecord:
+    async def result(self) -> views.ClosingRecord:
         """Return the closing record of an ended run. Raises `unknown_run`, or `not_finished`."""
         described = await self._line.described(self.run_id)
         if described.is_running:
@@ -343,7 +344,7 @@ class RunReader:
 
     async def wait(
         self, *, until: frozenset[str] = frozenset(), timeout: float = 30.0
-    ) -> wire.RunView:
+    ) -> views.RunView:
         """Return the view once its status is in `until`, it has ended, or `timeout` seconds are over."""
         try:
             async with (
@@ -359,7 +360,7 @@ class RunReader:
             pass
         return await self.view()
 
-    async def _record_in(self, event: HistoryEvent) -> wire.ClosingRecord | None:
+    async def _record_in(self, event: HistoryEvent) -> views.ClosingRecord | None:
         try:
             return await closing_record_in(self._line.temporal, self.run_id, event)
         except Unreadable:

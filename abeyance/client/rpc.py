@@ -32,12 +32,12 @@ from temporalio.client import WorkflowQueryFailedError, WorkflowUpdateFailedErro
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.core.idempotency import conflict
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.client import unknown_run
 from abeyance.history.closing_record import closing_record
-from abeyance.history.description import PAUSED_NATIVELY, NotOurs, RunDescription, describe
+from abeyance.history.description import NotOurs, RunDescription, describe
 from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.retry import (
     LOOKED_AHEAD,
@@ -48,6 +48,7 @@ from abeyance.temporal.retry import (
     retry_until,
 )
 from abeyance.temporal.update_limiter import SingleFlight, Turn, UpdateLimiter
+from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY, is_unknown_status
 
 T = TypeVar("T")
 
@@ -161,7 +162,7 @@ class WorkflowRpc:
         if len(self._cache) > _MAX_CACHED:
             self._cache.popitem(last=False)
 
-    async def record(self, described: RunDescription) -> wire.ClosingRecord:
+    async def record(self, described: RunDescription) -> views.ClosingRecord:
         """Return the closing record of an ended run. Raises the refusal `unknown_run`."""
         ask = partial(closing_record, self.temporal, described, RPC)
         try:
@@ -247,8 +248,8 @@ class WorkflowRpc:
                     name, args=arguments, result_type=result_type, rpc_timeout=RPC
                 )
             except ValueError as error:
-                # The SDK does not know the status of a workflow that was paused a moment ago.
-                if "WorkflowExecutionStatus" not in str(error):
+                # It was paused a moment ago.
+                if not is_unknown_status(error):
                     raise
                 raise Unavailable(f"the run {run_id!r} is paused through Temporal") from error
             except WorkflowQueryFailedError as error:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Unpack
 
 from temporalio.exceptions import ApplicationError
 
-from abeyance import commands, wire
+from abeyance import commands, views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.reader import Deployment, RunReader
 from abeyance.client.rpc import RunEnded
@@ -82,12 +82,12 @@ class TemporalRun(RunReader):
             order = await self._bound(order)
         try:
             receipts = await self._line.update(
-                self.run_id, "respond", order, wire.Receipts, Turn.RESPOND
+                self.run_id, "respond", order, views.Receipts, Turn.RESPOND
             )
         except ApplicationError as error:
             if error.type != wire.REPLAYED:
                 raise
-            receipts = wire.Receipts.model_validate(error.details[0])
+            receipts = views.Receipts.model_validate(error.details[0])
         except RunEnded as ended:
             return respond_after_the_end(await self._line.record(ended.described), order)
         return receipts.receipts
@@ -249,7 +249,7 @@ class TemporalRun(RunReader):
                 raise edit_after_the_end(record, order) from ended
             raise ended.described.not_running() from ended
 
-    async def send(self, text: str = "", **fields: Unpack[MessageFields]) -> wire.MessageReceipt:
+    async def send(self, text: str = "", **fields: Unpack[MessageFields]) -> views.MessageReceipt:
         """Put a message into the mailbox, and return the run's receipt.
 
         The same message again (by its id) is a duplicate and changes nothing. Raises the refusals
@@ -258,20 +258,20 @@ class TemporalRun(RunReader):
         """
         return await self.send_message(_order(text, fields))
 
-    async def send_message(self, message: wire.SteerMessage) -> wire.MessageReceipt:
+    async def send_message(self, message: wire.SteerMessage) -> views.MessageReceipt:
         """Send a message by a command. Raises as `send`."""
         try:
             return await self._line.update(
                 self.run_id,
                 "send_message",
                 _named(message),
-                wire.MessageReceipt,
+                views.MessageReceipt,
                 Turn.SEND_MESSAGE,
             )
         except ApplicationError as error:
             if error.type != wire.REPLAYED:
                 raise
-            return wire.MessageReceipt.model_validate(error.details[0])
+            return views.MessageReceipt.model_validate(error.details[0])
         except RunEnded as ended:
             raise ended.described.not_running() from ended
 
@@ -329,12 +329,12 @@ class TemporalRun(RunReader):
         order = wire.ClearMessages(actor=actor, key=key)
         try:
             cleared = await self._line.update(
-                self.run_id, "clear_messages", order, wire.Cleared, Turn.SEND_MESSAGE
+                self.run_id, "clear_messages", order, views.Cleared, Turn.SEND_MESSAGE
             )
         except ApplicationError as error:
             if error.type != wire.REPLAYED:
                 raise
-            cleared = wire.Cleared.model_validate(error.details[0])
+            cleared = views.Cleared.model_validate(error.details[0])
         except RunEnded as ended:
             called = await self._earlier(ended, commands.messages_cleared(order, datetime.now(UTC)))
             if called is None:
@@ -344,7 +344,7 @@ class TemporalRun(RunReader):
 
     async def pause_and_send(
         self, text: str = "", **fields: Unpack[MessageFields]
-    ) -> wire.MessageReceipt:
+    ) -> views.MessageReceipt:
         """Pause the run, and put a message into the mailbox, to be read after the pause.
 
         A refused message pauses nothing. Raises as `send`. Without a worker both are sent as signals.
@@ -354,7 +354,7 @@ class TemporalRun(RunReader):
 
     async def pause_and_send_message(
         self, message: wire.SteerMessage, pause: wire.Pause | None = None
-    ) -> wire.MessageReceipt:
+    ) -> views.MessageReceipt:
         """Pause and send by commands. Raises also `unknown_node` and
         `idempotency_conflict` of the pause.
         """
@@ -369,7 +369,7 @@ class TemporalRun(RunReader):
                 raise
         await self.control(pause)
         sent = await self.signal_message(message)
-        return wire.MessageReceipt(message_id=sent, duplicate=False, queue_depth=None)
+        return views.MessageReceipt(message_id=sent, duplicate=False, queue_depth=None)
 
 
 def _order(text: str, fields: MessageFields) -> wire.SteerMessage:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.conversations import Conversations
 from abeyance.client.eviction import Active, Capacity, Evictions, Policy, Recency
@@ -301,7 +301,7 @@ class Runs:
 
     async def list(
         self, wanted: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
-    ) -> tuple[list[wire.RunView], str | None]:
+    ) -> tuple[list[views.RunView], str | None]:
         """Return runs, newest first, as Temporal lists them (`degraded`, a moment late), and the cursor
         of the next page, which is None after the last.
 

@@ -15,8 +15,8 @@ from temporalio.service import RPCError
 
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.settings import Settings
-from abeyance.storage.converter import data_converter
 from abeyance.temporal.connection import register_search_attributes, retention, set_retention
+from abeyance.temporal.converter import data_converter
 from abeyance.temporal.schedules import schedule_janitor
 from abeyance.wire import SEARCH_ATTRIBUTES
 

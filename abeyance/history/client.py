@@ -22,9 +22,9 @@ from temporalio.service import RPCError
 
 from abeyance import wire
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.history.description import PAUSED_NATIVELY
 from abeyance.storage.converter import of_run
 from abeyance.temporal.retry import NotFound, attempts, is_retryable
+from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
 T = TypeVar("T")
 

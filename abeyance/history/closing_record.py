@@ -16,7 +16,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client as TemporalClient
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.core import edits, idempotency, ledger
 from abeyance.core.events import Responded
 from abeyance.core.json import rfc3339
@@ -29,7 +29,7 @@ from abeyance.storage.converter import decode_message, of_run
 
 async def closing_record(
     temporal: TemporalClient, described: RunDescription, rpc_timeout: Any
-) -> wire.ClosingRecord:
+) -> views.ClosingRecord:
     """Return the closing record of an ended run, made of its memo if it left none.
 
     Raises Unreadable.
@@ -50,12 +50,12 @@ async def closing_record(
         await decode_message(converter, failure, forgiving=True)
         message = failure.message
     view = described.degraded_view(message or None)
-    return wire.ClosingRecord(outcome=view.status, reason=view.reason, view=view)
+    return views.ClosingRecord(outcome=view.status, reason=view.reason, view=view)
 
 
 async def closing_record_in(
     temporal: TemporalClient, run_id: str, event: HistoryEvent
-) -> wire.ClosingRecord | None:
+) -> views.ClosingRecord | None:
     """Return the closing record in the last event of a run, None without one. Raises Unreadable."""
     payloads = closing_sources(event)
     if not payloads:
@@ -65,10 +65,10 @@ async def closing_record_in(
     return _record(value, ended_at)
 
 
-def _record(value: Any, ended_at: datetime | None) -> wire.ClosingRecord | None:
+def _record(value: Any, ended_at: datetime | None) -> views.ClosingRecord | None:
     if not isinstance(value, Mapping) or "view" not in value:
         return None
-    record = wire.ClosingRecord.model_validate(value)
+    record = views.ClosingRecord.model_validate(value)
     view = record.view.model_copy(
         update={
             "values": record.values,
@@ -94,7 +94,7 @@ async def _closing_event(
     return next(iter(response.history.events), None)
 
 
-def respond_after_the_end(record: wire.ClosingRecord, order: wire.Respond) -> list[ledger.Receipt]:
+def respond_after_the_end(record: views.ClosingRecord, order: wire.Respond) -> list[ledger.Receipt]:
     """Check an answer to an ended run by the rules of a running one.
 
     Only the repeat of an accepted answer gets a receipt; any other is refused.
@@ -127,7 +127,7 @@ def respond_after_the_end(record: wire.ClosingRecord, order: wire.Respond) -> li
         raise _ended(refusal, view) from refusal
 
 
-def edit_after_the_end(record: wire.ClosingRecord, order: wire.EditDeadline) -> Refusal:
+def edit_after_the_end(record: views.ClosingRecord, order: wire.EditDeadline) -> Refusal:
     """Return the refusal of a deadline's edit in an ended run, by the status of the interrupt."""
     try:
         edits.open_interrupt(ledger_of(record.interrupts), order.interrupt_id)
@@ -136,7 +136,7 @@ def edit_after_the_end(record: wire.ClosingRecord, order: wire.EditDeadline) -> 
     raise AssertionError("an ended run has no open interrupt")
 
 
-def _ended(refusal: Refusal, view: wire.RunView) -> Refusal:
+def _ended(refusal: Refusal, view: views.RunView) -> Refusal:
     ended: dict[str, Any] = {
         "run_status": view.status,
         "ended_at": view.ended_at and rfc3339(view.ended_at),

@@ -22,14 +22,13 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client as TemporalClient
 from temporalio.converter import DataConverter
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.core.json import rfc3339
 from abeyance.errors import Code, FailureCode, Refusal, Unreadable
 from abeyance.storage.converter import UNREADABLE, decode_message, of_run
 from abeyance.temporal.retry import NotFound, RetryableError
+from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
-PAUSED_NATIVELY: Final = 8
-"""A workflow that an operator has paused. The SDK's own enumeration lacks it, and fails on it."""
 _BLOCKING: Final = frozenset(
     {
         FailureCode.CODE_MISSING,
@@ -133,7 +132,7 @@ class RunDescription:
 
     def degraded_view(
         self, reason: str | None = None, *, unreadable: str | None = None
-    ) -> wire.RunView:
+    ) -> views.RunView:
         """The view of the run by its memo; `unreadable` is why it shows no more."""
         summary = self.memo.get(wire.MEMO_SUMMARY) or {}
         start = self.memo.get(wire.MEMO_START) or {}
@@ -144,7 +143,7 @@ class RunDescription:
             )
             reason = reason or ended_because
         updated = summary.get("updated_at")
-        return wire.RunView(
+        return views.RunView(
             run_id=self.run_id,
             graph=start.get("graph", ""),
             graph_version=start.get("graph_version", ""),
@@ -211,14 +210,14 @@ class RunDescription:
         payload = self._info.search_attributes.indexed_fields.get(name)
         return None if payload is None else json.loads(payload.data)
 
-    def _unread_interrupts(self) -> Iterator[wire.InterruptView]:
+    def _unread_interrupts(self) -> Iterator[views.InterruptView]:
         start = self.memo.get(wire.MEMO_START) or {}
         capabilities = self._attribute(wire.CAPABILITY) or [None]
         for key, why in self._unread.items():
             size = len(self._info.memo.fields[key].data)
             if not key.startswith(wire.MEMO_INTERRUPT) or size < _LEAST_ROW:
                 continue
-            yield wire.InterruptView(
+            yield views.InterruptView(
                 id=key.removeprefix(wire.MEMO_INTERRUPT),
                 run_id=self.run_id,
                 graph=start.get("graph", ""),
@@ -235,10 +234,10 @@ class RunDescription:
                 degraded=True,
             )
 
-    def _interrupts(self) -> list[wire.InterruptView]:
+    def _interrupts(self) -> list[views.InterruptView]:
         graph = (self.memo.get(wire.MEMO_START) or {}).get("graph", "")
-        views = [
-            wire.InterruptView(
+        shown = [
+            views.InterruptView(
                 run_id=self.run_id,
                 graph=graph,
                 status="open",
@@ -247,7 +246,7 @@ class RunDescription:
             for key, row in self.memo.items()
             if key.startswith(wire.MEMO_INTERRUPT) and row is not None
         ]
-        return [*views, *self._unread_interrupts()]
+        return [*shown, *self._unread_interrupts()]
 
 
 async def describe(

@@ -19,7 +19,7 @@ from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.core.address import Address
 from abeyance.core.json import Json
 from abeyance.errors import FailureCode
@@ -255,7 +255,7 @@ def _end(status: str, record: Mapping[str, Any]) -> Entry:
     view = record.get("view") or {}
     error = view.get("error") or {}
     # To Temporal halted and cancelled runs are completed; the record has the outcome.
-    if f"run.{record.get('outcome')}" in wire.TERMINAL_EVENTS:
+    if f"run.{record.get('outcome')}" in views.TERMINAL_EVENTS:
         status = record["outcome"]
     data: dict[str, Json] = {"reason": record.get("reason")}
     if status == "failed":
@@ -339,12 +339,12 @@ def failures(event: HistoryEvent) -> Sequence[Failure]:
 
 def translate(
     event: HistoryEvent, values: Sequence[Any], state: HistoryState
-) -> tuple[list[wire.Event], HistoryState]:
+) -> tuple[list[views.Event], HistoryState]:
     """Return the feed's events that this one makes, and the state after it.
 
     `values` are what the `sources` of the event held.
     """
-    events: list[wire.Event] = []
+    events: list[views.Event] = []
     if event.event_type not in _SAME_TASK:
         events, state = released(state)
     state = replace(_advanced(event, values, state), last=event.event_id, count=0)
@@ -358,7 +358,7 @@ def translate(
     return [*events, *more], state
 
 
-def released(state: HistoryState) -> tuple[list[wire.Event], HistoryState]:
+def released(state: HistoryState) -> tuple[list[views.Event], HistoryState]:
     """Release the events that are held back, at the present end of a history."""
     events, state = _numbered(state.held, state)
     return events, replace(state, held=())
@@ -366,7 +366,7 @@ def released(state: HistoryState) -> tuple[list[wire.Event], HistoryState]:
 
 def _numbered(
     entries: Sequence[Entry], state: HistoryState
-) -> tuple[list[wire.Event], HistoryState]:
+) -> tuple[list[views.Event], HistoryState]:
     events = []
     for index, entry in enumerate(entries, start=state.count):
         cursor = Cursor(
@@ -377,7 +377,7 @@ def _numbered(
             index=index,
         )
         events.append(
-            wire.Event(
+            views.Event(
                 id=str(cursor),
                 time=entry.time,
                 type=entry.type,

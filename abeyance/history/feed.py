@@ -16,7 +16,7 @@ from typing import Final, cast
 
 from temporalio.client import Client as TemporalClient
 
-from abeyance import wire
+from abeyance import views
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.client import Execution, unknown_run
 from abeyance.history.cursors import is_later, order
@@ -31,7 +31,7 @@ class Recent:
     def __init__(self, kept: int) -> None:
         self.kept = kept
         self.first = 0
-        self._events: deque[wire.Event] = deque()
+        self._events: deque[views.Event] = deque()
         self._dropped = ""
 
     @property
@@ -39,7 +39,7 @@ class Recent:
         """The number of the event that comes next."""
         return self.first + len(self._events)
 
-    def add(self, events: Iterable[wire.Event]) -> None:
+    def add(self, events: Iterable[views.Event]) -> None:
         """Add the events that are later than the latest.
 
         Old ones are dropped before, so that a burst drops none that an up-to-date reader still needs.
@@ -56,7 +56,7 @@ class Recent:
             return None
         return self.first + bisect_right(self._events, order(cursor), key=lambda e: order(e.id))
 
-    def at(self, number: int) -> wire.Event:
+    def at(self, number: int) -> views.Event:
         """The event with this number."""
         return self._events[number - self.first]
 
@@ -187,7 +187,7 @@ class Follower:
         """Stop reading."""
         self.tail.leave(self)
 
-    async def next(self) -> wire.Event | None:
+    async def next(self) -> views.Event | None:
         """Wait for the next event; None after the last.
 
         Raises Unavailable if the follower fell too far behind, or Temporal cannot be reached.
@@ -249,7 +249,7 @@ class Feed:
 
     async def page(
         self, run_id: str, after: str | None, limit: int
-    ) -> tuple[list[wire.Event], str | None]:
+    ) -> tuple[list[views.Event], str | None]:
         """Return at most `limit` events after the cursor `after`, and the cursor of the next page.
 
         None as `after` is before the oldest event. The next cursor is None once the run has ended and
@@ -260,7 +260,7 @@ class Feed:
         if limit < 1:
             raise ValueError(f"limit={limit}: a page holds at least one event")
         walk = HistoryWalk(self._at_once, run_id, after)
-        events: list[wire.Event] = []
+        events: list[views.Event] = []
         while len(events) < limit and not (walk.has_ended or walk.is_at_present):
             events += await walk.step()
         if walk.has_ended and len(events) <= limit:
@@ -269,7 +269,7 @@ class Feed:
             return events[:limit], events[:limit][-1].id
         return [], after or str(await self._at_once.oldest(run_id))
 
-    async def follow(self, run_id: str, after: str | None) -> AsyncGenerator[wire.Event, None]:
+    async def follow(self, run_id: str, after: str | None) -> AsyncGenerator[views.Event, None]:
         """Yield the events after the cursor `after`, and new ones until the run has ended.
 
         Raises as `opened`; and Unavailable for a follower that fell too far behind, or if Temporal cannot
@@ -279,7 +279,7 @@ class Feed:
             async for event in events:
                 yield event
 
-    async def opened(self, run_id: str, after: str | None) -> AsyncGenerator[wire.Event, None]:
+    async def opened(self, run_id: str, after: str | None) -> AsyncGenerator[views.Event, None]:
         """Follow as `follow`, and raise a refusal before the first event comes.
 
         Raises the refusals of `page`, `too_many_runs` if as many runs are followed as may be, and
@@ -288,11 +288,11 @@ class Feed:
         events = self._events(run_id, after)
         # The first item is None, after which nothing is refused; the others are events.
         await anext(events)
-        return cast("AsyncGenerator[wire.Event, None]", events)
+        return cast("AsyncGenerator[views.Event, None]", events)
 
     async def _events(
         self, run_id: str, after: str | None
-    ) -> AsyncGenerator[wire.Event | None, None]:
+    ) -> AsyncGenerator[views.Event | None, None]:
         walk = HistoryWalk(self._histories, run_id, after)
         is_open = False
         follower = await self._seat(run_id)

@@ -10,7 +10,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client as TemporalClient
 
-from abeyance import wire
+from abeyance import views
 from abeyance.errors import Code, Refusal
 from abeyance.history.client import Execution, HistoryClient, unknown_run
 from abeyance.history.cursors import Cursor, is_later
@@ -48,7 +48,7 @@ class HistoryWalk:
         """The execution whose history the walk is in, "" before its first step."""
         return "" if self._place is None else self._place.state.execution
 
-    async def step(self) -> list[wire.Event]:
+    async def step(self) -> list[views.Event]:
         """Read a page; it may hold nothing new.
 
         Afterwards `has_ended` is true if the run has ended and all of it was read, `is_at_present` if
@@ -104,7 +104,7 @@ class Page:
     With `is_last` there was nothing more at the time, and `then` is the beginning of the history.
     """
 
-    events: tuple[wire.Event, ...]
+    events: tuple[views.Event, ...]
     then: Place | None
     is_last: bool = False
 
@@ -148,7 +148,7 @@ class Histories:
         """
         state = place.state
         response = await self._source.history(state.run_id, state.execution, place.token, wait=wait)
-        events: list[wire.Event] = []
+        events: list[views.Event] = []
         for event in response.history.events:
             translated, state = await self._translated(event, state)
             events += translated
@@ -166,12 +166,12 @@ class Histories:
         return Page(events=(*events, *translated), then=then, is_last=not token)
 
     async def _ended(
-        self, event: HistoryEvent, events: list[wire.Event], state: HistoryState
+        self, event: HistoryEvent, events: list[views.Event], state: HistoryState
     ) -> Page:
         successor = await self._successor(event, state)
         if successor is None:
             return Page(events=tuple(events), then=None)
-        if events and events[-1].type in wire.TERMINAL_EVENTS:
+        if events and events[-1].type in views.TERMINAL_EVENTS:
             # It was not the end of the run.
             events.pop()
         return Page(events=tuple(events), then=Place.beginning(state.run_id, successor))
@@ -211,7 +211,7 @@ class Histories:
 
     async def _translated(
         self, event: HistoryEvent, state: HistoryState
-    ) -> tuple[list[wire.Event], HistoryState]:
+    ) -> tuple[list[views.Event], HistoryState]:
         converter = self._source.converter(state.run_id)
         for failure in failures(event):
             await decode_message(converter, failure)

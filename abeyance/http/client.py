@@ -25,7 +25,7 @@ from abeyance.http.events import past
 from abeyance.schemas.answers import answers_as_json
 from abeyance.schemas.json_types import to_json
 from abeyance.util import checked_run_id
-from abeyance.wire import ClosingRecord, Event, InterruptView, MessageReceipt, MessageView, RunView
+from abeyance.views import ClosingRecord, Event, InterruptView, MessageReceipt, MessageView, RunView
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from abeyance.errors import Unavailable
 from abeyance.http.connection import Connection
-from abeyance.wire import TERMINAL_EVENTS
+from abeyance.views import TERMINAL_EVENTS
 
 EventJson: TypeAlias = Mapping[str, Any]
 

@@ -1,7 +1,5 @@
-"""The data converter: pydantic JSON, encryption and storage of payloads.
-
-Clients, workers and replays share it. The settings turn on encryption, and storage of large payloads,
-which a reference then replaces in the history.
+"""The parts of the data converter: pydantic JSON with stamps, and the storage of large payloads, which a
+reference then replaces in the history. `abeyance.temporal.converter` puts them together by the settings.
 """
 
 from __future__ import annotations
@@ -9,8 +7,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Never
 
@@ -25,34 +21,24 @@ from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import (
     CompositePayloadConverter,
     DataConverter,
-    DefaultFailureConverter,
-    DefaultFailureConverterWithEncodedAttributes,
     EncodingPayloadConverter,
-    ExternalStorage,
-    PayloadCodec,
-    SerializationContext,
     StorageDriver,
     StorageDriverClaim,
     StorageDriverRetrieveContext,
     StorageDriverStoreContext,
     StorageDriverWorkflowInfo,
-    WithSerializationContext,
     WorkflowSerializationContext,
 )
-from temporalio.converter import PayloadConverter as SdkPayloadConverter
 from temporalio.exceptions import ApplicationError
 
 from abeyance import wire
 from abeyance.errors import Code, SettingsError, Unavailable
 from abeyance.keyring import Keyring, NotSealed, WrongKey
-from abeyance.settings import Settings
-from abeyance.storage.backends import blobs_at
-from abeyance.storage.blobs import Blobs, FolderBlobs
+from abeyance.storage.blobs import Blobs
 from abeyance.storage.encryption import (
     ENCODING,
     REFUSED,
     STAMP,
-    Encryption,
     is_open,
     opened,
     refused,
@@ -104,7 +90,7 @@ _DRIVER: Final = "abeyance"
 _REFERENCE: Final = "ref"
 _SEALED: Final = "sealed"
 """Claim key of an encrypted reference, in base64."""
-_WHY: Final = "unreadable-because"
+WHY: Final = "unreadable-because"
 """Metadata key of the reason in a payload that was passed on undecrypted."""
 
 
@@ -119,8 +105,8 @@ class _Undecrypted(EncodingPayloadConverter):
         return None
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Never:  # noqa: ARG002
-        if _WHY in payload.metadata:
-            raise WrongKey(payload.metadata[_WHY].decode())
+        if WHY in payload.metadata:
+            raise WrongKey(payload.metadata[WHY].decode())
         opened(payload, Keyring({}))
         raise AssertionError("an empty keyring opens nothing")
 
@@ -154,47 +140,6 @@ class NotTaken(NotSealed, ApplicationError):
 def is_unread(payload: Payload) -> bool:
     """Return True if the codec could not decrypt a payload."""
     return payload.metadata.get("encoding") == ENCODING.encode()
-
-
-class PassingOn(PayloadCodec, WithSerializationContext):
-    """Decodes with another codec, and passes on what it cannot decode; reading such a value raises.
-
-    For workflows: the SDK decodes all payloads of a workflow task first and retries the task forever if
-    that fails, even because of one unreadable signal.
-    """
-
-    def __init__(self, codec: PayloadCodec) -> None:
-        self.codec: Final = codec
-
-    def with_context(self, context: SerializationContext) -> PassingOn:
-        if not isinstance(self.codec, WithSerializationContext):
-            return self
-        return PassingOn(self.codec.with_context(context))
-
-    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return await self.codec.encode(payloads)
-
-    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [await self._decoded(payload) for payload in payloads]
-
-    async def _decoded(self, payload: Payload) -> Payload:
-        try:
-            (decoded,) = await self.codec.decode([payload])
-        except UNREADABLE as error:
-            marked = {"encoding": ENCODING.encode(), _WHY: str(error).encode()}
-            return Payload(metadata=marked, data=payload.data)
-        return decoded
-
-
-class FailureConverter(DefaultFailureConverterWithEncodedAttributes):
-    """Converts failures with encrypted texts. The SDK's own converter drops texts that it cannot read."""
-
-    def from_failure(
-        self, failure: Failure, payload_converter: SdkPayloadConverter
-    ) -> BaseException:
-        if failure.HasField("encoded_attributes"):
-            payload_converter.from_payloads([failure.encoded_attributes])
-        return super().from_failure(failure, payload_converter)
 
 
 _CONVERTERS: Final = (*PydanticPayloadConverter().converters.values(), _Undecrypted(), _Refused())
@@ -313,40 +258,8 @@ class PayloadBlobs(StorageDriver):
 def _run_of(context: StorageDriverStoreContext) -> str:
     if isinstance(context.target, StorageDriverWorkflowInfo):
         return context.target.id or ""
-    # For heartbeat details the SDK sets no target, so ask the activity.
+    # Since SDK 1.35.0 at least, heartbeat details have no target, so ask the activity.
     return (activity.info().workflow_id or "") if activity.in_activity() else ""
-
-
-def data_converter(
-    settings: Settings | None = None, *, reads: str | os.PathLike[str] | None = None
-) -> DataConverter:
-    """Return the converter that all clients and workers of one deployment share.
-
-    Without settings it neither encrypts nor stores payloads. `reads` is a folder to read payloads from,
-    but not to write to, if the settings name no storage.
-    """
-    settings = settings or Settings.model_construct()
-    keys, is_required = settings.keyring, settings.encryption_required
-    storage = None
-    if settings.storage is not None:
-        drivers = [PayloadBlobs(blobs_at(settings.storage), keys, is_required=is_required)]
-        storage = ExternalStorage(drivers=drivers, payload_size_threshold=settings.max_payload)
-    elif reads is not None:
-        drivers = [PayloadBlobs(FolderBlobs(reads), keys, is_required=is_required)]
-        storage = ExternalStorage(drivers=drivers, payload_size_threshold=sys.maxsize)
-    if not keys:
-        return DataConverter(
-            payload_converter_class=PayloadConverter,
-            failure_converter_class=DefaultFailureConverter,
-            external_storage=storage,
-        )
-    stored_from = sys.maxsize if settings.storage is None else settings.max_payload
-    return DataConverter(
-        payload_converter_class=SealedPayloadConverter if is_required else PayloadConverter,
-        payload_codec=Encryption(keys, stored_from=stored_from, is_required=is_required),
-        failure_converter_class=FailureConverter,
-        external_storage=storage,
-    )
 
 
 def of_run(converter: DataConverter, run_id: str) -> DataConverter:
@@ -356,10 +269,7 @@ def of_run(converter: DataConverter, run_id: str) -> DataConverter:
 
 def is_all_sealed(converter: DataConverter) -> bool:
     """Return True if the converter refuses unsealed payloads."""
-    codec = converter.payload_codec
-    if isinstance(codec, PassingOn):
-        codec = codec.codec
-    return isinstance(codec, Encryption) and codec.is_required
+    return converter.payload_converter_class is SealedPayloadConverter
 
 
 async def decode_message(

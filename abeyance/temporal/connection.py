@@ -35,8 +35,9 @@ from abeyance.storage.backends import (
     check_reach,
     is_on_this_machine,
 )
-from abeyance.storage.converter import data_converter
-from abeyance.tracing import Tracing, are_on
+from abeyance.temporal.converter import data_converter
+from abeyance.temporal.workarounds.tracing import Tracing
+from abeyance.tracing import are_on
 from abeyance.wire import SEARCH_ATTRIBUTES
 
 _QUOTED: Final = re.compile('"([^"]+)"')

@@ -10,6 +10,7 @@ from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError as Update
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance.errors import SettingsError, Unavailable
+from abeyance.temporal.workarounds.calls import raise_if_cancelled
 
 T = TypeVar("T")
 
@@ -70,9 +71,7 @@ async def retry_until(run_id: str, call: Callable[[], Awaitable[T]], *, seconds:
                 try:
                     return await call()
                 except UpdateTimeout as error:
-                    # The SDK turns our own cancellation, such as the timeout, into this error.
-                    if (task := asyncio.current_task()) is not None and task.cancelling():
-                        raise asyncio.CancelledError from error
+                    raise_if_cancelled(error)
                     last = error
                 except RetryableError as error:
                     last = error

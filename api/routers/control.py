@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Body, Request, Response
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import CONTROL, Caller, require
 from abeyance.api.dependencies import (
@@ -39,7 +39,7 @@ PauseBody: TypeAlias = Annotated[wire.PauseBody | None, Body(examples=[openapi_e
 ResumeBody: TypeAlias = Annotated[wire.ControlBody | None, Body(examples=[openapi_examples.RESUME])]
 CancelBody: TypeAlias = Annotated[wire.CancelBody | None, Body(examples=[openapi_examples.CANCEL])]
 ValuesBody: TypeAlias = Annotated[wire.ValuesBody, Body(examples=[openapi_examples.VALUES])]
-SignalResponse: TypeAlias = Accepted | wire.RunView | RunStatus
+SignalResponse: TypeAlias = Accepted | views.RunView | RunStatus
 
 _GOTO: Final = "goto:"
 _POLL_SECONDS: Final = 0.5
@@ -51,7 +51,7 @@ def signal_responses(example: Any, with_wait: Any, *refusals: Code) -> openapi.R
     """Return the OpenAPI responses of a route that sends a signal to one run."""
     return {
         200: openapi.also(
-            "The run after the signal took effect, with `wait`.", with_wait, wire.RunView
+            "The run after the signal took effect, with `wait`.", with_wait, views.RunView
         ),
         **openapi.change(202, "Temporal has accepted the signal.", example, *refusals),
     }
@@ -166,7 +166,7 @@ async def edit_values(
     backend: BackendDep,
     client: ClientDep,
     key: Key,
-) -> wire.RunView | RunStatus:
+) -> views.RunView | RunStatus:
     """Set fields of a run's values, if they are still at `version`.
 
     The run must be paused or waiting, with no node running. Reducers do not apply: each field is
@@ -228,7 +228,7 @@ async def require_message(
     require(caller, capability, *([] if also is None else [also]))
 
 
-def view_for(caller: Principal, view: wire.RunView) -> wire.RunView | RunStatus:
+def view_for(caller: Principal, view: views.RunView) -> views.RunView | RunStatus:
     """Return the view of a run or, without `runs:read`, its id and status."""
     return view if caller.may(authority.READ) else RunStatus(run_id=view.run_id, status=view.status)
 
@@ -265,7 +265,7 @@ async def signal_response(  # noqa: PLR0917 the parameters of a route
 
 async def _wait_for_effect(
     client: Client, run_id: str, longest: float, stopping: asyncio.Event, *, is_end: bool
-) -> wire.RunView:
+) -> views.RunView:
     until = time.monotonic() + longest
     while True:
         # A worker that answers the query has processed every earlier signal.

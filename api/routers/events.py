@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Receive, Scope, Send
 
-from abeyance import wire
+from abeyance import views
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import READ, CredentialsDep
 from abeyance.api.dependencies import BackendDep, FeedDep, RunId
@@ -63,7 +63,7 @@ def _responses() -> openapi.Responses:
     return responses
 
 
-@router.get("/events", response_model=Listed[wire.Event], responses=_responses())
+@router.get("/events", response_model=Listed[views.Event], responses=_responses())
 async def read_events(
     *,
     run_id: RunId,
@@ -76,7 +76,7 @@ async def read_events(
         str | None,
         Header(description="The id of the last event received. Overrides `after`."),
     ] = None,
-) -> Listed[wire.Event] | Response:
+) -> Listed[views.Event] | Response:
     """List the events of a run, oldest first. With `Accept: text/event-stream`, stream them as they
     happen.
 
@@ -107,7 +107,7 @@ class EventStream(StreamingResponse):
 
     def __init__(
         self,
-        events: AsyncGenerator[wire.Event, None],
+        events: AsyncGenerator[views.Event, None],
         *,
         heartbeat: float = _HEARTBEAT_SECONDS,
         stopping: asyncio.Event | None = None,
@@ -131,12 +131,12 @@ class EventStream(StreamingResponse):
 
 
 async def _event_text(
-    events: AsyncIterator[wire.Event],
+    events: AsyncIterator[views.Event],
     heartbeat: float,
     stopping: asyncio.Event,
     until: float | None,
 ) -> AsyncGenerator[str, None]:
-    pending: asyncio.Task[wire.Event | None] | None = None
+    pending: asyncio.Task[views.Event | None] | None = None
     stop = asyncio.create_task(stopping.wait())
     try:
         while True:
@@ -173,7 +173,7 @@ async def _event_text(
                     await asyncio.wait({pending})
 
 
-async def _next(events: AsyncIterator[wire.Event]) -> wire.Event | None:
+async def _next(events: AsyncIterator[views.Event]) -> views.Event | None:
     return await anext(events, None)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from fastapi import APIRouter, Body, Query
 from pydantic import Field
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import READ, RESPOND, Caller, require
 from abeyance.api.dependencies import ClientDep, InterruptId, Key, RunId, unknown_interrupt
@@ -70,7 +70,7 @@ async def list_interrupts(
     status: Annotated[
         StatusFilter, Query(description="The status of the interrupts; `all` is any.")
     ] = "open",
-) -> Listed[wire.InterruptView]:
+) -> Listed[views.InterruptView]:
     """List the interrupts of a run."""
     return Listed(items=await client.run(run_id).interrupts(status=status))
 
@@ -85,7 +85,7 @@ async def list_interrupts(
         Code.UNKNOWN_INTERRUPT,
     ),
 )
-async def read_interrupt(interrupt_id: InterruptId, client: ClientDep) -> wire.InterruptView:
+async def read_interrupt(interrupt_id: InterruptId, client: ClientDep) -> views.InterruptView:
     """Retrieve an interrupt, open or settled."""
     interrupt = await client.run(interrupt_id.run_id).interrupt(interrupt_id.id)
     if interrupt is None:
@@ -119,7 +119,7 @@ class InboxQuery(ListQuery):
 )
 async def list_open_interrupts(
     query: Annotated[InboxQuery, Query()], client: ClientDep
-) -> Listed[wire.InterruptView]:
+) -> Listed[views.InterruptView]:
     """List the open interrupts of all runs by urgency: overdue, due within a day, within a week, later,
     and without a deadline. Each page is sorted by deadline.
 
@@ -157,7 +157,7 @@ async def respond(
     key: Key,
     *,
     view: WithView = False,
-) -> Answered | wire.Receipts:
+) -> Answered | views.Receipts:
     """Answer interrupts of a run. Either all answers are accepted or none.
 
     Answer several by id (`responses`), one by id (`interrupt_id` and `response`), or, if exactly one is
@@ -184,7 +184,7 @@ async def respond_to_interrupt(
     key: Key,
     *,
     view: WithView = False,
-) -> Answered | wire.Receipts:
+) -> Answered | views.Receipts:
     """Answer one interrupt. null is a valid answer."""
     command = wire.Respond(
         responses={interrupt_id.id: body.response},
@@ -198,12 +198,12 @@ async def respond_to_interrupt(
 
 async def _answer(
     client: Client, run_id: str, command: wire.Respond, *, view: bool
-) -> Answered | wire.Receipts:
+) -> Answered | views.Receipts:
     if view:
         require(command.principal, authority.READ)
     receipts = await client.run(run_id).respond_to(command)
     if not view:
-        return wire.Receipts(receipts=receipts)
+        return views.Receipts(receipts=receipts)
     return Answered(receipts=receipts, run=await client.run(run_id).view())
 
 
@@ -224,7 +224,7 @@ async def _answer(
 )
 async def edit_deadline(
     interrupt_id: InterruptId, body: DeadlineBody, caller: Caller, client: ClientDep, key: Key
-) -> wire.InterruptView | InterruptStatus:
+) -> views.InterruptView | InterruptStatus:
     """Change the deadline of an open interrupt, or the action on its timeout.
 
     A `deadline` or `timeout` of null removes it. This requires every capability in the run's

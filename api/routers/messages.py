@@ -11,7 +11,7 @@ from typing import Annotated, Final, TypeAlias
 from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import BaseModel
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import READ, STEER, Caller
 from abeyance.api.dependencies import (
@@ -115,7 +115,7 @@ _CODES: Final = (
 class MessagePage(BaseModel):
     """A page of unread messages, in the order of reading. `total` counts all pages."""
 
-    items: list[wire.MessageView]
+    items: list[views.MessageView]
     page: int
     page_size: int
     total: int
@@ -174,7 +174,7 @@ async def steer(
 @router.post(
     "/messages",
     status_code=201,
-    response_model=wire.MessageReceipt,
+    response_model=views.MessageReceipt,
     responses=openapi.change(
         201,
         "The message is queued.",
@@ -193,7 +193,7 @@ async def send_message(
     key: Key,
     request: Request,
     timeout: Timeout = None,
-) -> wire.MessageReceipt | Response:
+) -> views.MessageReceipt | Response:
     """Send a message to a run, and return the run's receipt.
 
     If the queue is full, the service retries for `timeout`, or refuses at once without one. The required
@@ -251,12 +251,12 @@ async def list_messages(
 )
 async def clear_messages(
     run_id: RunId, caller: Caller, client: ClientDep, key: Key
-) -> wire.Cleared:
+) -> views.Cleared:
     """Delete the unread messages of a run. They are listed as undelivered, with the reason `cleared`.
 
     A retry with the same `Idempotency-Key` does not delete messages that arrived since.
     """
-    return wire.Cleared(cleared=await client.run(run_id).clear_messages(principal=caller, key=key))
+    return views.Cleared(cleared=await client.run(run_id).clear_messages(principal=caller, key=key))
 
 
 @router.post(
@@ -278,7 +278,7 @@ async def pause_and_send(
     backend: BackendDep,
     client: ClientDep,
     key: Key,
-) -> wire.MessageReceipt:
+) -> views.MessageReceipt:
     """Pause a run and send it a message, which it reads after the resume.
 
     If the message is refused, the run is not paused. A retry pauses once. This requires `runs:control`
@@ -292,7 +292,7 @@ async def pause_and_send(
 
 async def _send_until_accepted(
     client: Client, run_id: str, message: wire.SteerMessage, longest: float, stopping: asyncio.Event
-) -> wire.MessageReceipt:
+) -> views.MessageReceipt:
     until = time.monotonic() + longest
     backoff = _MIN_BACKOFF
     while True:

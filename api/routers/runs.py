@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from abeyance import wire
+from abeyance import views
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import READ, START, Caller
@@ -74,7 +74,7 @@ Until: TypeAlias = Annotated[
     dependencies=[START],
     responses={
         200: openapi.also(
-            "The run, which an earlier request started.", openapi_examples.RUN, wire.RunView
+            "The run, which an earlier request started.", openapi_examples.RUN, views.RunView
         ),
         **openapi.change(
             201,
@@ -99,7 +99,7 @@ async def start_run(
     client: ClientDep,
     key: Key,
     response: Response,
-) -> wire.RunView | RunStatus:
+) -> views.RunView | RunStatus:
     """Start a run of a graph.
 
     Starting the same graph with the same input under the id of a running run changes nothing. With an
@@ -176,7 +176,7 @@ class RunsQuery(ListQuery):
 )
 async def list_runs(
     query: Annotated[RunsQuery, Query()], client: ClientDep
-) -> Listed[wire.RunView]:
+) -> Listed[views.RunView]:
     """List runs, newest first.
 
     The list is read from Temporal's visibility store: it lags by a moment, has no values, and marks each
@@ -196,7 +196,7 @@ async def list_runs(
 @router.get(
     "/{run_id}",
     dependencies=[READ],
-    response_model=wire.RunView,
+    response_model=views.RunView,
     responses=openapi.read("The run.", openapi_examples.RUN, Code.UNKNOWN_RUN),
 )
 async def read_run(
@@ -207,7 +207,7 @@ async def read_run(
     request: Request,
     wait: Wait = None,
     until: Until = None,
-) -> wire.RunView | Response:
+) -> views.RunView | Response:
     """Retrieve a run. With `wait`, the response is delayed until the run has a status of `until`.
 
     If no worker responds, `degraded` is true and the response has only what Temporal itself stores.

@@ -25,7 +25,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from abeyance.agents import transcript
 from abeyance.storage.blobs import FolderBlobs
-from abeyance.storage.converter import data_converter
+from abeyance.temporal.converter import data_converter
 
 _QUEUE: Final = "by-hand"
 _SECONDS: Final = timedelta(seconds=30)

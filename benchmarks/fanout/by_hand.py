@@ -19,7 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from fanout.workload import work
     from stage import Processes, temporal_server, worker
 
-    from abeyance.storage.converter import data_converter
+    from abeyance.temporal.converter import data_converter
 
 _QUEUE: Final = "by-hand"
 _NODE_SECONDS: Final = timedelta(seconds=30)

@@ -19,7 +19,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 with workflow.unsafe.imports_passed_through():
     from stage import Processes, temporal_server, worker
 
-    from abeyance.storage.converter import data_converter
+    from abeyance.temporal.converter import data_converter
 
 _QUEUE: Final = "by-hand"
 _STAYS_OPEN: Final = timedelta(days=7)

@@ -20,7 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from pause.workload import BEAT_SECONDS, work
     from stage import Processes, temporal_server, worker
 
-    from abeyance.storage.converter import data_converter
+    from abeyance.temporal.converter import data_converter
 
 _QUEUE: Final = "by-hand"
 _LOST_AFTER: Final = timedelta(seconds=5)

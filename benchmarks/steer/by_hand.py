@@ -20,7 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from stage import Processes, temporal_server, worker
     from steer.workload import read
 
-    from abeyance.storage.converter import data_converter
+    from abeyance.temporal.converter import data_converter
 
 _QUEUE: Final = "by-hand"
 _BOUND: Final = 100

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 from stack import Api
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.api import openapi_examples, schemas
 from abeyance.api.app import create_app
@@ -99,19 +99,19 @@ def test_every_problem_stands_at_its_own_status(document: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("model", "example"),
     [
-        (wire.RunView, openapi_examples.RUN),
-        (wire.RunView, openapi_examples.LISTED_RUN),
-        (wire.RunView, openapi_examples.PAUSED_RUN),
-        (wire.RunView, openapi_examples.ENDING_RUN),
-        (wire.InterruptView, openapi_examples.INTERRUPT),
-        (wire.InterruptView, openapi_examples.LISTED_INTERRUPT),
-        (wire.Event, openapi_examples.EVENT),
-        (wire.Receipts, openapi_examples.RECEIPTS),
+        (views.RunView, openapi_examples.RUN),
+        (views.RunView, openapi_examples.LISTED_RUN),
+        (views.RunView, openapi_examples.PAUSED_RUN),
+        (views.RunView, openapi_examples.ENDING_RUN),
+        (views.InterruptView, openapi_examples.INTERRUPT),
+        (views.InterruptView, openapi_examples.LISTED_INTERRUPT),
+        (views.Event, openapi_examples.EVENT),
+        (views.Receipts, openapi_examples.RECEIPTS),
         (schemas.RunResult, openapi_examples.RESULT),
         (schemas.GraphSummary, openapi_examples.GRAPH),
-        (wire.MessageReceipt, openapi_examples.MESSAGE_RECEIPT),
+        (views.MessageReceipt, openapi_examples.MESSAGE_RECEIPT),
         (messages.MessagePage, openapi_examples.MESSAGE_PAGE),
-        (wire.Cleared, openapi_examples.CLEARED),
+        (views.Cleared, openapi_examples.CLEARED),
         (conversations.Reached, openapi_examples.REACHED),
         (conversations.Steered, openapi_examples.STEERED),
         (batch.BatchOutcome, openapi_examples.DONE_TO_MANY),

@@ -19,7 +19,7 @@ from stack import Api, app_for, new_id, problem, served
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import wire
+from abeyance import views
 from abeyance.api.dependencies import TemporalConnection
 from abeyance.api.routers.events import EventStream
 from abeyance.errors import Unavailable
@@ -159,8 +159,8 @@ async def test_a_quiet_stream_shows_that_it_lives(api: Api, site: Site) -> None:
 
 
 async def test_a_stream_that_cannot_go_on_says_why_and_ends() -> None:
-    async def broken() -> AsyncGenerator[wire.Event, None]:
-        yield wire.Event(id="1", time=datetime.now(UTC), type="user.x\ndata: y", run_id="r")
+    async def broken() -> AsyncGenerator[views.Event, None]:
+        yield views.Event(id="1", time=datetime.now(UTC), type="user.x\ndata: y", run_id="r")
         raise Unavailable("this reader was too slow:\nconnect again")
 
     text = [str(chunk) async for chunk in EventStream(broken()).body_iterator]

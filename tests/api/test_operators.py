@@ -23,7 +23,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import Worker
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.client.start import StartPlan
 from abeyance.core.state import Limits
@@ -179,7 +179,7 @@ async def test_a_run_that_is_natively_paused_under_a_read_cannot_be_asked(
     async with natively_paused(api, site) as (run_id, _):
         with pytest.raises(Unavailable, match="paused through Temporal"):
             await WorkflowRpc(site.temporal, site.settings.task_queue, patience=10).query(
-                run_id, "view", wire.RunView
+                run_id, "view", views.RunView
             )
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from abeyance.storage.converter import PayloadConverter, data_converter
+from abeyance.storage.converter import PayloadConverter
+from abeyance.temporal.converter import data_converter
 
 
 class Claim(BaseModel):

@@ -26,8 +26,8 @@ from temporalio.converter import SerializationContext
 from temporalio.worker import WorkflowInstance
 from temporalio.workflow import Info
 
-from abeyance.temporal.in_order_runner import InOrderWorkflowInstance
 from abeyance.temporal.retry import LOOKED_AHEAD
+from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowInstance
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 BEGIN = WorkflowActivationJob(initialize_workflow=InitializeWorkflow(workflow_id="r"))

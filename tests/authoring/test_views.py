@@ -7,7 +7,7 @@ from typing import Any
 
 from core_drive import ADA, T0, Drive, at, gate, graph
 
-from abeyance import projections, wire
+from abeyance import projections, views, wire
 from abeyance.core import events
 from abeyance.core.spec import START, Default, GoTo, InterruptSpec
 
@@ -76,13 +76,13 @@ def test_all_that_is_asked_is_shown() -> None:
     # A new field of a question has to be in the view; everything between the two copies by name.
     asked = {entry.name for entry in fields(InterruptSpec)}
 
-    assert asked - wire.InterruptView.model_fields.keys() == {"timeout"}
+    assert asked - views.InterruptView.model_fields.keys() == {"timeout"}
 
 
 def test_what_an_ended_run_left_of_an_answered_interrupt_is_what_the_run_had() -> None:
     run = asking()
-    views = projections.settled_interrupts(run.state)
-    read = [wire.InterruptView.model_validate_json(view.model_dump_json()) for view in views]
+    shown = projections.settled_interrupts(run.state)
+    read = [views.InterruptView.model_validate_json(view.model_dump_json()) for view in shown]
 
     assert projections.ledger_of(read).settled == {run.settled("told").id: run.settled("told")}
 
@@ -94,7 +94,7 @@ def test_a_pause_shows_by_whom_and_for_how_long() -> None:
     view = projections.run_view(run.state, RUN)
 
     assert (view.status, view.paused) == ("paused", True)
-    assert view.pause == wire.PauseView(
+    assert view.pause == views.PauseView(
         since=at(5),
         actor="ada",
         reason="lunch",
@@ -113,7 +113,7 @@ def test_a_closing_record_holds_the_values_once_and_what_became_of_everything() 
     assert (record.outcome, record.reason, record.values) == ("failed", "it broke", {"x": 5})
     assert (record.view.values, record.view.result, record.view.interrupts) == ({}, None, [])
     assert (record.view.ended_at, record.view.outcome) == (at(5), "failed")
-    assert record.view.error == wire.ErrorView(
+    assert record.view.error == views.ErrorView(
         code="node_failed", message="it broke", address="graph:g;node:n"
     )
     assert [(entry.message_id, entry.reason) for entry in record.undelivered] == [("m1", "failed")]
@@ -123,7 +123,7 @@ def test_a_closing_record_holds_the_values_once_and_what_became_of_everything() 
         "default": "cancelled",
         "goto": "cancelled",
     }
-    assert wire.ClosingRecord.model_validate_json(record.model_dump_json()) == record
+    assert views.ClosingRecord.model_validate_json(record.model_dump_json()) == record
 
 
 def test_a_cancelled_run_says_by_whom() -> None:

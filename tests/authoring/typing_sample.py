@@ -32,7 +32,7 @@ from abeyance import (
 )
 from abeyance.core.ledger import Interrupt
 from abeyance.core.spec import GraphSpec
-from abeyance.wire import RunView
+from abeyance.views import RunView
 
 
 class Decision(BaseModel):

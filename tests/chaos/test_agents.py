@@ -12,7 +12,7 @@ from killable import KillableServer, killable_server, worker_process
 from killed_agents import teller
 from temporal_site import ANYBODY, eventually
 
-from abeyance import wire
+from abeyance import views
 from abeyance.client import Client
 
 pytestmark = [
@@ -59,17 +59,17 @@ class Case:
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
         return [line for line in lines if line.startswith(beginnings)]
 
-    async def asked(self, name: str) -> wire.InterruptView:
+    async def asked(self, name: str) -> views.InterruptView:
         """The open question of a name, as soon as it is asked."""
 
-        async def found() -> wire.InterruptView | None:
+        async def found() -> views.InterruptView | None:
             view = await self.client.run(self.id).view()
             return next((entry for entry in view.interrupts if entry.name == name), None)
 
-        entry: wire.InterruptView = await eventually(found, seconds=90)
+        entry: views.InterruptView = await eventually(found, seconds=90)
         return entry
 
-    async def answer(self, name: str, answer: Any) -> wire.InterruptView:
+    async def answer(self, name: str, answer: Any) -> views.InterruptView:
         """Answer the question of a name, when it is asked."""
         entry = await self.asked(name)
         await self.client.run(self.id).respond({entry.id: answer}, principal=ANYBODY)
@@ -80,7 +80,7 @@ class Case:
         await eventually(lambda: process.poll() is not None, seconds=90)
         assert process.returncode == -9
 
-    async def ended(self) -> wire.RunView:
+    async def ended(self) -> views.RunView:
         view = await self.client.run(self.id).wait(timeout=90)
         assert view.status == "completed", view.error or view
         return view
@@ -229,7 +229,7 @@ async def test_three_approvals_that_are_open_when_the_worker_dies_are_answered_o
     case = Case(server, tmp_path, *(f"charge {name}" for name in names))
     await case.start()
 
-    async def three() -> list[wire.InterruptView] | None:
+    async def three() -> list[views.InterruptView] | None:
         found = (await case.client.run(case.id).view()).interrupts
         return found if len(found) == 3 else None
 

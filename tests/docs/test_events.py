@@ -12,7 +12,7 @@ from pages import read
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
-from abeyance import wire
+from abeyance import views
 from abeyance.history import event_translation
 
 _ROOT = Path(__file__).parents[2]
@@ -80,7 +80,7 @@ def types_in(node: ast.expr) -> list[str]:
 def of_ends() -> Mapping[tuple[str, str], set[str]]:
     """What a reader makes of the last event of a history."""
     told: dict[tuple[str, str], set[str]] = {}
-    for type_ in wire.TERMINAL_EVENTS:
+    for type_ in views.TERMINAL_EVENTS:
         record: dict[str, Any] = {"outcome": type_.removeprefix("run.")}
         event = HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED)
         (end,) = event_translation.run_ended(event, record, {})
@@ -96,9 +96,9 @@ def test_the_table_names_exactly_what_can_be_told_with_its_source_and_its_data()
 def test_the_last_types_of_the_page_are_those_of_the_code() -> None:
     last = re.findall(r"^\| `([\w.]+)` \| history \| .* \| the last event: ", _PAGE, re.MULTILINE)
 
-    assert {*last} == wire.TERMINAL_EVENTS
+    assert {*last} == views.TERMINAL_EVENTS
 
 
 def test_the_page_names_every_field_of_an_event() -> None:
-    for field in wire.Event.model_fields:
+    for field in views.Event.model_fields:
         assert f"`{field}`" in _PAGE, field

@@ -9,7 +9,7 @@ from pages import read
 
 from abeyance.metrics import METRICS, Checkpoint, Operation, Outcome
 from abeyance.settings import Settings
-from abeyance.wire import Metrics
+from abeyance.views import Metrics
 
 _PAGE = read("reference/metrics.md")
 

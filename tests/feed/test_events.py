@@ -12,17 +12,17 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import Client as TemporalClient
 from temporalio.converter import PayloadCodec
 
-from abeyance import START, Context, Fatal, Graph, wire
+from abeyance import START, Context, Fatal, Graph, views, wire
 from abeyance.history.feed import Feed
 
 
-async def told(site: Site, run_id: str) -> list[wire.Event]:
+async def told(site: Site, run_id: str) -> list[views.Event]:
     """All events so far."""
     events, _ = await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 10_000)
     return events
 
 
-def lines(events: list[wire.Event]) -> list[str]:
+def lines(events: list[views.Event]) -> list[str]:
     """Type and last segment of the address."""
     return [
         event.type + (f" {event.address.split(';')[-1]}" if event.address else "")

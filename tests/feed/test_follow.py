@@ -13,7 +13,7 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client as TemporalClient
 
-from abeyance import Refusal, wire
+from abeyance import Refusal, views
 from abeyance.core.state import Limits
 from abeyance.history.feed import Feed
 
@@ -21,12 +21,12 @@ from abeyance.history.feed import Feed
 SMALL = Limits(continue_as_new_after=12)
 
 
-async def followed(feed: Feed, run_id: str, after: str | None = None) -> list[wire.Event]:
+async def followed(feed: Feed, run_id: str, after: str | None = None) -> list[views.Event]:
     """Everything until the end."""
     return [event async for event in feed.follow(run_id, after)]
 
 
-async def whole(feed: Feed, run_id: str) -> list[wire.Event]:
+async def whole(feed: Feed, run_id: str) -> list[views.Event]:
     """All events so far."""
     events, _ = await feed.page(run_id, None, 10_000)
     return events
@@ -83,7 +83,7 @@ async def test_pages_of_any_size_put_together_are_the_whole(temporal: TemporalCl
         feed = Feed(temporal, site.settings.task_queue)
         events = await whole(feed, run_id)
         for size in (1, 2, 7, len(events), 100):
-            read: list[wire.Event] = []
+            read: list[views.Event] = []
             cursor: str | None = None
             while len(read) < len(events):
                 page, cursor = await feed.page(run_id, cursor, size)
@@ -109,9 +109,9 @@ async def test_a_reader_who_reconnects_after_every_event_misses_and_repeats_noth
     site = Site(temporal, gates(4))
     feed = Feed(temporal, site.settings.task_queue)
 
-    async def reconnecting(run_id: str) -> list[wire.Event]:
-        read: list[wire.Event] = []
-        while not read or read[-1].type not in wire.TERMINAL_EVENTS:
+    async def reconnecting(run_id: str) -> list[views.Event]:
+        read: list[views.Event] = []
+        while not read or read[-1].type not in views.TERMINAL_EVENTS:
             async with aclosing(feed.follow(run_id, read[-1].id if read else None)) as events:
                 read.append(await anext(events))
         return read

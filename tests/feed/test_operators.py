@@ -12,13 +12,13 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client as TemporalClient
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.client.start import StartPlan
 from abeyance.core.state import Limits
 from abeyance.history.feed import Feed
 
 
-async def followed(feed: Feed, run_id: str, after: str | None = None) -> list[wire.Event]:
+async def followed(feed: Feed, run_id: str, after: str | None = None) -> list[views.Event]:
     return [event async for event in feed.follow(run_id, after)]
 
 
@@ -51,8 +51,8 @@ async def rotate(site: Site, run_id: str) -> None:
     raise AssertionError("twenty pauses, and no hand-over")
 
 
-def ends(events: list[wire.Event]) -> list[str]:
-    return [event.type for event in events if event.type in wire.TERMINAL_EVENTS]
+def ends(events: list[views.Event]) -> list[str]:
+    return [event.type for event in events if event.type in views.TERMINAL_EVENTS]
 
 
 async def test_a_run_that_is_terminated_ends_as_cancelled(temporal: TemporalClient) -> None:

@@ -10,7 +10,7 @@ from killable import killable_server
 from sample_graphs import gates
 from temporal_site import ANYBODY, Site
 
-from abeyance import Unavailable, wire
+from abeyance import Unavailable, views
 from abeyance.history.feed import Feed
 
 
@@ -20,7 +20,7 @@ async def test_a_server_that_is_killed_is_waited_for_and_then_given_up(tmp_path:
         site = Site(client.temporal, gates(1))
         feed = Feed(client.temporal, site.settings.task_queue)
 
-        async def follow(run_id: str) -> list[wire.Event]:
+        async def follow(run_id: str) -> list[views.Event]:
             return [event async for event in feed.follow(run_id, None)]
 
         async with site.worker():

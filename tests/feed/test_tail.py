@@ -11,7 +11,7 @@ from sample_graphs import chain, gates
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import Refusal, Unavailable, wire
+from abeyance import Refusal, Unavailable, views
 from abeyance.history.feed import Feed
 
 
@@ -54,7 +54,7 @@ async def test_followers_from_anywhere_in_a_long_history_share_its_reading_too(
     client, counter = counted(temporal)
     feed = Feed(client, site.settings.task_queue)
 
-    async def follow(run_id: str, after: str | None) -> list[wire.Event]:
+    async def follow(run_id: str, after: str | None) -> list[views.Event]:
         return [event async for event in feed.follow(run_id, after)]
 
     async with site.worker():
@@ -162,7 +162,7 @@ async def test_of_more_than_a_tail_keeps_only_who_does_not_read_loses_their_plac
         Feed(temporal, site.settings.task_queue, kept=20),
     )
 
-    async def follow(run_id: str) -> list[wire.Event]:
+    async def follow(run_id: str) -> list[views.Event]:
         return [event async for event in feed.follow(run_id, None)]
 
     run_id = await site.start()

@@ -21,7 +21,7 @@ from temporalio.api.failure.v1 import (
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.sdk.v1 import UserMetadata
 
-from abeyance import wire
+from abeyance import views
 from abeyance.history.event_translation import HistoryState, released, sources, translate
 
 RUN = HistoryState(run_id="r", execution="00000000-0000-0000-0000-000000000007")
@@ -50,9 +50,9 @@ def payloads(value: Any) -> Payloads:
     return Payloads(payloads=[payload(value)])
 
 
-def told(*events: HistoryEvent) -> list[wire.Event]:
+def told(*events: HistoryEvent) -> list[views.Event]:
     """What a history of these events tells, up to its end."""
-    found: list[wire.Event] = []
+    found: list[views.Event] = []
     known = RUN
     for each in events:
         values: Sequence[Any] = [json.loads(source.data) for source in sources(each)]

@@ -11,7 +11,7 @@ from sample_graphs import Decision, State, chain, gated, gates
 from abeyance import START, Context, Graph, Principal, Refusal, testing
 from abeyance.core.state import Limits
 from abeyance.errors import Code
-from abeyance.wire import InterruptView
+from abeyance.views import InterruptView
 
 
 async def test_a_run_with_a_scripted_answer_completes() -> None:

@@ -11,7 +11,7 @@ from pydantic_ai.models.function import AgentInfo
 from scripted_agents import desk, scripted, told
 from temporal_site import eventually
 
-from abeyance import END, AfterToolCall, Agent, BeforeToolCall, Graph, ToolContext, tool, wire
+from abeyance import END, AfterToolCall, Agent, BeforeToolCall, Graph, ToolContext, tool, views
 from abeyance.core.state import Limits
 from tests.replay.questions import open_questions, reply
 from tests.replay.stage import SHORT, Scenario, Stage
@@ -301,7 +301,7 @@ async def an_agent_remembers_its_visits(stage: Stage) -> None:
 async def an_agent_takes_too_many_turns(stage: Stage) -> None:
     clerk = Agent("clerk", model=scripted([SMALL]), tools=[pay], max_turns=2)
     async with stage.run(desk(clerk)) as run:
-        view: wire.RunView = await run.ended("failed")
+        view: views.RunView = await run.ended("failed")
     assert view.error is not None
     assert view.error.code == "max_turns"
 

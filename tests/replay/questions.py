@@ -7,24 +7,24 @@ from typing import Any
 from asking_graphs import Log, asking, batch, nested, plain, spread
 from temporal_site import ANYBODY, eventually
 
-from abeyance import START, Context, Graph, Interrupt, wire
+from abeyance import START, Context, Graph, Interrupt, views
 from tests.replay.stage import SHORT, Played, Scenario, Stage
 
 EDIT = {"values": {"count": 5}, "version": 1}
 
 
-async def open_questions(run: Played, count: int) -> list[wire.InterruptView]:
+async def open_questions(run: Played, count: int) -> list[views.InterruptView]:
     """The open questions, once there are so many."""
 
-    async def found() -> list[wire.InterruptView] | None:
+    async def found() -> list[views.InterruptView] | None:
         asked = await run.site.client.run(run.id).interrupts()
         return asked if len(asked) == count else None
 
-    listed: list[wire.InterruptView] = await eventually(found)
+    listed: list[views.InterruptView] = await eventually(found)
     return listed
 
 
-async def reply(run: Played, entry: wire.InterruptView, answer: Any) -> None:
+async def reply(run: Played, entry: views.InterruptView, answer: Any) -> None:
     await run.site.client.run(run.id).respond({entry.id: answer}, principal=ANYBODY)
 
 
@@ -122,7 +122,7 @@ async def a_person_looks_before_and_after(stage: Stage) -> None:
         (before,) = await open_questions(run, 1)
         await reply(run, before, EDIT)
 
-        async def after() -> wire.InterruptView | None:
+        async def after() -> views.InterruptView | None:
             asked = await run.site.client.run(run.id).interrupts()
             return next((entry for entry in asked if entry.id != before.id), None)
 
@@ -135,7 +135,7 @@ async def an_operator_retries_and_skips(stage: Stage) -> None:
         (first,) = await open_questions(run, 1)
         await reply(run, first, {"action": "retry"})
 
-        async def second() -> wire.InterruptView | None:
+        async def second() -> views.InterruptView | None:
             asked = await run.site.client.run(run.id).interrupts()
             return next((entry for entry in asked if entry.id != first.id), None)
 

@@ -19,7 +19,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHandle
 from temporalio.testing import WorkflowEnvironment
 
-from abeyance import Graph, wire
+from abeyance import Graph, views, wire
 from abeyance.core.state import Limits
 
 SHORT = Limits(continue_as_new_after=6)
@@ -39,15 +39,15 @@ class Played:
         """The run in Temporal itself."""
         return self.site.temporal.get_workflow_handle(self.id)
 
-    async def waiting(self) -> wire.RunView:
+    async def waiting(self) -> views.RunView:
         """The view, once nothing can go on without an answer."""
         return await self.site.until(self.id, "awaiting-input")
 
-    async def until(self, *statuses: str) -> wire.RunView:
+    async def until(self, *statuses: str) -> views.RunView:
         """The view, once the run has one of these statuses."""
         return await self.site.until(self.id, *statuses)
 
-    async def ended(self, status: str = "completed") -> wire.RunView:
+    async def ended(self, status: str = "completed") -> views.RunView:
         """The view of the ended run, which has to have ended so."""
         view = await self.site.ended(self.id)
         assert view.status == status, f"{self.id} ended as {view.status}: {view}"
@@ -68,7 +68,7 @@ class Played:
     async def cancel(self, **order: Any) -> None:
         await self.site.client.run(self.id).control(wire.Cancel(**order))
 
-    async def say(self, id_: str, text: str = "hello") -> wire.MessageReceipt:
+    async def say(self, id_: str, text: str = "hello") -> views.MessageReceipt:
         """Leave a message, and get its receipt."""
         message = wire.SteerMessage(message_id=id_, text=text)
         return await self.site.client.run(self.id).send_message(message)

@@ -13,7 +13,7 @@ from temporal_site import replay, replayer
 from temporalio import workflow
 from temporalio.client import WorkflowHistory
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.core.state import RunState
 from abeyance.workflows import continue_as_new, visibility
 from abeyance.workflows.run import AgentRun
@@ -98,7 +98,7 @@ def decoded(payload: dict[str, Any]) -> bytes:
     return base64.b64decode(payload["data"])
 
 
-def gist(record: wire.ClosingRecord) -> list[Any]:
+def gist(record: views.ClosingRecord) -> list[Any]:
     """What people rely on when a run has ended: not its form, which may grow."""
     return [
         (record.outcome, record.reason, record.values),
@@ -117,10 +117,10 @@ async def test_todays_code_replays_every_stored_history_and_ends_each_run_as_it_
     monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     # A replay compares what a run does; what it returns may be wrong all the same.
-    records: list[wire.ClosingRecord] = []
+    records: list[views.ClosingRecord] = []
     record_of = visibility.record_of
 
-    def remember(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
+    def remember(state: RunState, start: wire.StartRun) -> views.ClosingRecord:
         records.append(record_of(state, start))
         return records[-1]
 
@@ -136,7 +136,7 @@ async def test_todays_code_replays_every_stored_history_and_ends_each_run_as_it_
                 result = last["workflowExecutionCompletedEventAttributes"]["result"]
                 (payload,) = result["payloads"]
                 (today,) = records
-                stored = wire.ClosingRecord.model_validate_json(decoded(payload))
+                stored = views.ClosingRecord.model_validate_json(decoded(payload))
                 assert gist(today) == gist(stored)
                 ended += 1
 

@@ -27,7 +27,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from abeyance import START, Context, Fatal, Graph, Principal, append, wire
+from abeyance import START, Context, Fatal, Graph, Principal, append, views, wire
 from abeyance.api.app import create_app
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, SettingsError
@@ -92,22 +92,22 @@ def intruder(temporal: TemporalClient, site: Site) -> Intruder:
     return Intruder(temporal, site)
 
 
-async def asking(site: Site, **given: Any) -> tuple[str, wire.InterruptView]:
+async def asking(site: Site, **given: Any) -> tuple[str, views.InterruptView]:
     """A run that waits for its first answer, and the question."""
     run_id = await site.start({"amount": 101}, **given)
     return run_id, await question(site, run_id, "check")
 
 
-async def question(site: Site, run_id: str, node: str) -> wire.InterruptView:
-    async def opened() -> wire.InterruptView | None:
+async def question(site: Site, run_id: str, node: str) -> views.InterruptView:
+    async def opened() -> views.InterruptView | None:
         found = await site.client.run(run_id).interrupts()
         return next((each for each in found if each.prompt.startswith(node)), None)
 
-    found: wire.InterruptView = await eventually(opened)
+    found: views.InterruptView = await eventually(opened)
     return found
 
 
-async def told(site: Site, run_id: str, type_: str) -> list[wire.Event]:
+async def told(site: Site, run_id: str, type_: str) -> list[views.Event]:
     events = (await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 1_000))[0]
     return [event for event in events if event.type == type_]
 
@@ -317,7 +317,7 @@ async def test_a_resume_that_is_sent_again_does_nothing_also_after_a_hand_over(
 
     await intruder.signal(run_id, "resume", resume)
 
-    async def reported() -> list[wire.Event]:
+    async def reported() -> list[views.Event]:
         return await told(site, run_id, "signal.refused")
 
     (refused,) = await eventually(reported)
@@ -335,7 +335,7 @@ async def test_a_sealed_order_is_not_taken_for_another_one(site: Site, intruder:
     # It says no more than who sends it, as a resume does.
     await intruder.signal(run_id, "resume", cleared)
 
-    async def reported() -> list[wire.Event]:
+    async def reported() -> list[views.Event]:
         return await told(site, run_id, "signal.refused")
 
     await eventually(reported)

@@ -22,12 +22,12 @@ from temporalio.client import Client as TemporalClient
 from temporalio.common import RawValue
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from abeyance import START, Graph, wire
-from abeyance.activities.payloads import lenient
+from abeyance import START, Graph, views, wire
 from abeyance.api.app import create_app
 from abeyance.errors import Unavailable
 from abeyance.history.feed import Feed
 from abeyance.settings import Settings
+from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.run import AgentRun
 
@@ -67,8 +67,8 @@ class Retired:
     api: Api
     label: str
     talk: str
-    asks: wire.RunView
-    twice: wire.RunView
+    asks: views.RunView
+    twice: views.RunView
     over: str
     mine: str
 

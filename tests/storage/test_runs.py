@@ -16,7 +16,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from abeyance import START, Context, Fatal, Graph, wire
+from abeyance import START, Context, Fatal, Graph, views
 from abeyance.core.json import sha256
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, Unreadable
@@ -83,7 +83,7 @@ async def why_unreadable(site: Site, run_id: str) -> str:
     return str(why["message"])
 
 
-async def told(site: Site, run_id: str) -> list[wire.Event]:
+async def told(site: Site, run_id: str) -> list[views.Event]:
     return (await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 10_000))[0]
 
 
@@ -152,7 +152,7 @@ async def test_a_run_with_a_large_value_a_question_and_hand_overs_is_read_right_
     assert (kept == b"") == (way == "encrypted")
 
 
-async def followed(site: Site, run_id: str) -> list[wire.Event]:
+async def followed(site: Site, run_id: str) -> list[views.Event]:
     return [
         event async for event in Feed(site.temporal, site.settings.task_queue).follow(run_id, None)
     ]

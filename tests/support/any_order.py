@@ -26,7 +26,7 @@ from temporalio.converter import decode_search_attributes
 from tried_calls import PATIENCE, Caller, Said
 from witness import Witness
 
-from abeyance import Principal, wire
+from abeyance import Principal, views, wire
 from abeyance.client.rpc import RPC
 from abeyance.core.json import Json
 from abeyance.history.description import describe
@@ -157,7 +157,7 @@ class Program:
             assert after[0] == before[0], f"{name} was refused ({said}), and changed the view"
             assert said.is_sent or after[1] == before[1], f"{name}: {said}, but in the history"
 
-    async def _quiet(self) -> tuple[wire.RunView, int] | None:
+    async def _quiet(self) -> tuple[views.RunView, int] | None:
         """The view and the length of the history, if nothing will happen by itself."""
         if not self._caller.is_served:
             return None
@@ -176,7 +176,7 @@ class Program:
     async def _respond(self, random: Random) -> Said:
         client = self.site.client
         found = await self._caller.tried(client.run(self.run_id).interrupts(status="all"))
-        interrupts: list[wire.InterruptView] = found.value or []
+        interrupts: list[views.InterruptView] = found.value or []
         if not interrupts:
             return await self._caller.update("respond", {"response": True})
         open_ = [each for each in interrupts if each.status == "open"]
@@ -232,7 +232,7 @@ class Program:
             call = way(wire.SteerMessage(**order))
             said = await self._caller.tried(call, what=what)
             receipt = said.value
-            is_new = isinstance(receipt, wire.MessageReceipt) and not receipt.duplicate
+            is_new = isinstance(receipt, views.MessageReceipt) and not receipt.duplicate
             is_new = is_new and receipt.queue_depth is not None
         if is_new:
             self.admitted.add(order["message_id"])
@@ -368,7 +368,7 @@ class Program:
 
     # How every program ends
 
-    async def end(self, *, seconds: float = 40) -> wire.RunView:
+    async def end(self, *, seconds: float = 40) -> views.RunView:
         """Do what is needed until the run has ended; its view then."""
         client, loop = self.site.client, asyncio.get_running_loop()
         began = loop.time()

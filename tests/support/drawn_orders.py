@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Final
 
-from abeyance import wire
+from abeyance import views
 from abeyance.core.json import Json
 from abeyance.core.state import Limits
 
@@ -116,7 +116,7 @@ def junk(random: Random) -> Json:
     )
 
 
-def answer(entry: wire.InterruptView, random: Random | None = None) -> Json:
+def answer(entry: views.InterruptView, random: Random | None = None) -> Json:
     """An answer that fits what is asked: one that leads on, or any that chance draws."""
 
     def choose(options: Sequence[Json]) -> Json:
@@ -140,7 +140,7 @@ def answer(entry: wire.InterruptView, random: Random | None = None) -> Json:
 
 
 def answers(
-    random: Random, entry: wire.InterruptView, open_: Sequence[wire.InterruptView]
+    random: Random, entry: views.InterruptView, open_: Sequence[views.InterruptView]
 ) -> dict[str, Any]:
     """An order to respond about one question, mostly such as it should be."""
     right = answer(entry)

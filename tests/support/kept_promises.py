@@ -11,13 +11,13 @@ from temporal_site import Site, replay
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import WorkflowExecutionDescription, WorkflowHistory
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.client.rpc import RPC
 from abeyance.core.json import sha256, why_not_json
 from abeyance.errors import Code
 from abeyance.history.description import describe
 from abeyance.history.feed import Feed
-from abeyance.temporal.in_order_runner import UNWRITTEN
+from abeyance.temporal.workarounds.in_order_runner import UNWRITTEN
 
 if TYPE_CHECKING:
     from any_order import Program
@@ -61,7 +61,7 @@ async def histories(site: Site, run_id: str) -> list[WorkflowHistory]:
         handle = site.temporal.get_workflow_handle(run_id, run_id=began.continued_execution_run_id)
 
 
-async def kept(program: Program, view: wire.RunView) -> None:
+async def kept(program: Program, view: views.RunView) -> None:
     """Hold an ended run against everything that is promised of runs."""
     site, run_id = program.site, program.run_id
     every = await histories(site, run_id)
@@ -101,7 +101,7 @@ def no_task_failed(history: WorkflowHistory) -> None:
 
 
 def messages_are_delivered_or_reported(
-    program: Program, view: wire.RunView, events: list[wire.Event]
+    program: Program, view: views.RunView, events: list[views.Event]
 ) -> None:
     fates: dict[str, Counter[str]] = defaultdict(Counter)
     addresses: dict[str, list[str | None]] = defaultdict(list)
@@ -146,7 +146,7 @@ def messages_are_delivered_or_reported(
 
 
 def answers_had_one_effect(
-    program: Program, events: list[wire.Event], interrupts: list[wire.InterruptView]
+    program: Program, events: list[views.Event], interrupts: list[views.InterruptView]
 ) -> None:
     opened = Counter(e.data["id"] for e in events if e.type == "interrupt.opened")
     assert all(count == 1 for count in opened.values()), f"opened twice: {opened}"
@@ -174,7 +174,7 @@ def answers_had_one_effect(
         assert count == 1, f"an approved call was made {count} times: {key}"
 
 
-def controls_alternate(events: list[wire.Event]) -> None:
+def controls_alternate(events: list[views.Event]) -> None:
     is_paused = False
     for event in events:
         if event.type in ("run.paused", "run.resumed"):
@@ -182,7 +182,7 @@ def controls_alternate(events: list[wire.Event]) -> None:
             is_paused = not is_paused
 
 
-def visits_end(events: list[wire.Event]) -> None:
+def visits_end(events: list[views.Event]) -> None:
     """What ends has begun. It may begin again before: what asks ends by its questions alone."""
     open_: set[str | None] = set()
     for event in events:
@@ -195,13 +195,13 @@ def visits_end(events: list[wire.Event]) -> None:
 
 
 def statuses_agree(
-    view: wire.RunView,
-    events: list[wire.Event],
+    view: views.RunView,
+    events: list[views.Event],
     described: WorkflowExecutionDescription,
     memo: Mapping[str, Any],
 ) -> None:
     assert events[0].type == "run.started"
-    last = [event.type for event in events if event.type in wire.TERMINAL_EVENTS]
+    last = [event.type for event in events if event.type in views.TERMINAL_EVENTS]
     assert last == [events[-1].type] == [f"run.{view.status}"], f"{last}, {view.status}"
     assert described.search_attributes[wire.STATUS] == [view.status]
     assert not described.search_attributes.get(wire.CAPABILITY)
@@ -219,7 +219,7 @@ def rows_of(memo: Mapping[str, Any]) -> set[str]:
 
 
 def temporal_knows(
-    view: wire.RunView, attributes: Mapping[str, Any], memo: Mapping[str, Any]
+    view: views.RunView, attributes: Mapping[str, Any], memo: Mapping[str, Any]
 ) -> None:
     """What Temporal can tell of a run by itself is what the run says, if it is at rest."""
     summary = memo[wire.MEMO_SUMMARY]

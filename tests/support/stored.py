@@ -12,7 +12,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import END, START, Context, Graph, append
 from abeyance.settings import Settings
-from abeyance.storage.converter import data_converter
+from abeyance.temporal.converter import data_converter
 
 SECRET = "the-recipe-of-the-soup"
 LARGE = SECRET + "".join(chr(97 + n * n % 26) for n in range(200_000))

@@ -18,13 +18,13 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from abeyance import Graph, Principal, wire
+from abeyance import Graph, Principal, views, wire
 from abeyance.client import Client
 from abeyance.core.state import Limits
 from abeyance.history.feed import Feed
 from abeyance.settings import Settings
 from abeyance.storage.blobs import Blobs, MemoryBlobs
-from abeyance.storage.converter import data_converter
+from abeyance.temporal.converter import data_converter
 from abeyance.util import conversation_workflow_id
 from abeyance.worker import make_worker
 from abeyance.workflows.cleanup import Janitor
@@ -132,13 +132,13 @@ class Site:
         await self.client.runs.start(graph, input or {}, run_id=run_id, limits=limits, **options)
         return str(run_id)
 
-    async def until(self, run_id: str, *statuses: str, seconds: float = 60) -> wire.RunView:
+    async def until(self, run_id: str, *statuses: str, seconds: float = 60) -> views.RunView:
         """The view once the run has one of these statuses; fails loudly if it never gets there."""
         view = await self.client.run(run_id).wait(until=frozenset(statuses), timeout=seconds)
         assert view.status in statuses, f"the run is {view.status}: {view}"
         return view
 
-    async def ended(self, run_id: str, *, seconds: float = 60) -> wire.RunView:
+    async def ended(self, run_id: str, *, seconds: float = 60) -> views.RunView:
         """The view of the ended run."""
         view = await self.client.run(run_id).wait(timeout=seconds)
         assert view.ended_at is not None, f"the run is {view.status}: {view}"

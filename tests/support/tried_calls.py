@@ -24,7 +24,8 @@ from abeyance import Refusal, wire
 from abeyance.client.rpc import RPC
 from abeyance.core.json import Json
 from abeyance.errors import Code, Unavailable
-from abeyance.history.description import PAUSED_NATIVELY, describe
+from abeyance.history.description import describe
+from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
 PATIENCE: Final = 4.0
 _UNSERVED: Final = 0.3

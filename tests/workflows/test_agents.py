@@ -11,7 +11,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import AfterToolCall, Agent, BeforeToolCall, ToolContext, tool, wire
+from abeyance import AfterToolCall, Agent, BeforeToolCall, ToolContext, tool, views
 from abeyance.history.feed import Feed
 
 CLERK = "graph:desk;node:clerk;agent:clerk"
@@ -29,14 +29,14 @@ async def scheduled(site: Site, run_id: str) -> list[tuple[str, str]]:
     return found
 
 
-async def open_questions(site: Site, run_id: str, count: int) -> list[wire.InterruptView]:
+async def open_questions(site: Site, run_id: str, count: int) -> list[views.InterruptView]:
     """The open questions, once there are so many, in the order of their addresses."""
 
-    async def found() -> list[wire.InterruptView] | None:
+    async def found() -> list[views.InterruptView] | None:
         view = await site.client.run(run_id).view()
         return view.interrupts if len(view.interrupts) == count else None
 
-    listed: list[wire.InterruptView] = await eventually(found)
+    listed: list[views.InterruptView] = await eventually(found)
     return sorted(listed, key=lambda entry: entry.address)
 
 

@@ -9,7 +9,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import AfterToolCall, Agent, BeforeToolCall, tool, wire
+from abeyance import AfterToolCall, Agent, BeforeToolCall, tool, views
 from abeyance.core.state import Limits
 
 CLERK = "graph:desk;node:clerk;agent:clerk"
@@ -25,14 +25,14 @@ class Guard:
         event.result = await event.interrupt("result", reason={"result": event.result})
 
 
-async def question(site: Site, run_id: str, name: str) -> wire.InterruptView:
+async def question(site: Site, run_id: str, name: str) -> views.InterruptView:
     """The open question of this name, once there is one."""
 
-    async def found() -> wire.InterruptView | None:
+    async def found() -> views.InterruptView | None:
         view = await site.client.run(run_id).view()
         return next((each for each in view.interrupts if each.name == name), None)
 
-    entry: wire.InterruptView = await eventually(found)
+    entry: views.InterruptView = await eventually(found)
     return entry
 
 

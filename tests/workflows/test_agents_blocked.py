@@ -15,7 +15,7 @@ from scripted_agents import desk, scripted, told
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import Agent, tool, wire
+from abeyance import Agent, tool, views
 from abeyance.errors import Unavailable
 from abeyance.history.feed import Feed
 from abeyance.storage.blobs import MemoryBlobs
@@ -26,14 +26,14 @@ def on(server: ModelServer) -> OpenAIChatModel:
     return OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client))
 
 
-async def blocked(site: Site, run_id: str, attempt: int = 1) -> wire.RunView:
+async def blocked(site: Site, run_id: str, attempt: int = 1) -> views.RunView:
     """The view, once it says that something cannot run, and that this was tried so often."""
 
-    async def found() -> wire.RunView | None:
+    async def found() -> views.RunView | None:
         view = await site.client.run(run_id).view()
         return view if view.blocked and view.blocked[0]["attempt"] >= attempt else None
 
-    view: wire.RunView = await eventually(found)
+    view: views.RunView = await eventually(found)
     return view
 
 

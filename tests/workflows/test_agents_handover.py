@@ -13,7 +13,7 @@ from scripted_agents import Call, desk, prompts, scripted, told
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import END, START, Agent, Context, Graph, Send, ToolContext, append, tool, wire
+from abeyance import END, START, Agent, Context, Graph, Send, ToolContext, append, tool, views, wire
 from abeyance.core.state import Limits
 
 SMALL = Limits(continue_as_new_after=6)
@@ -100,7 +100,7 @@ async def test_approvals_that_are_open_three_levels_deep_are_the_same_after_hand
     async with site.worker():
         run_id = await site.start(limits=SMALL)
 
-        async def all_three() -> list[wire.InterruptView] | None:
+        async def all_three() -> list[views.InterruptView] | None:
             found = (await site.client.run(run_id).view()).interrupts
             return found if len(found) == 3 else None
 

@@ -20,7 +20,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.client import Client, rpc
 from abeyance.errors import Unavailable
 from abeyance.temporal.retry import LOOKED_AHEAD
@@ -42,11 +42,11 @@ async def _cold(site: Site) -> list[str]:
     return run_ids
 
 
-async def _asked_and_told(site: Site, run_ids: list[str]) -> list[wire.RunView]:
+async def _asked_and_told(site: Site, run_ids: list[str]) -> list[views.RunView]:
     """Ask each run how it is; before a worker is there for that, leave it two messages."""
     temporal, counter = counted(site.temporal)
     client = Client(temporal, task_queue=site.settings.task_queue, patience=40)
-    views = [asyncio.create_task(client.run(run_id).view()) for run_id in run_ids]
+    asked = [asyncio.create_task(client.run(run_id).view()) for run_id in run_ids]
     await eventually(lambda: counter.calls["query_workflow"] >= len(run_ids))
     for run_id in run_ids:
         await temporal.get_workflow_handle(run_id).signal("steer", _said("signalled"))
@@ -56,7 +56,7 @@ async def _asked_and_told(site: Site, run_ids: list[str]) -> list[wire.RunView]:
     await eventually(lambda: counter.calls["update_workflow_execution"] >= len(run_ids))
     async with site.worker():
         await asyncio.gather(*sent)
-        return await asyncio.gather(*views)
+        return await asyncio.gather(*asked)
 
 
 async def test_a_question_that_came_too_early_is_asked_again(temporal: TemporalClient) -> None:
@@ -105,9 +105,9 @@ async def test_a_question_that_comes_before_what_came_after_it_leaves_a_history_
     for _ in range(_ROUNDS):
         site = Site(temporal, gates(2))
         run_ids = await _cold(site)
-        views = await _asked_and_told(site, run_ids)
+        shown = await _asked_and_told(site, run_ids)
 
-        assert {(view.status, view.degraded) for view in views} == {("awaiting-input", False)}
+        assert {(view.status, view.degraded) for view in shown} == {("awaiting-input", False)}
         for run_id in run_ids:
             await site.replays(run_id)
             assert failed not in [event.event_type for event in (await site.history(run_id)).events]

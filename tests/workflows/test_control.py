@@ -12,9 +12,10 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Context, Graph, Refusal, wire
-from abeyance.activities.heartbeat import HEARTBEAT_SECONDS, THROTTLE_SECONDS
+from abeyance.activities.heartbeat import HEARTBEAT_SECONDS
 from abeyance.client import TemporalRun
 from abeyance.errors import Code
+from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
 
 SOON = 15
 """In seconds, far more than it takes: on a machine that is busy, a second may be long. Where nobody sees

@@ -14,7 +14,7 @@ from temporal_site import ANYBODY, Site
 from temporalio.client import Client as TemporalClient
 from temporalio.testing import WorkflowEnvironment
 
-from abeyance import START, Context, Graph, Interrupt, Refusal, wire
+from abeyance import START, Context, Graph, Interrupt, Refusal, views, wire
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 
@@ -22,7 +22,7 @@ from abeyance.errors import Code
 @asynccontextmanager
 async def waiting(
     machine: WorkflowEnvironment, limits: Limits | None = None, **options: Any
-) -> AsyncIterator[tuple[Site, wire.RunView]]:
+) -> AsyncIterator[tuple[Site, views.RunView]]:
     site = Site(machine.client, gated(**options))
     async with site.worker():
         with machine.with_time_skipping_disabled():

@@ -1,46 +1,28 @@
-"""Run a graph in memory: the same core and the same node code, without a server and with its own clock.
-
-A unit test of a graph takes milliseconds, and three days pass in one line. The core that decides is the
-same module as on Temporal, so the run behaves the same; only crashes, races and other effects of
-processes cannot be tested here.
-
-    ended = await abeyance.testing.run(graph, {"amount": 250}, answers={"approve": {"approved": True}})
-    assert ended.values["log"] == ["assessed", "paid"]
-"""
+"""A run in memory as callers have it, and a function that answers its questions."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from types import EllipsisType
-from typing import Any, Final, Literal, Unpack, assert_never
+from typing import Any, Final, Literal, Unpack
 
 from pydantic import BaseModel
 
 from abeyance import commands, projections, wire
 from abeyance.agents import transcript
-from abeyance.agents.tool_errors import described
 from abeyance.agents.transcript_view import TranscriptItem, transcript_items
-from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.graph import Graph
-from abeyance.authoring.journal import Journal
-from abeyance.core import effects, events, idempotency, items, ledger, machine, messages
-from abeyance.core.effects import VisitInput
-from abeyance.core.events import CancelRequested, Control, Message, MessageSent, Paused, Resumed
-from abeyance.core.events import Event as CoreEvent
+from abeyance.core import events, idempotency, items, ledger, machine, messages
+from abeyance.core.events import CancelRequested, Control, MessageSent, Paused, Resumed
 from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
-from abeyance.core.outcome import Failed
 from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.state import Limits, RunState
 from abeyance.duration import Duration, seconds
-from abeyance.errors import Blocked, Code, FailureCode, Refusal
+from abeyance.errors import Code, Refusal
 from abeyance.handle import (
     MessageFields,
     deadline_order,
@@ -48,14 +30,11 @@ from abeyance.handle import (
     order_of,
     respond_order,
 )
-from abeyance.history import event_translation
 from abeyance.history.transcripts import choose_address
-from abeyance.projections import run_view
-from abeyance.runtime.node_runner import graph_for, run_visit
 from abeyance.schemas import answers as limits_
 from abeyance.schemas.state_model import ValuesError
-from abeyance.storage.blobs import MemoryBlobs
-from abeyance.wire import (
+from abeyance.testing.driver import MAX_STEPS, Driver
+from abeyance.views import (
     TERMINAL_EVENTS,
     ClosingRecord,
     Event,
@@ -65,13 +44,7 @@ from abeyance.wire import (
     RunView,
 )
 
-__all__ = ["InMemoryRun", "run"]
-
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
-MAX_STEPS: Final = 100_000
-_LONGEST_BACKOFF: Final = 60.0
-
-
 _ANYBODY: Final = Principal(subject="tester", capabilities=(EVERYTHING,))
 
 
@@ -93,14 +66,10 @@ class InMemoryRun:
         interrupt_after: str | Sequence[str] = (),
         on_error: str | None = None,
     ) -> None:
-        self._events: list[Event] = []
-        self._moved = asyncio.Event()
-        self._graph = graph
-        self._now = now
-        self._effects: deque[effects.Effect] = deque()
         self._sent = 0
-        self._blobs = MemoryBlobs()
-        self._state = machine.new_run(
+        self._graph = graph
+        self._start = wire.StartRun(run_id=run_id, graph_version=graph.build().version)
+        state = machine.new_run(
             run_id=run_id,
             spec=graph.build_for(
                 interrupt_before=interrupt_before,
@@ -111,74 +80,65 @@ class InMemoryRun:
             values=graph.states.initial(input or {}),
             now=now,
         )
-        self._start = wire.StartRun(run_id=run_id, graph_version=graph.build().version)
+        self._driver = Driver(graph, state, self._start)
 
     @property
     def now(self) -> datetime:
         """The run's own clock."""
-        return self._now
+        return self._driver.now
 
     @property
     def status(self) -> str:
         """The status that callers see."""
-        return str(self._state.status)
+        return str(self.state.status)
 
     @property
     def reason(self) -> str | None:
         """The reason for which the run ends or ended; None while it runs."""
-        ending = self._state.ending
+        ending = self.state.ending
         return None if ending is None else ending.reason
 
     @property
     def values(self) -> Mapping[str, Json]:
         """The values of the run's graph, as JSON."""
-        return self._state.root.values
+        return self.state.root.values
 
     @property
     def run_id(self) -> str:
         """The run's id."""
-        return self._state.run_id
+        return self.state.run_id
 
     @property
     def state(self) -> RunState:
         """The core's state of the run."""
-        return self._state
+        return self._driver.state
 
     async def start(self) -> None:
         """Start the run, and continue until it needs an answer or the passing of time."""
-        self._publish_start()
-        await self._feed(events.Started(now=self._now))
+        await self._driver.start()
 
     async def advance(self, by: Duration) -> None:
         """Move the clock, firing each deadline on the way."""
-        until = self._now + timedelta(seconds=seconds(by))
-        while await self._reach_deadline(until):
+        until = self.now + timedelta(seconds=seconds(by))
+        while await self._driver.reach_deadline(until):
             pass
-
-    async def _reach_deadline(self, until: datetime) -> bool:
-        """Move the clock to the next deadline or `until`; return True if a deadline came first."""
-        moment = self._state.next_deadline()
-        is_first = moment is not None and moment <= until
-        self._now = max(self._now, moment) if moment is not None and is_first else until
-        await self._feed(events.Ticked(now=self._now))
-        return is_first
 
     async def view(self) -> RunView:
         """Return the run as it is now."""
-        return projections.run_view(self._state, self._start)
+        return projections.run_view(self.state, self._start)
 
     async def interrupts(self, *, status: str = "open") -> list[InterruptView]:
         """Return the interrupts of one status, or `all`: open ones first, in the order of opening."""
         entries = [
-            *projections.open_interrupts(self._state),
-            *projections.settled_interrupts(self._state),
+            *projections.open_interrupts(self.state),
+            *projections.settled_interrupts(self.state),
         ]
         return [entry for entry in entries if status in ("all", entry.status)]
 
     async def interrupt(self, interrupt_id: str) -> InterruptView | None:
         """Return an interrupt by its id or, while it is open, its name; None if there is none."""
         try:
-            return projections.interrupt(self._state, self._id_of(interrupt_id))
+            return projections.interrupt(self.state, self._id_of(interrupt_id))
         except KeyError:
             return None
 
@@ -191,19 +151,19 @@ class InMemoryRun:
         """
         place = 0 if after is None else self._place_after(after)
         while True:
-            moved = self._moved
-            for event in self._events[place:]:
+            moved = self._driver.moved
+            for event in self._driver.events[place:]:
                 yield event
                 place += 1
                 if event.type in TERMINAL_EVENTS:
                     return
             if not follow:
                 return
-            if place == len(self._events):
+            if place == len(self._driver.events):
                 await moved.wait()
 
     def _place_after(self, after: str) -> int:
-        ids = [event.id for event in self._events]
+        ids = [event.id for event in self._driver.events]
         if after not in ids:
             raise Refusal(
                 Code.INVALID_BODY, f"{after[:100]!r} is not the id of an event of this run."
@@ -215,23 +175,23 @@ class InMemoryRun:
 
         `timeout` is in seconds of the run's own clock, which moves at once.
         """
-        end = self._now + timedelta(seconds=timeout)
+        end = self.now + timedelta(seconds=timeout)
         is_left = True
-        while is_left and not (self.status in until or self._state.finished):
+        while is_left and not (self.status in until or self.state.finished):
             # Other tasks act first.
             await asyncio.sleep(0)
-            is_left = await self._reach_deadline(end)
+            is_left = await self._driver.reach_deadline(end)
         return await self.view()
 
     async def result(self) -> ClosingRecord:
         """Return the closing record. Raise the Refusal `not_finished` while the run is not over."""
-        if not self._state.finished:
+        if not self.state.finished:
             raise Refusal(
                 Code.NOT_FINISHED,
                 f"The run {self.run_id!r} is {self.status} and has no result yet.",
                 run_status=self.status,
             )
-        record = projections.closing_record(self._state, self._start)
+        record = projections.closing_record(self.state, self._start)
         return record.model_copy(update={"view": await self.view()})
 
     async def respond(
@@ -256,14 +216,14 @@ class InMemoryRun:
         order = respond_order(
             answers, response, principal=principal or _ANYBODY, note=note, digests=digests, key=key
         )
-        event = commands.responded(order, self._state.ledger, self._now, keys=self._state.keys)
-        if (called := idempotency.earlier(self._state.keys, event)) is not None:
+        event = commands.responded(order, self.state.ledger, self.now, keys=self.state.keys)
+        if (called := idempotency.earlier(self.state.keys, event)) is not None:
             return idempotency.receipts_again(called)
         ledger.refuse_strays(event)
-        machine.check(self._state, event)
-        receipts = idempotency.receipts(self._state.ledger, event)
+        machine.check(self.state, event)
+        receipts = idempotency.receipts(self.state.ledger, event)
         if not all(receipt.replayed for receipt in receipts):
-            await self._feed(event)
+            await self._driver.feed(event)
         return receipts
 
     async def pause(
@@ -284,7 +244,7 @@ class InMemoryRun:
         about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
         by = {"actor": actor.subject, "capabilities": tuple(actor.capabilities), "key": key}
         await self._signal(
-            "pause", commands.control(order_of(wire.Pause, {**about, **by}), self._now)
+            "pause", commands.control(order_of(wire.Pause, {**about, **by}), self.now)
         )
 
     async def resume(
@@ -296,7 +256,7 @@ class InMemoryRun:
     ) -> None:
         """End a pause."""
         about = {"reason": reason, "actor": (principal or _ANYBODY).subject, "key": key}
-        await self._signal("resume", commands.control(order_of(wire.Resume, about), self._now))
+        await self._signal("resume", commands.control(order_of(wire.Resume, about), self.now))
 
     async def cancel(
         self,
@@ -311,22 +271,22 @@ class InMemoryRun:
         actor = (principal or _ANYBODY).subject
         about = {"reason": reason, "mode": mode, "grace": grace, "actor": actor, "key": key}
         order = order_of(wire.Cancel, about)
-        await self._signal("cancel", commands.control(order, self._now))
+        await self._signal("cancel", commands.control(order, self.now))
 
     async def _signal(self, name: Control, event: Paused | Resumed | CancelRequested) -> None:
-        if idempotency.earlier(self._state.keys, event) is not None:
+        if idempotency.earlier(self.state.keys, event) is not None:
             return
         self._refuse_ended()
         try:
-            await self._feed(event)
+            await self._driver.feed(event)
         except Refusal as refusal:
             refused = events.SignalRefused(
-                now=self._now, signal=name, code=str(refusal.code), reason=refusal.message
+                now=self.now, signal=name, code=str(refusal.code), reason=refusal.message
             )
-            await self._feed(refused)
+            await self._driver.feed(refused)
 
     def _refuse_ended(self) -> None:
-        if self._state.finished:
+        if self.state.finished:
             raise Refusal(Code.NOT_RUNNING, f"The run {self.run_id!r} has ended ({self.status}).")
 
     async def steer(self, text: str = "", **fields: Unpack[MessageFields]) -> str:
@@ -337,18 +297,18 @@ class InMemoryRun:
         sent = self._message(text, fields, signalled=True)
         messages.refuse_empty(sent.message)
         self._refuse_ended()
-        await self._feed(sent)
+        await self._driver.feed(sent)
         return sent.message.message_id
 
     async def send(self, text: str = "", **fields: Unpack[MessageFields]) -> MessageReceipt:
         """Send a message, and return its receipt. Raise the Refusal if the run refuses it."""
         sent = self._message(text, fields)
-        is_duplicate = self._state.mailbox.knows(sent.message)
-        await self._feed(sent)
+        is_duplicate = self.state.mailbox.knows(sent.message)
+        await self._driver.feed(sent)
         return MessageReceipt(
             message_id=sent.message.message_id,
             duplicate=is_duplicate,
-            queue_depth=len(self._state.mailbox.queue),
+            queue_depth=len(self.state.mailbox.queue),
         )
 
     async def pause_and_send(
@@ -359,7 +319,7 @@ class InMemoryRun:
         If the run refuses the message, it is not paused.
         """
         sent = self._message(text, fields)
-        machine.check(self._state, sent)
+        machine.check(self.state, sent)
         await self.pause(principal=fields.get("principal"))
         fields["message_id"] = sent.message.message_id
         return await self.send(text, **fields)
@@ -367,11 +327,11 @@ class InMemoryRun:
     def _message(self, text: str, fields: MessageFields, *, signalled: bool = False) -> MessageSent:
         self._sent += 1
         order = message_order(text, fields, principal=fields.get("principal") or _ANYBODY)
-        return commands.message_sent(order, self._now, f"m{self._sent}", signalled=signalled)
+        return commands.message_sent(order, self.now, f"m{self._sent}", signalled=signalled)
 
     async def messages(self) -> list[MessageView]:
         """Return the unread messages, next first."""
-        return [MessageView.of(message) for message in self._state.mailbox.queue]
+        return [MessageView.of(message) for message in self.state.mailbox.queue]
 
     async def clear_messages(
         self, *, principal: Principal | None = None, key: str | None = None
@@ -379,11 +339,11 @@ class InMemoryRun:
         """Discard the unread messages, publish that, and return their number."""
         actor = (principal or _ANYBODY).subject
         order = order_of(wire.ClearMessages, {"actor": actor, "key": key})
-        event = commands.messages_cleared(order, self._now)
-        if (earlier := idempotency.earlier(self._state.keys, event)) is not None:
+        event = commands.messages_cleared(order, self.now)
+        if (earlier := idempotency.earlier(self.state.keys, event)) is not None:
             return int(earlier.receipt)
-        count = len(self._state.mailbox.queue)
-        await self._feed(event)
+        count = len(self.state.mailbox.queue)
+        await self._driver.feed(event)
         return count
 
     async def edit_values(
@@ -402,10 +362,10 @@ class InMemoryRun:
             checked = self._graph.states.patch(patch)
         except ValuesError as error:
             raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
-        read = self._state.root.version if version is None else version
+        read = self.state.root.version if version is None else version
         about = {"patch": checked, "version": read, "principal": principal or _ANYBODY}
         order = order_of(wire.EditValues, {**about, "key": key})
-        await self._feed(commands.values_edited(order, self._now))
+        await self._driver.feed(commands.values_edited(order, self.now))
 
     async def edit_deadline(
         self,
@@ -429,19 +389,19 @@ class InMemoryRun:
             principal=principal or _ANYBODY,
             key=key,
         )
-        await self._feed(commands.deadline_edited(order, self._now))
+        await self._driver.feed(commands.deadline_edited(order, self.now))
 
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
         """Return an agent's transcript, oldest first.
 
         `address` may be omitted if there is one agent. Raise the Refusal that the API would return.
         """
-        heads = items.transcripts(self._state)
-        agent = choose_address(self._state.run_id, heads, address)
-        return transcript_items(await transcript.read(self._blobs, heads[agent]))
+        heads = items.transcripts(self.state)
+        agent = choose_address(self.state.run_id, heads, address)
+        return transcript_items(await transcript.read(self._driver.blobs, heads[agent]))
 
     def _id_of(self, id_or_name: str) -> str:
-        opened = self._state.ledger.open.values()
+        opened = self.state.ledger.open.values()
         named = [entry.id for entry in opened if entry.name == id_or_name]
         if len(named) > 1:
             raise Refusal(
@@ -451,147 +411,6 @@ class InMemoryRun:
                 interrupts=named,
             )
         return named[0] if named else id_or_name
-
-    def take_message(self, visit: str, number: int) -> Message | None:
-        """Return the n-th message that a running visit takes, counted from 0; None if there is none."""
-        self._apply(events.MessagesTaken(now=self._now, visit=visit, upto=number + 1))
-        taken = self._state.visits[visit].messages_taken
-        return taken[number] if len(taken) > number else None
-
-    async def _feed(self, event: CoreEvent) -> None:
-        self._apply(event)
-        for _ in range(MAX_STEPS):
-            if self._effects:
-                await self._perform(self._effects.popleft())
-            elif (moment := self._state.next_deadline()) is not None and moment <= self._now:
-                # The deadline passed while code ran, or before the interrupt was opened.
-                self._apply(events.Ticked(now=self._now))
-            else:
-                return
-        message = (
-            f"the run took {MAX_STEPS} steps without coming to rest: is there an endless loop?"
-        )
-        raise RuntimeError(message)
-
-    def _apply(self, event: CoreEvent) -> None:
-        self._state, effects_ = machine.advance(self._state, event)
-        self._effects.extend(effects_)
-
-    async def _perform(self, effect: effects.Effect) -> None:
-        match effect:
-            case effects.RunNode(input=visit_input):
-                # A copy: code that changes its values must not change the run.
-                await self._visit(deepcopy(visit_input))
-            case effects.Publish():
-                self._publish(effect.type, effect.address, effect.actor, effect.data)
-            case effects.Yield():
-                self._apply(events.TaskBegan(now=self._now))
-            case effects.Finish():
-                self._publish_end()
-            case effects.StopNode():
-                # Visits run one after another here, so no other visit is running.
-                pass
-            case _:
-                assert_never(effect)
-
-    async def _visit(self, visit_input: VisitInput) -> None:
-        if visit_input.kind == "visit":
-            self._publish(
-                event_translation.visit_started(visit_input.address).type, visit_input.address
-            )
-        steps: dict[str, Json] = dict(visit_input.journal or {})
-
-        async def write(finished: Mapping[str, Json]) -> None:
-            steps.update(finished)
-
-        for attempt in range(1, visit_input.retries + 2):
-            journal = Journal(steps, None if visit_input.local else write, lambda: self._now)
-            context = Context(
-                input=visit_input,
-                attempt=attempt,
-                logger=logging.LoggerAdapter(logging.getLogger("abeyance.node")),
-                is_cancelled=lambda: False,
-                runtime=VisitRuntime(
-                    journal=journal,
-                    channel=_MemoryChannel(self, visit_input.address),
-                    send_heartbeat=lambda: None,
-                    blobs=self._blobs,
-                ),
-            )
-            try:
-                graph = graph_for(visit_input, {self._graph.name: self._graph})
-                outcome = await run_visit(graph, context)
-            except Blocked:
-                raise
-            except Exception as error:  # noqa: BLE001 any exception of an author's code is a failed attempt
-                outcome = Failed(
-                    code=FailureCode.NODE_FAILED,
-                    message=described(error),
-                    journal=steps or None,
-                    patch=journal.partial_patch,
-                )
-                if attempt <= visit_input.retries:
-                    self._now += timedelta(seconds=min(2.0 ** (attempt - 1), _LONGEST_BACKOFF))
-                    continue
-            break
-        if visit_input.kind == "visit":
-            for event in event_translation.visit_reported(
-                visit_input.address, {"outcome": asdict(outcome)}
-            ):
-                self._publish(event.type, event.address, data=event.data)
-        self._apply(events.VisitEnded(now=self._now, visit=visit_input.address, outcome=outcome))
-
-    def _publish_start(self) -> None:
-        data = {
-            "graph": self._state.spec.name,
-            "graph_version": self._graph.build().version,
-            "conversation_id": None,
-            "session_type": "agent",
-        }
-        self._publish("run.started", None, "tester", data)
-
-    def _publish_end(self) -> None:
-        view = run_view(self._state, self._start)
-        data: dict[str, Json] = {"reason": view.reason}
-        if view.error is not None:
-            data |= {"code": view.error.code, "message": view.error.message}
-        address = None if view.error is None else view.error.address
-        self._publish(f"run.{view.status}", address, view.cancelled_by, data)
-
-    def _publish(
-        self,
-        type_: str,
-        address: str | None,
-        actor: str | None = None,
-        data: Mapping[str, Json] | None = None,
-    ) -> None:
-        self._events.append(
-            Event(
-                id=f"{len(self._events):09}",
-                time=self._now,
-                type=type_,
-                run_id=self._state.run_id,
-                address=address,
-                actor=actor,
-                data=dict(data or {}),
-            )
-        )
-        self._moved.set()
-        self._moved = asyncio.Event()
-
-
-class _MemoryChannel:
-    """A visit's channel to a run in memory, in which nothing else happens meanwhile."""
-
-    def __init__(self, trial: InMemoryRun, visit: str) -> None:
-        self._trial = trial
-        self._visit = visit
-
-    async def take(self, number: int) -> Message | None:
-        return self._trial.take_message(self._visit, number)
-
-    async def wait_if_paused(self, timeout: float | None) -> bool:  # noqa: ARG002 the run is never paused meanwhile
-        return True
 
 
 async def run(

@@ -1,0 +1,30 @@
+"""Calls to a run whose result the Temporal SDK misreads."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
+
+PAUSED_NATIVELY: Final = 8
+"""The status of a workflow that an operator has paused.
+
+Since server 1.30 and SDK 1.35.0 at least: the SDK's enumeration has no such value. A query of a paused
+workflow raises ValueError (`is_unknown_status`), and a description has the number.
+"""
+
+
+def is_unknown_status(error: ValueError) -> bool:
+    """Return True if a query failed because the SDK does not have the status of its workflow."""
+    return "WorkflowExecutionStatus" in str(error)
+
+
+def raise_if_cancelled(error: WorkflowUpdateRPCTimeoutOrCancelledError) -> None:
+    """Raise CancelledError if the task that awaited an update was cancelled.
+
+    Since SDK 1.35.0 at least: it raises the same error for a call that timed out and for a cancellation
+    of ours, such as the end of `asyncio.timeout`, which would then be lost.
+    """
+    if (task := asyncio.current_task()) is not None and task.cancelling():
+        raise asyncio.CancelledError from error

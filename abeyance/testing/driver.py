@@ -1,0 +1,208 @@
+"""Carry out the effects of a run in memory: feed the core, run the code of visits, publish events.
+
+What `workflows/run.py` does on Temporal. Visits run one after another, and time passes only when somebody
+moves the clock, or while a failed visit waits for its next attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Final, assert_never
+
+from abeyance import projections, wire
+from abeyance.agents.tool_errors import described
+from abeyance.authoring.context import Context, VisitRuntime
+from abeyance.authoring.graph import Graph
+from abeyance.authoring.journal import Journal
+from abeyance.core import effects, events, machine
+from abeyance.core.effects import VisitInput
+from abeyance.core.events import Message
+from abeyance.core.json import Json
+from abeyance.core.outcome import Failed, VisitOutcome
+from abeyance.core.state import RunState
+from abeyance.errors import Blocked, FailureCode
+from abeyance.history import event_translation
+from abeyance.runtime.node_runner import graph_for, run_visit
+from abeyance.storage.blobs import MemoryBlobs
+from abeyance.views import Event
+
+MAX_STEPS: Final = 100_000
+"""Maximum number of steps until a run has to wait for something."""
+_LONGEST_BACKOFF: Final = 60.0
+"""Seconds until the next attempt of a visit, at most."""
+
+
+class Driver:
+    """The driver of one run: its state, its clock, and the events that it has published.
+
+    `moved` is set, and replaced, with each published event.
+    """
+
+    def __init__(self, graph: Graph, state: RunState, start: wire.StartRun) -> None:
+        self.state = state
+        self.now = state.created_at
+        self.events: list[Event] = []
+        self.moved = asyncio.Event()
+        self.blobs = MemoryBlobs()
+        self._graph = graph
+        self._start = start
+        self._effects: deque[effects.Effect] = deque()
+
+    async def start(self) -> None:
+        """Start the run, and continue until it has to wait."""
+        data = {
+            "graph": self.state.spec.name,
+            "graph_version": self._start.graph_version,
+            "conversation_id": None,
+            "session_type": "agent",
+        }
+        self._publish("run.started", None, "tester", data)
+        await self.feed(events.Started(now=self.now))
+
+    async def feed(self, event: events.Event) -> None:
+        """Change the run by an event, and carry out all that follows. Raise the Refusal of the core."""
+        self._advance(event)
+        for _ in range(MAX_STEPS):
+            if self._effects:
+                await self._perform(self._effects.popleft())
+            elif (moment := self.state.next_deadline()) is not None and moment <= self.now:
+                # The deadline passed while code ran, or before the interrupt was opened.
+                self._advance(events.Ticked(now=self.now))
+            else:
+                return
+        message = (
+            f"the run took {MAX_STEPS} steps without coming to rest: is there an endless loop?"
+        )
+        raise RuntimeError(message)
+
+    async def reach_deadline(self, until: datetime) -> bool:
+        """Move the clock to the next deadline or `until`; return True if a deadline came first."""
+        moment = self.state.next_deadline()
+        is_first = moment is not None and moment <= until
+        self.now = max(self.now, moment) if moment is not None and is_first else until
+        await self.feed(events.Ticked(now=self.now))
+        return is_first
+
+    def take_message(self, visit: str, number: int) -> Message | None:
+        """Return the n-th message that a running visit takes, counted from 0; None if there is none."""
+        self._advance(events.MessagesTaken(now=self.now, visit=visit, upto=number + 1))
+        taken = self.state.visits[visit].messages_taken
+        return taken[number] if len(taken) > number else None
+
+    def _advance(self, event: events.Event) -> None:
+        self.state, new_effects = machine.advance(self.state, event)
+        self._effects.extend(new_effects)
+
+    async def _perform(self, effect: effects.Effect) -> None:
+        match effect:
+            case effects.RunNode(input=visit_input):
+                # A copy: code that changes its values must not change the run.
+                await self._visit(deepcopy(visit_input))
+            case effects.Publish():
+                self._publish(effect.type, effect.address, effect.actor, effect.data)
+            case effects.Yield():
+                self._advance(events.TaskBegan(now=self.now))
+            case effects.Finish():
+                self._publish_end()
+            case effects.StopNode():
+                # Visits run one after another here, so no other visit is running.
+                pass
+            case _:
+                assert_never(effect)
+
+    async def _visit(self, visit_input: VisitInput) -> None:
+        visit = visit_input.address
+        if visit_input.kind == "visit":
+            self._publish(event_translation.visit_started(visit).type, visit)
+        outcome = await self._outcome(visit_input)
+        if visit_input.kind == "visit":
+            for event in event_translation.visit_reported(visit, {"outcome": asdict(outcome)}):
+                self._publish(event.type, event.address, data=event.data)
+        self._advance(events.VisitEnded(now=self.now, visit=visit, outcome=outcome))
+
+    async def _outcome(self, visit_input: VisitInput) -> VisitOutcome:
+        """Run the code of a visit, again after a failed attempt, and return its last outcome."""
+        graph = graph_for(visit_input, {self._graph.name: self._graph})
+        steps: dict[str, Json] = dict(visit_input.journal or {})
+
+        async def write(finished: Mapping[str, Json]) -> None:
+            steps.update(finished)
+
+        attempt = 1
+        while True:
+            journal = Journal(steps, None if visit_input.local else write, lambda: self.now)
+            context = Context(
+                input=visit_input,
+                attempt=attempt,
+                logger=logging.LoggerAdapter(logging.getLogger("abeyance.node")),
+                is_cancelled=lambda: False,
+                runtime=VisitRuntime(
+                    journal=journal,
+                    channel=_MemoryChannel(self, visit_input.address),
+                    send_heartbeat=lambda: None,
+                    blobs=self.blobs,
+                ),
+            )
+            try:
+                return await run_visit(graph, context)
+            except Blocked:
+                raise
+            except Exception as error:  # noqa: BLE001 any exception of an author's code is a failed attempt
+                if attempt > visit_input.retries:
+                    return Failed(
+                        code=FailureCode.NODE_FAILED,
+                        message=described(error),
+                        journal=steps or None,
+                        patch=journal.partial_patch,
+                    )
+            self.now += timedelta(seconds=min(2.0 ** (attempt - 1), _LONGEST_BACKOFF))
+            attempt += 1
+
+    def _publish_end(self) -> None:
+        view = projections.run_view(self.state, self._start)
+        data: dict[str, Json] = {"reason": view.reason}
+        if view.error is not None:
+            data |= {"code": view.error.code, "message": view.error.message}
+        address = None if view.error is None else view.error.address
+        self._publish(f"run.{view.status}", address, view.cancelled_by, data)
+
+    def _publish(
+        self,
+        type_: str,
+        address: str | None,
+        actor: str | None = None,
+        data: Mapping[str, Json] | None = None,
+    ) -> None:
+        self.events.append(
+            Event(
+                id=f"{len(self.events):09}",
+                time=self.now,
+                type=type_,
+                run_id=self.state.run_id,
+                address=address,
+                actor=actor,
+                data=dict(data or {}),
+            )
+        )
+        self.moved.set()
+        self.moved = asyncio.Event()
+
+
+class _MemoryChannel:
+    """A visit's channel to a run in memory, in which nothing else happens meanwhile."""
+
+    def __init__(self, driver: Driver, visit: str) -> None:
+        self._driver = driver
+        self._visit = visit
+
+    async def take(self, number: int) -> Message | None:
+        return self._driver.take_message(self._visit, number)
+
+    async def wait_if_paused(self, timeout: float | None) -> bool:  # noqa: ARG002 the run is never paused meanwhile
+        return True

@@ -1,0 +1,213 @@
+"""What callers see of a run: views, receipts, events and the closing record.
+
+`abeyance.projections` makes them of a run's state. They are read leniently, as everything that this
+package wrote.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from abeyance.core.events import Message, Priority
+from abeyance.core.ledger import Parent, Receipt
+from abeyance.core.mailbox import Rejected, Undelivered
+from abeyance.core.state import Called
+from abeyance.wire import Record
+
+
+class InterruptView(Record):
+    """An interrupt as callers see it.
+
+    `abridged`: the response has no room for its reason, payload and schema, and the prompt is truncated;
+    read it by its id. `degraded`: it cannot be read here, the prompt says why, and the deadline is the
+    nearest of the run's.
+    """
+
+    id: str
+    run_id: str
+    graph: str
+    name: str
+    kind: str
+    address: str
+    prompt: str
+    reason: Any = None
+    payload: Any = None
+    response_schema: Any = None
+    requested_capability: str | None = None
+    created_at: datetime
+    deadline: datetime | None = None
+    on_timeout: Any = None
+    status: str
+    parent: str | None = None
+    parents: list[Parent] = Field(default_factory=list)
+    is_root_cause: bool = True
+    digest: str | None = None
+    answered_by: str | None = None
+    answered_at: datetime | None = None
+    answer_sha256: str | None = None
+    answer: Any = None
+    settled_at: datetime | None = None
+    settled_reason: str | None = None
+    abridged: bool = False
+    degraded: bool = False
+
+
+class Metrics(Record):
+    """Counters over a run's life."""
+
+    messages_queued: int
+    messages_delivered: int
+    pause_count: int
+    resume_count: int
+    cancel_count: int
+    max_queue_depth: int
+    last_activity_at: datetime
+    visits: int
+
+
+class ErrorView(Record):
+    """A failure and its place."""
+
+    code: str
+    message: str
+    address: str | None = None
+
+
+class PauseView(Record):
+    """The pause of a run."""
+
+    since: datetime
+    actor: str
+    reason: str | None
+    mode: str
+    deadline: datetime | None
+    on_timeout: str
+
+
+class AgentView(Record):
+    """An agent that runs: its model turns so far and their usage (`input_tokens`, ...)."""
+
+    address: str
+    turns: int
+    usage: dict[str, int] = Field(default_factory=dict)
+
+
+class RunView(Record):
+    """A run as callers see it.
+
+    `guarded_by` are the capabilities that its graph can ask for; changing its course takes them all.
+    """
+
+    run_id: str
+    graph: str
+    graph_version: str
+    status: str
+    outcome: str | None = None
+    reason: str | None = None
+    paused: bool = False
+    pause: PauseView | None = None
+    conversation_id: str | None = None
+    session_type: str = "agent"
+    labels: dict[str, str] = Field(default_factory=dict)
+    started_by: str | None = None
+    created_at: datetime
+    updated_at: datetime
+    ended_at: datetime | None = None
+    running: list[str] = Field(default_factory=list)
+    agents: list[AgentView] = Field(default_factory=list)
+    interrupts: list[InterruptView] = Field(default_factory=list)
+    queue_depth: int = 0
+    max_queue_size: int = 0
+    todos: list[Any] = Field(default_factory=list)
+    metrics: Metrics | None = None
+    values: dict[str, Any] = Field(default_factory=dict)
+    version: int = 0
+    result: dict[str, Any] | None = None
+    undelivered: list[Undelivered] = Field(default_factory=list)
+    rejected: list[Rejected] = Field(default_factory=list)
+    blocked: list[dict[str, Any]] = Field(default_factory=list)
+    guarded_by: list[str] = Field(default_factory=list)
+    error: ErrorView | None = None
+    beside: list[ErrorView] = Field(default_factory=list)
+    cancelled_by: str | None = None
+    degraded: bool = False
+
+
+class ClosingRecord(Record):
+    """The record of an ended run: enough to read it, and to check late answers, without a worker.
+
+    `transcripts` are the references of its agents' transcripts by address, None if unrecorded. `keys` are
+    the latest calls with an idempotency key.
+    """
+
+    outcome: str
+    reason: str | None = None
+    values: dict[str, Any] = Field(default_factory=dict)
+    undelivered: list[Undelivered] = Field(default_factory=list)
+    view: RunView
+    interrupts: list[InterruptView] = Field(default_factory=list)
+    transcripts: dict[str, str] | None = None
+    keys: dict[str, Called] = Field(default_factory=dict)
+
+
+class Event(Record):
+    """An event of a run's feed; it never contains values or an answer.
+
+    `id` is the cursor right after it: opaque, and as text greater than those of earlier events.
+    """
+
+    id: str
+    time: datetime
+    type: str
+    run_id: str
+    address: str | None = None
+    actor: str | None = None
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+TERMINAL_EVENTS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.halted"})
+"""The types of the last event of a run."""
+
+
+class MessageView(Record):
+    """An unread message as callers see it."""
+
+    message_id: str
+    text: str
+    sender: str
+    metadata: dict[str, Any]
+    parts: list[dict[str, Any]]
+    action: str | None
+    params: dict[str, Any]
+    target: str | None
+    priority: Priority
+    sent_at: datetime | None
+    expires_at: datetime | None
+
+    @classmethod
+    def of(cls, message: Message) -> MessageView:
+        """Return the view of a message, without the sender's capabilities."""
+        return cls(**{name: getattr(message, name) for name in cls.model_fields})
+
+
+class MessageReceipt(Record):
+    """The receipt of an accepted message. `queue_depth` is None without a worker."""
+
+    message_id: str
+    duplicate: bool
+    queue_depth: int | None
+
+
+class Cleared(Record):
+    """How many messages were discarded."""
+
+    cleared: int
+
+
+class Receipts(Record):
+    """The receipts of one call."""
+
+    receipts: list[Receipt]
