@@ -314,9 +314,8 @@ async def test_an_unchanged_large_value_is_kept_once_however_often_it_travels(
     assert len(gzip.compress((await histories(site, run_id))[0].encode())) < 30_000
 
 
-@pytest.mark.parametrize("way", WAYS)
 async def test_a_step_with_a_large_result_is_done_once_and_is_kept_with_its_run(
-    temporal: TemporalClient, tmp_path: Path, keys: str, way: str
+    temporal: TemporalClient, tmp_path: Path, keys: str
 ) -> None:
     graph = Graph("stepping", state=State)
     done: list[str] = []
@@ -334,7 +333,7 @@ async def test_a_step_with_a_large_result_is_done_once_and_is_kept_with_its_run(
         return {"given": text}
 
     graph.edge(START, "work")
-    site = Site(connected(temporal, settings_for(way, tmp_path, keys)), graph)
+    site = Site(connected(temporal, settings_for("required", tmp_path, keys)), graph)
     async with site.worker():
         run_id = await site.start()
         ended = await site.ended(run_id)
