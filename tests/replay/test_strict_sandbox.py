@@ -4,7 +4,12 @@ watches what they call. All other tests run workflows as production does, withou
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+
 import pytest
+import pytest_asyncio
 from temporal_site import replay
 from temporalio.client import Client as TemporalClient
 from temporalio.testing import WorkflowEnvironment
@@ -13,12 +18,38 @@ from tests.replay.recorder import chain_of
 from tests.replay.scenarios import SCENARIOS, SKIP_TIME
 from tests.replay.stage import Stage
 
+_AT_ONCE: Final = 4
+"""Most of the time a scenario waits for its server, so several are played at the same time."""
+
+
+@pytest_asyncio.fixture(scope="module")
+async def under_way(
+    temporal: TemporalClient, request: pytest.FixtureRequest
+) -> AsyncIterator[Mapping[str, asyncio.Task[None]]]:
+    """The scenarios of the tests that were selected, each of which its test waits for."""
+    places = asyncio.Semaphore(_AT_ONCE)
+
+    async def play(name: str) -> None:
+        async with places:
+            await played(Stage(name, temporal, strict_sandbox=True))
+
+    selected = [
+        item.callspec.params["name"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and "under_way" in item.fixturenames
+    ]
+    tasks = {name: asyncio.create_task(play(name)) for name in selected}
+    yield tasks
+    for task in tasks.values():
+        task.cancel()
+    await asyncio.wait(tasks.values())
+
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS.keys() - SKIP_TIME))
 async def test_a_scenario_calls_nothing_that_the_strict_sandbox_forbids(
-    name: str, temporal: TemporalClient
+    name: str, under_way: Mapping[str, asyncio.Task[None]]
 ) -> None:
-    await played(Stage(name, temporal, strict_sandbox=True))
+    await under_way[name]
 
 
 @pytest.mark.parametrize("name", sorted(SKIP_TIME))

@@ -7,72 +7,30 @@ What holds with encryption alone is tested in tests/storage: nothing of values i
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import os
 from collections.abc import AsyncIterator
-from dataclasses import replace
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from intruder import Intruder
-from pydantic import BaseModel
+from sealed_site import a_key, asking, events_of, paid, paying, question, replays, stays
 from stack import served
-from stored import LARGE, connected
+from stored import connected
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowFailureError
-from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from abeyance import START, Context, Fatal, Graph, Principal, append, views, wire
+from abeyance import wire
 from abeyance.api.app import create_app
-from abeyance.core.state import Limits
-from abeyance.errors import Code, Refusal, SettingsError
-from abeyance.history.feed import Feed
-from abeyance.keyring import NotSealed
-from abeyance.settings import Settings, load_settings
-from abeyance.storage.blobs import MemoryBlobs
+from abeyance.errors import Code, Refusal
+from abeyance.settings import Settings
 from abeyance.storage.converter import of_run
-from abeyance.storage.encryption import EncryptedBlobs
 from abeyance.temporal.schedules import schedule_id, schedule_janitor
 from abeyance.util import conversation_workflow_id
-from abeyance.workflows.run import AgentRun
 
 FORGED = {"subject": "ceo", "capabilities": ["*"]}
-
-
-class State(BaseModel):
-    amount: int = 0
-    text: str = ""
-    log: Annotated[list[str], append] = []
-
-
-def paying(name: str = "paying") -> Graph:
-    """check asks, confirm asks, and then it is paid."""
-    graph = Graph(name, state=State)
-
-    async def asks(state: State, ctx: Context) -> dict[str, Any]:
-        answer = await ctx.interrupt(
-            "sure", prompt=f"{ctx.node}: pay {state.amount}?", requested_capability="pay"
-        )
-        return {"log": [f"{ctx.node} {answer}"]}
-
-    @graph.node
-    async def pay(state: State) -> dict[str, Any]:
-        return {"log": [f"PAID {state.amount}"]}
-
-    for step in ("check", "confirm"):
-        graph.node(name=step, asks="pay")(asks)
-    for source, target in ((START, "check"), ("check", "confirm"), ("confirm", "pay")):
-        graph.edge(source, target)
-    return graph
-
-
-def a_key(name: str = "k1") -> str:
-    return f"{name}:{base64.b64encode(os.urandom(32)).decode()}"
 
 
 @pytest.fixture
@@ -90,51 +48,6 @@ async def site(temporal: TemporalClient, sealed: Settings) -> AsyncIterator[Site
 @pytest.fixture
 def intruder(temporal: TemporalClient, site: Site) -> Intruder:
     return Intruder(temporal, site)
-
-
-async def asking(site: Site, **given: Any) -> tuple[str, views.InterruptView]:
-    """A run that waits for its first answer, and the question."""
-    run_id = await site.start({"amount": 101}, **given)
-    return run_id, await question(site, run_id, "check")
-
-
-async def question(site: Site, run_id: str, node: str) -> views.InterruptView:
-    async def opened() -> views.InterruptView | None:
-        found = await site.client.run(run_id).interrupts()
-        return next((each for each in found if each.prompt.startswith(node)), None)
-
-    found: views.InterruptView = await eventually(opened)
-    return found
-
-
-async def told(site: Site, run_id: str, type_: str) -> list[views.Event]:
-    events = (await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 1_000))[0]
-    return [event for event in events if event.type == type_]
-
-
-async def stays(site: Site, run_id: str) -> None:
-    """The run waits as before, and what happened can be replayed."""
-    view = await site.client.run(run_id).view()
-    assert (view.status, view.values["log"]) == ("awaiting-input", [])
-    await replays(site, run_id)
-
-
-async def replays(site: Site, run_id: str) -> None:
-    replayer = Replayer(
-        workflows=[AgentRun],
-        workflow_runner=UnsandboxedWorkflowRunner(),
-        data_converter=site.temporal.data_converter,
-    )
-    await replayer.replay_workflow(await site.history(run_id))
-
-
-async def paid(site: Site, run_id: str) -> list[str]:
-    """How a run ends in which all questions are answered by somebody who may."""
-    for node in ("check", "confirm"):
-        asked = await question(site, run_id, node)
-        await site.client.run(run_id).respond({asked.id: "yes"}, principal=ANYBODY)
-    log: list[str] = (await site.ended(run_id)).values["log"]
-    return log
 
 
 async def test_a_plain_answer_of_a_forged_principal_is_refused_and_leaves_nothing(
@@ -157,23 +70,18 @@ async def test_a_plain_answer_of_a_forged_principal_is_refused_and_leaves_nothin
     assert await paid(site, run_id) == ["check yes", "confirm yes", "PAID 101"]
 
 
-@pytest.mark.parametrize(
-    ("name", "order"),
-    [
-        ("send_message", {"text": "hello", "capabilities": ["*"]}),
-        ("clear_messages", {"actor": "ceo"}),
-        ("edit_values", {"patch": {"amount": 9}, "version": 0, "principal": FORGED}),
-        ("evict", {}),
-    ],
-)
-async def test_every_other_plain_update_is_refused_too(
-    site: Site, intruder: Intruder, name: str, order: dict[str, Any]
-) -> None:
+async def test_every_other_plain_update_is_refused_too(site: Site, intruder: Intruder) -> None:
     run_id, _ = await asking(site)
-    error = await intruder.update(run_id, name, order)
-
-    assert error is not None
-    assert error.type == Code.NOT_SEALED
+    updates: dict[str, dict[str, Any]] = {
+        "send_message": {"text": "hello", "capabilities": ["*"]},
+        "clear_messages": {"actor": "ceo"},
+        "edit_values": {"patch": {"amount": 9}, "version": 0, "principal": FORGED},
+        "evict": {},
+    }
+    for name, order in updates.items():
+        error = await intruder.update(run_id, name, order)
+        assert error is not None, name
+        assert error.type == Code.NOT_SEALED
     await stays(site, run_id)
 
 
@@ -185,15 +93,15 @@ async def test_a_plain_signal_is_refused_and_reported(site: Site, intruder: Intr
     await intruder.signal(run_id, "steer", {**patch, "capabilities": ["*"], "message_id": "m"})
 
     async def reported() -> bool:
-        return len(await told(site, run_id, "message.rejected")) == 1
+        return len(await events_of(site, run_id, "message.rejected")) == 1
 
     await eventually(reported)
-    refused = [event.data for event in await told(site, run_id, "signal.refused")]
+    refused = [event.data for event in await events_of(site, run_id, "signal.refused")]
     assert [(each["signal"], each["code"]) for each in refused] == [
         ("pause", "not_sealed"),
         ("cancel", "not_sealed"),
     ]
-    (rejected,) = await told(site, run_id, "message.rejected")
+    (rejected,) = await events_of(site, run_id, "message.rejected")
     assert "accepts only sealed requests" in str(rejected.data)
     await stays(site, run_id)
     assert await paid(site, run_id) == ["check yes", "confirm yes", "PAID 101"]
@@ -241,137 +149,6 @@ async def test_a_start_of_which_only_a_part_is_sealed_fails_too(
         handle = await intruder.start(run_id, *arguments)
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-
-
-async def test_the_sealed_answer_of_one_run_is_refused_by_another(
-    site: Site, intruder: Intruder
-) -> None:
-    small, asked = await asking(site)
-    large = await site.start({"amount": 1_000_000})
-    await question(site, large, "check")
-    await site.client.run(small).respond(response="yes", principal=ANYBODY)
-    (answer,) = await intruder.updates(small, "respond")
-
-    error = await intruder.update(large, "respond", answer)
-    assert error is not None
-    assert error.type == Code.NOT_SEALED
-    assert f"it was sealed for {small!r}" in error.message
-    await intruder.signal(large, "steer", answer)
-    await intruder.signal(large, "cancel", answer)
-
-    async def reported() -> bool:
-        return bool(await told(site, large, "signal.refused"))
-
-    await eventually(reported)
-    assert len(await told(site, large, "message.rejected")) == 1
-    await stays(site, large)
-    assert asked.id.startswith(small)
-
-
-async def test_an_answer_without_an_id_is_not_taken_again_for_a_later_question(
-    site: Site, intruder: Intruder
-) -> None:
-    run_id, _ = await asking(site)
-    await site.client.run(run_id).respond(response="yes", principal=ANYBODY)
-    await question(site, run_id, "confirm")
-    (answer,) = await intruder.updates(run_id, "respond")
-
-    error = await intruder.update(run_id, "respond", answer)
-    assert error is not None
-    assert error.type == Code.STALE
-    view = await site.client.run(run_id).view()
-    assert (view.status, view.values["log"]) == ("awaiting-input", ["check yes"])
-
-
-async def test_an_answer_that_was_held_back_answers_no_other_question(
-    site: Site, intruder: Intruder
-) -> None:
-    """As a process does it that takes the work of a worker from the queue, and hands it on later."""
-    run_id, _ = await asking(site)
-    order = wire.Respond(response="yes", principal=ANYBODY)
-    line = site.client._deployment.line
-    bound = await site.client.run(run_id)._bound(order)
-    late = line._stamped("respond", bound, await line.admit(run_id))
-    (held_back,) = await of_run(site.temporal.data_converter, run_id).encode([late])
-    await site.client.run(run_id).respond(response="no", principal=ANYBODY)
-    await question(site, run_id, "confirm")
-
-    error = await intruder.update(run_id, "respond", held_back)
-    assert error is not None
-    assert error.type == Code.STALE
-    assert (await site.client.run(run_id).view()).values["log"] == ["check no"]
-
-
-async def test_a_resume_that_is_sent_again_does_nothing_also_after_a_hand_over(
-    site: Site, intruder: Intruder
-) -> None:
-    run_id, _ = await asking(site, limits=Limits(continue_as_new_after=40))
-    await site.pause_and_resume(run_id)
-    (resume,) = await intruder.signals(run_id, "resume")
-    first = (await intruder.events(run_id))[0]
-    for _ in range(6):
-        await site.pause_and_resume(run_id)
-    await site.client.run(run_id).control(wire.Pause(actor="ada", reason="the bank is closed"))
-    await site.until(run_id, "paused")
-    assert (await intruder.events(run_id))[0] != first, "it was handed over"
-
-    await intruder.signal(run_id, "resume", resume)
-
-    async def reported() -> list[views.Event]:
-        return await told(site, run_id, "signal.refused")
-
-    (refused,) = await eventually(reported)
-    assert (refused.data["signal"], refused.data["code"]) == ("resume", "not_sealed")
-    assert (await site.client.run(run_id).view()).status == "paused"
-    await replays(site, run_id)
-
-
-async def test_a_sealed_order_is_not_taken_for_another_one(site: Site, intruder: Intruder) -> None:
-    run_id, _ = await asking(site)
-    await site.client.run(run_id).clear_messages(principal=Principal(subject="ada"))
-    await site.client.run(run_id).control(wire.Pause(actor="ada"))
-    (cleared,) = await intruder.updates(run_id, "clear_messages")
-
-    # It says no more than who sends it, as a resume does.
-    await intruder.signal(run_id, "resume", cleared)
-
-    async def reported() -> list[views.Event]:
-        return await told(site, run_id, "signal.refused")
-
-    await eventually(reported)
-    assert (await site.client.run(run_id).view()).status == "paused"
-
-
-async def test_a_run_that_is_started_again_by_a_copy_asks_again_and_takes_no_old_answer(
-    site: Site, intruder: Intruder
-) -> None:
-    run_id, asked = await asking(site)
-    await site.client.run(run_id).respond({asked.id: "yes"}, principal=ANYBODY)
-    (answer,) = await intruder.updates(run_id, "respond")
-    start = await intruder.start_of(run_id)
-    await site.client.run(run_id).cancel()
-    await site.ended(run_id)
-    await intruder.start(run_id, *start)
-    again = await question(site, run_id, "check")
-    assert (again.id, again.digest) == (asked.id, asked.digest)
-
-    error = await intruder.update(run_id, "respond", answer)
-    assert error is not None
-    assert error.type == Code.NOT_SEALED
-    assert "for the execution" in error.message
-    await stays(site, run_id)
-
-
-async def test_a_repeat_by_its_sender_has_the_effect_of_one(site: Site) -> None:
-    run_id, asked = await asking(site)
-    first = await site.client.run(run_id).respond(response="yes", principal=ANYBODY, key="k")
-    again = await site.client.run(run_id).respond(response="yes", principal=ANYBODY, key="k")
-    by_id = await site.client.run(run_id).respond({asked.id: "yes"}, principal=ANYBODY)
-
-    assert [replace(receipt, replayed=True) for receipt in first] == again == by_id
-    message = wire.SteerMessage(message_id="m", text="hello")
-    receipts = [await site.client.run(run_id).send_message(message) for _ in range(2)]
-    assert [receipt.duplicate for receipt in receipts] == [False, True]
 
 
 async def test_whoever_has_the_keys_and_not_the_setting_is_told_so_by_the_run(
@@ -437,118 +214,6 @@ async def test_where_it_is_not_required_what_is_plain_is_taken_and_what_is_of_an
         await replays(site, run_id)
 
 
-async def test_a_reference_leads_to_a_blob_only_if_it_is_sealed_and_of_the_run(
-    temporal: TemporalClient, tmp_path: Path
-) -> None:
-    settings = Settings(
-        encryption_keys=a_key(), encryption_required=True, storage=str(tmp_path), max_payload=1_024
-    )
-    site = Site(connected(temporal, settings), paying())
-    intruder = Intruder(temporal, site)
-    async with site.worker():
-        given = {"amount": 101, "text": LARGE[:5_000]}
-        small, large = [await site.start(given) for _ in range(2)]
-        for run_id in (small, large):
-            await question(site, run_id, "check")
-        await site.client.run(small).respond(response=LARGE[:5_000], principal=ANYBODY)
-        (answer,) = await intruder.updates(small, "respond")
-        assert b'"sealed"' in answer.data, "it is a reference"
-        assert str(next(tmp_path.iterdir()).name).encode() not in answer.data
-        error = await intruder.update(large, "respond", answer)
-        assert error is not None
-        assert error.type == Code.NOT_SEALED
-
-        # A blob of this very run, by a reference in the clear.
-        (blob, *_) = [
-            path for path in tmp_path.rglob("*") if large[:12] in str(path) and path.is_file()
-        ]
-        claim = f'{{"driverName": "abeyance", "claimData": {{"ref": "{blob.parent.name}/{blob.name}"}}}}'
-        plain = Payload(metadata=dict(answer.metadata), data=claim.encode())
-        for forged in (
-            plain,
-            Payload(
-                metadata=dict(answer.metadata), data=claim.replace('"ref"', '"sealed"').encode()
-            ),
-        ):
-            error = await intruder.update(large, "respond", forged)
-            assert error is not None
-            assert error.type == Code.NOT_SEALED
-        await stays(site, large)
-
-
-@pytest.mark.parametrize("how", ["copied", "plain"])
-async def test_a_result_that_somebody_else_hands_in_is_not_taken(
-    temporal: TemporalClient, sealed: Settings, how: str
-) -> None:
-    graph = Graph("guarded", state=State)
-    begun, goes_on = asyncio.Event(), asyncio.Event()
-
-    @graph.node
-    async def first(state: State) -> dict[str, Any]:
-        return {"log": ["harmless"]}
-
-    @graph.node
-    async def guard(state: State) -> dict[str, Any]:
-        begun.set()
-        await goes_on.wait()
-        raise Fatal("this may not be paid")
-
-    @graph.node
-    async def pay(state: State) -> dict[str, Any]:
-        return {"log": ["PAID"]}
-
-    for source, target in ((START, "first"), ("first", "guard"), ("guard", "pay")):
-        graph.edge(source, target)
-    site = Site(connected(temporal, sealed), graph)
-    intruder = Intruder(temporal, site)
-    async with site.worker():
-        run_id = await site.start()
-        await begun.wait()
-        (copied,) = await intruder.results(run_id)
-        plain = b'{"outcome": {"kind": "finished", "patch": {}}}'
-        forged = Payload(metadata={"encoding": b"json/plain"}, data=plain)
-        await intruder.complete(run_id, copied if how == "copied" else forged)
-        ended = await site.ended(run_id)
-        goes_on.set()
-
-    assert ended.status == "failed"
-    if how == "copied":
-        assert ended.values["log"] == ["harmless"]
-        assert ended.error is not None
-        assert "was not sealed for this visit" in ended.error.message
-        await replays(site, run_id)
-    assert not any(
-        event.activity_task_scheduled_event_attributes.activity_type.name == "guarded.pay"
-        for event in await intruder.events(run_id)
-    )
-
-
-async def test_blobs_are_sealed_for_their_run_and_no_other_is_taken() -> None:
-    kept, settings = MemoryBlobs(), Settings(encryption_keys=a_key())
-    blobs = EncryptedBlobs(kept, settings.keyring, is_required=True)
-    ref = await blobs.put("run-1", b"the transcript")
-    assert await blobs.get(ref) == b"the transcript"
-
-    moved = await kept.put("run-2", await kept.get(ref))
-    with pytest.raises(NotSealed, match="sealed for 'run-1'"):
-        await blobs.get(moved)
-    with pytest.raises(NotSealed, match="not encrypted"):
-        await blobs.get(await kept.put("run-2", b"a transcript"))
-
-
-async def test_keys_are_rotated_while_a_run_waits(temporal: TemporalClient) -> None:
-    old, new = a_key("old"), a_key("new")
-    before = Site(
-        connected(temporal, Settings(encryption_keys=old, encryption_required=True)), paying()
-    )
-    async with before.worker():
-        run_id, _ = await asking(before)
-    rotated = Settings(encryption_keys=f"{new},{old}", encryption_required=True)
-    site = Site(connected(temporal, rotated), paying(), beside=before)
-    async with site.worker():
-        assert await paid(site, run_id) == ["check yes", "confirm yes", "PAID 101"]
-
-
 async def test_temporals_ui_sees_what_it_asks_for_and_what_it_encodes_is_refused_by_the_run(
     site: Site, intruder: Intruder, sealed: Settings
 ) -> None:
@@ -606,11 +271,3 @@ async def test_conversations_go_on_and_take_nothing_that_is_plain(
     assert error is not None
     assert error.type == Code.NOT_SEALED
     assert await paid(site, run_id) == ["check yes", "confirm yes", "PAID 101"]
-
-
-async def test_the_setting_without_a_key_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ABEYANCE_ENCRYPTION_REQUIRED", "true")
-    with pytest.raises(SettingsError, match="set ABEYANCE_ENCRYPTION_KEYS to id:key"):
-        load_settings()
-    monkeypatch.setenv("ABEYANCE_ENCRYPTION_KEYS", a_key())
-    assert load_settings().encryption_required

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from gated_office import APPROVE, PEOPLE, YES, Case, Office, office
-from stack import new_id, problem
-from temporal_site import eventually
+from gated_office import APPROVE, PEOPLE, YES, Case, Office, office, refund
+from stack import app_for, new_id, problem, served
+from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
+
+from abeyance.api.app import create_app
+from abeyance.settings import Settings
 
 STAGES = ("before", "open", "answered", "paid")
 CONTROL = "runs:control"
@@ -34,6 +37,8 @@ DEADLINES: tuple[dict[str, Any], ...] = (
     {"timeout": "PT1S", "on_timeout": "goto:pay"},
 )
 DOORS = ("steer", "messages", "pause-and-send", "conversation", "batch")
+# What each operation takes at each stage is a table of tests/core/test_authority.py: here every door
+# and every stage is tried once, and not each door at each stage.
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -81,10 +86,9 @@ def lacking_by(door: str, who: str) -> tuple[str, ...]:
     return (CONTROL,) if door == "batch" and CONTROL in lacking else lacking
 
 
-@pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(("door", "stage"), [*zip(DOORS, (*STAGES, "open"), strict=True)])
 async def test_a_directive_takes_control_and_the_capability_of_the_gate(
-    place: Office, stage: str, door: str
+    place: Office, door: str, stage: str
 ) -> None:
     case = await place.standing("refund", stage)
     async with place.untouched(case):
@@ -94,10 +98,11 @@ async def test_a_directive_takes_control_and_the_capability_of_the_gate(
                 await place.refused(who, lacking_by(door, who), *call)
 
 
-@pytest.mark.parametrize("door", ["pause", "conversation", "batch"])
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(
+    ("door", "stage"), [("pause", "open"), ("conversation", "answered"), ("batch", "paid")]
+)
 async def test_a_pause_that_leads_on_takes_control_and_the_capability_of_the_gate(
-    place: Office, stage: str, door: str
+    place: Office, door: str, stage: str
 ) -> None:
     case = await place.standing("refund", stage)
     async with place.untouched(case):
@@ -106,7 +111,7 @@ async def test_a_pause_that_leads_on_takes_control_and_the_capability_of_the_gat
                 await place.refused(who, lacking_by(door, who), *led_by(door, case, node))
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", ["open", "paid"])
 async def test_an_edit_takes_control_and_the_capability_of_the_gate(
     place: Office, stage: str
 ) -> None:
@@ -121,13 +126,10 @@ async def test_an_edit_takes_control_and_the_capability_of_the_gate(
                     await place.refused(who, missing(who), "PATCH", f"/interrupts/{id_}", change)
 
 
-@pytest.mark.parametrize("stage", ["before", "open", "answered", "paid"])
 @pytest.mark.parametrize("graph", ["coded", "nested", "staffed"])
-async def test_it_is_the_same_whoever_asks_for_the_approval(
-    place: Office, graph: str, stage: str
-) -> None:
-    """Code, a graph in the graph, and an agent about a call: asked already or not."""
-    case = await place.standing(graph, stage)
+async def test_it_is_the_same_whoever_asks_for_the_approval(place: Office, graph: str) -> None:
+    """Code, a graph in the graph, and an agent about a call, before anybody is asked."""
+    case = await place.standing(graph, "before")
     version = (await place.view(case))["version"]
     patch = {"patch": {"amount": 999_999}, "version": version}
     async with place.untouched(case):
@@ -204,3 +206,65 @@ async def test_no_other_wish_of_the_start_leads_past_a_gate(place: Office) -> No
 
     assert (view["interrupts"][0]["prompt"], answers) == ("Refund 250 for A-7?", 3)
     assert case.run_id not in place.paid
+
+
+# What guards a run is known
+
+
+async def test_what_guards_a_run_is_shown(place: Office) -> None:
+    for graph in ("refund", "coded", "nested", "staffed", "beside"):
+        listed = await place.done("chief", "GET", f"/graphs/{graph}")
+        assert listed["guarded_by"] == [APPROVE]
+    assert (await place.done("chief", "GET", "/graphs/open"))["guarded_by"] == []
+    for graph in ("refund", "coded", "nested", "staffed"):
+        # Long before anybody is asked.
+        view = await place.view(await place.standing(graph, "before"))
+        assert view["guarded_by"] == [APPROVE]
+
+
+async def test_it_is_known_of_a_run_whose_graph_this_api_does_not_serve(
+    place: Office, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    case = await place.standing("coded", "before")
+    tokens, queue = place.tokens_file, place.site.settings.task_queue
+    harmless = refund([])
+    for graphs in ({}, {"coded": harmless}):
+        settings = Settings(tokens_file=tokens, task_queue=queue)
+        app = create_app(settings, graphs, place.site.client)
+        async with served(app) as elsewhere:
+            other = Office(elsewhere, place.site, place.paid, tokens)
+            version = (await place.view(case))["version"]
+            async with place.untouched(case):
+                for who in ("intern", "operator"):
+                    lacking = missing(who)
+                    led = {"timeout": "PT1S", "on_timeout": "goto:pay"}
+                    run = f"/runs/{case.run_id}"
+                    await other.refused(who, lacking, "POST", f"{run}/pause", led)
+                    await other.refused(who, lacking, "POST", f"{run}/steer", {"action": "skip"})
+                    edit = {**LARGE, "version": version}
+                    await other.refused(who, lacking, "PATCH", f"{run}/values", edit)
+
+
+async def test_it_is_known_where_no_worker_is_up(place: Office) -> None:
+    site = Site(place.site.temporal, refund([]), patience=3)
+    async with served(app_for(site, tokens_file=place.tokens_file)) as api:
+        alone = Office(api, site, [], place.tokens_file)
+        async with site.worker():
+            case = await alone.asking(await alone.start())
+        view = await alone.view(case)
+        run = f"/runs/{case.run_id}"
+        for who in ("intern", "operator"):
+            lacking = missing(who)
+            await alone.refused(who, lacking, "POST", f"{run}/steer", {"action": "skip"})
+            await alone.refused(who, lacking, "POST", f"{run}/pause-and-send", {"action": "rerun"})
+            edit = {**LARGE, "version": 2}
+            await alone.refused(who, lacking, "PATCH", f"{run}/values", edit)
+            led = {"timeout": "PT1S", "on_timeout": "goto:pay"}
+            await alone.refused(who, lacking, "POST", f"{run}/pause", led)
+        await alone.refused("intern", (CONTROL,), "POST", f"{run}/steer", {"action": "pause"})
+        async with site.worker():
+            await alone.approve(await alone.asking(case))
+            log = (await alone.view(case, "completed"))["values"]["log"]
+
+    assert (view["degraded"], view["guarded_by"]) == (True, [APPROVE])
+    assert log == ["assessed 250", "PAID 250 to A-7"]

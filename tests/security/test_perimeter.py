@@ -213,19 +213,6 @@ async def test_what_resembles_a_capability_is_none(locked: Api, method: str, pat
     assert response.json()["code"] in ("capability_required", "invalid_body")
 
 
-@pytest.mark.parametrize(
-    "field",
-    ["principal", "subject", "sender", "actor", "capabilities", "started_by", "answered_by"],
-)
-async def test_nobody_names_themselves_in_a_body(locked: Api, field: str) -> None:
-    ada = bearer("ada")
-    start = {"graph": "gated", "input": {}, field: "ceo"}
-    problem(await locked.http.post("/runs", json=start, headers=ada), 422, "invalid_body")
-    answer = {"response": {"approved": True}, field: "ceo"}
-    answered = await locked.http.post("/runs/x/respond", json=answer, headers=ada)
-    problem(answered, 422, "invalid_body")
-
-
 # How much a body may hold
 
 

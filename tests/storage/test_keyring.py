@@ -8,7 +8,7 @@ import os
 import pytest
 
 from abeyance.errors import SettingsError
-from abeyance.keyring import Keyring, WrongKey, owner_of
+from abeyance.keyring import Keyring, NotSealed, WrongKey, owner_of
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.blobs import MemoryBlobs
 from abeyance.storage.encryption import EncryptedBlobs
@@ -129,3 +129,24 @@ async def test_blobs_from_before_encryption_are_read_and_encrypted_ones_never_wi
     assert await rotated.get(early) == b"early"
     with pytest.raises(WrongKey, match=r"key 'new', which this process lacks \(it has none\)"):
         await without.get(late)
+
+
+async def test_blobs_are_sealed_for_their_run_and_no_other_is_taken() -> None:
+    kept = MemoryBlobs()
+    blobs = EncryptedBlobs(kept, Keyring.parse(written("new")), is_required=True)
+    ref = await blobs.put("run-1", b"the transcript")
+    assert await blobs.get(ref) == b"the transcript"
+
+    moved = await kept.put("run-2", await kept.get(ref))
+    with pytest.raises(NotSealed, match="sealed for 'run-1'"):
+        await blobs.get(moved)
+    with pytest.raises(NotSealed, match="not encrypted"):
+        await blobs.get(await kept.put("run-2", b"a transcript"))
+
+
+def test_the_setting_without_a_key_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABEYANCE_ENCRYPTION_REQUIRED", "true")
+    with pytest.raises(SettingsError, match="set ABEYANCE_ENCRYPTION_KEYS to id:key"):
+        load_settings()
+    monkeypatch.setenv("ABEYANCE_ENCRYPTION_KEYS", written("new"))
+    assert load_settings().encryption_required

@@ -145,7 +145,8 @@ async def test_steps_that_a_worker_cannot_read_are_kept_for_one_that_can(
         await fails.wait()
         await eventually(lambda: pending(site, run_id, 2))
     async with poor.worker():
-        await eventually(lambda: pending(site, run_id, 4), seconds=30)
+        # A failure that counted would have been the last.
+        await eventually(lambda: pending(site, run_id, 3), seconds=30)
     async with site.worker():
         ended = await site.ended(run_id)
 
@@ -193,9 +194,8 @@ async def test_a_step_and_a_result_wait_for_the_storage_and_are_done_once(
     assert ended.values["given"] == STEPPED
 
 
-@pytest.mark.parametrize("way", ["stored", "both"])
 async def test_a_visit_with_large_steps_goes_on_while_the_storage_is_away(
-    temporal: TemporalClient, cellar: Cellar, keys: str, way: str
+    temporal: TemporalClient, cellar: Cellar, keys: str
 ) -> None:
     attempts: list[int] = []
 
@@ -206,19 +206,15 @@ async def test_a_visit_with_large_steps_goes_on_while_the_storage_is_away(
             return STEPPED
 
         await ctx.step("fetch", fetch)
-        cellar.shut()
-        # Long enough for two signs of life, each of which carries what the step came to.
-        await asyncio.sleep(2.5)
-        cellar.open()
         if len(attempts) == 1:
+            cellar.shut()
+            # Long enough for two signs of life, each of which carries what the step came to.
+            await asyncio.sleep(2.5)
+            cellar.open()
             raise RuntimeError("once more")
         return {"log": [str(len(await ctx.step("again", fetch)))]}
 
-    settings = Settings(
-        storage=str(cellar.folder),
-        encryption_keys=None if way == "stored" else keys,
-        encryption_required=way == "both",
-    )
+    settings = Settings(storage=str(cellar.folder), encryption_keys=keys, encryption_required=True)
     site = Site(connected(temporal, settings), one_node("beating", 1, work))
     async with site.worker():
         run_id = await site.start()

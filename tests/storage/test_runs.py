@@ -249,12 +249,12 @@ async def test_a_key_that_is_used_again_for_another_answer_is_refused(
 async def test_keys_are_rotated_while_a_run_waits(
     temporal: TemporalClient, tmp_path: Path, keys: str
 ) -> None:
-    before = Site(connected(temporal, settings_for("both", tmp_path, keys)), letters())
+    before = Site(connected(temporal, settings_for("required", tmp_path, keys)), letters())
     async with before.worker():
         run_id = await before.start()
         await before.until(run_id, "awaiting-input")
     second = keys.replace("first:", "second:")[:-4] + "AAA="
-    rotated = connected(temporal, settings_for("both", tmp_path, f"{second},{keys}"))
+    rotated = connected(temporal, settings_for("required", tmp_path, f"{second},{keys}"))
     site = Site(rotated, letters(), beside=before)
     async with site.worker():
         await site.client.run(run_id).respond(response={"note": LARGE}, principal=ANYBODY)
@@ -264,7 +264,7 @@ async def test_keys_are_rotated_while_a_run_waits(
         await replays(site, run_id)
     # Who has only the new key reads what that has sealed, such as how it ended, and of what the old one
     # has sealed is told which it takes.
-    late = Site(connected(temporal, settings_for("both", tmp_path, second)), beside=before)
+    late = Site(connected(temporal, settings_for("required", tmp_path, second)), beside=before)
     assert (await late.client.run(run_id).view()).values == ended.values
     with pytest.raises(WrongKey, match="key 'first'"):
         await told(late, run_id)
@@ -314,9 +314,8 @@ async def test_an_unchanged_large_value_is_kept_once_however_often_it_travels(
     assert len(gzip.compress((await histories(site, run_id))[0].encode())) < 30_000
 
 
-@pytest.mark.parametrize("way", WAYS)
 async def test_a_step_with_a_large_result_is_done_once_and_is_kept_with_its_run(
-    temporal: TemporalClient, tmp_path: Path, keys: str, way: str
+    temporal: TemporalClient, tmp_path: Path, keys: str
 ) -> None:
     graph = Graph("stepping", state=State)
     done: list[str] = []
@@ -334,7 +333,7 @@ async def test_a_step_with_a_large_result_is_done_once_and_is_kept_with_its_run(
         return {"given": text}
 
     graph.edge(START, "work")
-    site = Site(connected(temporal, settings_for(way, tmp_path, keys)), graph)
+    site = Site(connected(temporal, settings_for("required", tmp_path, keys)), graph)
     async with site.worker():
         run_id = await site.start()
         ended = await site.ended(run_id)

@@ -20,21 +20,28 @@ from abeyance.settings import Settings
 from abeyance.storage.backends import ConfiguredBlobs
 
 
-@pytest.mark.parametrize("is_required", [False, True])
-async def test_a_transcript_is_read_with_the_key_alone_also_where_no_worker_is_up(
-    temporal: TemporalClient, tmp_path: Path, keys: str, *, is_required: bool
-) -> None:
-    settings = Settings(
-        storage=str(tmp_path), encryption_keys=keys, encryption_required=is_required
+def reader(site: Site, settings: Settings) -> Client:
+    """A client that does not wait long for a worker."""
+    return Client(
+        site.temporal,
+        task_queue=site.settings.task_queue,
+        patience=0.5,
+        blobs=ConfiguredBlobs(settings),
     )
+
+
+async def test_a_transcript_is_read_with_the_key_alone_also_where_no_worker_is_up(
+    temporal: TemporalClient, tmp_path: Path, keys: str
+) -> None:
+    settings = Settings(storage=str(tmp_path), encryption_keys=keys, encryption_required=True)
     connection = connected(temporal, settings)
-    site = Site(connection, counters(), patience=2.0, blobs=ConfiguredBlobs(settings))
+    site = Site(connection, counters(), blobs=ConfiguredBlobs(settings))
     async with site.worker():
         run_id = await site.start({"task": "8"}, limits=Limits(continue_as_new_after=20))
         await site.until(run_id, "awaiting-input")
         known, cursor = await site.client.run(run_id).transcript_page()
     transcript.forget()
-    alone, again = await site.client.run(run_id).transcript_page()
+    alone, again = await reader(site, settings).run(run_id).transcript_page()
 
     assert (len(alone), alone, again) == (18, known, cursor)
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -44,11 +51,5 @@ async def test_a_transcript_is_read_with_the_key_alone_also_where_no_worker_is_u
     other = f"first:{base64.b64encode(os.urandom(32)).decode()}"
     strange = Settings(storage=str(tmp_path), encryption_keys=other)
     transcript.forget()
-    stranger = Client(
-        connection,
-        task_queue=site.settings.task_queue,
-        patience=2.0,
-        blobs=ConfiguredBlobs(strange),
-    )
     with pytest.raises(Unavailable, match="first"):
-        await stranger.run(run_id).transcript()
+        await reader(site, strange).run(run_id).transcript()

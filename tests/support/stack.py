@@ -15,7 +15,7 @@ import httpx
 from fastapi import FastAPI
 from temporal_site import Site
 
-from abeyance.api.app import create_app
+from abeyance.api.app import create_app, listen
 from abeyance.api.connections import Server
 from abeyance.api.problems import MEDIA_TYPE
 from abeyance.settings import Settings
@@ -132,7 +132,9 @@ class Api:
 @asynccontextmanager
 async def served(app: FastAPI) -> AsyncIterator[Api]:
     """An application on a free port of 127.0.0.1."""
-    listener = socket.create_server(("127.0.0.1", 0))
+    # As in production. A listener of `socket.create_server` says nothing of TCP, so asyncio would leave
+    # Nagle's algorithm on, and each answer would wait 40 ms for an acknowledgement.
+    listener = listen("127.0.0.1", 0)
     server = Server(app, app.state.backend.settings, grace=2)
     api = Api(app, server, listener.getsockname()[1])
     serving = asyncio.create_task(server.serve(sockets=[listener]))

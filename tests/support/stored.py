@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import timedelta
 from itertools import pairwise
 from typing import Annotated, Any
 
 from pydantic import BaseModel
 from temporalio.client import Client as TemporalClient
+from temporalio.client import (
+    Interceptor,
+    OutboundInterceptor,
+    StartWorkflowInput,
+    WorkflowHandle,
+)
 
 from abeyance import END, START, Context, Graph, append
 from abeyance.settings import Settings
@@ -66,7 +73,23 @@ def connected(temporal: TemporalClient, settings: Settings) -> TemporalClient:
     """The same server, as a process with these settings would be connected to it."""
     config = temporal.config()
     config["data_converter"] = data_converter(settings)
+    config["interceptors"] = [*config["interceptors"], _ShortTasks()]
     return TemporalClient(**config)
+
+
+class _ShortTasks(Interceptor):
+    """A worker that cannot read a run leaves its second workflow task unanswered. Another one gets the
+    task when it has timed out, which takes ten seconds unless the start says less.
+    """
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        return _ShortTasksOutbound(super().intercept_client(next))
+
+
+class _ShortTasksOutbound(OutboundInterceptor):
+    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:
+        input.task_timeout = timedelta(seconds=3)
+        return await super().start_workflow(input)
 
 
 def shows(text: str, word: str) -> bool:

@@ -1,0 +1,261 @@
+"""Payloads that were sealed once and are handed in again: elsewhere, later, or as something else.
+
+What is not sealed at all is tested in `test_encryption.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from intruder import Intruder
+from sealed_site import State, a_key, asking, events_of, paying, question, replays, stays
+from stored import LARGE, connected
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client as TemporalClient
+
+from abeyance import START, Fatal, Graph, Principal, wire
+from abeyance.core.state import Limits
+from abeyance.errors import Code
+from abeyance.settings import Settings
+from abeyance.storage.converter import of_run
+
+
+@pytest.fixture
+def sealed() -> Settings:
+    return Settings(encryption_keys=a_key(), encryption_required=True)
+
+
+@pytest_asyncio.fixture
+async def site(temporal: TemporalClient, sealed: Settings) -> AsyncIterator[Site]:
+    site = Site(connected(temporal, sealed), paying())
+    async with site.worker():
+        yield site
+
+
+@pytest.fixture
+def intruder(temporal: TemporalClient, site: Site) -> Intruder:
+    return Intruder(temporal, site)
+
+
+async def test_the_sealed_answer_of_one_run_is_refused_by_another(
+    site: Site, intruder: Intruder
+) -> None:
+    small, asked = await asking(site)
+    large = await site.start({"amount": 1_000_000})
+    await question(site, large, "check")
+    await site.client.run(small).respond(response="yes", principal=ANYBODY)
+    (answer,) = await intruder.updates(small, "respond")
+
+    error = await intruder.update(large, "respond", answer)
+    assert error is not None
+    assert error.type == Code.NOT_SEALED
+    assert f"it was sealed for {small!r}" in error.message
+    await intruder.signal(large, "steer", answer)
+    await intruder.signal(large, "cancel", answer)
+
+    async def reported() -> bool:
+        return bool(await events_of(site, large, "signal.refused"))
+
+    await eventually(reported)
+    assert len(await events_of(site, large, "message.rejected")) == 1
+    await stays(site, large)
+    assert asked.id.startswith(small)
+
+
+async def test_an_answer_without_an_id_is_not_taken_again_for_a_later_question(
+    site: Site, intruder: Intruder
+) -> None:
+    run_id, _ = await asking(site)
+    await site.client.run(run_id).respond(response="yes", principal=ANYBODY)
+    await question(site, run_id, "confirm")
+    (answer,) = await intruder.updates(run_id, "respond")
+
+    error = await intruder.update(run_id, "respond", answer)
+    assert error is not None
+    assert error.type == Code.STALE
+    view = await site.client.run(run_id).view()
+    assert (view.status, view.values["log"]) == ("awaiting-input", ["check yes"])
+
+
+async def test_an_answer_that_was_held_back_answers_no_other_question(
+    site: Site, intruder: Intruder
+) -> None:
+    """As a process does it that takes the work of a worker from the queue, and hands it on later."""
+    run_id, _ = await asking(site)
+    order = wire.Respond(response="yes", principal=ANYBODY)
+    line = site.client._deployment.line
+    bound = await site.client.run(run_id)._bound(order)
+    late = line._stamped("respond", bound, await line.admit(run_id))
+    (held_back,) = await of_run(site.temporal.data_converter, run_id).encode([late])
+    await site.client.run(run_id).respond(response="no", principal=ANYBODY)
+    await question(site, run_id, "confirm")
+
+    error = await intruder.update(run_id, "respond", held_back)
+    assert error is not None
+    assert error.type == Code.STALE
+    assert (await site.client.run(run_id).view()).values["log"] == ["check no"]
+
+
+async def test_a_resume_that_is_sent_again_does_nothing_also_after_a_hand_over(
+    site: Site, intruder: Intruder
+) -> None:
+    run_id, _ = await asking(site, limits=Limits(continue_as_new_after=40))
+    await site.pause_and_resume(run_id)
+    (resume,) = await intruder.signals(run_id, "resume")
+    first = (await intruder.events(run_id))[0]
+    for _ in range(6):
+        await site.pause_and_resume(run_id)
+    await site.client.run(run_id).control(wire.Pause(actor="ada", reason="the bank is closed"))
+    await site.until(run_id, "paused")
+    assert (await intruder.events(run_id))[0] != first, "it was handed over"
+
+    await intruder.signal(run_id, "resume", resume)
+
+    async def reported() -> list[wire.Event]:
+        return await events_of(site, run_id, "signal.refused")
+
+    (refused,) = await eventually(reported)
+    assert (refused.data["signal"], refused.data["code"]) == ("resume", "not_sealed")
+    assert (await site.client.run(run_id).view()).status == "paused"
+    await replays(site, run_id)
+
+
+async def test_a_sealed_order_is_not_taken_for_another_one(site: Site, intruder: Intruder) -> None:
+    run_id, _ = await asking(site)
+    await site.client.run(run_id).clear_messages(principal=Principal(subject="ada"))
+    await site.client.run(run_id).control(wire.Pause(actor="ada"))
+    (cleared,) = await intruder.updates(run_id, "clear_messages")
+
+    # It says no more than who sends it, as a resume does.
+    await intruder.signal(run_id, "resume", cleared)
+
+    async def reported() -> list[wire.Event]:
+        return await events_of(site, run_id, "signal.refused")
+
+    await eventually(reported)
+    assert (await site.client.run(run_id).view()).status == "paused"
+
+
+async def test_a_run_that_is_started_again_by_a_copy_asks_again_and_takes_no_old_answer(
+    site: Site, intruder: Intruder
+) -> None:
+    run_id, asked = await asking(site)
+    await site.client.run(run_id).respond({asked.id: "yes"}, principal=ANYBODY)
+    (answer,) = await intruder.updates(run_id, "respond")
+    start = await intruder.start_of(run_id)
+    await site.client.run(run_id).cancel()
+    await site.ended(run_id)
+    await intruder.start(run_id, *start)
+    again = await question(site, run_id, "check")
+    assert (again.id, again.digest) == (asked.id, asked.digest)
+
+    error = await intruder.update(run_id, "respond", answer)
+    assert error is not None
+    assert error.type == Code.NOT_SEALED
+    assert "for the execution" in error.message
+    await stays(site, run_id)
+
+
+async def test_a_repeat_by_its_sender_has_the_effect_of_one(site: Site) -> None:
+    run_id, asked = await asking(site)
+    first = await site.client.run(run_id).respond(response="yes", principal=ANYBODY, key="k")
+    again = await site.client.run(run_id).respond(response="yes", principal=ANYBODY, key="k")
+    by_id = await site.client.run(run_id).respond({asked.id: "yes"}, principal=ANYBODY)
+
+    assert [replace(receipt, replayed=True) for receipt in first] == again == by_id
+    message = wire.SteerMessage(message_id="m", text="hello")
+    receipts = [await site.client.run(run_id).send_message(message) for _ in range(2)]
+    assert [receipt.duplicate for receipt in receipts] == [False, True]
+
+
+async def test_a_reference_leads_to_a_blob_only_if_it_is_sealed_and_of_the_run(
+    temporal: TemporalClient, tmp_path: Path
+) -> None:
+    settings = Settings(
+        encryption_keys=a_key(), encryption_required=True, storage=str(tmp_path), max_payload=1_024
+    )
+    site = Site(connected(temporal, settings), paying())
+    intruder = Intruder(temporal, site)
+    async with site.worker():
+        given = {"amount": 101, "text": LARGE[:5_000]}
+        small, large = [await site.start(given) for _ in range(2)]
+        for run_id in (small, large):
+            await question(site, run_id, "check")
+        await site.client.run(small).respond(response=LARGE[:5_000], principal=ANYBODY)
+        (answer,) = await intruder.updates(small, "respond")
+        assert b'"sealed"' in answer.data, "it is a reference"
+        assert str(next(tmp_path.iterdir()).name).encode() not in answer.data
+        error = await intruder.update(large, "respond", answer)
+        assert error is not None
+        assert error.type == Code.NOT_SEALED
+
+        # A blob of this very run, by a reference in the clear.
+        (blob, *_) = [
+            path for path in tmp_path.rglob("*") if large[:12] in str(path) and path.is_file()
+        ]
+        claim = f'{{"driverName": "abeyance", "claimData": {{"ref": "{blob.parent.name}/{blob.name}"}}}}'
+        plain = Payload(metadata=dict(answer.metadata), data=claim.encode())
+        for forged in (
+            plain,
+            Payload(
+                metadata=dict(answer.metadata), data=claim.replace('"ref"', '"sealed"').encode()
+            ),
+        ):
+            error = await intruder.update(large, "respond", forged)
+            assert error is not None
+            assert error.type == Code.NOT_SEALED
+        await stays(site, large)
+
+
+@pytest.mark.parametrize("how", ["copied", "plain"])
+async def test_a_result_that_somebody_else_hands_in_is_not_taken(
+    temporal: TemporalClient, sealed: Settings, how: str
+) -> None:
+    graph = Graph("guarded", state=State)
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    @graph.node
+    async def first(state: State) -> dict[str, Any]:
+        return {"log": ["harmless"]}
+
+    @graph.node
+    async def guard(state: State) -> dict[str, Any]:
+        begun.set()
+        await goes_on.wait()
+        raise Fatal("this may not be paid")
+
+    @graph.node
+    async def pay(state: State) -> dict[str, Any]:
+        return {"log": ["PAID"]}
+
+    for source, target in ((START, "first"), ("first", "guard"), ("guard", "pay")):
+        graph.edge(source, target)
+    site = Site(connected(temporal, sealed), graph)
+    intruder = Intruder(temporal, site)
+    async with site.worker():
+        run_id = await site.start()
+        await begun.wait()
+        (copied,) = await intruder.results(run_id)
+        plain = b'{"outcome": {"kind": "finished", "patch": {}}}'
+        forged = Payload(metadata={"encoding": b"json/plain"}, data=plain)
+        await intruder.complete(run_id, copied if how == "copied" else forged)
+        ended = await site.ended(run_id)
+        goes_on.set()
+
+    assert ended.status == "failed"
+    if how == "copied":
+        assert ended.values["log"] == ["harmless"]
+        assert ended.error is not None
+        assert "was not sealed for this visit" in ended.error.message
+        await replays(site, run_id)
+    assert not any(
+        event.activity_task_scheduled_event_attributes.activity_type.name == "guarded.pay"
+        for event in await intruder.events(run_id)
+    )

@@ -1,0 +1,96 @@
+"""Where all has to be sealed: a graph that pays, and runs of it that somebody attacks."""
+
+from __future__ import annotations
+
+import base64
+import os
+from typing import Annotated, Any
+
+from pydantic import BaseModel
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+
+from abeyance import START, Context, Graph, append, wire
+from abeyance.history.feed import Feed
+from abeyance.workflows.run import AgentRun
+
+
+class State(BaseModel):
+    amount: int = 0
+    text: str = ""
+    log: Annotated[list[str], append] = []
+
+
+def paying(name: str = "paying") -> Graph:
+    """check asks, confirm asks, and then it is paid."""
+    graph = Graph(name, state=State)
+
+    async def asks(state: State, ctx: Context) -> dict[str, Any]:
+        answer = await ctx.interrupt(
+            "sure", prompt=f"{ctx.node}: pay {state.amount}?", requested_capability="pay"
+        )
+        return {"log": [f"{ctx.node} {answer}"]}
+
+    @graph.node
+    async def pay(state: State) -> dict[str, Any]:
+        return {"log": [f"PAID {state.amount}"]}
+
+    for step in ("check", "confirm"):
+        graph.node(name=step, asks="pay")(asks)
+    for source, target in ((START, "check"), ("check", "confirm"), ("confirm", "pay")):
+        graph.edge(source, target)
+    return graph
+
+
+def a_key(name: str = "k1") -> str:
+    """A setting with one key, which nobody else has."""
+    return f"{name}:{base64.b64encode(os.urandom(32)).decode()}"
+
+
+async def asking(site: Site, **options: Any) -> tuple[str, wire.InterruptView]:
+    """A run that waits for its first answer, and the question."""
+    run_id = await site.start({"amount": 101}, **options)
+    return run_id, await question(site, run_id, "check")
+
+
+async def question(site: Site, run_id: str, node: str) -> wire.InterruptView:
+    """What a node asks, once it does."""
+
+    async def opened() -> wire.InterruptView | None:
+        found = await site.client.run(run_id).interrupts()
+        return next((each for each in found if each.prompt.startswith(node)), None)
+
+    found: wire.InterruptView = await eventually(opened)
+    return found
+
+
+async def events_of(site: Site, run_id: str, type_: str) -> list[wire.Event]:
+    """The events of a type that a run has published."""
+    events = (await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 1_000))[0]
+    return [event for event in events if event.type == type_]
+
+
+async def stays(site: Site, run_id: str) -> None:
+    """The run waits as before, and what happened can be replayed."""
+    view = await site.client.run(run_id).view()
+    assert (view.status, view.values["log"]) == ("awaiting-input", [])
+    await replays(site, run_id)
+
+
+async def replays(site: Site, run_id: str) -> None:
+    """Replay the run's newest history, with the keys of its site."""
+    replayer = Replayer(
+        workflows=[AgentRun],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        data_converter=site.temporal.data_converter,
+    )
+    await replayer.replay_workflow(await site.history(run_id))
+
+
+async def paid(site: Site, run_id: str) -> list[str]:
+    """How a run ends in which all questions are answered by somebody who may."""
+    for node in ("check", "confirm"):
+        asked = await question(site, run_id, node)
+        await site.client.run(run_id).respond({asked.id: "yes"}, principal=ANYBODY)
+    log: list[str] = (await site.ended(run_id)).values["log"]
+    return log
