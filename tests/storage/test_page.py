@@ -31,7 +31,7 @@ def test_its_numbers_are_those_of_the_settings() -> None:
     field = Settings.model_fields["max_payload"]
     (least,) = [limit.ge for limit in field.metadata if hasattr(limit, "ge")]
 
-    assert f"({field.default:,} unless set, at least {least:,})" in " ".join(prose(PAGE).split())
+    assert f"({field.default:,} by default, at least {least:,})" in " ".join(prose(PAGE).split())
 
 
 def test_it_lists_every_search_attribute() -> None:
