@@ -34,7 +34,7 @@ async def under_way(
             await played(Stage(name, temporal, strict_sandbox=True))
 
     selected = [
-        item.callspec.params["name"]
+        str(item.callspec.params["name"])
         for item in request.session.items
         if isinstance(item, pytest.Function) and "under_way" in item.fixturenames
     ]

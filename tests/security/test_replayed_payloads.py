@@ -20,7 +20,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Fatal, Graph, Principal, wire
+from abeyance import START, Fatal, Graph, Principal, views, wire
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 from abeyance.settings import Settings
@@ -118,7 +118,7 @@ async def test_a_resume_that_is_sent_again_does_nothing_also_after_a_hand_over(
 
     await intruder.signal(run_id, "resume", resume)
 
-    async def reported() -> list[wire.Event]:
+    async def reported() -> list[views.Event]:
         return await events_of(site, run_id, "signal.refused")
 
     (refused,) = await eventually(reported)
@@ -136,7 +136,7 @@ async def test_a_sealed_order_is_not_taken_for_another_one(site: Site, intruder:
     # It says no more than who sends it, as a resume does.
     await intruder.signal(run_id, "resume", cleared)
 
-    async def reported() -> list[wire.Event]:
+    async def reported() -> list[views.Event]:
         return await events_of(site, run_id, "signal.refused")
 
     await eventually(reported)

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from abeyance import START, Context, Graph, append, wire
+from abeyance import START, Context, Graph, append, views
 from abeyance.history.feed import Feed
 from abeyance.workflows.run import AgentRun
 
@@ -47,24 +47,24 @@ def a_key(name: str = "k1") -> str:
     return f"{name}:{base64.b64encode(os.urandom(32)).decode()}"
 
 
-async def asking(site: Site, **options: Any) -> tuple[str, wire.InterruptView]:
+async def asking(site: Site, **options: Any) -> tuple[str, views.InterruptView]:
     """A run that waits for its first answer, and the question."""
     run_id = await site.start({"amount": 101}, **options)
     return run_id, await question(site, run_id, "check")
 
 
-async def question(site: Site, run_id: str, node: str) -> wire.InterruptView:
+async def question(site: Site, run_id: str, node: str) -> views.InterruptView:
     """What a node asks, once it does."""
 
-    async def opened() -> wire.InterruptView | None:
+    async def opened() -> views.InterruptView | None:
         found = await site.client.run(run_id).interrupts()
         return next((each for each in found if each.prompt.startswith(node)), None)
 
-    found: wire.InterruptView = await eventually(opened)
+    found: views.InterruptView = await eventually(opened)
     return found
 
 
-async def events_of(site: Site, run_id: str, type_: str) -> list[wire.Event]:
+async def events_of(site: Site, run_id: str, type_: str) -> list[views.Event]:
     """The events of a type that a run has published."""
     events = (await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 1_000))[0]
     return [event for event in events if event.type == type_]
