@@ -18,7 +18,7 @@ from abeyance.core.outcome import Asked, Call, Interrupted, key_of
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import Default, GoTo, GraphSpec
 from abeyance.core.state import RunState
-from abeyance.core.visit import Failure, Ready, Running, Visit, Waiting, transition
+from abeyance.core.visit import Checkpoint, Failure, Ready, Running, Visit, Waiting, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
@@ -39,17 +39,21 @@ def interrupted(draft: WorkingState, visit: Visit, running: Running, outcome: In
         return
     # A question that was answered, and shows something else now, is asked again.
     again = {each.key for each in outcome.interrupts if _shows_another(visit, each)}
-    visit.answers = {key: value for key, value in visit.answers.items() if key not in again}
+    visit.questions = visit.questions.without(again)
     visit.approvals = tuple(
         each for each in visit.approvals if each.gate != visit.address or each.key not in again
     )
     transition(visit, "ask", Waiting(stage=running.stage, composite=outcome.composite))
-    visit.interrupted, visit.journal, visit.patch = True, outcome.journal, outcome.patch
-    visit.user_state = visit.user_state if outcome.user_state is None else outcome.user_state
-    visit.messages_read = max(
-        visit.messages_read,
-        len(visit.messages_taken) if outcome.messages_read is None else outcome.messages_read,
+    before = visit.checkpoint.user_state
+    visit.checkpoint = Checkpoint(
+        journal=outcome.journal,
+        user_state=before if outcome.user_state is None else outcome.user_state,
+        interrupted=True,
+        patch=outcome.patch,
     )
+    inbox, read = visit.inbox, outcome.messages_read
+    read = len(inbox.taken) if read is None else read
+    visit.inbox = replace(inbox, read_count=max(inbox.read_count, read))
     open_by_key = {entry.key: entry for entry in interrupts.of_visit(draft, visit.address)}
     asked_keys = {asked.key for asked in outcome.interrupts}
     interrupts.withdraw(
@@ -64,11 +68,12 @@ def interrupted(draft: WorkingState, visit: Visit, running: Running, outcome: In
     for asked in outcome.interrupts:
         if (open_entry := open_by_key.get(asked.key)) is not None:
             interrupts.ask_anew(draft, open_entry, asked.question)
-            interrupts.rebind(visit, asked)
-        elif asked.key not in visit.answers:
+            content = ledger.content_digest(asked.question)
+            visit.questions = visit.questions.showing(asked.key, content)
+        elif asked.key not in visit.questions.answers:
             interrupts.ask(draft, visit, asked, parents=parents)
     waits = interrupts.of_visit(draft, visit.address)
-    has_news = any(key not in answered for key in visit.answers)
+    has_news = any(key not in answered for key in visit.questions.answers)
     if not waits or (outcome.composite and has_news):
         transition(visit, "resume", Ready(stage=running.stage))
 
@@ -88,7 +93,7 @@ def before(draft: WorkingState, visit: Visit, call: Call) -> None:
 
 def refusal(state: RunState, visit: Visit) -> Json:
     """Return the tool result for a rejected or expired approval, or None if approved."""
-    for key, answer in visit.answers.items():
+    for key, answer in visit.questions.answers.items():
         if key.startswith(_APPROVALS) and answer.get("approved") is not True:
             is_late = any(
                 entry.by == TIMEOUT
@@ -118,9 +123,8 @@ def _with_capabilities(
 
 
 def _shows_another(visit: Visit, asked: Asked) -> bool:
-    return asked.key in visit.answers and visit.shown_hashes.get(
-        asked.key
-    ) != ledger.content_digest(asked.question)
+    shown = visit.questions.shown_hashes.get(asked.key)
+    return asked.key in visit.questions.answers and shown != ledger.content_digest(asked.question)
 
 
 def _is_fatal(failure: Failure) -> bool:

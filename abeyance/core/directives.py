@@ -24,6 +24,7 @@ from abeyance.core import (
     undo,
 )
 from abeyance.core.events import Message
+from abeyance.core.outcome import Finished
 from abeyance.core.spec import GraphSpec, InterruptNode
 from abeyance.core.state import RunState, Step, Todo
 from abeyance.core.visit import Nested, Ready, Running, Visit, Waiting, transition
@@ -195,7 +196,7 @@ def _skip(draft: WorkingState, visit: Visit) -> None:
         )
     visit = draft.visit(visit.address)
     transition(visit, "proceed", Ready(stage="body"))
-    visit.pending_patch = {}
+    visit.pending = Finished()
 
 
 def _go_back(draft: WorkingState, message: Message, visit: Visit | None, steps: int) -> None:

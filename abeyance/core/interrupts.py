@@ -87,10 +87,9 @@ def ask(
     deadline = asked.deadline
     if deadline is None and question.timeout is not None:
         deadline = draft.after(question.timeout)
-    ordinal = visit.ask_counts.get(asked.key, 0) + 1
+    visit.questions = visit.questions.asked(asked.key).showing(asked.key, bound)
+    ordinal = visit.questions.ask_counts[asked.key]
     id_ = ledger.interrupt_id(state.run_id, address, question.name, ordinal, kind, salt=state.salt)
-    visit.ask_counts = {**visit.ask_counts, asked.key: ordinal}
-    _bind(visit, asked.key, bound)
     number = draft.publish(
         "interrupt.opened",
         address,
@@ -117,12 +116,6 @@ def ask(
     )
 
 
-def _bind(visit: Visit, key: str, content: str) -> None:
-    """Remember what a question of a visit shows, and when."""
-    visit.shown_hashes = {**visit.shown_hashes, key: content}
-    visit.shown_at = {**visit.shown_at, key: visit.moment}
-
-
 def ask_anew(
     draft: WorkingState,
     interrupt: Interrupt,
@@ -140,11 +133,6 @@ def ask_anew(
         interrupt, **ledger.content_of(question), digest=digest, fields=fields or {}
     )
     draft.publish("interrupt.changed", interrupt.address, id=interrupt.id, name=interrupt.name)
-
-
-def rebind(visit: Visit, asked: Asked) -> None:
-    """Remember what an open question shows after its code has asked it again."""
-    _bind(visit, asked.key, ledger.content_digest(asked.question))
 
 
 def _update_questions(draft: WorkingState, scope: str) -> None:
@@ -216,7 +204,7 @@ def answer(
     if by != TIMEOUT:
         # A loop that a person steers is not a runaway loop.
         items.forget_counts(draft, visit)
-    visit.answers = {**visit.answers, interrupt.key: value}
+    visit.questions = visit.questions.answered(interrupt.key, value)
     approvals.grant(visit, interrupt)
     if by != TIMEOUT and interrupt.kind not in {"static", "error"}:
         approvals.hear(draft, visit, interrupt.requested_capability)
@@ -337,7 +325,7 @@ def values_edited(draft: WorkingState, scope: str, *, besides: str | None = None
 def drop_breakpoint_answer(visit: Visit, stage: Literal["before", "after"]) -> None:
     """Drop the answer to a breakpoint, which is not an answer of the graph."""
     key = key_of("static", f"interrupt_{stage}")
-    visit.answers = {name: answer for name, answer in visit.answers.items() if name != key}
+    visit.questions = visit.questions.without({key})
 
 
 def refuse_edits(state: RunState, event: events.Responded) -> None:

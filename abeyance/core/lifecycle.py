@@ -137,7 +137,7 @@ def begin_ending(
 def _bring(draft: WorkingState, visit: Visit) -> None:
     """Merge what a visit had changed when it asked: it is part of the run's result."""
     try:
-        items.put_patch(draft, visit.scope, visit.members, visit.patch)
+        items.put_patch(draft, visit.scope, visit.members, visit.checkpoint.patch)
     except PatchError as error:
         failure = Failure(code=FailureCode.INVALID_PATCH, message=str(error), address=visit.address)
         begin_ending(draft, "failed", failure.message, error=failure)

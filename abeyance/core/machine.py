@@ -48,7 +48,7 @@ from abeyance.core.json import Json, size, why_not_json
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Failed, Finished, Interrupted, Stopped
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.spec import END, Default, GoTo, GraphSpec, Halt, InterruptNode, ResumeRun
+from abeyance.core.spec import END, Default, GoTo, GraphSpec, Halt, ResumeRun
 from abeyance.core.state import Ending, Limits, Pause, Rotation, RunState, Scope, Status
 from abeyance.core.visit import Failure, Ready, Running, transition
 from abeyance.core.working_state import WorkingState
@@ -200,11 +200,9 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
             visits.routes_chosen(draft, visit, visit.routing, finished)
         case Finished() as finished:
             messages.give_back(draft, visit, finished)
-            if visit.pending_patch is not None or isinstance(
-                draft.state.node_of(visit), InterruptNode
-            ):
-                # Only routes and rules ran; the answer itself was merged before.
-                finished = replace(finished, patch={})
+            if (pending := visit.pending) is not None:
+                # Only routes and rules ran; what it came to was merged before.
+                finished = replace(finished, patch={}, result=pending.result)
             visits.finish(draft, visit, finished)
         case Interrupted() as interrupted:
             asking.interrupted(draft, visit, running, interrupted)
@@ -213,16 +211,21 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
                 if not begun:
                     messages.report_unread(draft, visit, under_way.outcome)
                 # Its changes so far are part of the run's result.
-                done = (visit.patch, changes)
+                done = (visit.checkpoint.patch, changes)
                 if all(visits.merge(draft, visit, each) for each in done):
                     draft.drop_visit(visit.address)
                 return
             # Code that was stopped before it began has no journal, and must not erase the last one.
-            visit.journal = visit.journal if journal is None else journal
+            if journal is not None:
+                visit.checkpoint = replace(visit.checkpoint, journal=journal)
             transition(visit, "stopped", Ready(stage=running.stage))
         case Failed(code=code, message=message, journal=journal, fatal=fatal, patch=changes):
-            visit.journal = visit.journal if journal is None else journal
-            visit.patch = changes or visit.patch
+            left = visit.checkpoint
+            visit.checkpoint = replace(
+                left,
+                journal=left.journal if journal is None else journal,
+                patch=changes or left.patch,
+            )
             routing.fail(draft, visit, Failure(code=code, message=message), fatal=fatal)
         case _:
             assert_never(event.outcome)

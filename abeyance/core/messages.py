@@ -22,7 +22,7 @@ from abeyance.core.outcome import Finished
 from abeyance.core.policy import Principal
 from abeyance.core.spec import GraphSpec, SubgraphNode
 from abeyance.core.state import Limits, RunState, Step
-from abeyance.core.visit import Running, Visit
+from abeyance.core.visit import Inbox, Running, Visit
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
@@ -127,8 +127,8 @@ def _names(state: RunState, visit: Visit) -> set[str]:
 
 def read_at_start(draft: WorkingState, visit: Visit) -> None:
     """Deliver the messages for a visit that starts for the first time and has an inbox."""
-    visit.inbox = tuple(for_visit(draft.state, visit))
-    _deliver(draft, visit, visit.inbox)
+    visit.inbox = Inbox(delivered=tuple(for_visit(draft.state, visit)))
+    _deliver(draft, visit, visit.inbox.delivered)
 
 
 def taken(draft: WorkingState, event: MessagesTaken) -> None:
@@ -136,11 +136,11 @@ def taken(draft: WorkingState, event: MessagesTaken) -> None:
     visit = draft.state.visits.get(event.visit)
     if visit is None or not isinstance(visit.state, Running):
         return
-    count = max(0, event.upto - len(visit.messages_taken))
+    count = max(0, event.upto - len(visit.inbox.taken))
     batch = tuple(for_visit(draft.state, visit))[:count]
     if batch:
         visit = draft.visit(visit.address)
-        visit.messages_taken = (*visit.messages_taken, *batch)
+        visit.inbox = replace(visit.inbox, taken=(*visit.inbox.taken, *batch))
         _deliver(draft, visit, batch)
 
 
@@ -150,12 +150,13 @@ def give_back(draft: WorkingState, visit: Visit, finished: Finished) -> None:
     The reply may have been lost: the attempt that asked died, and the one that finished did not ask. Or
     the gate of an agent did not let it begin.
     """
+    inbox = visit.inbox
     read_count = (
-        len(visit.messages_taken)
+        len(inbox.taken)
         if finished.messages_read is None
-        else max(finished.messages_read, visit.messages_read)
+        else max(finished.messages_read, inbox.read_count)
     )
-    unread = (*(visit.inbox if finished.inbox_unread else ()), *visit.messages_taken[read_count:])
+    unread = (*(inbox.delivered if finished.inbox_unread else ()), *inbox.taken[read_count:])
     if unread:
         draft.state.mailbox = draft.state.mailbox.with_returned(unread)
         draft.counters.messages_delivered -= len(unread)
@@ -194,11 +195,12 @@ def report(draft: WorkingState, messages: tuple[Message, ...], reason: Undeliver
 
 def report_unread(draft: WorkingState, visit: Visit, reason: UndeliveredReason) -> None:
     """Report the messages delivered at the start of a visit whose code will never begin."""
-    if visit.inbox and visit.activations == 1:
-        draft.counters.messages_delivered -= len(visit.inbox)
-        for message in visit.inbox:
+    unread = visit.inbox.delivered
+    if unread and visit.activations == 1:
+        draft.counters.messages_delivered -= len(unread)
+        for message in unread:
             draft.publish("message.returned", visit.address, message_id=message.message_id)
-        report(draft, tuple(visit.inbox), reason)
+        report(draft, unread, reason)
 
 
 def expire(draft: WorkingState) -> None:

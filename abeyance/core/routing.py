@@ -19,7 +19,7 @@ from abeyance.core import approvals, interrupts, items, lifecycle
 from abeyance.core.address import below
 from abeyance.core.effects import StopNode
 from abeyance.core.json import Json
-from abeyance.core.outcome import Call
+from abeyance.core.outcome import Call, Finished
 from abeyance.core.patch import PatchError
 from abeyance.core.spec import END, AskHuman, Edge, GoTo, InterruptNode, ReturnErrorToCaller
 from abeyance.core.state import Scope
@@ -27,6 +27,7 @@ from abeyance.core.visit import (
     Approval,
     Failure,
     FanOutBranch,
+    Questions,
     Ready,
     Running,
     TakenToken,
@@ -72,6 +73,7 @@ def enter(
     scope = draft.scope(scope_address)
     scope.ordinals = {**scope.ordinals, node: ordinal}
     draft.counters.visits += 1
+    asked = {} if before is None else before.questions.ask_counts
     return draft.add_visit(
         Visit(
             address=address,
@@ -82,7 +84,7 @@ def enter(
             results=results,
             guidance=guidance,
             call=call,
-            ask_counts={} if before is None else before.ask_counts,
+            questions=Questions(ask_counts=asked),
             approvals=covered,
         )
     )
@@ -182,7 +184,7 @@ def fail(draft: WorkingState, visit: Visit, failure: Failure, *, fatal: bool = F
 def _brought(draft: WorkingState, visit: Visit, failure: Failure) -> Failure:
     """Merge what a failed visit had changed: it is part of its graph's result."""
     try:
-        items.put_patch(draft, visit.scope, visit.members, visit.patch)
+        items.put_patch(draft, visit.scope, visit.members, visit.checkpoint.patch)
     except PatchError as error:
         message = f"{failure.message}; and what it had done cannot be merged: {error}"
         return replace(failure, message=message)
@@ -207,9 +209,9 @@ def end_call(
     drop_unit(draft, visit, reason, by=by)
     draft.put_back(visit)
     transition(visit, "end_call", Ready(stage="body"))
-    visit.result = result
-    # Without the patch, which may be what cannot be merged.
-    visit.pending_patch, visit.patch = visit.patch, {}
+    visit.pending = Finished(patch=visit.checkpoint.patch, result=result)
+    # If this patch cannot be merged, the call ends again, without it.
+    visit.checkpoint = replace(visit.checkpoint, patch={})
 
 
 def leave_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None = None) -> None:

@@ -98,29 +98,30 @@ def _start(draft: WorkingState, visit: Visit, ready: Ready, *, has_place: bool) 
 
 
 def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
-    if visit.call is not None and visit.pending_patch is None:
+    if visit.call is not None and visit.pending is None:
         if visit.call.interrupts:
             asking.before(draft, visit, visit.call)
             return True
         if (refused := asking.refusal(draft.state, visit)) is not None:
-            visits.finish(draft, visit, Finished(result=refused, patch=visit.patch))
+            visits.finish(draft, visit, Finished(result=refused, patch=visit.checkpoint.patch))
             return True
     node = draft.state.node_of(visit)
-    runs_code = visit.pending_patch is None and not isinstance(node, InterruptNode)
+    runs_code = visit.pending is None and not isinstance(node, InterruptNode)
     if runs_code and (invalid := approvals.first_invalid(draft.state, visit)) is not None:
         _ask_again(draft, visit, invalid)
         return True
     match node:
-        case _ if visit.pending_patch is not None:
-            return _go_out(draft, visit, visit.pending_patch, has_place=has_place)
+        case _ if visit.pending is not None:
+            return _go_out(draft, visit, visit.pending, has_place=has_place)
         case FunctionNode() as node:
             return has_place and _run(draft, visit, node)
-        case InterruptNode(question=question) if question.name not in visit.answers:
+        case InterruptNode(question=question) if question.name not in visit.questions.answers:
             interrupts.open_question(draft, visit, question)
             return True
         case InterruptNode(question=question, answer_to=field):
-            changes = {} if field is None else {field: visit.answers[question.name]}
-            return _go_out(draft, visit, changes, has_place=has_place)
+            answer = visit.questions.answers[question.name]
+            finished = Finished(patch={} if field is None else {field: answer})
+            return _go_out(draft, visit, finished, has_place=has_place)
         case SubgraphNode() as node:
             subgraphs.begin(draft, visit, node)
             return True
@@ -130,14 +131,14 @@ def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
 
 def _recover(draft: WorkingState, visit: Visit) -> bool:
     key = key_of("error", interrupts.ERROR)
-    answer = visit.answers[key]
-    visit.answers = {name: value for name, value in visit.answers.items() if name != key}
+    answer = visit.questions.answers[key]
+    visit.questions = visit.questions.without({key})
     transition(visit, "proceed", Ready(stage="body"))
     match answer["action"]:
         case "retry" if visit.routing is not None:
             # Its work is done; only its routing failed.
             visits.reroute(draft, visit, visit.routing)
-        case "retry" if visit.pending_patch is not None and not visit.pending_patch:
+        case "retry" if visit.pending is not None and not visit.pending.patch:
             # The same, for a node whose routes run as code.
             pass
         case "retry" if isinstance(draft.state.node_of(visit), SubgraphNode):
@@ -146,11 +147,12 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
             covered = approvals.of_others(visit)
             routing.enter(draft, visit.scope, visit.node, members=visit.members, covered=covered)
         case "retry":
-            visit.pending_patch = None
+            visit.pending = None
         case "skip":
             for member in visit.members[-1:]:
                 draft.item(visit.scope, member).skipped = True
-            visit.pending_patch, visit.routing = answer.get("patch", {}), None
+            visit.pending = replace(visit.pending or Finished(), patch=answer.get("patch", {}))
+            visit.routing = None
         case _:
             failure = visit.failure
             assert failure is not None  # noqa: S101 it is what the operator was asked about
@@ -177,9 +179,9 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
     approvals.begin(draft, visit)
     if reads_inbox:
         messages.read_at_start(draft, visit)
-    transition(visit, "start", Running(answered_keys=tuple(visit.answers)))
+    transition(visit, "start", Running(answered_keys=tuple(visit.questions.answers)))
     visit.activations += 1
-    visit.moment = _moment(draft.state, visit)
+    visit.questions = replace(visit.questions, moment=_moment(draft.state, visit))
     if visit.is_finally and node.timeout is None:
         node = replace(node, timeout=draft.state.limits.finally_timeout)
     item = None
@@ -187,19 +189,19 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
         item = items.item_of(draft.state, visit.scope, visit.members[-1]).item
     visit_input = replace(
         _input(draft, visit, _answers_for(draft.state, visit)),
-        own_answers=visit.answers,
+        own_answers=visit.questions.answers,
         shown_hashes=_bound(visit),
         asks=node.asks,
         activation=visit.activations,
         retries=node.retries,
         timeout=node.timeout,
         local=node.local,
-        journal=visit.journal,
-        user_state=visit.user_state,
-        interrupted=visit.interrupted,
+        journal=visit.checkpoint.journal,
+        user_state=visit.checkpoint.user_state,
+        interrupted=visit.checkpoint.interrupted,
         item=item,
         results=visit.results,
-        inbox=visit.inbox,
+        inbox=visit.inbox.delivered,
         guidance=visit.guidance,
         outcome=None if draft.state.ending is None else draft.state.ending.outcome,
         call=visit.call,
@@ -228,7 +230,7 @@ def _input(draft: WorkingState, visit: Visit, answers: Mapping[str, Json]) -> Vi
 
 def _moment(state: RunState, visit: Visit) -> int:
     # Both only grow, so equal sums mean equal versions and messages.
-    return items.version_of(state, visit) + len(visit.messages_taken)
+    return items.version_of(state, visit) + len(visit.inbox.taken)
 
 
 def _bound(visit: Visit) -> Mapping[str, str]:
@@ -237,11 +239,12 @@ def _bound(visit: Visit) -> Mapping[str, str]:
     """
     if visit.call is not None:
         return {}
+    own = visit.questions
     gates = {each.key for each in visit.approvals if each.gate == visit.address}
     return {
         key: hash_
-        for key, hash_ in visit.shown_hashes.items()
-        if key in gates & {*visit.answers} and visit.shown_at[key] != visit.moment
+        for key, hash_ in own.shown_hashes.items()
+        if key in gates & {*own.answers} and own.shown_at[key] != own.moment
     }
 
 
@@ -263,27 +266,25 @@ def _ask_again(draft: WorkingState, visit: Visit, approval: Approval) -> None:
         visits.reroute(draft, again, approval.routing)
 
 
-def _go_out(
-    draft: WorkingState, visit: Visit, changes: Mapping[str, Json], *, has_place: bool
-) -> bool:
+def _go_out(draft: WorkingState, visit: Visit, finished: Finished, *, has_place: bool) -> bool:
     """Leave a node without code; its route functions run first, if it has any."""
     graph = draft.graph(visit.scope)
     if not graph.routes_from(visit.node) and not graph.has_clips_on(visit.node):
-        visits.finish(draft, visit, Finished(patch=changes))
+        visits.finish(draft, visit, finished)
         return True
     # A route reads the values with the answer in them, so the answer is merged before the route runs:
     # once, even if the route is stopped and runs again.
-    if not has_place or not _has_room_to_decide(draft, visit, changes):
+    if not has_place or not _has_room_to_decide(draft, visit, finished.patch):
         return False
-    if visits.merge(draft, visit, changes):
-        visit.pending_patch = {}
+    if visits.merge(draft, visit, finished.patch):
+        visit.pending = replace(finished, patch={})
         _decide(draft, visit, "body")
     return True
 
 
 def _decide(draft: WorkingState, visit: Visit, stage: Literal["body", "rules"]) -> None:
     """Run the route functions and rules of a visit, whose code has ended or whose node has none."""
-    transition(visit, "start", Running(stage=stage, answered_keys=tuple(visit.answers)))
+    transition(visit, "start", Running(stage=stage, answered_keys=tuple(visit.questions.answers)))
     visit.activations += 1
     visit_input = _input(draft, visit, items.answers_of(draft.state, visit))
     visit_input = replace(visit_input, kind="routes", retries=_ROUTE_RETRIES, local=True)
@@ -312,7 +313,7 @@ def _answers_for(state: RunState, visit: Visit) -> Mapping[str, Json]:
     answers = items.answers_of(state, visit)
     if visit.call is not None:
         return answers
-    own = {key.rpartition("/")[2] for key in visit.answers}
+    own = {key.rpartition("/")[2] for key in visit.questions.answers}
     return {name: answer for name, answer in answers.items() if name not in own}
 
 
@@ -326,11 +327,11 @@ def _input_bytes(state: RunState, visit: Visit) -> int:
     values = items.values_of(state, visit)
     scope = state.scopes[visit.scope]
     carried = scope.size if values is scope.values else size(values)
-    rest: list[Json] = [_answers_for(state, visit), visit.answers]
-    rest += [visit.journal, visit.user_state, visit.results]
+    rest: list[Json] = [_answers_for(state, visit), visit.questions.answers]
+    rest += [visit.checkpoint.journal, visit.checkpoint.user_state, visit.results]
     if visit.members:
         rest.append(items.item_of(state, visit.scope, visit.members[-1]).item)
-    return carried + sum(map(size, rest)) + sum(map(mailbox.size_of, visit.inbox))
+    return carried + sum(map(size, rest)) + sum(map(mailbox.size_of, visit.inbox.delivered))
 
 
 def refuse_large_answers(state: RunState, event: events.Responded) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from abeyance.core import approvals, items, patch, routing, visits
 from abeyance.core.address import below
 from abeyance.core.json import Json, canonical, size
+from abeyance.core.outcome import Finished
 from abeyance.core.spec import GraphSpec, SubgraphNode
 from abeyance.core.state import Scope
 from abeyance.core.visit import Nested, Ready, Visit, transition
@@ -39,7 +40,7 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
             "item": item,
             "result": result,
             "guidance": visit.guidance,
-            "answers": dict(visit.answers),
+            "answers": dict(visit.questions.answers),
             "media_hosts": list(draft.state.limits.allowed_media_hosts),
         }
     transition(visit, "begin_graph", Nested())
@@ -80,12 +81,11 @@ def close(draft: WorkingState) -> bool:
         changed = _changed(graph, node, scope, inputs, outputs)
         made = {target: source for target, source in outputs.items() if target in changed}
         approvals.handed_out(graph, visit, scope, inputs, made)
-        if node.result is not None:
-            visit.result = {"content": scope.values.get(node.result)}
+        result = None if node.result is None else {"content": scope.values.get(node.result)}
         items.keep_agent(draft, visit, scope)
         draft.drop_scope(scope.address)
         transition(visit, "end_graph", Ready(stage="body"))
-        visit.pending_patch = changed
+        visit.pending = Finished(patch=changed, result=result)
         return True
     return False
 

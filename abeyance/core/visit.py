@@ -11,8 +11,8 @@ has to distinguish states matches on the union, and the type checker names those
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
@@ -206,55 +206,104 @@ class Undo:
     absent: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Questions:
+    """A visit's own questions, by key: how often each was asked, what it showed, and the answers.
+
+    `shown_hashes` are hashes of what the questions showed, and `shown_at` is the `moment` of the
+    activation that asked. A moment is a state of the values and messages that the code could read.
+    """
+
+    answers: Mapping[str, Json] = field(default_factory=dict)
+    ask_counts: Mapping[str, int] = field(default_factory=dict)
+    shown_hashes: Mapping[str, str] = field(default_factory=dict)
+    shown_at: Mapping[str, int] = field(default_factory=dict)
+    moment: int = 0
+
+    def asked(self, key: str) -> Questions:
+        """Count a question."""
+        return replace(self, ask_counts={**self.ask_counts, key: self.ask_counts.get(key, 0) + 1})
+
+    def showing(self, key: str, content: str) -> Questions:
+        """Remember the hash of what a question shows, and when."""
+        return replace(
+            self,
+            shown_hashes={**self.shown_hashes, key: content},
+            shown_at={**self.shown_at, key: self.moment},
+        )
+
+    def answered(self, key: str, answer: Json) -> Questions:
+        """Add an answer."""
+        return replace(self, answers={**self.answers, key: answer})
+
+    def without(self, keys: Container[str]) -> Questions:
+        """Drop the answers to these questions."""
+        left = {key: answer for key, answer in self.answers.items() if key not in keys}
+        return replace(self, answers=left)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What a visit's code left when it last asked, stopped or failed, for its next start.
+
+    `journal` are its finished steps, `user_state` is what it stored when it asked, and `interrupted`
+    says that it has asked. `patch` is what it had changed: it counts only if the visit ends without
+    running its code again.
+    """
+
+    journal: Json = None
+    user_state: Json = None
+    interrupted: bool = False
+    patch: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inbox:
+    """The messages of a visit: those `delivered` at its start, those `taken` when its code asked for
+    them, and how many of the latter the code has received for certain.
+    """
+
+    delivered: tuple[Message, ...] = ()
+    taken: tuple[Message, ...] = ()
+    read_count: int = 0
+
+
 @changeable(slots=True, kw_only=True)
 class Visit:
-    """One execution of a node. `activations` counts the starts of its code (after stops and answers
-    too).
+    """One execution of a node.
 
-    `answers` are the answers to its own questions, by key; `ask_counts` counts by key how often it
-    asked. `user_state` is what its code stored when it asked. `pending_patch` is what its nested graph
-    changed, or what a person put in place of a failed body; it is empty once merged. `failure` is
-    what an operator is asked about. `routing` is set once the code has finished. `inbox` are the
-    messages delivered at its start, `messages_taken` those that it asked for later. `guidance` is the
-    text of a person who had it run again, and `undo` reverts its changes so far. `call` marks the call
-    of a tool, and `result` is its result. `patch` is what its code had changed when it last asked or
-    failed; it counts if the visit ends so.
+    How it began: `members` are the items of fan-outs that it belongs to, `results` those gathered at
+    the join before its node. `guidance` is the text of a person who had it run again. `call` marks the
+    call of a tool. `is_finally`: its node runs after the run's end.
 
-    `approvals` cover it, the oldest first. `heard_from` are the capabilities of the people whose words
-    it has read, None for people without any. `shown_hashes` are hashes of what its own questions
-    showed, by key, and `shown_at` is the `moment` of the activation that asked. A moment is a state of
-    the values and messages that the code could read.
+    `activations` counts the starts of its code, after stops and answers too. `approvals` cover it, the
+    oldest first. `heard_from` are the capabilities of the people whose words it has read, None for people
+    without any.
+
+    How it ends: `pending` is what it comes to without running its code: what its nested graph changed, or
+    what a person put in place of a failed body; its patch is empty once merged. `routing` is set once the
+    code has finished. `failure` is what an operator was last asked about. `undo` reverts its changes.
     """
 
     address: str
     scope: str
     node: str
-    state: VisitState = Ready()
-    is_finally: bool = False
-    activations: int = 0
-    journal: Json = None
-    answers: Mapping[str, Json] = field(default_factory=dict)
-    routing: RoutingDecision | None = None
     members: tuple[FanOutBranch, ...] = ()
     results: Json = None
-    interrupted: bool = False
-    user_state: Json = None
-    pending_patch: Mapping[str, Json] | None = None
-    ask_counts: Mapping[str, int] = field(default_factory=dict)
-    failure: Failure | None = None
-    inbox: tuple[Message, ...] = ()
-    messages_taken: tuple[Message, ...] = ()
-    messages_read: int = 0
     guidance: str | None = None
-    undo: Undo | None = None
     call: Call | None = None
-    result: Json = None
-    patch: Mapping[str, Json] = field(default_factory=dict)
+    is_finally: bool = False
+    state: VisitState = Ready()
+    activations: int = 0
     approvals: tuple[Approval, ...] = ()
     heard_from: tuple[str | None, ...] = ()
-    shown_hashes: Mapping[str, str] = field(default_factory=dict)
-    shown_at: Mapping[str, int] = field(default_factory=dict)
-    moment: int = 0
+    questions: Questions = field(default_factory=Questions)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    inbox: Inbox = field(default_factory=Inbox)
+    pending: Finished | None = None
+    routing: RoutingDecision | None = None
+    failure: Failure | None = None
+    undo: Undo | None = None
 
 
 def transition(visit: Visit, name: Transition, to: VisitState) -> None:

@@ -108,7 +108,7 @@ def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
         "the visit finished without it",
         status="superseded",
     )
-    items.put_result(draft, visit, visit.result if finished.result is None else finished.result)
+    items.put_result(draft, visit, finished.result)
     if _read_unread(draft, visit, finished):
         return
     # Without what is merged already, or only for readers of the events.
@@ -116,7 +116,7 @@ def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
         finished, patch={}, result=None, turn=None, emitted=(), exempt_from_max_visits=is_exempt
     )
     visit.routing = RoutingDecision(outcome=stored)
-    visit.journal, visit.user_state = None, None
+    visit.checkpoint = replace(visit.checkpoint, journal=None, user_state=None)
     if visit.node in graph.interrupt_after and not visit.is_finally:
         interrupts.open_breakpoint(draft, visit, "after")
     else:
@@ -161,8 +161,8 @@ def rules_answered(draft: WorkingState, visit: Visit, route: RoutingDecision) ->
             match action:
                 case Ask(answer_to=str() as field) if (
                     key := key_of("rule", rule.id)
-                ) in visit.answers:
-                    if not merge(draft, visit, {field: visit.answers[key]}):
+                ) in visit.questions.answers:
+                    if not merge(draft, visit, {field: visit.questions.answers[key]}):
                         return
                 case _:
                     pass
@@ -236,7 +236,7 @@ def _apply_rules(draft: WorkingState, visit: Visit, route: RoutingDecision) -> N
     visit.routing = replace(route, decision=decision)
     # Answers to rules that asked earlier, and after which no way out was found, are merged already.
     stale = {key_of("rule", rule.id) for rule in graph.rules_on(visit.node)}
-    visit.answers = {key: answer for key, answer in visit.answers.items() if key not in stale}
+    visit.questions = visit.questions.without(stale)
     for question in questions:
         interrupts.open_question(draft, visit, question, "rule")
     if not questions:

@@ -92,7 +92,7 @@ class Driver:
     def take_message(self, visit: str, number: int) -> Message | None:
         """Return the n-th message that a running visit takes, counted from 0; None if there is none."""
         self._advance(events.MessagesTaken(now=self.now, visit=visit, upto=number + 1))
-        taken = self.state.visits[visit].messages_taken
+        taken = self.state.visits[visit].inbox.taken
         return taken[number] if len(taken) > number else None
 
     def _advance(self, event: events.Event) -> None:

@@ -231,7 +231,7 @@ def _any_event(run: _Run, chance: random.Random) -> events.Event:
     if node == "plan":
         sends = tuple(Send(node="work", item=n) for n in range(chance.randrange(1, 12)))
         return events.VisitEnded(now=now, visit=visit, outcome=Finished(sends=sends))
-    if node == "work" and not state.visits[visit].answers:
+    if node == "work" and not state.visits[visit].questions.answers:
         asked = (
             Asked(
                 question=InterruptSpec(

@@ -132,7 +132,7 @@ def test_a_visit_goes_on_when_all_of_its_own_questions_are_answered() -> None:
 
     run.feed(events.Responded, **run.response({still["two"]: 2, still["three"]: 3}))
     assert run.running == ["a"]
-    assert run.visit("a").answers == {"one": 1, "two": 2, "three": 3}
+    assert run.visit("a").questions.answers == {"one": 1, "two": 2, "three": 3}
     run.finish("a", {"x": 1})
     assert run.orders("b")[0].answers == {"one": 1, "two": 2, "three": 3}
 

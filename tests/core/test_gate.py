@@ -141,4 +141,4 @@ def test_a_unit_goes_on_when_all_that_it_asked_is_settled() -> None:
     assert isinstance(draft.state.visits[visit.address].state, Waiting)
     asking.answer(draft, one, 1, "ada")
     done = draft.state.visits[visit.address]
-    assert (done.state, done.answers) == (Ready(stage="body"), {"two": 2, "one": 1})
+    assert (done.state, done.questions.answers) == (Ready(stage="body"), {"two": 2, "one": 1})

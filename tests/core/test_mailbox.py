@@ -33,7 +33,7 @@ def take(run: Drive, most: int, visit: str = "graph:g;node:work") -> list[Json]:
     run.feed(
         events.MessagesTaken,
         visit=visit,
-        upto=most + (0 if known is None else len(known.messages_taken)),
+        upto=most + (0 if known is None else len(known.inbox.taken)),
     )
     return [fact.data["message_id"] for fact in run.facts("message.delivered")[before:]]
 

@@ -56,7 +56,10 @@ def test_an_order_carries_all_that_the_code_needs() -> None:
     ]
     assert [each.heartbeat for each in run.wanted(RunNode)] == [2]
     visit = run.visit("a")
-    assert (visit.state, visit.activations) == (Running(answered_keys=tuple(visit.answers)), 1)
+    assert (visit.state, visit.activations) == (
+        Running(answered_keys=tuple(visit.questions.answers)),
+        1,
+    )
 
 
 def test_an_order_of_a_visit_that_asked_carries_what_it_was_told_and_kept() -> None:

@@ -299,7 +299,7 @@ class Drive:
         """The ids of what the running visit of a node has taken, up to so many."""
         address = self.visit(node).address
         self.feed(events.MessagesTaken, visit=address, upto=upto)
-        return [message.message_id for message in self.state.visits[address].messages_taken]
+        return [message.message_id for message in self.state.visits[address].inbox.taken]
 
     def cancel(self, **fields: Any) -> None:
         """Bob cancels the run."""

@@ -155,7 +155,7 @@ class Watched(RuleBasedStateMachine):
         taken: list[str] = []
         upto = most
         if (found := self.state.visits.get(visit)) is not None and isinstance(found.state, Running):
-            upto += len(found.messages_taken)
+            upto += len(found.inbox.taken)
             taken = [message.message_id for message in for_visit(self.state, found)][:most]
         self.feed(events.MessagesTaken, visit=visit, upto=upto)
         assert taken == self.watch.delivered[before:][: len(taken)]

@@ -238,15 +238,15 @@ class Standing:
         told = frozenset(self.told.get(visit.address, ()))
         match event:
             case events.VisitEnded(visit=visit.address, outcome=Finished(patch=changes)):
-                if visit.routing is None and visit.pending_patch is None:
+                if visit.routing is None and visit.pending is None:
                     return Writer(node=visit.node, told=told, fields=frozenset(changes))
                 return None
             case _:
                 pass
         later = after.visits.get(visit.address)
-        is_over = later is None or (later.routing, later.pending_patch) != (
+        is_over = later is None or (later.routing, later.pending) != (
             visit.routing,
-            visit.pending_patch,
+            visit.pending,
         )
         if not is_over:
             return None

@@ -220,7 +220,7 @@ class Watch:
             if any(parent.address == each.visit for parent in each.parents)
         }
         if self._are_edited:
-            again |= {each.address for each in state.visits.values() if each.interrupted}
+            again |= {each.address for each in state.visits.values() if each.checkpoint.interrupted}
         assert asking - waiting <= again
 
     def _what_runs_was_ordered_and_is_bounded(self, state: RunState) -> None:
