@@ -52,7 +52,16 @@ from abeyance.core.spec import (
     Rule,
     When,
 )
-from abeyance.core.visit import Approval, Failure, Ready, RoutingDecision, Token, Visit, transition
+from abeyance.core.visit import (
+    Approval,
+    Checkpoint,
+    Failure,
+    Ready,
+    RoutingDecision,
+    Token,
+    Visit,
+    transition,
+)
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
@@ -116,7 +125,7 @@ def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
         finished, patch={}, result=None, turn=None, emitted=(), exempt_from_max_visits=is_exempt
     )
     visit.routing = RoutingDecision(outcome=stored)
-    visit.checkpoint = replace(visit.checkpoint, journal=None, user_state=None)
+    visit.checkpoint = Checkpoint()
     if visit.node in graph.interrupt_after and not visit.is_finally:
         interrupts.open_breakpoint(draft, visit, "after")
     else:

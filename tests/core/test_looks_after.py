@@ -244,3 +244,14 @@ def test_a_look_is_not_asked_again_when_the_way_out_is_sought_again() -> None:
 
     assert (run.started, run.values) == (["a", "b"], {"x": 1, "log": ["done"]})
     assert END not in run.running
+
+
+def test_what_code_had_changed_when_it_asked_is_not_merged_again_after_it_has_finished() -> None:
+    run = Drive(chain("a", "b", after=["a"]))
+    run.ask("a", "plan", patch={"log": ["half"]})
+    run.answer("plan", "yes")
+    run.finish("a", {"log": ["half", "done"]})
+    assert run.asking == [(AFTER, "graph:g;node:a")]
+
+    run.feed(events.CancelRequested, actor="ada")
+    assert run.state.root.values["log"] == ["half", "done"]
