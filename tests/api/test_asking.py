@@ -11,16 +11,11 @@ from stack import Api, app_for, problem, served
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance.worker import make_worker
-
 
 @pytest_asyncio.fixture(scope="module")
 async def asked(temporal: TemporalClient) -> AsyncIterator[Api]:
     site = Site(temporal, asking(), batch(), nested(), spread(), plain())
-    async with (
-        make_worker(temporal, site.graphs, site.settings, strict_sandbox=True),
-        served(app_for(site)) as api,
-    ):
+    async with site.worker(), served(app_for(site)) as api:
         yield api
 
 

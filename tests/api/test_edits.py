@@ -35,20 +35,6 @@ async def test_values_of_a_waiting_run_are_set_at_their_version_only(api: Api) -
     assert await version_of(api, run_id) == version + 1
 
 
-async def test_an_edit_takes_the_capability_of_what_the_run_asks(api: Api) -> None:
-    run_id, (gate,) = await api.waiting("guarded")
-    body = {"patch": {"amount": 1}, "version": await version_of(api, run_id)}
-    path = f"/runs/{run_id}/values"
-    reader = {"X-Abeyance-Capabilities": "runs:read"}
-    control = {"X-Abeyance-Capabilities": "runs:control"}
-    both = ["payments:approve", "runs:control"]
-    for headers, missing in ((reader, both), (control, both[:1])):
-        refused = await api.http.patch(path, json=body, headers=headers)
-        assert problem(refused, 403, "capability_required")["capabilities"] == missing
-        moved = await api.http.patch(f"/interrupts/{gate}", json={"timeout": 60}, headers=headers)
-        assert problem(moved, 403, "capability_required")["capabilities"] == missing
-
-
 async def test_an_ended_run_is_edited_no_more(api: Api) -> None:
     run_id, (gate,) = await api.waiting("gated")
     await api.http.post(f"/runs/{run_id}/cancel", json={})

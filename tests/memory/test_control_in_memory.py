@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel
 
-from abeyance import START, Context, Graph, Principal, Refusal, append
+from abeyance import START, Context, Graph, Refusal, append
 from abeyance.core.events import Message
 from abeyance.errors import Code
 from abeyance.testing import InMemoryRun
@@ -55,14 +55,6 @@ async def test_messages_are_read_in_order_by_priority_and_target() -> None:
     assert trial.values["log"][-1] == "c - ['high', 'first', 'second', 'low']"
 
 
-async def test_what_gets_too_old_is_reported() -> None:
-    trial = await waiting()
-    await trial.send("old", ttl=5.0)
-    await trial.advance("6s")
-    (left,) = trial.state.mailbox.undelivered
-    assert (left.reason, left.preview) == ("expired", "old")
-
-
 async def test_rerun_undoes_the_last_visit_and_guides_it() -> None:
     trial = await waiting()
     before = (await trial.interrupts())[0].id
@@ -72,22 +64,6 @@ async def test_rerun_undoes_the_last_visit_and_guides_it() -> None:
     with pytest.raises(Refusal) as gone:
         await trial.respond(before, True)
     assert gone.value.code is Code.WITHDRAWN
-
-
-async def test_going_back_takes_the_capability_of_the_gate_that_is_left() -> None:
-    trial = await waiting()
-    with pytest.raises(Refusal, match="'open:gate'"):
-        await trial.send(
-            action="go_back", principal=Principal(subject="tester", capabilities=("runs:control",))
-        )
-    await trial.send(
-        action="go_back",
-        principal=Principal(subject="tester", capabilities=("runs:control", "open:gate")),
-    )
-    assert trial.values == {"count": 2, "log": ["a - []", "b - []"]}
-    types = [event.type async for event in trial.events(follow=False)]
-    assert types.count("node.started") == 4
-    assert "run.went_back" in types
 
 
 async def test_what_is_not_possible_is_rejected_and_the_run_goes_on() -> None:
@@ -101,27 +77,6 @@ async def test_what_is_not_possible_is_rejected_and_the_run_goes_on() -> None:
     assert codes == ["not_linear", "invalid_params", "not_skippable", *["invalid_patch"] * 4]
     await trial.respond("gate", True)
     assert trial.status == "completed"
-
-
-async def test_nothing_is_applied_between_an_answer_and_what_it_allows() -> None:
-    trial = await waiting()
-    await trial.pause()
-    await trial.respond("gate", True)
-    await trial.send(action="skip")
-    await trial.resume()
-    assert trial.status == "completed"
-    assert trial.values["log"] == ["a - []", "b - []", "c - []"]
-    assert trial.state.mailbox.rejected[-1].code == "no_branch"
-
-
-async def test_pause_defer_and_update_state_are_messages_too() -> None:
-    trial = await waiting()
-    await trial.send("look at it tomorrow", action="defer")
-    await trial.send(action="update_state", params={"patch": {"count": 40}})
-    await trial.send("wait for me", action="pause")
-    assert [todo.text for todo in trial.state.todos] == ["look at it tomorrow"]
-    assert trial.values["count"] == 40
-    assert trial.status == "paused"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ Where the rest of the door is tested:
 | host names, rebinding, origins, Sec-Fetch, content types, sizes of bodies | tests/api/test_guard.py |
 | framing, links from other sites, what the page may load | tests/api/test_inbox_page.py |
 | markup in what a run says | tests/api/test_inbox_page.py, tests/browser/test_inbox.py |
+| deadlines of slow callers, a bound on connections | tests/api/test_connections.py |
 | JSON Web Tokens: algorithms, keys, claims, `*` | tests/api/test_issued_tokens.py, test_keyset.py |
 | hashed tokens, claimed principals, the capability of each call | tests/api/test_auth.py |
 | capabilities of questions, digests, repeats of answers | tests/api/test_respond.py, test_batch.py |
@@ -21,19 +22,16 @@ Where the rest of the door is tested:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import json
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import pytest_asyncio
 from sample_graphs import gated
-from stack import Api, app_for, new_id, problem, served
+from stack import Api, app_for, head_of, new_id, problem, served, status_of, typed
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
@@ -79,34 +77,10 @@ async def locked(site: Site, tokens_file: Path) -> AsyncIterator[Api]:
 
 
 @pytest_asyncio.fixture(scope="module")
-async def impatient(site: Site) -> AsyncIterator[Api]:
-    """An API whose callers have little time."""
-    async with served(app_for(site, head_timeout=0.5, body_timeout=0.5)) as api:
+async def unlocked(site: Site) -> AsyncIterator[Api]:
+    """An API that asks for no token."""
+    async with served(app_for(site)) as api:
         yield api
-
-
-def head_of(api: Api, path: str = "/runs", *lines: str, method: str = "POST") -> bytes:
-    """The head of a request, with the empty line behind it."""
-    all_of_it = (f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{api.port}", *lines, "", "")
-    return "\r\n".join(all_of_it).encode()
-
-
-def typed(api: Api, *lines: str, path: str = "/runs") -> bytes:
-    return head_of(api, path, "Content-Type: application/json", *lines)
-
-
-def status_of(answer: bytes) -> int:
-    return int(answer.split()[1])
-
-
-async def until_closed(reader: asyncio.StreamReader) -> bytes:
-    """All that comes until the other side closes the connection, which it has to do."""
-    found = b""
-    async with asyncio.timeout(20):
-        with contextlib.suppress(ConnectionError):
-            while chunk := await reader.read(65_536):
-                found += chunk
-    return found
 
 
 # Before it is known who is calling
@@ -290,135 +264,6 @@ async def test_only_an_administrator_sends_the_codec_more_and_only_where_it_is(
     assert await status(locked, "root") == 413
 
 
-# Deadlines, and a bound on connections
-
-
-@pytest.mark.parametrize("start", [b"", b"G", b"GET / HTTP/1.1\r\nHost: a\r\nX-A: b"])
-async def test_a_connection_without_a_whole_head_is_closed(impatient: Api, start: bytes) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", impatient.port)
-    writer.write(start)
-    told = await until_closed(reader)
-    writer.close()
-
-    assert (status_of(told) if told else None) == (408 if start else None)
-
-
-async def test_a_byte_now_and_then_moves_no_deadline(impatient: Api) -> None:
-    async def trickle(writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            while True:
-                writer.write(b"a")
-                await writer.drain()
-                await asyncio.sleep(0.05)
-
-    heads = [
-        b"GET / HTTP/1.1\r\nX-A: ",
-        typed(impatient, "Content-Length: 900000"),
-        typed(impatient, "Transfer-Encoding: chunked") + b"fffff\r\n",
-        # Answered before it was read.
-        head_of(impatient, "/runs", "Content-Length: 900000"),
-    ]
-    for head in heads:
-        reader, writer = await asyncio.open_connection("127.0.0.1", impatient.port)
-        writer.write(head)
-        sending = asyncio.create_task(trickle(writer))
-        told = await until_closed(reader)
-        sending.cancel()
-        writer.close()
-        assert status_of(told) in (403, 408), told
-        assert told.count(b"HTTP/1.1 ") == 1
-
-
-async def test_half_a_body_is_told_that_it_came_too_late(impatient: Api) -> None:
-    run_id = new_id()
-    body = json.dumps({"graph": "gated", "input": {}, "run_id": run_id}).encode()
-    reader, writer = await asyncio.open_connection("127.0.0.1", impatient.port)
-    writer.write(typed(impatient, f"Content-Length: {len(body) + 1}") + body)
-    told = await until_closed(reader)
-    writer.close()
-
-    assert status_of(told) == 408
-    assert b'"code":"request_timeout"' in told
-    assert b"0.5 s" in told
-    problem(await impatient.http.get(f"/runs/{run_id}"), 404, "unknown_run")
-
-
-async def test_who_waits_for_us_is_not_late(impatient: Api) -> None:
-    run_id, _ = await impatient.waiting("gated")
-    began = time.monotonic()
-    waited = await impatient.http.get(f"/runs/{run_id}", params={"wait": "2s", "until": "failed"})
-    took = time.monotonic() - began
-    headers = {"Accept": "text/event-stream"}
-    async with (
-        httpx.AsyncClient(base_url=impatient.url, trust_env=False) as http,
-        http.stream("GET", f"/runs/{run_id}/events", headers=headers) as stream,
-    ):
-        lines = stream.aiter_lines()
-        async for line in lines:
-            if line == "event: interrupt.opened":
-                break
-        await asyncio.sleep(1.5)
-        await impatient.http.post(f"/runs/{run_id}/cancel", json={})
-        rest = [line async for line in lines]
-
-    assert waited.status_code == 200
-    assert took > 1.9
-    assert "event: run.cancelled" in rest
-
-
-async def test_who_takes_nothing_of_an_answer_is_dropped(site: Site) -> None:
-    async with served(app_for(site, body_timeout=0.5)) as api:
-        run_id, _ = await api.waiting("gated", {"log": ["x" * 200_000]})
-        await api.http.aclose()
-        _, writer = await asyncio.open_connection("127.0.0.1", api.port, limit=1)
-        try:
-            writer.write(head_of(api, f"/runs/{run_id}", method="GET") * 200)
-            async with asyncio.timeout(30):
-                while api.connections:
-                    await asyncio.sleep(0.05)
-        finally:
-            writer.transport.abort()
-
-
-async def test_half_open_connections_do_not_keep_others_out(site: Site) -> None:
-    async with served(app_for(site, max_connections=20)) as api:
-        held = [await asyncio.open_connection("127.0.0.1", api.port) for _ in range(100)]
-        for _, writer in held[::2]:
-            writer.write(b"POST /runs HTTP/1.1\r\n")
-        found = []
-        for _ in range(5):
-            async with httpx.AsyncClient(trust_env=False) as http:
-                found.append((await http.get(f"{api.url}/graphs")).status_code)
-        places = api.connections
-        for _, writer in held:
-            writer.close()
-
-    assert found == [200] * 5
-    assert places <= 20
-
-
-async def test_a_caller_too_many_is_told_to_come_back_and_nobody_is_cut(site: Site) -> None:
-    async with served(app_for(site, max_connections=3)) as api:
-        run_id, _ = await api.waiting("gated")
-        query = {"wait": "30s", "until": "cancelled"}
-
-        async def waiting() -> httpx.Response:
-            async with httpx.AsyncClient(base_url=api.url, trust_env=False, timeout=40) as http:
-                return await http.get(f"/runs/{run_id}", params=query)
-
-        tasks = [asyncio.create_task(waiting()) for _ in range(3)]
-        async with asyncio.timeout(20):
-            while api.under_way < 3:
-                await asyncio.sleep(0.02)
-        refused = await api.raw(head_of(api, "/graphs", method="GET"))
-        await site.client.run(run_id).cancel()
-        views = [(await task).json() for task in tasks]
-
-    assert status_of(refused) == 503
-    assert b"retry-after: 1" in refused.lower()
-    assert {view["status"] for view in views} <= {"cancelled", "cancelling"}
-
-
 # Requests that two readers would read in two ways
 
 
@@ -469,15 +314,15 @@ async def test_a_foreign_host_is_refused_in_every_form_of_a_request(
     ],
 )
 async def test_what_a_foreign_page_might_get_past_a_browser_is_refused(
-    impatient: Api, lines: list[str]
+    unlocked: Api, lines: list[str]
 ) -> None:
     run_id = new_id()
     body = json.dumps({"graph": "gated", "input": {}, "run_id": run_id}).encode()
-    sent = [line.format(port=impatient.port) for line in lines]
-    request = head_of(impatient, "/runs", *sent, f"Content-Length: {len(body)}") + body
+    sent = [line.format(port=unlocked.port) for line in lines]
+    request = head_of(unlocked, "/runs", *sent, f"Content-Length: {len(body)}") + body
 
-    assert status_of(await impatient.raw(request)) == 403
-    problem(await impatient.http.get(f"/runs/{run_id}"), 404, "unknown_run")
+    assert status_of(await unlocked.raw(request)) == 403
+    problem(await unlocked.http.get(f"/runs/{run_id}"), 404, "unknown_run")
 
 
 @pytest.mark.parametrize(
@@ -498,8 +343,8 @@ async def test_what_a_foreign_page_might_get_past_a_browser_is_refused(
         "/graphs/%F0%9F%98%80",
     ],
 )
-async def test_what_no_path_of_ours_is_is_unknown(impatient: Api, path: str) -> None:
-    answer = await impatient.raw(head_of(impatient, path, method="GET"))
+async def test_what_no_path_of_ours_is_is_unknown(unlocked: Api, path: str) -> None:
+    answer = await unlocked.raw(head_of(unlocked, path, method="GET"))
 
     assert status_of(answer) == 404, answer
     assert b"\nx-evil" not in answer.lower()

@@ -103,7 +103,7 @@ def plain() -> Graph:
     async def add(state: Log) -> dict[str, Any]:
         return {"count": state.count + 1}
 
-    @graph.node
+    @graph.node(retries=0)
     async def more(state: Log) -> dict[str, Any]:
         if state.count > 100:
             message = f"{state.count} is too much"

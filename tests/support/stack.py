@@ -172,3 +172,19 @@ def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
     assert found["title"]
     assert found["detail"]
     return found
+
+
+def head_of(api: Api, path: str = "/runs", *lines: str, method: str = "POST") -> bytes:
+    """The head of a request, with the empty line behind it."""
+    all_of_it = (f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{api.port}", *lines, "", "")
+    return "\r\n".join(all_of_it).encode()
+
+
+def typed(api: Api, *lines: str, path: str = "/runs") -> bytes:
+    """The same for a body of JSON."""
+    return head_of(api, path, "Content-Type: application/json", *lines)
+
+
+def status_of(answer: bytes) -> int:
+    """The status of an answer as it came."""
+    return int(answer.split()[1])

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import Any
-
-import pytest
 from scripted_agents import desk, scripted, told
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import AfterToolCall, Agent, BeforeToolCall, ToolContext, tool, views
+from abeyance import AfterToolCall, Agent, ToolContext, tool, views
 from abeyance.history.feed import Feed
 
 CLERK = "graph:desk;node:clerk;agent:clerk"
@@ -182,36 +178,6 @@ async def test_a_call_that_is_rejected_is_never_scheduled_and_the_model_hears_wh
     )
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(range(2))))
-async def test_of_three_calls_the_open_one_runs_at_once_and_the_gated_ones_in_any_order(
-    temporal: TemporalClient, order: tuple[int, ...]
-) -> None:
-    bank = Bank()
-    people = ("bob", 5000), ("eve", 5), ("ann", 7000)
-    three = [("transfer", {"amount": amount, "to": to}) for to, amount in people]
-    clerk = Agent("clerk", model=scripted(three, told), tools=[bank.transfer])
-    site = Site(temporal, desk(clerk))
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        asked = await open_questions(site, run_id, 2)
-        assert bank.moved == [(5, "eve")]
-        for number, index in enumerate(order):
-            answer = {asked[index].id: {"approved": True}}
-            await site.client.run(run_id).respond(answer, principal=ANYBODY)
-            await reached(bank, number + 2)
-            assert (await site.client.run(run_id).view()).status != "completed" or number == 1
-        ended = await site.ended(run_id)
-        activities = await scheduled(site, run_id)
-        await site.replays(run_id)
-
-    assert ended.values["report"] == "; ".join(
-        f"transfer: success: moved {amount} to {to}" for to, amount in people
-    )
-    assert [name for name, _ in activities].count("desk.clerk.model") == 2
-    assert [name for name, _ in activities].count("desk.clerk.transfer") == 3
-
-
 async def test_a_tool_that_asks_is_entered_again_and_the_model_is_not(
     temporal: TemporalClient,
 ) -> None:
@@ -241,106 +207,6 @@ async def test_a_tool_that_asks_is_entered_again_and_the_model_is_not(
         "desk.clerk.delete",
         "desk.clerk.model",
     ]
-
-
-class Guardian:
-    """Asks about every call, once for each person it goes to, and remembers whom it may trust."""
-
-    async def before_tool_call(self, event: BeforeToolCall) -> None:
-        trusted = event.agent_state.get("trusted", [])
-        if event.args["to"] in trusted:
-            return
-        answer = await event.interrupt("trust", reason=event.args)
-        if answer != "yes":
-            event.cancel_tool = f"{answer}, said a person"
-            return
-        event.agent_state["trusted"] = [*trusted, event.args["to"]]
-
-
-async def test_a_hook_asks_once_and_what_it_learns_holds_for_later_turns(
-    temporal: TemporalClient,
-) -> None:
-    bank = Bank()
-    pay = [("transfer", {"amount": 5, "to": "bob"})]
-    clerk = Agent(
-        "clerk", model=scripted(pay, pay, told), tools=[bank.transfer], hooks=[Guardian()]
-    )
-    site = Site(temporal, desk(clerk))
-    async with site.worker():
-        run_id = await site.start()
-        view = await site.until(run_id, "awaiting-input")
-        before = await scheduled(site, run_id)
-        await site.client.run(run_id).respond(response="yes", principal=ANYBODY)
-        ended = await site.ended(run_id)
-        await site.replays(run_id)
-
-    (asked,) = view.interrupts
-    assert asked.address == f"{CLERK};tool:transfer:1.1;process:Guardian"
-    assert [name for name, _ in before] == ["desk.clerk.model"]
-    assert bank.moved == [(5, "bob"), (5, "bob")]
-    assert ended.status == "completed", ended.error
-
-
-async def test_what_is_asked_in_an_agent_that_is_a_tool_surfaces_at_the_root(
-    temporal: TemporalClient,
-) -> None:
-    bank = Bank()
-    cashier = Agent(
-        "cashier",
-        model=scripted([("transfer", {"amount": 5000, "to": "bob"})], told),
-        tools=[bank.transfer],
-    )
-    clerk = Agent(
-        "clerk",
-        model=scripted([("cashier", {"task": "pay bob"})], told),
-        tools=[cashier.as_tool(description="Pays.")],
-    )
-    site = Site(temporal, desk(clerk))
-    async with site.worker():
-        run_id = await site.start()
-        view = await site.until(run_id, "awaiting-input")
-        await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
-        ended = await site.ended(run_id)
-        activities = await scheduled(site, run_id)
-        await site.replays(run_id)
-
-    inner = f"{CLERK};tool:cashier:1.1;agent:cashier"
-    assert [entry.address for entry in view.interrupts] == [f"{inner};tool:transfer:1.1"]
-    assert activities[1:4] == [
-        ("desk.cashier.model", f"{inner};node:model"),
-        ("desk.cashier.transfer", f"{inner};tool:transfer:1.1"),
-        ("desk.cashier.model", f"{inner};node:model:2"),
-    ]
-    paid = "transfer: success: moved 5000 to bob"
-    assert ended.values["report"] == f"cashier: success: {paid}"
-
-
-async def test_calls_of_a_sequence_are_made_one_after_the_other_and_an_approval_holds_the_rest_up(
-    temporal: TemporalClient,
-) -> None:
-    bank = Bank()
-    people: list[tuple[str, Any]] = [("eve", 5), ("bob", 5000), ("ann", 7)]
-    three = [("transfer", {"amount": amount, "to": to}) for to, amount in people]
-    clerk = Agent(
-        "clerk",
-        model=scripted(three, told),
-        tools=[bank.transfer],
-        tool_execution="sequential",
-    )
-    site = Site(temporal, desk(clerk))
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        before = list(bank.moved)
-        await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
-        ended = await site.ended(run_id)
-        await site.replays(run_id)
-
-    assert before == [(5, "eve")]
-    assert [to for _, to in bank.moved] == ["eve", "bob", "ann"]
-    assert ended.values["report"] == "; ".join(
-        f"transfer: success: moved {amount} to {to}" for to, amount in people
-    )
 
 
 class Auditor:

@@ -13,7 +13,6 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Context, Graph, Refusal, wire
 from abeyance.activities.heartbeat import HEARTBEAT_SECONDS
-from abeyance.client import TemporalRun
 from abeyance.errors import Code
 from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
 
@@ -201,54 +200,6 @@ async def test_temporals_own_cancel_means_the_same_and_closes_as_canceled(
         await site.replays(run_id)
 
 
-async def test_bare_signals_as_temporals_ui_sends_them_work(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        handle = temporal.get_workflow_handle(run_id)
-        await handle.signal("pause")
-        await site.until(run_id, "paused")
-        await handle.signal("resume")
-        await site.until(run_id, "awaiting-input")
-        await handle.signal("cancel")
-        assert (await site.ended(run_id)).cancelled_by == "temporal"
-
-
-async def test_an_answer_from_temporals_ui_has_no_capability(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated(capability="pay:approve"), gated("open"))
-    async with site.worker():
-        guarded = await site.start()
-        free = await site.start(graph=site.graphs["open"])
-        await site.until(guarded, "awaiting-input")
-        await site.until(free, "awaiting-input")
-        order = {"response": {"approved": True}}
-        await temporal.get_workflow_handle(free).execute_update("respond", order)
-        with pytest.raises(Exception, match="update failed"):
-            await temporal.get_workflow_handle(guarded).execute_update("respond", order)
-
-        assert (await site.ended(free)).status == "completed"
-        assert (await site.client.run(guarded).view()).status == "awaiting-input"
-
-
-async def test_control_of_an_unknown_or_ended_run_is_refused(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        await site.client.run(run_id).cancel()
-        await site.ended(run_id)
-        for operation in (TemporalRun.pause, TemporalRun.resume, TemporalRun.cancel):
-            with pytest.raises(Refusal) as unknown:
-                await operation(site.client.run("nobody-started-this"))
-            with pytest.raises(Refusal) as over:
-                await operation(site.client.run(run_id))
-
-            assert unknown.value.code is Code.UNKNOWN_RUN
-            assert over.value.code is Code.NOT_RUNNING
-            assert over.value.details["run_status"] == "cancelled"
-            assert over.value.details["ended_at"]
-
-
 async def test_control_that_is_repeated_is_counted_and_changes_nothing_else(
     temporal: TemporalClient,
 ) -> None:
@@ -267,19 +218,6 @@ async def test_control_that_is_repeated_is_counted_and_changes_nothing_else(
         assert second.pause == first.pause
         assert resumed.metrics is not None
         assert (resumed.metrics.pause_count, resumed.metrics.resume_count) == (2, 2)
-
-
-async def test_a_pause_that_would_go_nowhere_is_refused(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        await site.client.run(run_id).pause(timeout="1h", on_timeout="goto:nowhere")
-        view = await site.client.run(run_id).view()
-        (refused,) = await site.events(run_id, "signal.refused")
-
-        assert (refused["signal"], refused["code"]) == ("pause", Code.UNKNOWN_NODE)
-        assert view.status == "awaiting-input"
 
 
 async def test_a_failing_finally_node_is_reported_and_hides_nothing(
@@ -352,3 +290,24 @@ async def test_a_worker_that_shuts_down_costs_a_node_no_attempt(temporal: Tempor
 async def _work_until(site: Site, held: Held) -> None:
     async with site.worker():
         await eventually(lambda: held.started)
+
+
+async def test_values_of_a_working_run_stay_as_they_are(temporal: TemporalClient) -> None:
+    held = Held()
+    site = Site(temporal, held.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: held.started)
+        with pytest.raises(Refusal) as working:
+            await site.client.run(run_id, held.graph).edit_values(
+                {"amount": 1}, version=1, principal=ANYBODY
+            )
+        held.release.set()
+        await site.ended(run_id)
+        with pytest.raises(Refusal) as over:
+            await site.client.run(run_id, held.graph).edit_values(
+                {"amount": 1}, version=1, principal=ANYBODY
+            )
+
+        assert working.value.code is Code.NOT_STOPPED
+        assert over.value.code is Code.NOT_RUNNING

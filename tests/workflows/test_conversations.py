@@ -121,18 +121,6 @@ async def test_the_one_agent_is_steered_and_none_or_two_are_not(temporal: Tempor
         assert ambiguous.details["runs"] == [agent, other]
 
 
-async def test_all_are_paused_and_go_on(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated())
-    talk = new_conversation()
-    async with site.worker():
-        runs = [await site.start(conversation_id=talk, allow_concurrent=True) for _ in "123"]
-        assert await site.client.conversations.control(talk, wire.Pause(reason="lunch")) == runs
-        assert [(await site.client.run(run_id).view()).status for run_id in runs] == ["paused"] * 3
-        assert await site.client.conversations.resume(talk) == runs
-        for run_id in runs:
-            await site.until(run_id, "awaiting-input")
-
-
 async def test_the_same_start_again_is_the_same_run_and_leaves_no_claim(
     temporal: TemporalClient,
 ) -> None:
