@@ -5,22 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from abeyance.authoring.context import Context, Goto, Send
-from abeyance.authoring.graph import Graph
-from abeyance.authoring.interrupts import CompositeInterrupt, Interrupt
-from abeyance.core.policy import Principal
-from abeyance.core.spec import END, START
-from abeyance.errors import (
-    AbeyanceError,
-    Fatal,
-    GraphError,
-    NodeError,
-    Refusal,
-    SettingsError,
-    Unavailable,
-)
-from abeyance.schemas.state_model import add, append, merge, union
-
 if TYPE_CHECKING:
     from abeyance import testing
     from abeyance.agents.agent import Agent
@@ -34,11 +18,26 @@ if TYPE_CHECKING:
     from abeyance.agents.tool import Tool, ToolContext
     from abeyance.agents.tool_decorator import tool
     from abeyance.agents.transcript_view import TranscriptItem
+    from abeyance.authoring.context import Context, Goto, Send
+    from abeyance.authoring.graph import Graph
+    from abeyance.authoring.interrupts import CompositeInterrupt, Interrupt
     from abeyance.client import Client, TemporalRun
     from abeyance.core.ledger import Receipt
+    from abeyance.core.policy import Principal
+    from abeyance.core.spec import END, START
     from abeyance.core.state import Limits
+    from abeyance.errors import (
+        AbeyanceError,
+        Fatal,
+        GraphError,
+        NodeError,
+        Refusal,
+        SettingsError,
+        Unavailable,
+    )
     from abeyance.handle import InboxFilter, RunFilter, RunHandle, Started, Steered
     from abeyance.mcp.server import McpServer
+    from abeyance.schemas.state_model import add, append, merge, union
     from abeyance.views import (
         ClosingRecord,
         Event,
@@ -48,6 +47,8 @@ if TYPE_CHECKING:
         RunView,
     )
     from abeyance.yaml.loader import load
+
+    __version__: str
 
 __all__ = [
     "END",
@@ -91,6 +92,7 @@ __all__ = [
     "ToolContext",
     "TranscriptItem",
     "Unavailable",
+    "__version__",
     "add",
     "append",
     "load",
@@ -100,9 +102,11 @@ __all__ = [
     "union",
 ]
 
-
-# Who only writes graphs, and the workflow sandbox, should not pay for these imports.
-_LATE = {
+# Loaded at their first use: the command line, and who only writes graphs, should not pay for all of them.
+_MODULES = {
+    "END": "core.spec",
+    "START": "core.spec",
+    "AbeyanceError": "errors",
     "AfterModelCall": "agents.hooks",
     "AfterToolCall": "agents.hooks",
     "Agent": "agents.agent",
@@ -111,32 +115,57 @@ _LATE = {
     "BeforeToolCall": "agents.hooks",
     "Client": "client",
     "ClosingRecord": "views",
+    "CompositeInterrupt": "authoring.interrupts",
+    "Context": "authoring.context",
     "Event": "views",
+    "Fatal": "errors",
+    "Goto": "authoring.context",
+    "Graph": "authoring.graph",
+    "GraphError": "errors",
     "InboxFilter": "handle",
+    "Interrupt": "authoring.interrupts",
     "InterruptView": "views",
     "Limits": "core.state",
     "McpServer": "mcp.server",
     "MessageReceipt": "views",
     "MessageView": "views",
+    "NodeError": "errors",
+    "Principal": "core.policy",
     "Receipt": "core.ledger",
+    "Refusal": "errors",
     "RunFilter": "handle",
     "RunHandle": "handle",
     "RunView": "views",
+    "Send": "authoring.context",
+    "SettingsError": "errors",
     "Started": "handle",
     "Steered": "handle",
     "TemporalRun": "client",
     "Tool": "agents.tool",
     "ToolContext": "agents.tool",
     "TranscriptItem": "agents.transcript_view",
+    "Unavailable": "errors",
+    "add": "schemas.state_model",
+    "append": "schemas.state_model",
     "load": "yaml.loader",
+    "merge": "schemas.state_model",
     "testing": "testing",
     "tool": "agents.tool_decorator",
+    "union": "schemas.state_model",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATE:
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415  (slow to import)
+
+        return version("abeyance")
+    if name not in _MODULES:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    module = import_module(f"abeyance.{_LATE[name]}")
+    module = import_module(f"abeyance.{_MODULES[name]}")
     return module if name == "testing" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

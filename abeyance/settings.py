@@ -6,10 +6,12 @@ Temporal's own environment configuration (`TEMPORAL_ADDRESS`, `TEMPORAL_NAMESPAC
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -22,11 +24,17 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from abeyance import wire
-from abeyance.core.state import Limits
 from abeyance.duration import OptionalSeconds, Seconds
 from abeyance.errors import SettingsError
 from abeyance.keyring import Keyring
+from abeyance.util import TASK_QUEUE
+
+if TYPE_CHECKING:
+    from abeyance.core.state import Limits
+
+_PREFIX: Final = "ABEYANCE_"
+_WARNED: Final[set[str]] = set()
+_logger = logging.getLogger("abeyance.settings")
 
 Preset: TypeAlias = Literal["multi-tenant", "high-throughput", "constrained"]
 
@@ -108,12 +116,12 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix="ABEYANCE_", extra="ignore", frozen=True, hide_input_in_errors=True
+        env_prefix=_PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True
     )
 
     preset: Preset | None = None
     app: str | None = None
-    task_queue: str = Field(default=wire.TASK_QUEUE, min_length=1)
+    task_queue: str = Field(default=TASK_QUEUE, min_length=1)
     url: str = "http://127.0.0.1:8000"
     token: str | None = Field(default=None, repr=False)
     tokens_file: Path | None = None
@@ -213,6 +221,8 @@ class Settings(BaseSettings):
 
     def limits(self) -> Limits:
         """Return the limits of a run, which its start may lower."""
+        from abeyance.core.state import Limits  # noqa: PLC0415  (a command needs no state of runs)
+
         return Limits(
             max_queue_size=self.max_queue_size,
             max_message_length=self.max_message_length,
@@ -230,7 +240,14 @@ class Settings(BaseSettings):
 
 
 def load_settings() -> Settings:
-    """Load the settings of this process. Raises SettingsError, naming every invalid variable."""
+    """Load the settings of this process. Raises SettingsError, naming every invalid variable.
+
+    A variable `ABEYANCE_*` that is no setting is logged as a warning, once.
+    """
+    for warning in unknown_settings(os.environ):
+        if warning not in _WARNED:
+            _WARNED.add(warning)
+            _logger.warning(warning)
     try:
         return Settings()
     except ValidationError as error:
@@ -243,6 +260,20 @@ def load_settings() -> Settings:
             for name in ["_".join(["ABEYANCE", *map(str, entry["loc"])]).upper()]
         )
         raise SettingsError(f"invalid settings: {problems}") from error
+
+
+def unknown_settings(environment: Mapping[str, str]) -> list[str]:
+    """Return a warning for each variable `ABEYANCE_*` that is no setting, with the nearest name."""
+    known = [name.upper() for name in Settings.model_fields]
+    warnings = []
+    for name in sorted(environment):
+        # The case of a name does not matter.
+        rest = name.upper().removeprefix(_PREFIX)
+        if rest != name.upper() and rest not in known:
+            nearest = get_close_matches(rest, known, n=1)
+            fix = f"did you mean {_PREFIX}{nearest[0]}?" if nearest else "it has no effect"
+            warnings.append(f"{name} is not a setting: {fix}")
+    return warnings
 
 
 def bucket_of(storage: str) -> tuple[str, str] | None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -133,29 +132,6 @@ class Keyed(Request):
     key: str | None = Field(
         default=None, min_length=1, max_length=256, exclude_if=lambda key: key is None
     )
-
-
-UNSEEN: Final = re.compile(
-    "["
-    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but for the tab and the end of a line
-    "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u2800"
-    "\u3164\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"  # no width, or no glyph
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # change the direction of writing
-    "\u2028\u2029"  # line ends that some readers ignore
-    "\ud800-\udfff"  # halves of characters
-    "]"
-)
-"""Characters that are invisible or mislead readers of a text. The inbox page has the same table."""
-
-
-def visible(text: str) -> str:
-    """Return the text with those characters as code points, such as `<U+202E>`."""
-    return UNSEEN.sub(lambda match: f"<U+{ord(match[0]):04X}>", text.replace("\r\n", "\n"))
-
-
-def escaped(text: str) -> str:
-    """Return JSON with those characters as escapes, which does not change its meaning."""
-    return UNSEEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 class ControlBody(Request):
@@ -307,7 +283,6 @@ CONVERSATION_WORKFLOW = "Conversation"
 JANITOR_WORKFLOW = "Janitor"
 RELEASE_ACTIVITY = "release-conversation"
 EVICT_ACTIVITY = "evict-inactive"
-TASK_QUEUE = "abeyance"
 
 STATUS = "AbeyanceStatus"
 GRAPH = "AbeyanceGraph"
@@ -354,8 +329,6 @@ EMPTY = "queue_empty"
 
 STILL_ACTIVE = "still_active"
 """The type of the error with which a run rejects `evict`."""
-
-RUN_ID_RULE = r"^[A-Za-z0-9_-]{1,256}$"
 
 
 class StartRun(Record, Stamped):

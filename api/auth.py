@@ -7,9 +7,8 @@ local process can do anything on that machine anyway.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
-from collections import Counter
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +16,20 @@ from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
 from fastapi.params import Depends as Dependency
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from abeyance.api.jwt import LEEWAY_SECONDS, JwtVerifier, invalid_token
 from abeyance.api.problems import invalid
 from abeyance.core import authority
-from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
+from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.errors import Code, Refusal, SettingsError
-from abeyance.schemas.state_model import at_pointer
+from abeyance.token_file import (
+    MAX_CHARS,
+    Grant,
+    hash_of_token,
+    is_name,
+    read_grants,
+    subject_fault,
+)
 
 LOCAL: Final = "local"
 """The subject of a request without authentication that names none."""
@@ -32,78 +37,75 @@ LOCAL: Final = "local"
 SUBJECT_HEADER: Final = "X-Abeyance-Principal"
 CAPABILITIES_HEADER: Final = "X-Abeyance-Capabilities"
 
-_RESERVED: Final = frozenset({TEMPORAL.subject, TIMEOUT})
-_MAX_CHARS: Final = 256
 _MAX_CAPABILITIES: Final = 200
-
-
-class Grant(BaseModel):
-    """An entry of the tokens file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    subject: str = Field(min_length=1, max_length=_MAX_CHARS)
-    sha256: str = Field(pattern=r"^[0-9a-fA-F]{64}$")
-    capabilities: tuple[Annotated[str, Field(min_length=1, max_length=_MAX_CHARS)], ...]
-
-
-_GRANTS: Final = TypeAdapter(tuple[Grant, ...])
+_logger = logging.getLogger("abeyance.api")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """The principal of a request, and the Unix time at which its token expires, if it does."""
+    """The principal of a request, and what its token is worth.
+
+    `expires_at` is the Unix time at which an issued token expires; `grant` is the entry of the tokens
+    file.
+    """
 
     principal: Principal
     expires_at: float | None = None
+    grant: Grant | None = None
 
 
 class Tokens:
-    """The accepted tokens: those of `grants`, and those signed by `issuer`.
+    """The accepted tokens: those of the file at `path`, and those signed by `issuer`.
 
-    If both are None, there is no authentication.
+    If both are None, there is no authentication. The file is read again when it has changed; while it
+    cannot be used, the tokens that were read before count, and the log says so once.
     """
 
-    def __init__(self, grants: tuple[Grant, ...] | None, issuer: JwtVerifier | None = None) -> None:
-        self._grants = grants
+    def __init__(self, path: Path | None = None, issuer: JwtVerifier | None = None) -> None:
+        self._path = path
         self._issuer = issuer
+        self._grants: tuple[Grant, ...] = ()
+        self._seen = _version(path)
+        self._fault: str | None = None
 
     @classmethod
     def read(cls, path: Path | None, issuer: JwtVerifier | None = None) -> Tokens:
         """Read the tokens file. Raises SettingsError with the position of the problem."""
-        if path is None:
-            return cls(None, issuer)
-        source = f"ABEYANCE_TOKENS_FILE={path}"
+        tokens = cls(path, issuer)
+        if path is not None:
+            tokens._grants = read_grants(path)
+            if not tokens._grants:
+                raise SettingsError(
+                    f"the tokens file {path} has no token: add one with `abeyance token add`"
+                )
+        return tokens
+
+    def is_revoked(self, credentials: Credentials) -> bool:
+        """Return whether the token is no longer in the file, or no longer with what it allowed."""
+        return credentials.grant is not None and credentials.grant not in self._current()
+
+    def _current(self) -> tuple[Grant, ...]:
+        """Return the entries of the file as it is now."""
+        # Before the file is read: what is written after that is seen next time.
+        version = _version(self._path)
+        if self._path is None or version == self._seen:
+            return self._grants
+        self._seen = version
         try:
-            grants = _GRANTS.validate_json(path.read_bytes())
-        except OSError as error:
-            raise SettingsError(f"{source} cannot be read: {error.strerror}") from error
-        except ValidationError as error:
-            faults = "; ".join(
-                f"{fault['pointer'] or '(the file)'}: {fault['message']}"
-                for fault in at_pointer(error)
-            )
-            raise SettingsError(
-                f"{source} is not a list of "
-                f'{{"subject": ..., "sha256": ..., "capabilities": [...]}}: {faults}'
-            ) from error
-        if not grants:
-            raise SettingsError(f"{source} has no token: add at least one")
-        if reserved := sorted({grant.subject for grant in grants} & _RESERVED):
-            raise SettingsError(
-                f"{source} has the reserved subject {reserved[0]!r}: choose another"
-            )
-        counts = Counter(grant.sha256.lower() for grant in grants)
-        if repeated := [digest for digest, count in counts.items() if count > 1]:
-            raise SettingsError(
-                f"{source} has the token hash {repeated[0][:12]}... twice: remove one"
-            )
-        return cls(grants, issuer)
+            self._grants = read_grants(self._path)
+        except SettingsError as error:
+            if self._fault != str(error):
+                _logger.warning("code=tokens_file | %s; the tokens that it had still count", error)
+            self._fault = str(error)
+        else:
+            _logger.info("code=tokens_file | %d tokens were read again", len(self._grants))
+            self._fault = None
+        return self._grants
 
     @property
     def are_required(self) -> bool:
         """True if a request needs a token."""
-        return self._grants is not None or self._issuer is not None
+        return self._path is not None or self._issuer is not None
 
     async def authenticate(self, request: Request) -> Credentials:
         """Return the credentials of a request. The result is cached on the request.
@@ -132,15 +134,16 @@ class Tokens:
             raise _unauthenticated(
                 "A token is required: send one header, Authorization: Bearer <token>."
             )
-        digest = hashlib.sha256(token.encode("latin-1")).hexdigest()
+        digest = hash_of_token(token)
         grant: Grant | None = None
-        for candidate in self._grants or ():
+        for candidate in self._current():
             # Compare with all, so that the time does not depend on the position.
             if hmac.compare_digest(candidate.sha256.lower(), digest):
                 grant = candidate
         if grant is not None:
             return Credentials(
-                principal=Principal(subject=grant.subject, capabilities=grant.capabilities)
+                principal=Principal(subject=grant.subject, capabilities=grant.capabilities),
+                grant=grant,
             )
         if self._issuer is None:
             raise _unauthenticated("The token is unknown or was revoked: use a valid one.")
@@ -154,18 +157,18 @@ class Tokens:
 def _issued_principal(claims: Mapping[str, Any], issuer: JwtVerifier) -> Principal:
     """Return the principal of a verified token."""
     subject, claim = claims["sub"], issuer.claim
-    if (fault := _subject_fault(subject)) is not None:
+    if (fault := subject_fault(subject)) is not None:
         raise invalid_token(f"has an unusable subject (sub): {fault}")
     value = _claim_value(claims, claim)
     capabilities = value.split() if isinstance(value, str) else [] if value is None else value
     if (
         not isinstance(capabilities, list)
         or len(capabilities) > _MAX_CAPABILITIES
-        or not all(isinstance(name, str) and _is_name(name) for name in capabilities)
+        or not all(isinstance(name, str) and is_name(name) for name in capabilities)
     ):
         raise invalid_token(
             f"has unusable capabilities: {claim} takes at most {_MAX_CAPABILITIES} names of 1 to "
-            f"{_MAX_CHARS} characters, as a list or separated by spaces"
+            f"{MAX_CHARS} characters, as a list or separated by spaces"
         )
     if EVERYTHING in capabilities and not issuer.may_allow_everything:
         # Refuse rather than drop it, so that the caller learns why a capability is missing.
@@ -207,21 +210,18 @@ def _claimed_subject(value: str) -> str:
         subject = value.encode("latin-1").decode().strip()
     except UnicodeDecodeError:
         raise _invalid_header(SUBJECT_HEADER, f"{value!r} is not UTF-8") from None
-    if (fault := _subject_fault(subject)) is not None:
+    if (fault := subject_fault(subject)) is not None:
         raise _invalid_header(SUBJECT_HEADER, fault)
     return subject
 
 
-def _subject_fault(subject: str) -> str | None:
-    if not _is_name(subject):
-        return f"{subject[:100]!r} is not a subject: use 1 to {_MAX_CHARS} printable characters"
-    if subject in _RESERVED:
-        return f"the subject {subject!r} is reserved: choose another"
-    return None
-
-
-def _is_name(text: str) -> bool:
-    return 0 < len(text) <= _MAX_CHARS and text == text.strip() and text.isprintable()
+def _version(path: Path | None) -> tuple[int, ...] | None:
+    """Return what differs between two versions of a file; None if there is none."""
+    try:
+        found = None if path is None else path.stat()
+    except OSError:
+        return None
+    return found and (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 def _invalid_header(header: str, message: str) -> Refusal:

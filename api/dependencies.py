@@ -18,7 +18,6 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator
 
-from abeyance import wire
 from abeyance.api.auth import Caller, Tokens
 from abeyance.api.problems import invalid
 from abeyance.authoring.graph import Graph
@@ -27,6 +26,7 @@ from abeyance.duration import seconds
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.history.feed import Feed
 from abeyance.settings import Settings
+from abeyance.util import RUN_ID_RULE
 
 T = TypeVar("T")
 
@@ -175,7 +175,7 @@ async def _run_id(
     run_id: Annotated[str, Path(description="The id of a run.", examples=["refund-4711"])],
 ) -> str:
     # No run can have such an id, so Temporal need not be asked.
-    if re.fullmatch(wire.RUN_ID_RULE, run_id) is None:
+    if re.fullmatch(RUN_ID_RULE, run_id) is None:
         raise Refusal(
             Code.UNKNOWN_RUN,
             f"There is no run {run_id[:_SHOWN_CHARS]!r}: this is not a valid run id.",

@@ -23,6 +23,7 @@ from abeyance.api.problems import invalid
 from abeyance.core.json import sha256
 from abeyance.core.state import Called, Limits, Status
 from abeyance.duration import OptionalSeconds, Seconds
+from abeyance.util import RUN_ID_RULE
 
 T = TypeVar("T")
 
@@ -154,7 +155,7 @@ class StartBody(wire.Request):
     input: JsonValue = Field(description="The input of the graph, as its `input_schema` describes.")
     run_id: str | None = Field(
         default=None,
-        description=f"The id of the run, of the form {wire.RUN_ID_RULE}. Generated if absent.",
+        description=f"The id of the run, of the form {RUN_ID_RULE}. Generated if absent.",
     )
     conversation_id: Name | None = Field(
         default=None, description="The conversation that the run belongs to."

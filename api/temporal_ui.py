@@ -51,7 +51,7 @@ class _Proxy:
     ) -> None:
         self._upstream = httpx.URL(upstream)
         self._transport = transport
-        self._guard = OriginGuard(self, hosts=hosts, tokens=Tokens(None), max_body_size=0)
+        self._guard = OriginGuard(self, hosts=hosts, tokens=Tokens(), max_body_size=0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward a request, or refuse it."""

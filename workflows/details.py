@@ -19,7 +19,7 @@ from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, R
 from abeyance.core.state import RunState
 from abeyance.core.visit import Running
 from abeyance.schemas.json_schema import resolved
-from abeyance.wire import visible
+from abeyance.util import visible
 
 _FAR: Final = "9999"
 _ANY: Final = "any JSON"

@@ -57,14 +57,17 @@ Now = Annotated[
 
 def with_api(work: Callable[[Connection], Awaitable[T]]) -> T:
     """Run `work` with a connection to the API of ABEYANCE_URL. Raises what `Connection` raises."""
-    from abeyance.http import HttpClient
+    from abeyance.http import Connection
     from abeyance.settings import load_settings
 
     settings = load_settings()
 
     async def done() -> T:
-        async with HttpClient(settings.url, settings.token) as client:
-            return await work(client.api)
+        api = Connection(settings.url, settings.token)
+        try:
+            return await work(api)
+        finally:
+            await api.close()
 
     return asyncio.run(done())
 
@@ -78,7 +81,7 @@ def exchange(
     """Make one call, print its response, and return it."""
     response = with_api(call)
     if as_json:
-        from abeyance.wire import escaped
+        from abeyance.util import escaped
 
         # The API does not escape characters that control a terminal.
         typer.echo(escaped(json.dumps(response, ensure_ascii=False, separators=(",", ":"))))

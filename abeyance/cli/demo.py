@@ -73,8 +73,8 @@ async def run_until(run: RunHandle, *statuses: str) -> RunView:
 
 
 GRAPH: Final = "deleting_files"
-FOLDER: Final = "ABEYANCE_EXAMPLE_FOLDER"
-MODEL: Final = "ABEYANCE_EXAMPLE_MODEL"
+FOLDER: Final = "EXAMPLE_FOLDER"
+MODEL: Final = "EXAMPLE_MODEL"
 
 _LOGS: Final = ("monday.log", "tuesday.log")
 _OTHERS: Final = ("invoice-numbers.txt", "notes.txt")

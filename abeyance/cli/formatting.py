@@ -15,8 +15,7 @@ from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 from abeyance.core.json import canonical, truncate
-from abeyance.schemas.json_schema import resolved
-from abeyance.wire import visible
+from abeyance.util import visible
 
 _GAP: Final = "  "
 
@@ -305,6 +304,8 @@ def schema_example(schema: Any) -> Any:
 
 
 def _example(schema: Any, root: Any, depth: int) -> Any:
+    from abeyance.schemas.json_schema import resolved
+
     schema = resolved(schema, root)
     if not isinstance(schema, Mapping) or depth == _DEEPEST:
         return None

@@ -20,6 +20,7 @@ from abeyance.cli.graphs import charts
 from abeyance.cli.lists import overview
 from abeyance.cli.runs import calls
 from abeyance.cli.steer import steering
+from abeyance.cli.tokens import tokens
 from abeyance.cli.transcript import transcribing
 from abeyance.cli.watch import watching
 from abeyance.errors import SettingsError
@@ -39,6 +40,7 @@ for of_runs in (calls, overview, watching, transcribing, steering, bulk):
     commands.add_typer(of_runs)
 commands.add_typer(conversing, name="conversation", rich_help_panel=PANEL)
 commands.add_typer(charts, name="graph", rich_help_panel="Graphs")
+commands.add_typer(tokens, name="token", rich_help_panel="Operation")
 commands.add_typer(clearing, name="blobs", rich_help_panel=_STORAGE)
 
 App = Annotated[

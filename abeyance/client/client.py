@@ -6,7 +6,6 @@ from typing import Self
 
 from temporalio.client import Client as TemporalClient
 
-from abeyance import wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.conversations import Conversations
 from abeyance.client.inbox import Inbox
@@ -20,6 +19,7 @@ from abeyance.settings import Settings, load_settings
 from abeyance.storage.backends import ConfiguredBlobs
 from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.temporal.connection import connect_temporal, pollers
+from abeyance.util import TASK_QUEUE
 
 
 class Client:
@@ -37,7 +37,7 @@ class Client:
         self,
         temporal: TemporalClient,
         *,
-        task_queue: str = wire.TASK_QUEUE,
+        task_queue: str = TASK_QUEUE,
         patience: float = 10.0,
         blobs: Blobs | None = None,
     ) -> None:
@@ -60,7 +60,7 @@ class Client:
         address: str | None = None,
         *,
         namespace: str | None = None,
-        task_queue: str = wire.TASK_QUEUE,
+        task_queue: str = TASK_QUEUE,
         patience: float = 10.0,
         settings: Settings | None = None,
     ) -> Self:

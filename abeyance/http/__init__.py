@@ -9,12 +9,16 @@
 It needs no Temporal, and imports nothing of it. The command line uses it.
 """
 
-from abeyance.http.client import HttpClient as HttpClient
-from abeyance.http.client import HttpRun as HttpRun
+from typing import TYPE_CHECKING, Any
+
 from abeyance.http.connection import ApiProblem as ApiProblem
 from abeyance.http.connection import ApiRefusal as ApiRefusal
 from abeyance.http.connection import ApiUnavailable as ApiUnavailable
 from abeyance.http.connection import Connection as Connection
+
+if TYPE_CHECKING:
+    from abeyance.http.client import HttpClient as HttpClient
+    from abeyance.http.client import HttpRun as HttpRun
 
 __all__ = [
     "ApiProblem",
@@ -24,3 +28,13 @@ __all__ = [
     "HttpClient",
     "HttpRun",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # The command line needs the connection only, and starts faster without the models of the client.
+    if name not in ("HttpClient", "HttpRun"):
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from abeyance.http import client  # noqa: PLC0415
+
+    return getattr(client, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from typing import Annotated, Any, Final
 
@@ -81,12 +81,18 @@ async def read_events(
     happen.
 
     Continue after the last id to get every event exactly once. After the run's last event, the stream
-    ends and `next_cursor` is null. A stream ends early if its reader is too slow or its token expires.
+    ends and `next_cursor` is null. A stream ends early if its reader is too slow, or if its token expires
+    or is revoked.
     """
     after = last_event_id or query.after
     if _wants_stream(request.headers.get("accept", "")):
         events = await feed.opened(run_id, after)
-        return EventStream(events, stopping=backend.stopping, until=credentials.expires_at)
+        return EventStream(
+            events,
+            stopping=backend.stopping,
+            until=credentials.expires_at,
+            is_revoked=lambda: backend.tokens.is_revoked(credentials),
+        )
     items, next_cursor = await feed.page(run_id, after, query.limit)
     return Listed(items=items, next_cursor=next_cursor)
 
@@ -101,8 +107,8 @@ class EventStream(StreamingResponse):
     """A stream of server-sent events, with a comment after `heartbeat` seconds without an event.
 
     The stream ends after the last event. It ends early, with a comment that has the reason, on an error,
-    when `stopping` is set, and at `until`, the Unix time at which the reader's token expires. The reader
-    can then reconnect with the last id.
+    when `stopping` is set, at `until`, the Unix time at which the reader's token expires, and within a
+    heartbeat after `is_revoked` says that it was revoked. The reader can then reconnect with the last id.
     """
 
     def __init__(
@@ -112,9 +118,10 @@ class EventStream(StreamingResponse):
         heartbeat: float = _HEARTBEAT_SECONDS,
         stopping: asyncio.Event | None = None,
         until: float | None = None,
+        is_revoked: Callable[[], bool] = lambda: False,
     ) -> None:
         self._events = events
-        self._text = _event_text(events, heartbeat, stopping or asyncio.Event(), until)
+        self._text = _event_text(events, heartbeat, stopping or asyncio.Event(), until, is_revoked)
         super().__init__(self._text, media_type=_EVENT_STREAM, headers=_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -135,6 +142,7 @@ async def _event_text(
     heartbeat: float,
     stopping: asyncio.Event,
     until: float | None,
+    is_revoked: Callable[[], bool],
 ) -> AsyncGenerator[str, None]:
     pending: asyncio.Task[views.Event | None] | None = None
     stop = asyncio.create_task(stopping.wait())
@@ -150,6 +158,9 @@ async def _event_text(
                 return
             if until is not None and time.time() >= until:
                 yield ": the token has expired: reconnect with a new token and the last id\n\n"
+                return
+            if is_revoked():
+                yield ": the token was revoked: reconnect with a new token and the last id\n\n"
                 return
             if not pending.done():
                 yield ":\n\n"

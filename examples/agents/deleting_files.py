@@ -1,6 +1,6 @@
 """Deleting files: a hook asks before real files are deleted, and so does the tool, about fresh ones.
 
-    ABEYANCE_EXAMPLE_FOLDER=/tmp/litter abeyance dev examples.agents.deleting_files:graph
+    EXAMPLE_FOLDER=/tmp/litter abeyance dev examples.agents.deleting_files:graph
     abeyance run deleting_files --run-id tidy --wait
     abeyance respond tidy '"y"'
 

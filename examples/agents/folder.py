@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 
 from abeyance import Fatal, ToolContext, tool
 
-VARIABLE: Final = "ABEYANCE_EXAMPLE_FOLDER"
+VARIABLE: Final = "EXAMPLE_FOLDER"
 
 
 def folder() -> Path:

@@ -24,7 +24,7 @@ from pydantic_ai.models.function import AgentInfo
 
 from abeyance.agents.output import FINAL_RESULT
 
-VARIABLE: Final = "ABEYANCE_EXAMPLE_MODEL"
+VARIABLE: Final = "EXAMPLE_MODEL"
 
 Messages: TypeAlias = list[ModelMessage]
 Info: TypeAlias = AgentInfo

@@ -1,6 +1,6 @@
 """Deleting files with trust: a person may say "t", and is not asked again in this run.
 
-    ABEYANCE_EXAMPLE_FOLDER=/tmp/litter abeyance dev examples.agents.trusted_deleting:graph
+    EXAMPLE_FOLDER=/tmp/litter abeyance dev examples.agents.trusted_deleting:graph
     abeyance run trusted_deleting --run-id tidy --wait
     abeyance respond tidy '"t"'
 

@@ -16,6 +16,7 @@ from temporal_site import Site
 from abeyance import SettingsError
 from abeyance.api.app import create_app
 from abeyance.settings import Settings
+from abeyance.token_file import add_token, revoke_tokens
 
 SUBJECT = "X-Abeyance-Principal"
 CAPABILITIES = "X-Abeyance-Capabilities"
@@ -209,3 +210,40 @@ def test_a_file_of_tokens_that_cannot_be_used_stops_the_start(
 def test_a_file_of_tokens_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"cannot be read: No such file"):
         create_app(Settings(tokens_file=tmp_path / "none.json"), {})
+
+
+async def test_a_running_api_accepts_a_new_token_and_refuses_a_revoked_one(
+    site: Site, tmp_path: Path
+) -> None:
+    file = tmp_path / "tokens.json"
+    ada = bearer(add_token(file, "ada", ["runs:read"]))
+    async with served(app_for(site, tokens_file=file)) as api:
+        bob = bearer(add_token(file, "bob", ["runs:read"]))
+        added = [(await api.http.get("/runs", headers=who)).status_code for who in (ada, bob)]
+        revoke_tokens(file, "ada")
+        revoked = [(await api.http.get("/runs", headers=who)).status_code for who in (ada, bob)]
+        revoke_tokens(file, "bob")
+        empty = (await api.http.get("/runs", headers=bob)).status_code
+
+    assert (added, revoked, empty) == ([200, 200], [401, 200], 401)
+
+
+async def test_while_the_file_cannot_be_used_its_former_tokens_count_and_the_log_says_so_once(
+    site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "tokens.json"
+    ada = bearer(add_token(file, "ada", ["runs:read"]))
+    content = file.read_text()
+    async with served(app_for(site, tokens_file=file)) as api:
+        for broken in (content[:-5], None, None, content[:-4]):
+            if broken is None:
+                file.unlink(missing_ok=True)
+            else:
+                file.write_text(broken)
+            assert (await api.http.get("/runs", headers=ada)).status_code == 200
+            assert (await api.http.get("/runs", headers=ada)).status_code == 200
+        told = [record.getMessage() for record in caplog.records if "still count" in record.message]
+        file.write_text("[]")
+        assert (await api.http.get("/runs", headers=ada)).status_code == 401
+
+    assert [str(file) in text for text in told] == [True] * 3

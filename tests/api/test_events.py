@@ -168,6 +168,21 @@ async def test_a_stream_that_cannot_go_on_says_why_and_ends() -> None:
     assert text[1:] == [": this reader was too slow: connect again\n\n"]
 
 
+async def test_a_stream_ends_when_its_token_is_revoked_and_no_later_event_is_sent() -> None:
+    revoked = False
+
+    async def events() -> AsyncGenerator[views.Event, None]:
+        nonlocal revoked
+        for number in ("1", "2"):
+            yield views.Event(id=number, time=datetime.now(UTC), type="user.x", run_id="r")
+            revoked = True
+
+    stream = EventStream(events(), is_revoked=lambda: revoked)
+    text = [str(chunk) async for chunk in stream.body_iterator]
+    assert text[0].startswith("id: 1\n")
+    assert text[1:] == [": the token was revoked: reconnect with a new token and the last id\n\n"]
+
+
 async def test_more_runs_than_may_be_are_not_followed(temporal: TemporalClient) -> None:
     site = Site(temporal, gated())
     app = app_for(site)

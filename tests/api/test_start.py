@@ -9,7 +9,7 @@ import pytest
 from stack import Api, new_id, problem
 from temporal_site import eventually
 
-from abeyance import wire
+from abeyance.util import RUN_ID_RULE
 
 
 async def test_a_started_run_is_told_with_its_place(api: Api) -> None:
@@ -139,7 +139,7 @@ async def test_a_bad_run_id_is_told_what_is_wrong_with_it(api: Api) -> None:
 
     found = problem(response, 422, "invalid_run_id")
     assert found["invalid_characters"] == [" ", "ß", "ö"]
-    assert found["rule"] == wire.RUN_ID_RULE
+    assert found["rule"] == RUN_ID_RULE
 
 
 async def test_a_body_that_misses_a_field_is_told_which(api: Api) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from abeyance.core.state import Limits
 from abeyance.errors import SettingsError
-from abeyance.settings import Settings, load_settings
+from abeyance.settings import Settings, load_settings, unknown_settings
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +107,39 @@ def test_all_wrong_values_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> N
         load_settings()
     for name in ("MAX_VISITS", "GRACE", "MAX_QUEUE_SIZE"):
         assert f"ABEYANCE_{name}='wrong': " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "warning"),
+    [
+        (
+            "ABEYANCE_MAXVISITS",
+            "ABEYANCE_MAXVISITS is not a setting: did you mean ABEYANCE_MAX_VISITS?",
+        ),
+        (
+            "ABEYANCE_TOKEN_FILE",
+            "ABEYANCE_TOKEN_FILE is not a setting: did you mean ABEYANCE_TOKENS_FILE?",
+        ),
+        ("abeyance_coffee", "abeyance_coffee is not a setting: it has no effect"),
+    ],
+)
+def test_an_unknown_setting_is_a_warning_with_the_nearest_name(name: str, warning: str) -> None:
+    assert unknown_settings({name: "3", "ABEYANCE_APP": "", "abeyance_grace": "1", "X": ""}) == [
+        warning
+    ]
+
+
+def test_an_unknown_setting_is_logged_once_by_a_process(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("ABEYANCE_MAX_QUEUE_SISE", "3")
+
+    load_settings()
+    load_settings()
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "ABEYANCE_MAX_QUEUE_SISE is not a setting: did you mean ABEYANCE_MAX_QUEUE_SIZE?"
+    ]
 
 
 def test_a_token_is_not_shown_where_settings_are() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +43,12 @@ def test_every_setting_is_listed_with_its_default() -> None:
 
 def made_as_told(page: str, folder: Path) -> str:
     (recipe,) = re.findall(
-        r"^ *```sh\n([^`]*?openssl.*?)^ *```", read(page), re.DOTALL | re.MULTILINE
+        r"^ *```sh\n([^`]*?abeyance token add.*?)^ *```", read(page), re.DOTALL | re.MULTILINE
     )
     return subprocess.run(
         ["sh", "-euc", f'{recipe}\nprintf %s "$token"'],
         cwd=folder,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         check=True,

@@ -152,8 +152,8 @@ def test_one_variable_puts_another_model_into_every_example(tmp_path: Path) -> N
         env={
             "PATH": "",
             "PYTHONPATH": str(root),
-            "ABEYANCE_EXAMPLE_MODEL": "test",
-            "ABEYANCE_EXAMPLE_FOLDER": str(tmp_path),
+            "EXAMPLE_MODEL": "test",
+            "EXAMPLE_FOLDER": str(tmp_path),
         },
         capture_output=True,
         text=True,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from abeyance.cli.formatting import readable
-from abeyance.wire import UNSEEN, escaped, visible
+from abeyance.util import UNSEEN, escaped, visible
 from abeyance.workflows.details import code
 
 FOLDER = Path(__file__).parents[2] / "api" / "inbox"

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ANY_PORTS: Final = ("--api-port", "0", "--temporal-port", "0", "--ui-port", "0")
-_MARK: Final = "ABEYANCE_TEST_STACK"
+_MARK: Final = "TEST_STACK"
 """A variable that every process of a stack inherits: by it they are found, whoever their parent is."""
 
 GRAPHS: Final = """\

@@ -1,0 +1,114 @@
+"""Commands on the tokens of callers: add, list and revoke them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from abeyance.cli.errors import ErrorText, print_error
+from abeyance.errors import SettingsError
+
+tokens = typer.Typer(no_args_is_help=True, help="Add, list and revoke the tokens of callers.")
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="The owner of the token, the subject of its calls.", show_default=False
+    ),
+]
+File = Annotated[
+    Path | None,
+    typer.Option(help="The tokens file. Default: ABEYANCE_TOKENS_FILE.", show_default=False),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@tokens.command(cls=ErrorText)
+def add(
+    name: Name,
+    *,
+    can: Annotated[
+        list[str],
+        typer.Option(
+            metavar="CAPABILITY",
+            help="What its owner may do, such as runs:read. Repeat it, or separate several by commas.",
+            show_default=False,
+        ),
+    ],
+    file: File = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token for NAME, and print it: only its hash is stored, so it cannot be shown again.
+
+    NAME may have several tokens, so that an old one can be revoked once a new one is in use. A running
+    API accepts the token at once.
+    """
+    from abeyance.token_file import add_token
+
+    path = _path(file)
+    capabilities = [
+        capability for part in can for word in part.split(",") if (capability := word.strip())
+    ]
+    if not capabilities:
+        raise SettingsError("--can: no capability is given: write one, such as --can runs:read")
+    token = add_token(path, name, capabilities)
+    if as_json:
+        typer.echo(json.dumps({"subject": name, "token": token, "capabilities": capabilities}))
+        return
+    print_error(f"the token of {name}, who may {', '.join(capabilities)}, is shown only now:")
+    typer.echo(token)
+
+
+@tokens.command("list", cls=ErrorText)
+def list_tokens(*, file: File = None, as_json: AsJson = False) -> None:
+    """List the owners of tokens, the beginning of each token's hash, and what its owner may do."""
+    from abeyance.cli.formatting import Line, show, show_table
+    from abeyance.token_file import read_grants
+
+    grants = read_grants(_path(file))
+    if as_json:
+        typer.echo(json.dumps([grant.model_dump() for grant in grants]))
+    elif grants:
+        rows = [(grant.subject, grant.short_hash, " ".join(grant.capabilities)) for grant in grants]
+        show_table(("NAME", "HASH", "CAN"), rows)
+    else:
+        show([Line("tokens", "none")])
+
+
+@tokens.command(cls=ErrorText)
+def revoke(
+    name: Name,
+    *,
+    hash_: Annotated[
+        str | None,
+        typer.Option(
+            "--hash",
+            metavar="DIGITS",
+            help="Revoke only the token whose hash begins with these digits.",
+            show_default=False,
+        ),
+    ] = None,
+    file: File = None,
+    as_json: AsJson = False,
+) -> None:
+    """Revoke the tokens of NAME. A running API refuses them from its next call on."""
+    from abeyance.cli.formatting import Line, show
+    from abeyance.token_file import revoke_tokens
+
+    revoked = revoke_tokens(_path(file), name, hash_)
+    if as_json:
+        typer.echo(json.dumps([grant.model_dump() for grant in revoked]))
+        return
+    show([Line("revoked", f"{grant.short_hash} of {grant.subject}") for grant in revoked])
+
+
+def _path(file: Path | None) -> Path:
+    from abeyance.settings import load_settings
+
+    path = file or load_settings().tokens_file
+    if path is None:
+        raise SettingsError("there is no tokens file: set ABEYANCE_TOKENS_FILE, or add --file")
+    return path

@@ -1,0 +1,192 @@
+"""The file of hashed tokens: the API reads it, `abeyance token` changes it.
+
+It is a JSON list of `{"subject": ..., "sha256": ..., "capabilities": [...]}`. Only the hash of a token is
+stored, so whoever reads the file cannot call the API with it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import secrets
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from abeyance.core.policy import TEMPORAL, TIMEOUT
+from abeyance.errors import SettingsError
+from abeyance.schemas.state_model import at_pointer
+
+MAX_CHARS: Final = 256
+"""Maximum characters of a subject, and of a capability."""
+_RESERVED: Final = frozenset({TEMPORAL.subject, TIMEOUT})
+_TOKEN_BYTES: Final = 32
+_SHORTEST_PREFIX: Final = 8
+_SHOWN_HASH: Final = 12
+
+
+class Grant(BaseModel):
+    """An entry of the file: the owner of a token, its hash, and what the owner may do."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    subject: str = Field(min_length=1, max_length=MAX_CHARS)
+    sha256: str = Field(pattern=r"^[0-9a-fA-F]{64}$")
+    capabilities: tuple[Annotated[str, Field(min_length=1, max_length=MAX_CHARS)], ...]
+
+    @property
+    def short_hash(self) -> str:
+        """The beginning of the hash, which `abeyance token revoke --hash` takes."""
+        return self.sha256[:_SHOWN_HASH].lower()
+
+
+_GRANTS: Final = TypeAdapter(tuple[Grant, ...])
+
+
+def read_grants(path: Path) -> tuple[Grant, ...]:
+    """Return the entries of a file, which may have none.
+
+    Raises SettingsError with the position of the problem if it cannot be read or used.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"the tokens file {path} cannot be read: {error.strerror}") from error
+    return _parsed(path, content)
+
+
+def hash_of_token(token: str) -> str:
+    """Return the hash by which a token is known. A token is ASCII, or what a header can hold."""
+    return hashlib.sha256(token.encode("latin-1")).hexdigest()
+
+
+def subject_fault(subject: str) -> str | None:
+    """Return why a text cannot be the subject of a principal, or None."""
+    if not is_name(subject):
+        return f"{subject[:100]!r} is not a subject: use 1 to {MAX_CHARS} printable characters"
+    if subject in _RESERVED:
+        return f"the subject {subject!r} is reserved: choose another"
+    return None
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text can be a subject or a capability."""
+    return 0 < len(text) <= MAX_CHARS and text == text.strip() and text.isprintable()
+
+
+def add_token(path: Path, subject: str, capabilities: Sequence[str]) -> str:
+    """Add a new token for a subject, and return it: it is stored nowhere. Make the file if needed.
+
+    Raises SettingsError if a name or the file cannot be used.
+    """
+    if (fault := subject_fault(subject)) is not None:
+        raise SettingsError(fault)
+    if wrong := [name for name in capabilities if not is_name(name)]:
+        raise SettingsError(
+            f"{wrong[0][:100]!r} is not a capability: use 1 to {MAX_CHARS} printable characters"
+        )
+    token = secrets.token_hex(_TOKEN_BYTES)
+    grant = Grant(
+        subject=subject,
+        sha256=hash_of_token(token),
+        capabilities=tuple(dict.fromkeys(capabilities)),
+    )
+    _change(path, lambda grants: (*grants, grant))
+    return token
+
+
+def revoke_tokens(path: Path, subject: str, prefix: str | None = None) -> tuple[Grant, ...]:
+    """Remove the tokens of a subject, or only that whose hash begins with `prefix`, and return them.
+
+    Raises SettingsError if there is no such token, and as `add_token`.
+    """
+    if prefix is not None and len(prefix) < _SHORTEST_PREFIX:
+        raise SettingsError(
+            f"--hash: {prefix!r} is too short: write {_SHORTEST_PREFIX} digits or more"
+        )
+    revoked: list[Grant] = []
+
+    def remaining(grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
+        start = (prefix or "").lower()
+        revoked[:] = [
+            grant
+            for grant in grants
+            if grant.subject == subject and grant.sha256.lower().startswith(start)
+        ]
+        if not revoked:
+            about = "" if prefix is None else f" whose hash begins with {prefix!r}"
+            raise SettingsError(
+                f"{path} has no token of {subject!r}{about}: `abeyance token list` shows all"
+            )
+        return tuple(grant for grant in grants if grant not in revoked)
+
+    _change(path, remaining)
+    return tuple(revoked)
+
+
+def _parsed(path: Path, content: bytes) -> tuple[Grant, ...]:
+    try:
+        grants = _GRANTS.validate_json(content)
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{fault['pointer'] or '(the file)'}: {fault['message']}" for fault in at_pointer(error)
+        )
+        raise SettingsError(
+            f"the tokens file {path} is not a list of "
+            f'{{"subject": ..., "sha256": ..., "capabilities": [...]}}: {faults}'
+        ) from error
+    if reserved := sorted({grant.subject for grant in grants} & _RESERVED):
+        raise SettingsError(
+            f"the tokens file {path} has the reserved subject {reserved[0]!r}: choose another"
+        )
+    counts = Counter(grant.sha256.lower() for grant in grants)
+    if repeated := [digest for digest, count in counts.items() if count > 1]:
+        raise SettingsError(
+            f"the tokens file {path} has the token hash {repeated[0][:12]}... twice: remove one"
+        )
+    return grants
+
+
+def _change(path: Path, change: Callable[[tuple[Grant, ...]], tuple[Grant, ...]]) -> None:
+    """Replace the file by one with the changed entries, while no other process changes it."""
+    # A link may lead to the file, as to a mounted secret.
+    path = path.resolve()
+    try:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            # The folder is locked, because the file is replaced: who waits for the old one would wait
+            # for a file that nobody reads any more.
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            owner = path.stat() if path.exists() else None
+            grants = () if owner is None else _parsed(path, path.read_bytes())
+            _replace(path, _GRANTS.dump_json(change(grants), indent=2) + b"\n", owner)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise SettingsError(
+            f"the tokens file {path} cannot be changed: {error.strerror}"
+        ) from error
+
+
+def _replace(path: Path, content: bytes, owner: os.stat_result | None) -> None:
+    """Write a file that only its owner may read, all of it or nothing."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            if owner is not None and (owner.st_uid, owner.st_gid) != (os.getuid(), os.getgid()):
+                # An API of another user has to be able to read it as before.
+                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+        Path(name).replace(path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            Path(name).unlink()
+        raise

@@ -1,0 +1,137 @@
+"""`abeyance token`: the file of hashed tokens, changed by many at a time and by nobody else."""
+
+import json
+import stat
+import subprocess
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dev_stack import command
+
+from abeyance.cli.main import run
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "tokens.json"
+    monkeypatch.setenv("ABEYANCE_TOKENS_FILE", str(file))
+    return file
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = run(["token", *arguments])
+    return code, *capsys.readouterr()
+
+
+def entries(file: Path) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = json.loads(file.read_text())
+    return listed
+
+
+def test_a_token_is_printed_once_and_stored_as_its_hash(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = call(capsys, "add", "ada", "--can", "runs:read,runs:respond", "--can", "x")
+    token = out.strip()
+
+    assert code == 0
+    assert "is shown only now" in err
+    assert token not in err + file.read_text()
+    assert entries(file) == [
+        {
+            "subject": "ada",
+            "sha256": sha256(token.encode()).hexdigest(),
+            "capabilities": ["runs:read", "runs:respond", "x"],
+        }
+    ]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [path.name for path in file.parent.iterdir()] == ["tokens.json"]
+
+
+def test_the_list_shows_who_may_do_what_and_no_token(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = call(capsys, "add", "ada", "--can", "runs:read")[1].strip()
+    _, out, _ = call(capsys, "list")
+
+    assert out.split() == [
+        "NAME",
+        "HASH",
+        "CAN",
+        "ada",
+        sha256(token.encode()).hexdigest()[:12],
+        "runs:read",
+    ]
+
+
+def test_one_token_of_a_person_is_revoked_by_the_beginning_of_its_hash(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("ada", "ada", "bob"):
+        call(capsys, "add", name, "--can", "runs:read")
+    first, second, other = entries(file)
+
+    assert call(capsys, "revoke", "ada", "--hash", first["sha256"][:12].upper())[0] == 0
+    assert entries(file) == [second, other]
+    assert call(capsys, "revoke", "ada")[0] == 0
+    assert entries(file) == [other]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["revoke", "eve"], "has no token of 'eve'"),
+        (["revoke", "ada", "--hash", "0123456789"], "whose hash begins with '0123456789'"),
+        (["revoke", "ada", "--hash", "01"], "too short"),
+        (["add", "timeout", "--can", "x"], "reserved"),
+        (["add", " ", "--can", "x"], "not a subject"),
+        (["add", "eve", "--can", ","], "no capability"),
+        (["add", "eve", "--can", "a\tb"], "not a capability"),
+    ],
+)
+def test_what_cannot_be_done_changes_nothing(
+    file: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    call(capsys, "add", "ada", "--can", "runs:read")
+    before = file.read_bytes()
+    code, out, err = call(capsys, *arguments)
+
+    assert (code, out) == (2, "")
+    assert said in err
+    assert file.read_bytes() == before
+
+
+def test_a_file_that_is_not_one_of_tokens_is_left_alone(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text('{"subject": "ada"}')
+
+    assert call(capsys, "add", "ada", "--can", "x")[0] == 2
+    assert file.read_text() == '{"subject": "ada"}'
+
+
+def test_without_a_file_the_command_says_how_to_name_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.delenv("ABEYANCE_TOKENS_FILE", raising=False)
+    code, _, err = call(capsys, "list")
+
+    assert (code, "--file" in err) == (2, True)
+    assert call(capsys, "add", "ada", "--can", "x", "--file", str(tmp_path / "other.json"))[0] == 0
+
+
+def test_processes_that_add_at_the_same_time_lose_no_token(file: Path) -> None:
+    names = [f"p{number}" for number in range(6)]
+    adding = [
+        subprocess.Popen(
+            command("token", "add", name, "--can", "runs:read"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for name in names
+    ]
+
+    assert [process.wait(60) for process in adding] == [0] * len(names)
+    assert sorted(entry["subject"] for entry in entries(file)) == names
