@@ -75,9 +75,13 @@ class FailureCode(StrEnum):
     MAX_VISITS = "max_visits"
     MAX_TURNS = "max_turns"
     CODE_MISSING = "code_missing"
+    EXTRA_MISSING = "extra_missing"
+    KEY_MISSING = "key_missing"
     MODEL_UNAVAILABLE = "model_unavailable"
     TOOLS_UNAVAILABLE = "tools_unavailable"
+    STORAGE_UNAVAILABLE = "storage_unavailable"
     PAYLOAD_UNREADABLE = "payload_unreadable"
+    TARGET_UNKNOWN = "target_unknown"
     VISIT_TOO_LARGE = "visit_too_large"
     VALUES_INCOMPATIBLE = "values_incompatible"
     UNKNOWN_NODE = "unknown_node"
@@ -138,7 +142,14 @@ class Unavailable(AbeyanceError):
 
 
 class Unreadable(Unavailable):
-    """This process cannot read the data of a run: a key or the storage is missing, or it is damaged."""
+    """This process cannot read the data of a run: a key or the storage is missing, or it is damaged.
+
+    `code` is `key_missing`, `storage_unavailable` or `payload_unreadable`.
+    """
+
+    def __init__(self, message: str, *, code: FailureCode = FailureCode.PAYLOAD_UNREADABLE) -> None:
+        self.code = code
+        super().__init__(message)
 
 
 class StillPaused(AbeyanceError, TimeoutError):

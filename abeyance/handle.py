@@ -34,12 +34,15 @@ R = TypeVar("R", bound=wire.Request)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
-    """A filter of runs: one of `statuses`, all of `labels`. Empty and None select all."""
+    """A filter of runs: one of `statuses`, all of `labels`, only those that are `blocked` or only the
+    others. Empty and None select all.
+    """
 
     statuses: frozenset[str] = frozenset()
     graph: str | None = None
     conversation_id: str | None = None
     labels: tuple[str, ...] = ()
+    blocked: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,6 +61,12 @@ QUEUE_DEPTH: Final = Metric(
     says="unread messages of the runs of a graph that this worker holds in memory",
     attributes=("graph",),
 )
+BLOCKED: Final = Metric(
+    name="interrupt.blocked",
+    kind="gauge",
+    says="blocked visits of the runs of a graph that this worker holds in memory",
+    attributes=("graph",),
+)
 OPERATIONS: Final = Metric(
     name="interrupt.operations",
     kind="counter",
@@ -98,4 +104,4 @@ CHECKPOINT_LATENCY: Final = Metric(
     buckets=_QUICK,
 )
 
-METRICS: Final = (QUEUE_DEPTH, OPERATIONS, LATENCY, WAIT, CHECKPOINTS, CHECKPOINT_LATENCY)
+METRICS: Final = (QUEUE_DEPTH, BLOCKED, OPERATIONS, LATENCY, WAIT, CHECKPOINTS, CHECKPOINT_LATENCY)

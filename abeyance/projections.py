@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from itertools import islice
 from typing import Any, Final
 
 from abeyance import views, wire
 from abeyance.core import authority, items
+from abeyance.core.address import Address
 from abeyance.core.json import Json, size
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import RunState
 from abeyance.core.visit import Failure, Running
 
+_MAX_BLOCKED: Final = 20
 _MAX_AGENTS: Final = 50
 """In a view: most of its readers want something else of it."""
 _ABRIDGED_CHARS: Final = 200
@@ -65,6 +68,7 @@ def run_view(state: RunState, start: wire.StartRun) -> views.RunView:
             last_activity_at=state.last_activity_at,
             visits=counters.visits,
         ),
+        blocked=blocked_visits(state),
         guarded_by=list(authority.guarded_by(state)),
         values=values,
         version=state.root.version,
@@ -76,6 +80,22 @@ def run_view(state: RunState, start: wire.StartRun) -> views.RunView:
         beside=[_error_view(failure) for failure in ending.secondary_errors] if ending else [],
         cancelled_by=ending.actor if ending and ending.outcome == "cancelled" else None,
     )
+
+
+def blocked_visits(state: RunState) -> list[views.BlockedView]:
+    """The blocked visits, oldest first, as many as a view shows."""
+    blocked = (visit for visit in state.visits.values() if visit.blocked is not None)
+    return [
+        views.BlockedView(
+            code=why.code,
+            message=why.message,
+            node=Address.parse(visit.address).label,
+            address=visit.address,
+            since=why.since,
+        )
+        for visit in islice(blocked, _MAX_BLOCKED)
+        if (why := visit.blocked) is not None
+    ]
 
 
 def closing_record(state: RunState, start: wire.StartRun) -> views.ClosingRecord:

@@ -91,6 +91,21 @@ def import_string(reference: str) -> Any:
     return value
 
 
+_EXTRAS: Final = {
+    "boto3": "s3",
+    "botocore": "s3",
+    "clips": "rules",
+    "mcp": "agents",
+    "opentelemetry": "otel",
+    "pydantic_ai": "agents",
+}
+
+
+def extra_of(module: str | None) -> str | None:
+    """Return the extra of this package that installs a module; None if none does."""
+    return _EXTRAS.get((module or "").partition(".")[0])
+
+
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -7,7 +7,7 @@ package wrote.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -95,6 +95,25 @@ class AgentView(Record):
     usage: dict[str, int] = Field(default_factory=dict)
 
 
+UNTIL_BLOCKED: Final = "blocked"
+"""Beside the statuses that a caller can wait for: the run has a blocked visit."""
+
+
+class BlockedView(Record):
+    """A visit whose code cannot run until somebody fixes what `message` says.
+
+    `code` is a code of docs/reference/blocked.md. `node` is the path of the node. `address` and `since`
+    are None if the run itself could not be told. `attempt` counts Temporal's attempts so far, if known.
+    """
+
+    code: str
+    message: str = ""
+    node: str = ""
+    address: str | None = None
+    since: datetime | None = None
+    attempt: int | None = None
+
+
 class RunView(Record):
     """A run as callers see it.
 
@@ -128,12 +147,20 @@ class RunView(Record):
     result: dict[str, Any] | None = None
     undelivered: list[Undelivered] = Field(default_factory=list)
     rejected: list[Rejected] = Field(default_factory=list)
-    blocked: list[dict[str, Any]] = Field(default_factory=list)
+    blocked: list[BlockedView] = Field(default_factory=list)
     guarded_by: list[str] = Field(default_factory=list)
     error: ErrorView | None = None
     beside: list[ErrorView] = Field(default_factory=list)
     cancelled_by: str | None = None
     degraded: bool = False
+
+    def is_awaited(self, until: frozenset[str]) -> bool:
+        """Return whether a wait is over: the run has a status of `until`, or has ended.
+
+        `blocked` in `until` stands for a blocked run of any status.
+        """
+        is_blocked = bool(self.blocked) and UNTIL_BLOCKED in until
+        return is_blocked or self.status in until or self.ended_at is not None
 
 
 class ClosingRecord(Record):

@@ -290,15 +290,17 @@ CONVERSATION = "AbeyanceConversation"
 CAPABILITY = "AbeyanceCapability"
 LABELS = "AbeyanceLabels"
 DEADLINE = "AbeyanceDeadline"
+BLOCKED = "AbeyanceBlocked"
 ACTIVITY = "AbeyanceActivity"
 
-SEARCH_ATTRIBUTES: Mapping[str, Literal["Keyword", "KeywordList", "Datetime"]] = {
+SEARCH_ATTRIBUTES: Mapping[str, Literal["Bool", "Keyword", "KeywordList", "Datetime"]] = {
     STATUS: "Keyword",
     GRAPH: "Keyword",
     CONVERSATION: "Keyword",
     CAPABILITY: "KeywordList",
     LABELS: "KeywordList",
     DEADLINE: "Datetime",
+    BLOCKED: "Bool",
     ACTIVITY: "Datetime",
 }
 """The search attributes of a run and their types."""
@@ -366,17 +368,31 @@ class VisitReport(Record, Stamped):
     took: float | None = None
 
 
+class VisitBlocked(Request):
+    """Signal of a worker: the visit cannot go on, for the reason `code`; None: it can again."""
+
+    visit: str
+    code: str | None = None
+    message: str = ""
+
+
+class WorkerStarted(Request):
+    """Signal of a worker that has just started: blocked visits are tried again at once."""
+
+
 class Journal(Record):
     """The journal of a visit's attempts, which every heartbeat carries in full.
 
     `visit` is its owner, "" if unknown. `steps` are the results of finished steps by name. An attempt
-    that is in neither count was lost with its worker, or ran out of time.
+    that is in neither count was lost with its worker, or ran out of time. `blocked_by` is the code of the
+    reason that the run was told last.
     """
 
     visit: str = ""
     steps: dict[str, Any] = Field(default_factory=dict)
     failures: int = 0
     excused: int = 0
+    blocked_by: str | None = None
 
     @staticmethod
     def owner(execution: str, address: str) -> str:

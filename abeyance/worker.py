@@ -24,6 +24,7 @@ from abeyance.cli.errors import leave
 from abeyance.client import Client
 from abeyance.dev.signals import stopped_by_signals
 from abeyance.errors import AbeyanceError, GraphError, SettingsError
+from abeyance.handle import RunFilter
 from abeyance.mcp.server import close_servers
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.backends import ConfiguredBlobs
@@ -33,6 +34,7 @@ from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.tracing import log_to_stderr
+from abeyance.util import gather_limited
 from abeyance.workflows.cleanup import Janitor
 from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.metrics import Unmetered
@@ -126,6 +128,9 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     running = asyncio.create_task(worker.run())
     stop_signal = asyncio.create_task(stop.wait())
     _logger.info("serving %s on the task queue %s", ", ".join(graphs), settings.task_queue)
+    waking = asyncio.create_task(
+        _wake_blocked_runs(Client(temporal, task_queue=settings.task_queue))
+    )
     await asyncio.wait({running, stop_signal}, return_when=asyncio.FIRST_COMPLETED)
     if not running.done():
         stopping = asyncio.create_task(worker.shutdown())
@@ -142,7 +147,23 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     if is_unfinished:
         leave(0)
     stop_signal.cancel()
+    waking.cancel()
+    await asyncio.wait({waking})
     await running
+
+
+async def _wake_blocked_runs(client: Client) -> None:
+    """Have blocked visits tried again at once: this worker may have what they need."""
+    cursor: str | None = None
+    try:
+        while True:
+            page, cursor = await client.runs.list(RunFilter(blocked=True), cursor=cursor, limit=500)
+            open_ids = [view.run_id for view in page if view.ended_at is None]
+            await gather_limited(open_ids, lambda run_id: client.run(run_id).worker_started())
+            if cursor is None:
+                return
+    except AbeyanceError as error:
+        _logger.warning("blocked runs are tried again within a minute, not at once: %s", error)
 
 
 def run(settings: Settings) -> None:

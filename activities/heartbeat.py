@@ -17,12 +17,13 @@ from typing import Any, Final
 from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.common import MetricMeter, RawValue
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
 from abeyance import metrics, wire
+from abeyance.activities.blocked import BlockageReporter, ReportBlocked
 from abeyance.errors import FailureCode, SettingsError, Unavailable
-from abeyance.storage.converter import of_run
+from abeyance.storage.converter import of_run, storage_code
 from abeyance.storage.encryption import is_reference
 from abeyance.temporal.retry import attempts
 from abeyance.temporal.workarounds.heartbeat import SEND_SECONDS, record
@@ -31,26 +32,33 @@ from abeyance.temporal.workarounds.payloads import UNREADABLE_COUNT, DecodedPayl
 _logger = logging.getLogger("abeyance.node")
 
 
-async def encode(value: Any) -> Payload:
-    """Encode a value for Temporal. Retry while the storage is unavailable."""
+async def encode(value: Any, report_blocked: ReportBlocked) -> Payload:
+    """Encode a value for Temporal. Retry while the storage is unavailable, and report that."""
+    is_blocked = False
     async for _ in attempts(0.1, 2.0):
         try:
             converter = of_run(activity.client().data_converter, activity.info().workflow_id or "")
             (payload,) = await converter.encode([value])
         except (Unavailable, SettingsError) as error:
-            _say("the journal cannot be stored yet", error)
+            is_blocked = True
+            await report_blocked(storage_code(error), str(error))
         else:
+            if is_blocked:
+                await report_blocked(None, "")
             return payload
     raise AssertionError("attempts have no end")
 
 
-async def unreadable(before: DecodedPayloads, fault: Exception) -> ApplicationError:
+async def unreadable(
+    before: DecodedPayloads, fault: Exception, blockage: BlockageReporter
+) -> ApplicationError:
     """Count an attempt that ends because this worker cannot read its input, and return the error.
 
     `before` are the heartbeat details of earlier attempts. They are kept, because other workers may read
     them; the count is added in clear text.
     """
     message = f"this worker cannot read the input of the visit: {fault}"
+    code = storage_code(fault)
     if not activity.info().is_local:
         others = [
             payload for payload in before.payloads if UNREADABLE_COUNT not in payload.metadata
@@ -63,7 +71,9 @@ async def unreadable(before: DecodedPayloads, fault: Exception) -> ApplicationEr
         counted = wire.Journal(excused=count).model_dump_json().encode()
         mark = {"encoding": b"json/plain", UNREADABLE_COUNT: b"true"}
         await record([*others, Payload(metadata=mark, data=counted)])
-    return ApplicationError(message, type=FailureCode.PAYLOAD_UNREADABLE)
+        if count == 1:
+            await blockage.report(code, message)
+    return ApplicationError(message, type=code, category=ApplicationErrorCategory.BENIGN)
 
 
 def _say(what: str, error: Exception) -> None:
@@ -109,6 +119,7 @@ def journal_in(written: DecodedPayloads, visit: str) -> wire.Journal:
         steps={name: result for journal in journals for name, result in journal.steps.items()},
         failures=sum(journal.failures for journal in journals),
         excused=sum(journal.excused for journal in journals),
+        blocked_by=next((each.blocked_by for each in reversed(journals) if each.blocked_by), None),
     )
 
 
@@ -124,6 +135,9 @@ class Kept:
         rest = wire.Journal(
             failures=journal.failures - self.journal.failures,
             excused=journal.excused - self.journal.excused,
+            blocked_by=None
+            if journal.blocked_by == self.journal.blocked_by
+            else journal.blocked_by,
         )
         return None if rest == wire.Journal() else rest
 
@@ -140,9 +154,16 @@ class Heartbeater:
     """The heartbeats of one attempt. `journal` is the content of the next one."""
 
     def __init__(
-        self, before: DecodedPayloads, info: activity.Info, checkpoints: Checkpoints, visit: str
+        self,
+        before: DecodedPayloads,
+        info: activity.Info,
+        checkpoints: Checkpoints,
+        visit: str,
+        blockage: BlockageReporter,
     ) -> None:
         self.journal = journal_in(before, visit)
+        blockage.reported = self.journal.blocked_by or blockage.reported
+        self._blockage = blockage
         if info.is_local:
             # A local activity has no heartbeat, and no attempt of it can be lost.
             self.journal = wire.Journal(visit=visit, failures=info.attempt - 1)
@@ -175,6 +196,11 @@ class Heartbeater:
             with suppress(asyncio.CancelledError):
                 await beating
 
+    async def report_blocked(self, code: FailureCode | None, message: str) -> None:
+        """Report why the visit is blocked, or by None that it can go on. The next attempt knows it."""
+        await self._blockage.report(code, message)
+        self.journal = self.journal.model_copy(update={"blocked_by": self._blockage.reported})
+
     async def beat(self) -> None:
         """Send a heartbeat."""
         async with self._lock:
@@ -190,11 +216,11 @@ class Heartbeater:
         with self._checkpoints.written():
             stored = self._kept
             if stored is None or stored.journal.steps != journal.steps:
-                payload = await encode(journal.model_dump(mode="json"))
+                payload = await encode(journal.model_dump(mode="json"), self.report_blocked)
                 stored = Kept(payload=payload, journal=journal)
             details = [stored.payload]
             if (rest := stored.rest_of(journal)) is not None:
-                details.append(await encode(rest.model_dump(mode="json")))
+                details.append(await encode(rest.model_dump(mode="json"), self.report_blocked))
             async with self._lock:
                 is_to_stop = await record(details)
                 self.journal, self._kept = journal, stored

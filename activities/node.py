@@ -16,15 +16,17 @@ from typing import Any, Final, cast
 
 from temporalio import activity
 from temporalio.common import MetricMeter, RawValue
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from abeyance import views, wire
+from abeyance.activities.blocked import BlockageReporter, ReportBlocked
 from abeyance.activities.heartbeat import Checkpoints, Heartbeater, encode, unreadable
 from abeyance.agents.tool_errors import described
 from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
 from abeyance.client import Client
+from abeyance.core import outcome as outcomes
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
 from abeyance.core.json import Json, size
@@ -77,14 +79,20 @@ class NodeActivities:
         decoded, before = cast("DecodedPayloads", arguments[0]), _written_before(activity.info())
         fault = decoded.fault or before.fault
         if fault is not None:
-            raise await unreadable(before, fault)
+            info = activity.info()
+            # The id of the activity is the address of the visit.
+            blockage = BlockageReporter(self._client, info.workflow_id or "", info.activity_id)
+            raise await unreadable(before, fault, blockage)
         visit_input: VisitInput = activity.payload_converter().from_payload(
             decoded.values[0].payload, VisitInput
         )
         channel = RunChannel(self._client, visit_input, self._default_timeout)
         meter = activity.metric_meter() if self._enable_metrics else MetricMeter.noop
         visit = wire.Journal.owner(visit_input.execution, visit_input.address)
-        heartbeater = Heartbeater(before, activity.info(), Checkpoints(meter), visit)
+        blockage = BlockageReporter(
+            self._client, visit_input.run_id, visit_input.address, visit_input.blocked_by
+        )
+        heartbeater = Heartbeater(before, activity.info(), Checkpoints(meter), visit, blockage)
         attempt = Attempt(visit_input, self._graphs, channel, heartbeater, self._blobs)
         async with heartbeater.beating():
             outcome = await attempt.run()
@@ -93,7 +101,7 @@ class NodeActivities:
                 report = report.stamped(
                     wire.Stamp(order=visit_input.address, execution=visit_input.execution)
                 )
-            await _kept(report)
+            await _kept(report, heartbeater.report_blocked)
         return report
 
 
@@ -143,7 +151,7 @@ class Attempt:
             graph = graph_for(visit_input, self._graphs)
             return await self._run_in_time(graph)
         except Blocked as error:
-            return await self._excused(str(error), error.code, error.retry_after)
+            return await self._blocked(error)
         except Superseded as error:
             message = "the visit was taken over by another worker"
             raise ApplicationError(message, type=FailureCode.NODE_FAILED) from error
@@ -152,6 +160,21 @@ class Attempt:
             raise
         except BaseException as error:  # noqa: BLE001 any exception of an author's code is a failed attempt
             return await self._interrupted(error)
+
+    async def _blocked(self, error: Blocked) -> VisitOutcome:
+        visit_input = self._input
+        is_bounded = visit_input.outcome is not None and visit_input.blocked_by is None
+        if self._info.is_local or is_bounded:
+            # The run starts an activity that can wait: retries of a local one keep a workflow task open,
+            # and those of a finally node are bounded by its timeout.
+            return outcomes.Blocked(
+                code=error.code,
+                message=str(error),
+                journal=self._notebook.steps or None,
+                patch=self._notebook.partial_patch,
+            )
+        await self._pulse.report_blocked(error.code, str(error))
+        return await self._excused(str(error), error.code, error.retry_after)
 
     async def _interrupted(self, error: BaseException) -> VisitOutcome:
         if _run_asked_to_stop():
@@ -222,7 +245,15 @@ class Attempt:
         )
         details = [journal] if size(journal) <= _MAX_DETAILS else []
         delay = None if retry_after is None else timedelta(seconds=retry_after)
-        return ApplicationError(message, *details, type=code, next_retry_delay=delay)
+        # A blocked visit was reported: no traceback for each attempt.
+        category = (
+            ApplicationErrorCategory.UNSPECIFIED
+            if code is FailureCode.NODE_FAILED
+            else ApplicationErrorCategory.BENIGN
+        )
+        return ApplicationError(
+            message, *details, type=code, next_retry_delay=delay, category=category
+        )
 
     async def _remember(self, **changes: int) -> bool:
         """Write changed counts. Return True if the run has cancelled the visit."""
@@ -274,7 +305,7 @@ def _written_before(info: activity.Info) -> DecodedPayloads:
     return info.heartbeat_details[0] if info.heartbeat_details else DecodedPayloads()
 
 
-async def _kept(report: wire.VisitReport) -> None:
+async def _kept(report: wire.VisitReport, report_blocked: ReportBlocked) -> None:
     """Store a large report now, while the visit can still wait for the storage."""
     converter = activity.client().data_converter
     storage = converter.external_storage
@@ -283,7 +314,7 @@ async def _kept(report: wire.VisitReport) -> None:
     (payload,) = converter.payload_converter.to_payloads([report])
     # Encryption makes it a little larger.
     if 2 * payload.ByteSize() >= storage.payload_size_threshold:
-        await encode(report)
+        await encode(report, report_blocked)
 
 
 def _cancel_reason() -> str:

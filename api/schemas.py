@@ -53,11 +53,14 @@ def fields_set(body: BaseModel | None) -> dict[str, Any]:
     return {} if body is None else {name: getattr(body, name) for name in body.model_fields_set}
 
 
-def parse_statuses(values: list[str]) -> list[str]:
-    """Return the statuses of `status=a,b` or `status=a&status=b`. Raises ValueError for others."""
+def parse_statuses(values: list[str], beside: tuple[str, ...] = ()) -> list[str]:
+    """Return the statuses of `status=a,b` or `status=a&status=b`. Raises ValueError for others.
+
+    `beside` are names that are allowed too.
+    """
     statuses = [name.strip() for value in values for name in value.split(",")]
-    if unknown := [name for name in statuses if name not in _STATUSES]:
-        names = ", ".join(map(str, Status))
+    if unknown := [name for name in statuses if name not in {*_STATUSES, *beside}]:
+        names = ", ".join([*map(str, Status), *beside])
         message = f"{unknown[0][:100]!r} is not a status of a run: use one of {names}"
         raise ValueError(message)
     return statuses

@@ -39,6 +39,8 @@ _UNBOUNDED: Final = timedelta(days=3650)
 """Temporal requires a timeout; only heartbeats bound a node without one."""
 _SLACK: Final = timedelta(seconds=10)
 """Added to the node's timeout, which the activity enforces itself with a better error."""
+_MAX_ID: Final = 900
+"""In bytes. Temporal allows 1,000."""
 _RETRIES: Final = RetryPolicy(maximum_interval=timedelta(minutes=1))
 """Unlimited: the activity itself enforces the node's `retries`."""
 
@@ -48,23 +50,28 @@ def start(effect: effects.RunNode) -> VisitHandle:
     visit_input = replace(effect.input, execution=workflow.info().first_execution_run_id)
     name = Address.parse(visit_input.address).label
     timeout = None if visit_input.timeout is None else timedelta(seconds=visit_input.timeout)
+    if visit_input.kind == "routes":
+        name = f"{visit_input.graph}.{visit_input.node}.route"
     if visit_input.local:
         return workflow.start_local_activity(
-            name
-            if visit_input.kind == "visit"
-            else f"{visit_input.graph}.{visit_input.node}.route",
+            name,
             visit_input,
             result_type=wire.VisitReport,
             start_to_close_timeout=_LOCAL_TIMEOUT if timeout is None else timeout + _SLACK,
             retry_policy=_RETRIES,
             summary=visit_input.address,
         )
+    address = visit_input.address
     return workflow.start_activity(
         name,
         visit_input,
+        # A worker that cannot read the input still knows the visit.
+        activity_id=address if len(address.encode()) <= _MAX_ID else None,
         result_type=wire.VisitReport,
-        # Retries of a finally node must not delay the end of the run.
-        schedule_to_close_timeout=timeout if visit_input.outcome is not None else None,
+        # Retries of a finally node must not delay the end of the run, unless it is blocked.
+        schedule_to_close_timeout=timeout
+        if visit_input.outcome is not None and visit_input.blocked_by is None
+        else None,
         start_to_close_timeout=_UNBOUNDED if timeout is None else timeout + _SLACK,
         heartbeat_timeout=timedelta(seconds=effect.heartbeat),
         retry_policy=_RETRIES,

@@ -29,6 +29,7 @@ _MOST: Final = 8
 _QUESTIONS = 10
 _RUNNING = 20
 _AGENTS = 10
+_BLOCKED = 5
 _BESIDE = 10
 _FIELD_CHARS = 300
 _PROMPT_CHARS = 1_200
@@ -51,6 +52,9 @@ def details(state: RunState, start: wire.StartRun) -> str:
         more = f" and {len(running) - _RUNNING} more" if len(running) > _RUNNING else ""
         shown = ", ".join(code(address) for address in running[:_RUNNING])
         parts.append(f"Running: {shown}{more}")
+    for why in projections.blocked_visits(state)[:_BLOCKED]:
+        since = "" if why.since is None else f" since {_time(why.since)}"
+        parts.append(f"**Blocked**{since} at {code(why.address)}: {code(why.message)}")
     entries = nearest_first(state)
     if entries:
         parts.append(f"Waits for {len(entries)} answer{'s' if len(entries) > 1 else ''}:")

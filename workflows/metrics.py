@@ -3,7 +3,7 @@
 The SDK's meter is silent during replay. Only a workflow task that is lost after it ran counts twice: the
 server repeats it, and that is not a replay. So a continue-as-new is counted by the new run.
 
-A gauge per run would need the run id as an attribute. So the queue depth is that of all runs of a graph
+A gauge per run would need the run id as an attribute. So each gauge is the total of all runs of a graph
 in the cache of this process.
 """
 
@@ -32,7 +32,7 @@ _cached_lock: Final = threading.Lock()
 
 
 class MeteredRun:
-    """Records the metrics of one run."""
+    """Records the metrics of one run. `now` is what it adds to each gauge."""
 
     def __init__(self, start: wire.StartRun, graph: str, *, is_carried: bool) -> None:
         meter = (
@@ -42,8 +42,8 @@ class MeteredRun:
         )
         self._run = workflow.info().task_queue, start.run_id
         self._graph = graph
-        self.unread = 0
-        self._depth = meter.create_gauge(metrics.QUEUE_DEPTH.exposed, metrics.QUEUE_DEPTH.says)
+        self.now: dict[metrics.Metric, int] = {metrics.QUEUE_DEPTH: 0, metrics.BLOCKED: 0}
+        self._gauges = {gauge: meter.create_gauge(gauge.exposed, gauge.says) for gauge in self.now}
         self._operations = meter.create_counter(metrics.OPERATIONS.exposed, metrics.OPERATIONS.says)
         self._wait = meter.create_histogram_float(metrics.WAIT.exposed, metrics.WAIT.says)
         if is_carried:
@@ -86,15 +86,18 @@ class MeteredRun:
                 continue
             waited = (fact.time - settled.created_at).total_seconds()
             self._wait.record(waited, {"graph": self._graph, "kind": settled.kind})
-        self._record_depth(0 if state.finished else len(state.mailbox.queue))
+        is_over = state.finished
+        self._record(metrics.QUEUE_DEPTH, 0 if is_over else len(state.mailbox.queue))
+        blocked = sum(visit.blocked is not None for visit in state.visits.values())
+        self._record(metrics.BLOCKED, 0 if is_over else blocked)
 
-    def _record_depth(self, unread: int) -> None:
-        was, self.unread = self.unread, unread
+    def _record(self, gauge: metrics.Metric, value: int) -> None:
+        was, self.now[gauge] = self.now[gauge], value
         with _cached_lock:
             _cached[self._run] = self
-            total = sum(other.unread for other in _cached.values() if self._is_beside(other))
-        if was or unread:
-            self._depth.set(total, {"graph": self._graph})
+            total = sum(other.now[gauge] for other in _cached.values() if self._is_beside(other))
+        if was or value:
+            self._gauges[gauge].set(total, {"graph": self._graph})
 
     def _is_beside(self, other: MeteredRun) -> bool:
         return (self._run[0], self._graph) == (other._run[0], other._graph)

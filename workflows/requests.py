@@ -139,6 +139,20 @@ class Signals:
         """Convert a control signal to its event. Raises the Refusal of an unreadable signal."""
         return commands.control(self._order(name, argument, _KINDS[name]), workflow.now())
 
+    def visit_blocked(self, argument: RawValue) -> events.VisitBlocked:
+        """Convert the signal of a worker to its event. Raises the Refusal of an unreadable signal."""
+        told = self.value(argument, wire.VisitBlocked, name="visit_blocked")
+        if not isinstance(told, wire.VisitBlocked):
+            raise _unreadable("the signal 'visit_blocked' takes the visit and the code")
+        return events.VisitBlocked(
+            now=workflow.now(), visit=told.visit, code=told.code, message=told.message
+        )
+
+    def worker_started(self, argument: RawValue) -> events.WorkerStarted:
+        """Convert the signal of a worker to its event. Raises the Refusal of an unreadable signal."""
+        self.value(argument, wire.WorkerStarted, name="worker_started")
+        return events.WorkerStarted(now=workflow.now())
+
     def message(self, argument: RawValue) -> events.MessageSent:
         """Convert a signal to a message event; an unreadable one becomes a rejected message."""
         now = workflow.now()

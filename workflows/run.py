@@ -9,7 +9,7 @@ whose type is the code: any other exception fails the workflow task, which the s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
@@ -146,6 +146,14 @@ class AgentRun:
     def steer(self, message: RawValue = requests.NOTHING) -> None:
         # An unreadable message is recorded as rejected.
         self._feed(self._signals.message(message))
+
+    @workflow.signal(description="Internal: a worker reports that a visit is blocked.")
+    def visit_blocked(self, report: RawValue = requests.NOTHING) -> None:
+        self._feed_internal(self._signals.visit_blocked, report)
+
+    @workflow.signal(description="A worker has started: try blocked visits at once. No argument.")
+    def worker_started(self, order: RawValue = requests.NOTHING) -> None:
+        self._feed_internal(self._signals.worker_started, order)
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
     async def respond(self, order: wire.Respond) -> views.Receipts:
@@ -351,6 +359,12 @@ class AgentRun:
             workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)
             self._feed(requests.refused(name, refusal))
 
+    def _feed_internal(self, read: Callable[[RawValue], events.Event], argument: RawValue) -> None:
+        try:
+            self._feed(read(argument))
+        except Refusal as refusal:
+            workflow.logger.warning("code=%s | signal ignored: %s", refusal.code, refusal)
+
     def _native_cancel(self) -> None:
         reason = workflow.cancellation_reason() or "cancelled through Temporal"
         self._feed(
@@ -367,7 +381,7 @@ class AgentRun:
         match effect:
             case effects.RunNode(input=visit_input):
                 handle = activity_calls.start(effect)
-                if visit_input.kind == "visit":
+                if visit_input.kind == "visit" or not visit_input.local:
                     self._running[visit_input.address] = handle
                 self._spawn(self._follow(visit_input, handle, now))
             case effects.StopNode():

@@ -26,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
 
 _MEMO_BYTES = 48_000
 _MEMO_ROWS = 50
+_MEMO_BLOCKED: Final = 5
 _FACTS_BYTES = 8_000
 _ATTRIBUTE_BYTES = 1_500
 _PROMPT_CHARS = 200
@@ -58,6 +59,10 @@ def memo_summary(state: RunState, rows: Mapping[str, Json]) -> dict[str, Json]:
         "open": len(state.ledger.open),
         "more": len(state.ledger.open) - len(rows),
         "queue_depth": len(state.mailbox.queue),
+        "blocked": [
+            {**each.model_dump(mode="json"), "message": truncate(each.message, _FIELD_CHARS)}
+            for each in projections.blocked_visits(state)[:_MEMO_BLOCKED]
+        ],
         "deadline": deadline and deadline.isoformat(),
         "reason": ending and truncate(ending.reason or "", _FIELD_CHARS),
         "updated_at": state.updated_at.isoformat(),
@@ -151,7 +156,12 @@ class VisibilityWriter:
         # The client wrote these when it started the run.
         self._status = Status.RUNNING if carried is None else carried.status
         self._attributes: Mapping[str, Any] = (
-            {wire.STATUS: str(Status.RUNNING), wire.CAPABILITY: [], wire.DEADLINE: None}
+            {
+                wire.STATUS: str(Status.RUNNING),
+                wire.CAPABILITY: [],
+                wire.DEADLINE: None,
+                wire.BLOCKED: None,
+            }
             if carried is None
             else _attributes(carried)
         )
@@ -206,8 +216,10 @@ class VisibilityWriter:
 def _runs_only_local(state: RunState) -> bool:
     if state.status is not Status.RUNNING or state.ledger.open:
         return False
-    nodes = [state.node_of(visit) for visit in state.visits_in(Running)]
-    return bool(nodes) and all(isinstance(node, FunctionNode) and node.local for node in nodes)
+    running = [*state.visits_in(Running)]
+    nodes = [state.node_of(visit) for visit in running if visit.blocked is None]
+    is_local = all(isinstance(node, FunctionNode) and node.local for node in nodes)
+    return 0 < len(nodes) == len(running) and is_local
 
 
 def _attributes(state: RunState) -> Mapping[str, Any]:
@@ -215,13 +227,16 @@ def _attributes(state: RunState) -> Mapping[str, Any]:
         wire.STATUS: str(state.status),
         wire.CAPABILITY: capabilities(state),
         wire.DEADLINE: interrupt_deadline(state),
+        wire.BLOCKED: any(visit.blocked for visit in state.visits.values()) or None,
     }
 
 
 def _update(name: str, value: Any) -> SearchAttributeUpdate[Any]:
     match wire.SEARCH_ATTRIBUTES[name]:
+        case "Bool":
+            key: SearchAttributeKey[Any] = SearchAttributeKey.for_bool(name)
         case "Keyword":
-            key: SearchAttributeKey[Any] = SearchAttributeKey.for_keyword(name)
+            key = SearchAttributeKey.for_keyword(name)
         case "KeywordList":
             key = SearchAttributeKey.for_keyword_list(name)
         case "Datetime":

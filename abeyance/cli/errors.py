@@ -6,6 +6,7 @@ code  meaning                                                        what a scri
 2     wrong usage or settings; the API was not called                fix the command
 3     the API refused; nothing has changed                           read the code of the problem
 4     the API, or a service it needs, is unavailable                 repeat the same command later
+5     with --wait: the run is blocked, and continues once that is fixed   read what blocks it, and fix it
 130   interrupted by Ctrl-C; runs continue                           repeat the same command
 """
 
@@ -34,6 +35,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     REFUSED = 3
     AWAY = 4
+    BLOCKED = 5
     INTERRUPTED = 130
 
 

@@ -146,6 +146,11 @@ def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line
         lines.append(Line("agents", "\n".join([*shown, *rest])))
     if view.get("running"):
         lines.append(Line("running", "\n".join(view["running"])))
+    for why in view.get("blocked") or []:
+        since = f" since {why['since']}" if why.get("since") else ""
+        where = f"{why['node']}: " if why.get("node") else ""
+        lines.append(Line("blocked", f"{where}{why.get('message') or why['code']}"))
+        lines.append(Line("", f"{why['code']}{since}; the run continues once this is fixed"))
     if error := view.get("error"):
         at = f" at {error['address']}" if error.get("address") else ""
         lines.append(Line("error", f"{error['code']}: {error['message']}{at}"))

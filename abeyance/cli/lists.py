@@ -19,6 +19,7 @@ from abeyance.cli.api_call import (
     with_api,
 )
 from abeyance.cli.errors import ErrorText, print_error
+from abeyance.errors import Refusal
 
 if TYPE_CHECKING:
     from abeyance.http import Connection
@@ -44,13 +45,22 @@ def list_runs(
     graph: Graph = None,
     conversation: Conversation = None,
     label: Labels = None,
+    blocked: Annotated[
+        bool, typer.Option("--blocked", help="Only runs with a blocked visit.")
+    ] = False,
     limit: Limit = _PAGE,
     cursor: CursorOption = None,
     all_: All = False,
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first. A new run may take a second to appear."""
-    query = {"status": status, "graph": graph, "conversation_id": conversation, "label": label}
+    query = {
+        "status": status,
+        "graph": graph,
+        "conversation_id": conversation,
+        "label": label,
+        "blocked": "true" if blocked else None,
+    }
     page = _read_items("/runs", query, cursor, None if all_ else limit)
     if as_json:
         typer.echo(json.dumps(page))
@@ -100,10 +110,26 @@ def inbox(
         return
     rows = [_interrupt_row(entry) for entry in page["items"]]
     _show(("DUE", "INTERRUPT", "NEEDS", "QUESTION"), rows, "questions", page)
+    _print_blocked()
     if any(entry["kind"] == "approval" for entry in page["items"]):
         print_error(
             "to answer an approval: abeyance respond INTERRUPT --approve, or --reject 'why'"
         )
+
+
+def _print_blocked() -> None:
+    """Print how many runs are blocked, to a caller who may read runs."""
+
+    async def count(api: Connection) -> int:
+        try:
+            page = await api.get("/runs", blocked="true", limit=str(_LARGEST_PAGE))
+        except Refusal:
+            return 0
+        return len(page["items"])
+
+    if number := with_api(count):
+        verb = "run is" if number == 1 else "runs are"
+        print_error(f"{number} {verb} blocked: see `abeyance list --blocked`")
 
 
 def _read_items(
@@ -146,7 +172,8 @@ def _run_row(view: Mapping[str, Any]) -> tuple[str, ...]:
 
     return (
         view["run_id"],
-        status_of({**view, "reason": None}),
+        status_of({**view, "reason": None})
+        + "".join(f", blocked: {why['code']}" for why in view["blocked"][:1]),
         view["graph"],
         short_time(view["created_at"]),
         str(len(view["interrupts"]) or "-"),

@@ -18,7 +18,7 @@ from abeyance.cli.api_call import (
     json_given,
     run_path,
 )
-from abeyance.cli.errors import ErrorText, code_of_run
+from abeyance.cli.errors import ErrorText, ExitCode, code_of_run
 from abeyance.errors import SettingsError, Unavailable
 
 if TYPE_CHECKING:
@@ -57,13 +57,15 @@ def run(
         typer.Option(metavar="NAME=VALUE", help="Label of the run. Repeat it for several."),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until the run ends or needs an answer.")
+        bool,
+        typer.Option("--wait", help="Wait until the run ends, needs an answer, or is blocked."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start a run of GRAPH.
 
-    With --wait the exit code is 1 if the run ends with another status than completed.
+    With --wait the exit code is 1 if the run ends with another status than completed, and 5 if it is
+    blocked: it continues by itself once that is fixed.
     """
     body: dict[str, Any] = {"graph": graph, "input": json_given(input_, "--input")}
     if run_id is not None:
@@ -79,7 +81,7 @@ def run(
         try:
             while wait and _is_busy(view):
                 path = f"/runs/{started}"
-                view = await api.get(path, wait=_POLL, until="awaiting-input")
+                view = await api.get(path, wait=_POLL, until="awaiting-input,blocked")
         except Unavailable as error:
             # Repeating the command without an id would start another run.
             raise Unavailable(
@@ -88,6 +90,8 @@ def run(
         return view
 
     view = exchange(start, _run_lines, as_json=as_json)
+    if wait and view.get("ended_at") is None and view.get("blocked"):
+        raise typer.Exit(ExitCode.BLOCKED)
     if wait and view["status"] != "awaiting-input":
         raise typer.Exit(code_of_run(view["status"]))
 
@@ -267,7 +271,11 @@ def _run_lines(view: Any) -> list[Line]:
 
 
 def _is_busy(view: Mapping[str, Any]) -> bool:
-    return view.get("ended_at") is None and view["status"] != "awaiting-input"
+    return (
+        view.get("ended_at") is None
+        and view["status"] != "awaiting-input"
+        and not view.get("blocked")
+    )
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client as TemporalClient
 
 from abeyance import views, wire
-from abeyance.errors import Unavailable
+from abeyance.errors import Unavailable, Unreadable
 from abeyance.handle import RunFilter
 from abeyance.history import cursors
 from abeyance.history.description import RunDescription, read
@@ -77,6 +77,8 @@ def query_of(filters: RunFilter) -> str:
     conditions += having(wire.CONVERSATION, filters.conversation_id)
     for label in filters.labels:
         conditions += having(wire.LABELS, label)
+    if filters.blocked:
+        conditions.append(f"{wire.BLOCKED} = true")
     return " AND ".join(conditions)
 
 
@@ -86,6 +88,7 @@ def _fits(filters: RunFilter, view: views.RunView) -> bool:
         (not filters.statuses or view.status in filters.statuses)
         and filters.graph in (None, view.graph)
         and filters.conversation_id in (None, view.conversation_id)
+        and filters.blocked in (None, bool(view.blocked))
         and {f"{name}={value}" for name, value in view.labels.items()}.issuperset(filters.labels)
     )
 
@@ -313,7 +316,9 @@ def _well_before(
     return [row for row in rows if Place.of(row).start > edge]
 
 
-def listed_view(described: RunDescription, *, unreadable: str | None = None) -> views.RunView:
+def listed_view(
+    described: RunDescription, *, unreadable: Unreadable | None = None
+) -> views.RunView:
     """The view of a run in a list; `unreadable` is why it shows no more."""
     view = described.degraded_view(unreadable=unreadable)
     if described.is_running:

@@ -24,7 +24,7 @@ from abeyance.core.events import Message
 from abeyance.errors import Code, Refusal, Unavailable, Unreadable
 from abeyance.history import transcripts
 from abeyance.history.closing_record import closing_record_in
-from abeyance.history.description import ENDINGS, RunDescription, decoded
+from abeyance.history.description import ENDINGS, RunDescription, decoded, statuses_of
 from abeyance.history.event_translation import CLOSING_EVENTS
 from abeyance.history.feed import Feed
 from abeyance.history.transcripts import MAX_ITEMS, heads
@@ -63,39 +63,39 @@ async def watch_status(
         events = page.history.events
         if is_beginning and len(events) > _LONG and await _has_arrived(line, run_id, until):
             yield None
-        reported = [status for event in events if (status := await _status(line, run_id, event))]
+        reported = [each for event in events if (each := await _statuses(line, run_id, event))]
         is_beginning, token = False, page.next_page_token
         if events and events[-1].event_type in CLOSING_EVENTS:
             is_beginning, token = True, b""
             if not events[-1].HasField(_HANDED_OVER):
                 yield events[-1]
-        elif reported and reported[-1] in until:
+        elif reported and reported[-1] & until:
             yield None
 
 
 async def _has_arrived(line: WorkflowRpc, run_id: str, until: frozenset[str]) -> bool:
     described = await line.described(run_id)
-    return not described.is_running or described.shown_status in until
+    return not described.is_running or bool(described.shown_statuses & until)
 
 
-async def _status(line: WorkflowRpc, run_id: str, event: HistoryEvent) -> str | None:
-    """The status of the run from this event on, if the event has one."""
+async def _statuses(line: WorkflowRpc, run_id: str, event: HistoryEvent) -> frozenset[str]:
+    """The status of the run from this event on, and `blocked` beside it; none if the event has none."""
     match event.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
             memo = event.workflow_execution_started_event_attributes.memo
         case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
             memo = event.workflow_properties_modified_event_attributes.upserted_memo
         case _:
-            return None
+            return frozenset()
     if wire.MEMO_SUMMARY not in memo.fields:
-        return None
+        return frozenset()
     converter = of_run(line.temporal.data_converter, run_id)
     try:
         summary = await decoded(converter, memo.fields[wire.MEMO_SUMMARY])
     except Unreadable:
         # The caller reads the run when its timeout is over.
-        return None
-    return str(summary["status"])
+        return frozenset()
+    return statuses_of(summary)
 
 
 _PAGE: Final = 1_000
@@ -141,7 +141,7 @@ class RunReader:
             view = await self._line.query(self.run_id, "view", views.RunView)
         except Unavailable:
             return described.degraded_view()
-        return view.model_copy(update={"blocked": described.blocked})
+        return view.model_copy(update={"blocked": described.blocked(view.blocked)})
 
     async def guarded_by(self, *, anew: bool = False) -> tuple[str, ...]:
         """Return the capabilities that the run's graph can ask for: changing its course takes them all.
@@ -175,13 +175,13 @@ class RunReader:
             return await self.view()
         if not described.is_running:
             return await self._left(described)
-        return view.model_copy(update={"blocked": described.blocked})
+        return view.model_copy(update={"blocked": described.blocked(view.blocked)})
 
     async def _left(self, described: RunDescription) -> views.RunView:
         try:
             return (await self._line.record(described)).view
         except Unreadable as error:
-            return listed_view(described, unreadable=str(error))
+            return listed_view(described, unreadable=error)
 
     async def interrupts(self, *, status: str = "open") -> list[views.InterruptView]:
         """Return a run's interrupts of one status, or of `all`, the open ones first.
@@ -345,7 +345,10 @@ class RunReader:
     async def wait(
         self, *, until: frozenset[str] = frozenset(), timeout: float = 30.0
     ) -> views.RunView:
-        """Return the view once its status is in `until`, it has ended, or `timeout` seconds are over."""
+        """Return the view once its status is in `until`, it has ended, or `timeout` seconds are over.
+
+        `blocked` in `until` stands for a blocked run of any status.
+        """
         try:
             async with (
                 asyncio.timeout(timeout),
@@ -354,7 +357,7 @@ class RunReader:
                 async for event in read:
                     record = event and await self._record_in(event)
                     view = record.view if record else await self._seen()
-                    if view.status in until or view.ended_at is not None:
+                    if view.is_awaited(until):
                         return view
         except TimeoutError:
             pass

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import EllipsisType
 from typing import Any, Final, Literal, Unpack
@@ -317,6 +318,20 @@ class TemporalRun(RunReader):
             return []
         except RunEnded as ended:
             raise ended.described.not_running() from ended
+
+    async def report_blocked(self, visit: str, code: str | None, message: str) -> None:
+        """Tell the run that a visit is blocked, or with None as `code` that it is not. For workers only.
+
+        An ended run is not told. Raises Unavailable.
+        """
+        order = wire.VisitBlocked(visit=visit, code=code, message=message)
+        with suppress(RunEnded):
+            await self._line.signal(self.run_id, "visit_blocked", order)
+
+    async def worker_started(self) -> None:
+        """Tell the run that a worker has started, so that blocked visits are tried again at once."""
+        with suppress(RunEnded):
+            await self._line.signal(self.run_id, "worker_started", wire.WorkerStarted())
 
     async def clear_messages(
         self, *, principal: Principal | None = None, key: str | None = None

@@ -16,7 +16,7 @@ from abeyance.core.json import Json
 from abeyance.core.outcome import Call
 from abeyance.core.spec import Rule
 
-StopReason: TypeAlias = Literal["pause", "rotation", "ending"]
+StopReason: TypeAlias = Literal["pause", "rotation", "ending", "worker-started"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,8 @@ class VisitInput:
     `item` is that of a fan-out, `results` are those gathered at the join before the node. `inbox` are
     the messages that the visit has taken, `guidance` is the text of a person who had it run again.
     `outcome` is the run's, for a finally node. `call` is the tool call, if the visit is one.
+    `blocked_by` is the code of the reason that blocks the visit so far: while it holds, the driver tries
+    again, and reports only a change.
     """
 
     kind: Literal["visit", "routes"] = "visit"
@@ -66,6 +68,7 @@ class VisitInput:
     call: Call | None = None
     routes: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
+    blocked_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,22 @@ class VisitEnded(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VisitBlocked(_Event):
+    """The worker of a running visit reports that its code cannot go on until somebody fixes what
+    `message` says, and keeps trying. `code` None: it can go on.
+    """
+
+    visit: str
+    code: str | None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStarted(_Event):
+    """A worker has started, which may have what blocked visits need."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaFault:
     """A violation of a response schema; `pointer` is a JSON pointer into the answer."""
 
@@ -257,6 +273,8 @@ Event: TypeAlias = (
     | TaskBegan
     | RotationDue
     | VisitEnded
+    | VisitBlocked
+    | WorkerStarted
     | Responded
     | Paused
     | Resumed

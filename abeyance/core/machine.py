@@ -28,6 +28,7 @@ from typing import assert_never
 from abeyance.core import (
     asking,
     authority,
+    blocked,
     directives,
     edits,
     events,
@@ -46,7 +47,7 @@ from abeyance.core import (
 from abeyance.core.effects import Effect, Finish, StopNode
 from abeyance.core.json import Json, size, why_not_json
 from abeyance.core.ledger import Interrupt
-from abeyance.core.outcome import Failed, Finished, Interrupted, Stopped
+from abeyance.core.outcome import Blocked, Failed, Finished, Interrupted, Stopped
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import END, Default, GoTo, GraphSpec, Halt, ResumeRun
 from abeyance.core.state import Ending, Limits, Pause, Rotation, RunState, Scope, Status
@@ -163,6 +164,12 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
             _rotation_due(draft, "hard" if event.hard else "soft")
         case events.VisitEnded():
             _visit_ended(draft, event)
+        case events.VisitBlocked():
+            visit = draft.state.visits.get(event.visit)
+            if visit is not None and isinstance(visit.state, Running):
+                blocked.report(draft, draft.visit(event.visit), event.code, event.message)
+        case events.WorkerStarted():
+            blocked.try_again(draft)
         case events.Responded():
             _responded(draft, event)
         case events.Paused():
@@ -195,6 +202,8 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
         return
     visit = draft.visit(event.visit)
     draft.state.last_activity_at = event.now
+    if not isinstance(event.outcome, Stopped | Blocked):
+        blocked.unblock(draft, visit)
     match event.outcome:
         case Finished() as finished if visit.routing is not None:
             visits.routes_chosen(draft, visit, visit.routing, finished)
@@ -206,9 +215,9 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
             visits.finish(draft, visit, finished)
         case Interrupted() as interrupted:
             asking.interrupted(draft, visit, running, interrupted)
-        case Stopped(journal=journal, patch=changes, begun=begun):
-            if (under_way := draft.state.ending) is not None:
-                if not begun:
+        case Stopped(journal=journal, patch=changes) | Blocked(journal=journal, patch=changes):
+            if (under_way := draft.state.ending) is not None and not visit.is_finally:
+                if isinstance(event.outcome, Stopped) and not event.outcome.begun:
                     messages.report_unread(draft, visit, under_way.outcome)
                 # Its changes so far are part of the run's result.
                 done = (visit.checkpoint.patch, changes)
@@ -219,6 +228,8 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
             if journal is not None:
                 visit.checkpoint = replace(visit.checkpoint, journal=journal)
             transition(visit, "stopped", Ready(stage=running.stage))
+            if isinstance(event.outcome, Blocked):
+                blocked.block(draft, visit, event.outcome.code, event.outcome.message)
         case Failed(code=code, message=message, journal=journal, fatal=fatal, patch=changes):
             left = visit.checkpoint
             visit.checkpoint = replace(

@@ -160,4 +160,18 @@ class Failed:
     patch: Mapping[str, Json] = field(default_factory=dict)
 
 
-VisitOutcome: TypeAlias = Finished | Interrupted | Stopped | Failed
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocked:
+    """The code cannot run, or cannot go on, until a deploy or an operator fixes what `message` says.
+
+    The visit is tried again, and keeps its journal. `patch` is as in `Stopped`.
+    """
+
+    kind: Literal["blocked"] = "blocked"
+    code: str
+    message: str
+    journal: Json = None
+    patch: Mapping[str, Json] = field(default_factory=dict)
+
+
+VisitOutcome: TypeAlias = Finished | Interrupted | Stopped | Failed | Blocked

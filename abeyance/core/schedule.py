@@ -195,7 +195,8 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
         activation=visit.activations,
         retries=node.retries,
         timeout=node.timeout,
-        local=node.local,
+        # Its next attempts wait, which a local activity does not do well.
+        local=node.local and visit.blocked is None,
         journal=visit.checkpoint.journal,
         user_state=visit.checkpoint.user_state,
         interrupted=visit.checkpoint.interrupted,
@@ -225,6 +226,7 @@ def _input(draft: WorkingState, visit: Visit, answers: Mapping[str, Json]) -> Vi
         routes=tuple(route.name for route in graph.routes_from(visit.node)),
         # All rules, because they may use each other's facts; none if none needs CLIPS.
         rules=graph.rules_on(visit.node) if graph.has_clips_on(visit.node) else (),
+        blocked_by=None if visit.blocked is None else visit.blocked.code,
     )
 
 
@@ -287,7 +289,9 @@ def _decide(draft: WorkingState, visit: Visit, stage: Literal["body", "rules"]) 
     transition(visit, "start", Running(stage=stage, answered_keys=tuple(visit.questions.answers)))
     visit.activations += 1
     visit_input = _input(draft, visit, items.answers_of(draft.state, visit))
-    visit_input = replace(visit_input, kind="routes", retries=_ROUTE_RETRIES, local=True)
+    visit_input = replace(
+        visit_input, kind="routes", retries=_ROUTE_RETRIES, local=visit.blocked is None
+    )
     draft.emit(RunNode(input=visit_input))
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
@@ -130,6 +131,15 @@ class Failure:
     code: str
     message: str
     address: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blockage:
+    """The reason why the code of a visit cannot run now, and since when."""
+
+    code: str
+    message: str
+    since: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,6 +314,7 @@ class Visit:
     routing: RoutingDecision | None = None
     failure: Failure | None = None
     undo: Undo | None = None
+    blocked: Blockage | None = None
 
 
 def transition(visit: Visit, name: Transition, to: VisitState) -> None:

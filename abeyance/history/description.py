@@ -8,7 +8,7 @@ the search attributes are used: they are never encrypted.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -25,17 +25,22 @@ from temporalio.converter import DataConverter
 from abeyance import views, wire
 from abeyance.core.json import rfc3339
 from abeyance.errors import Code, FailureCode, Refusal, Unreadable
-from abeyance.storage.converter import UNREADABLE, decode_message, of_run
+from abeyance.storage.converter import UNREADABLE, decode_message, of_run, storage_code
 from abeyance.temporal.retry import NotFound, RetryableError
 from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
 _BLOCKING: Final = frozenset(
     {
         FailureCode.CODE_MISSING,
+        FailureCode.EXTRA_MISSING,
+        FailureCode.KEY_MISSING,
         FailureCode.MODEL_UNAVAILABLE,
-        FailureCode.TOOLS_UNAVAILABLE,
         FailureCode.PAYLOAD_UNREADABLE,
+        FailureCode.STORAGE_UNAVAILABLE,
+        FailureCode.TARGET_UNKNOWN,
+        FailureCode.TOOLS_UNAVAILABLE,
         FailureCode.UNDECLARED_CAPABILITY,
+        FailureCode.VALUES_INCOMPATIBLE,
     }
 )
 ENDINGS: Final = frozenset({"completed", "failed", "cancelled", "halted"})
@@ -56,6 +61,16 @@ _LEAST_ROW: Final = 200
 """In bytes. An encrypted memo row that is smaller is empty, because the interrupt was settled."""
 
 
+def statuses_of(summary: Mapping[str, Any]) -> frozenset[str]:
+    """What a caller can wait for, by a run's summary: its status, and `blocked` if it is."""
+    return frozenset(
+        {
+            str(summary.get("status", "running")),
+            *([views.UNTIL_BLOCKED] if summary.get("blocked") else []),
+        }
+    )
+
+
 class NotOurs(NotFound):
     """The id is that of another workflow, or of a run of another deployment."""
 
@@ -68,7 +83,7 @@ class RunDescription:
         run_id: str,
         raw: DescribeWorkflowExecutionResponse,
         memo: Mapping[str, Any],
-        unread: Mapping[str, str],
+        unread: Mapping[str, Unreadable],
     ) -> None:
         self._info = raw.workflow_execution_info
         self._pending = raw.pending_activities
@@ -80,7 +95,7 @@ class RunDescription:
         self.memo = {**self._memo_of_attributes(), **memo} if unread else memo
 
     @property
-    def unreadable(self) -> str | None:
+    def unreadable(self) -> Unreadable | None:
         """Why this process cannot read the run's memo; None if it can."""
         for name, why in self._unread.items():
             if name != wire.MEMO_CLOSING:
@@ -98,6 +113,11 @@ class RunDescription:
         return str((self.memo.get(wire.MEMO_SUMMARY) or {}).get("status", "running"))
 
     @property
+    def shown_statuses(self) -> frozenset[str]:
+        """The latest status in the memo, and `blocked` if the run is."""
+        return statuses_of(self.memo.get(wire.MEMO_SUMMARY) or {})
+
+    @property
     def ended_at(self) -> datetime | None:
         """When the run ended, if it did."""
         if self.is_running or not self._info.HasField("close_time"):
@@ -109,29 +129,33 @@ class RunDescription:
         """When the run started."""
         return self._info.start_time.ToDatetime(tzinfo=UTC)
 
-    @property
-    def blocked(self) -> list[dict[str, Any]]:
-        """The nodes that cannot run for an external reason, and that Temporal retries."""
-        return [
-            {
-                "code": why.application_failure_info.type,
-                "node": pending.activity_type.name,
-                "message": why.message,
-                "attempt": pending.attempt,
-            }
-            for pending in self._pending
-            if (why := _own_failure(pending.last_failure)).application_failure_info.type
-            in _BLOCKING
-        ]
+    def blocked(self, recorded: Sequence[views.BlockedView]) -> list[views.BlockedView]:
+        """The blocked visits: those that the run has `recorded`, with the latest attempts by Temporal.
+
+        A visit whose worker could not tell the run is known to Temporal alone.
+        """
+        by_address = {each.address: each for each in recorded}
+        for pending in self._pending:
+            why = _own_failure(pending.last_failure)
+            code = why.application_failure_info.type
+            if code not in _BLOCKING:
+                continue
+            address, node = pending.activity_id, pending.activity_type.name
+            known = by_address.get(
+                address, views.BlockedView(code=code, node=node, address=address)
+            )
+            latest = {"code": code, "message": why.message, "attempt": pending.attempt}
+            by_address[address] = known.model_copy(update=latest)
+        return [*by_address.values()]
 
     def closing(self) -> Any:
         """The closing record in the memo of a run cancelled through Temporal. Raises Unreadable."""
         if wire.MEMO_CLOSING in self._unread:
-            raise Unreadable(self._unread[wire.MEMO_CLOSING])
+            raise self._unread[wire.MEMO_CLOSING]
         return self.memo.get(wire.MEMO_CLOSING)
 
     def degraded_view(
-        self, reason: str | None = None, *, unreadable: str | None = None
+        self, reason: str | None = None, *, unreadable: Unreadable | None = None
     ) -> views.RunView:
         """The view of the run by its memo; `unreadable` is why it shows no more."""
         summary = self.memo.get(wire.MEMO_SUMMARY) or {}
@@ -166,13 +190,15 @@ class RunDescription:
             degraded=True,
         )
 
-    def _blocking(self, unreadable: str | None) -> Iterator[dict[str, Any]]:
+    def _blocking(self, unreadable: Unreadable | None) -> Iterator[views.BlockedView]:
         if unreadable is not None:
-            yield {"code": str(FailureCode.PAYLOAD_UNREADABLE), "message": unreadable}
+            yield views.BlockedView(code=unreadable.code, message=str(unreadable))
         if self.status == PAUSED_NATIVELY:
-            yield {"code": str(Code.NATIVELY_PAUSED)}
-        else:
-            yield from self.blocked
+            yield views.BlockedView(code=Code.NATIVELY_PAUSED)
+        elif self.is_running:
+            summary = self.memo.get(wire.MEMO_SUMMARY) or {}
+            rows = map(views.BlockedView.model_validate, summary.get("blocked") or [])
+            yield from self.blocked([*rows])
 
     def not_running(self) -> Refusal:
         """The refusal of a call that needs a running run."""
@@ -287,19 +313,19 @@ async def read(
     run_id = info.execution.workflow_id
     converter = of_run(temporal.data_converter, run_id)
     memo: dict[str, Any] = {}
-    unread: dict[str, str] = {}
+    unread: dict[str, Unreadable] = {}
     for name, payload in info.memo.fields.items():
         if name in beside or name == _READ_ELSEWHERE:
             continue
         try:
             memo[name] = await decoded(converter, payload)
         except Unreadable as error:
-            unread[name] = str(error)
+            unread[name] = error
             continue
         if name in _MAPPINGS and not isinstance(memo[name], Mapping):
-            unread[name] = f"{memo.pop(name)!r} is nothing that a run writes under {name!r}"[
-                :_SHOWN
-            ]
+            unread[name] = Unreadable(
+                f"{memo.pop(name)!r} is nothing that a run writes under {name!r}"[:_SHOWN]
+            )
     return RunDescription(run_id, raw, memo, unread)
 
 
@@ -308,7 +334,7 @@ async def decoded(converter: DataConverter, payload: Payload) -> Any:
     try:
         (value,) = await converter.decode([payload])
     except UNREADABLE as error:
-        raise Unreadable(str(error)) from error
+        raise Unreadable(str(error), code=storage_code(error)) from error
     return value
 
 

@@ -106,7 +106,8 @@ def visit_reported(address: str, report: Mapping[str, Any]) -> Iterator[Entry]:
         case "failed":
             yield visit_failed(address, outcome["code"], outcome["message"])
         case _:
-            # A newer worker may have other outcomes. The facts in the memo have the rest.
+            # The run itself publishes what blocks a visit. A newer worker may have other outcomes; the
+            # facts in the memo have the rest.
             pass
 
 

@@ -133,8 +133,7 @@ class HttpRun:
             remaining = min(max(deadline - loop.time(), 0.0), _LONGEST_WAIT)
             response = await self._api.get(self._path, **query, wait=f"{remaining:.3f}")
             view = RunView.model_validate(response)
-            is_done = view.ended_at is not None or view.status in until
-            if is_done or loop.time() >= deadline:
+            if view.is_awaited(until) or loop.time() >= deadline:
                 return view
 
     async def result(self) -> ClosingRecord:
@@ -341,7 +340,10 @@ class HttpRuns:
             "label": wanted.labels,
             "limit": str(limit),
             **_without_none(
-                graph=wanted.graph, conversation_id=wanted.conversation_id, cursor=cursor
+                graph=wanted.graph,
+                conversation_id=wanted.conversation_id,
+                cursor=cursor,
+                blocked=None if wanted.blocked is None else str(wanted.blocked).lower(),
             ),
         }
         page = await self.api.get("/runs", **query)

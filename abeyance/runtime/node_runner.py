@@ -30,6 +30,7 @@ from abeyance.core.spec import END, Clips
 from abeyance.errors import AgentFailed, Blocked, FailureCode, Fatal
 from abeyance.schemas.json_types import to_json
 from abeyance.schemas.state_model import ValuesError
+from abeyance.util import extra_of
 
 _LARGEST: Final = 1_500_000
 """In bytes. Temporal's server accepts 2 MB in one payload, and answers travel with the values."""
@@ -69,7 +70,7 @@ def graph_for(visit_input: VisitInput, graphs: Mapping[str, Graph]) -> Graph:
 async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
     """Run the code of a visit, or only its routes.
 
-    Raise CodeMissing, and what the author's code raises except `Fatal`.
+    Raise Blocked, and what the author's code raises except `Fatal`.
     """
     visit_input = context.input
     # Checked first: a node must not run if its routes or libraries are missing.
@@ -83,7 +84,13 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
             )
         outcome = await _ask_or_run(graph, context, deciders)
     except ValuesError as error:
-        outcome = _failed(FailureCode.VALUES_INCOMPATIBLE, str(error))
+        # The run has these values, and people gave these answers: later code has to read them.
+        raise Blocked(str(error), code=FailureCode.VALUES_INCOMPATIBLE) from error
+    except ModuleNotFoundError as error:
+        if (extra := extra_of(error.name)) is None:
+            raise
+        message = f"this worker lacks {error.name!r}: pip install 'abeyance[{extra}]' there"
+        raise Blocked(message, code=FailureCode.EXTRA_MISSING) from error
     except Fatal as error:
         outcome = _failed(FailureCode.NODE_FAILED, described(error), fatal=True)
     except AgentFailed as error:
@@ -280,8 +287,8 @@ def _require_clips(visit_input: VisitInput) -> None:
         try:
             engine.library(rule.id)
         except ClipsMissing as error:
-            message = f"this worker lacks a library for rules: {error}, and the visit continues"
-            raise CodeMissing(message) from error
+            message = f"this worker lacks a library for rules: {error}"
+            raise Blocked(message, code=FailureCode.EXTRA_MISSING) from error
 
 
 async def _fired(visit_input: VisitInput, values: Mapping[str, Json]) -> tuple[str, ...]:

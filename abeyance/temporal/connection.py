@@ -125,6 +125,7 @@ async def pollers(temporal: TemporalClient, task_queue: str) -> int:
 _RPC: Final = timedelta(seconds=5)
 _SHORTEST: Final = timedelta(days=1)
 _TYPES: Final = {
+    "Bool": IndexedValueType.INDEXED_VALUE_TYPE_BOOL,
     "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
     "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
     "Datetime": IndexedValueType.INDEXED_VALUE_TYPE_DATETIME,

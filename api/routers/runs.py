@@ -46,7 +46,7 @@ _MAX_ADDRESS_CHARS: Final = 4_000
 def _statuses(value: Any) -> frozenset[str]:
     # A repeated parameter is a list.
     values = value if isinstance(value, list) else [value]
-    return frozenset(parse_statuses([str(item) for item in values]))
+    return frozenset(parse_statuses([str(item) for item in values], beside=(views.UNTIL_BLOCKED,)))
 
 
 Wait: TypeAlias = Annotated[
@@ -61,8 +61,8 @@ Until: TypeAlias = Annotated[
     frozenset[str] | None,
     BeforeValidator(_statuses, json_schema_input_type=str),
     Query(
-        description="The statuses to wait for with `wait`, separated by commas. A run that has ended is "
-        "always returned at once.",
+        description="The statuses to wait for with `wait`, separated by commas; `blocked` waits for a "
+        "run with a blocked visit. A run that has ended is always returned at once.",
         examples=["awaiting-input,completed"],
     ),
 ]
@@ -158,6 +158,10 @@ class RunsQuery(ListQuery):
         description="Only runs with one of these statuses, separated by commas.",
         examples=[["awaiting-input,paused"]],
     )
+    blocked: bool | None = Field(
+        default=None,
+        description="Only runs with a blocked visit (`true`), or only the others (`false`).",
+    )
     label: list[Label] = Field(
         default_factory=list,
         max_length=MAX_FILTERS,
@@ -188,6 +192,7 @@ async def list_runs(
         graph=query.graph,
         conversation_id=query.conversation_id,
         labels=tuple(query.label),
+        blocked=query.blocked,
     )
     items, next_cursor = await client.runs.list(filter_, cursor=query.cursor, limit=query.limit)
     return Listed(items=items, next_cursor=next_cursor)

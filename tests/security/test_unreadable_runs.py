@@ -396,4 +396,4 @@ async def test_a_start_that_cannot_be_decrypted_is_shown_and_can_be_ended(
     assert (view.status, view.degraded, view.graph) == ("running", True, "chain")
     assert (ended.status, ended.degraded) == ("cancelled", True)
     for shown in (view, ended):
-        assert shown.blocked[0]["code"] == "payload_unreadable"
+        assert shown.blocked[0].code == "payload_unreadable"

@@ -109,8 +109,8 @@ async def test_a_visit_that_a_worker_cannot_read_costs_no_attempt(
         ended = await site.ended(run_id)
 
     (why,) = view.blocked
-    assert why["code"] == "payload_unreadable"
-    assert why["message"].startswith(told)
+    assert why.code == "payload_unreadable"
+    assert why.message.startswith(told)
     assert ended.status == "completed", ended.error
     assert len(made) == 1
 

@@ -79,8 +79,8 @@ async def why_unreadable(site: Site, run_id: str) -> str:
     view = await site.client.run(run_id).view()
     assert (view.degraded, view.status, view.values) == (True, "completed", {})
     (why,) = view.blocked
-    assert why["code"] == "payload_unreadable"
-    return str(why["message"])
+    assert why.code == "payload_unreadable"
+    return str(why.message)
 
 
 async def told(site: Site, run_id: str) -> list[views.Event]:
@@ -211,14 +211,14 @@ async def test_a_node_that_nobody_has_the_code_of_is_told_with_its_name(
     async with site.worker(broken()):
         run_id = await site.start()
 
-        async def blocked() -> list[dict[str, Any]]:
+        async def blocked() -> list[views.BlockedView]:
             return (await site.client.run(run_id).view()).blocked
 
         (found,) = await eventually(blocked)
         await site.temporal.get_workflow_handle(run_id).terminate()
 
-    assert found["code"] == "code_missing"
-    assert "has no graph 'letters'" in found["message"]
+    assert found.code == "code_missing"
+    assert "has no graph 'letters'" in found.message
 
 
 async def test_a_key_that_is_used_again_for_another_answer_is_refused(

@@ -31,7 +31,7 @@ async def blocked(site: Site, run_id: str, attempt: int = 1) -> views.RunView:
 
     async def found() -> views.RunView | None:
         view = await site.client.run(run_id).view()
-        return view if view.blocked and view.blocked[0]["attempt"] >= attempt else None
+        return view if view.blocked and (view.blocked[0].attempt or 0) >= attempt else None
 
     view: views.RunView = await eventually(found)
     return view
@@ -53,8 +53,8 @@ async def test_a_run_whose_model_is_down_says_so_and_goes_on_when_it_is_up_again
 
     (why,) = view.blocked
     assert view.status == "running"
-    assert (why["code"], why["node"]) == ("model_unavailable", "desk.clerk.model")
-    assert "cannot be reached now" in why["message"]
+    assert (why.code, why.node) == ("model_unavailable", "desk.clerk.model")
+    assert "cannot be reached now" in why.message
     assert asked >= 2
     assert ended.status == "completed", ended.error
     assert ended.values["report"] == "Hello there"
@@ -79,9 +79,9 @@ async def test_a_run_without_the_key_of_its_model_names_the_variable_and_can_be_
         ended = await site.ended(run_id)
 
     (why,) = view.blocked
-    assert why["code"] == "model_unavailable"
-    assert "OPENAI_API_KEY" in why["message"]
-    assert "this worker cannot use the model 'openai:gpt-5'" in why["message"]
+    assert why.code == "model_unavailable"
+    assert "OPENAI_API_KEY" in why.message
+    assert "this worker cannot use the model 'openai:gpt-5'" in why.message
     assert ended.status == "cancelled"
 
 
@@ -130,7 +130,7 @@ async def test_an_agent_whose_conversation_cannot_be_kept_waits_until_it_can(
         cellar.is_shut = False
         ended = await site.ended(run_id)
 
-    assert "the cellar is shut" in view.blocked[0]["message"]
+    assert "the cellar is shut" in view.blocked[0].message
     assert ended.values["report"] == "Well."
 
 

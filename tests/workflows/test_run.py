@@ -12,7 +12,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import END, START, Context, Fatal, Goto, Graph, Principal, Refusal
+from abeyance import END, START, Context, Fatal, Goto, Graph, Principal, Refusal, views
 from abeyance.errors import Code
 
 
@@ -333,15 +333,15 @@ async def test_code_that_no_worker_has_is_waited_for_and_shown_as_blocked(
     run_id = await site.start()
     async with site.worker(old):
 
-        async def is_blocked() -> list[dict[str, Any]]:
+        async def is_blocked() -> list[views.BlockedView]:
             return (await site.client.run(run_id).view()).blocked
 
         (blocked,) = await eventually(is_blocked)
     async with site.worker():
         ended = await site.ended(run_id)
 
-    assert (blocked["node"], blocked["code"]) == ("deployed.n1", "code_missing")
-    assert "'n1'" in blocked["message"]
+    assert (blocked.node, blocked.code) == ("deployed.n1", "code_missing")
+    assert "'n1'" in blocked.message
     assert ended.values["log"] == ["n0", "n1"]
 
 

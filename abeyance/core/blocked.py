@@ -1,0 +1,53 @@
+"""Blocked visits: their code cannot run until a deploy or an operator fixes something.
+
+A blocked visit is not a failure, and uses up no retries. Its driver tries again with a growing pause, and
+at once when a worker starts. The run only remembers why, and since when.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from abeyance.core.effects import StopNode
+from abeyance.core.visit import Blockage, Running, Visit, transition
+from abeyance.core.working_state import WorkingState
+
+
+def report(draft: WorkingState, visit: Visit, code: str | None, message: str) -> None:
+    """Record what the worker of a running visit reports: why it is blocked, or None if it is not."""
+    if code is None:
+        unblock(draft, visit)
+    else:
+        block(draft, visit, code, message)
+
+
+def block(draft: WorkingState, visit: Visit, code: str, message: str) -> None:
+    """Record why a visit is blocked, and publish it unless the reason is known."""
+    before = visit.blocked
+    if before is not None and before.code == code:
+        visit.blocked = Blockage(code=code, message=message, since=before.since)
+        return
+    visit.blocked = Blockage(code=code, message=message, since=draft.now)
+    draft.publish("node.blocked", visit.address, code=code, message=message)
+
+
+def unblock(draft: WorkingState, visit: Visit) -> None:
+    """Record that a visit is not blocked, and publish it if it was."""
+    if visit.blocked is not None:
+        draft.publish("node.unblocked", visit.address, code=visit.blocked.code)
+        visit.blocked = None
+
+
+def try_again(draft: WorkingState) -> None:
+    """Stop the attempts at blocked visits, so that new ones begin without a pause.
+
+    A call that may run only once is not stopped: its next attempt comes within the pause.
+    """
+    for visit in list(draft.state.visits.values()):
+        is_once = visit.call is not None and visit.call.once
+        match visit.state:
+            case Running(stopping=False) as running if visit.blocked is not None and not is_once:
+                draft.emit(StopNode(visit=visit.address, reason="worker-started"))
+                transition(draft.visit(visit.address), "stop", replace(running, stopping=True))
+            case _:
+                pass

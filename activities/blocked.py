@@ -1,0 +1,48 @@
+"""Reports of a blocked visit: its worker tells the run why the visit cannot go on.
+
+The worker keeps trying by itself. It tells the run once for each reason, so that everybody who looks at
+the run sees it. A report that does not get through is only logged: Temporal shows the same reason with
+the pending activity.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from abeyance.client import Client
+from abeyance.errors import AbeyanceError, FailureCode
+
+_logger = logging.getLogger("abeyance.node")
+
+ReportBlocked: TypeAlias = Callable[[FailureCode | None, str], Awaitable[None]]
+"""Report why a visit is blocked, by code and message; None says that it can go on."""
+
+
+class BlockageReporter:
+    """Reports of one visit. `reported` is the code that the run was told last, None if it was not."""
+
+    def __init__(
+        self, client: Client, run_id: str, visit: str, reported: str | None = None
+    ) -> None:
+        self._client = client
+        self._run_id = run_id
+        self._visit = visit
+        self.reported = reported
+
+    async def report(self, code: FailureCode | None, message: str = "") -> None:
+        """Tell the run why the visit is blocked, or by None that it can go on, unless it knows."""
+        if code == self.reported:
+            return
+        where = f"run={self._run_id} address={self._visit}"
+        if code is None:
+            _logger.info("%s | the visit is no longer blocked", where)
+        else:
+            _logger.warning("%s code=%s | the visit is blocked: %s", where, code, message)
+        try:
+            await self._client.run(self._run_id).report_blocked(self._visit, code, message)
+        except AbeyanceError as error:
+            _logger.warning("%s | the run could not be told: %s", where, error)
+        else:
+            self.reported = code
