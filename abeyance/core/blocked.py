@@ -13,6 +13,14 @@ from abeyance.core.visit import Blockage, Running, Visit, transition
 from abeyance.core.working_state import WorkingState
 
 
+def unpinned_target(node: str, target: str) -> str:
+    """Return the message about a target that today's code has and the graph of the run lacks."""
+    return (
+        f"{node!r} chose to go to {target!r}, which the version of the graph that this run was started "
+        "with does not have: deploy code that chooses another node, or migrate the run"
+    )
+
+
 def report(draft: WorkingState, visit: Visit, code: str | None, message: str) -> None:
     """Record what the worker of a running visit reports: why it is blocked, or None if it is not."""
     if code is None:

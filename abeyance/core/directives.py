@@ -27,7 +27,7 @@ from abeyance.core.events import Message
 from abeyance.core.outcome import Finished
 from abeyance.core.spec import GraphSpec, InterruptNode
 from abeyance.core.state import RunState, Step, Todo
-from abeyance.core.visit import Nested, Ready, Running, Visit, Waiting, transition
+from abeyance.core.visit import Nested, Ready, Running, Unroutable, Visit, Waiting, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Refusal
 
@@ -123,7 +123,7 @@ def _is_at_boundary(visit: Visit) -> bool:
             return all(each.begun for each in visit.approvals)
         case Waiting():
             return True
-        case Ready() | Running() | Nested():
+        case Ready() | Running() | Nested() | Unroutable():
             return False
         case _:
             assert_never(visit.state)

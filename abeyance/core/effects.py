@@ -35,7 +35,8 @@ class VisitInput:
     question still shows the same. `interrupted`: the visit has asked before, and stored `user_state`.
     `item` is that of a fan-out, `results` are those gathered at the join before the node. `inbox` are
     the messages that the visit has taken, `guidance` is the text of a person who had it run again.
-    `outcome` is the run's, for a finally node. `call` is the tool call, if the visit is one.
+    `targets` are the nodes that its code and its routes may choose, by the graph that the run was started
+    with. `outcome` is the run's, for a finally node. `call` is the tool call, if the visit is one.
     `blocked_by` is the code of the reason that blocks the visit so far: while it holds, the driver tries
     again, and reports only a change.
     """
@@ -67,6 +68,7 @@ class VisitInput:
     outcome: str | None = None
     call: Call | None = None
     routes: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
     blocked_by: str | None = None
 

@@ -82,8 +82,9 @@ class Finished:
     is a fan-out without items). `route_targets` are the targets that route functions chose,
     `fired_rules` the ids of the CLIPS rules that fired. `messages_read` counts the messages that the
     code received when it asked for them; None means all that the visit has taken. `inbox_unread`: the
-    messages delivered at its start were not read. `exempt_from_max_visits`: it only handed work on, so
-    it is not a round of a loop.
+    messages delivered at its start were not read. `unpinned` are the chosen targets that today's code
+    declares and the run's own graph does not: the run cannot go there yet. `exempt_from_max_visits`:
+    it only handed work on, so it is not a round of a loop.
 
     `result` and `tool_status` are those of a tool call; `turn` describes a turn of a model.
     `tool_status`, `turn` and `emitted` are for readers of the events; no rule of the run depends on
@@ -99,6 +100,7 @@ class Finished:
     messages_read: int | None = None
     result: Json = None
     inbox_unread: bool = False
+    unpinned: tuple[str, ...] = ()
     exempt_from_max_visits: bool = False
     tool_status: ToolStatus | None = None
     turn: Mapping[str, Json] | None = None

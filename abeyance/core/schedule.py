@@ -224,6 +224,7 @@ def _input(draft: WorkingState, visit: Visit, answers: Mapping[str, Json]) -> Vi
         answers=answers,
         # The routes of the pinned graph; deployed code may have others.
         routes=tuple(route.name for route in graph.routes_from(visit.node)),
+        targets=graph.targets_of(visit.node),
         # All rules, because they may use each other's facts; none if none needs CLIPS.
         rules=graph.rules_on(visit.node) if graph.has_clips_on(visit.node) else (),
         blocked_by=None if visit.blocked is None else visit.blocked.code,

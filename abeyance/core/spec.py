@@ -379,6 +379,19 @@ class GraphSpec:
         """Return the routes that are decided when `source` finishes."""
         return tuple(route for route in self.routes if route.source == source)
 
+    def routed_from(self, source: str) -> tuple[str, ...]:
+        """Return the nodes that the routes of `source` may choose."""
+        return tuple(target for route in self.routes_from(source) for target in route.targets)
+
+    def declared_by(self, name: str) -> tuple[str, ...]:
+        """Return the nodes that the code of a node may choose itself."""
+        node = self.nodes.get(name)
+        return node.to if isinstance(node, FunctionNode) else ()
+
+    def targets_of(self, name: str) -> tuple[str, ...]:
+        """Return the nodes that the code of a node, or one of its routes, may choose."""
+        return (*self.declared_by(name), *self.routed_from(name))
+
     def has_clips_on(self, node: str) -> bool:
         """Return whether a rule that is evaluated after a visit of `node` needs CLIPS."""
         return any(isinstance(rule.condition, Clips) for rule in self.rules_on(node))

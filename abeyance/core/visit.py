@@ -71,7 +71,16 @@ class Nested:
     kind: Literal["nested"] = "nested"
 
 
-VisitState: TypeAlias = Ready | Running | Waiting | Nested
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unroutable:
+    """Its code has ended, and chose a node that the run's own graph does not have. It waits until the run
+    is migrated to a graph that has it.
+    """
+
+    kind: Literal["unroutable"] = "unroutable"
+
+
+VisitState: TypeAlias = Ready | Running | Waiting | Nested | Unroutable
 
 Transition: TypeAlias = Literal[
     "start",
@@ -84,6 +93,8 @@ Transition: TypeAlias = Literal[
     "end_graph",
     "fail",
     "end_call",
+    "hold",
+    "migrate",
 ]
 
 TRANSITIONS: Final[Mapping[tuple[type[VisitState], Transition], type[VisitState]]] = (
@@ -94,6 +105,7 @@ TRANSITIONS: Final[Mapping[tuple[type[VisitState], Transition], type[VisitState]
             (Ready, "begin_graph"): Nested,
             # It goes to a later stage, and neither code nor a person is needed for that.
             (Ready, "proceed"): Ready,
+            (Running, "proceed"): Ready,
             # Its code is told to stop, and has stopped: it runs again later.
             (Running, "stop"): Running,
             (Running, "stopped"): Ready,
@@ -114,6 +126,10 @@ TRANSITIONS: Final[Mapping[tuple[type[VisitState], Transition], type[VisitState]
             (Running, "end_call"): Ready,
             (Waiting, "end_call"): Ready,
             (Nested, "end_call"): Ready,
+            # It has nowhere to go, until its graph has the node that it chose.
+            (Ready, "hold"): Unroutable,
+            (Running, "hold"): Unroutable,
+            (Unroutable, "migrate"): Ready,
         }
     )
 )

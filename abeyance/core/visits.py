@@ -19,6 +19,7 @@ from typing import Final, assert_never
 
 from abeyance.core import (
     approvals,
+    blocked,
     fanout,
     interrupts,
     items,
@@ -28,6 +29,7 @@ from abeyance.core import (
     routing,
     undo,
 )
+from abeyance.core.blocked import unpinned_target
 from abeyance.core.json import Json, matches, why_not_json
 from abeyance.core.outcome import Finished, key_of
 from abeyance.core.spec import (
@@ -59,6 +61,7 @@ from abeyance.core.visit import (
     Ready,
     RoutingDecision,
     Token,
+    Unroutable,
     Visit,
     transition,
 )
@@ -97,8 +100,8 @@ def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
     """Merge the patch of a finished visit, and leave its node or ask what has to be asked before."""
     graph = draft.graph(visit.scope)
     # Before the merge: a failed visit that is tried again must not have changed anything.
-    if (fault := _unknown_target(graph, visit.node, finished)) is not None:
-        routing.fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=fault))
+    if unknown := _unknown_targets(graph, visit.node, finished) - {*finished.unpinned}:
+        _fail_unknown(draft, visit, unknown)
         return
     for number, each in enumerate(finished.sends or ()):
         if (reason := why_not_json(each.item)) is not None:
@@ -198,33 +201,32 @@ def routes_chosen(
         draft.drop_visit(visit.address)
         return
     routed = () if route.outcome.is_decided else finished.route_targets
-    fault = _unknown_target(
-        draft.graph(visit.scope), visit.node, replace(finished, route_targets=routed)
-    )
-    if fault is not None:
-        routing.fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=fault))
+    graph = draft.graph(visit.scope)
+    if unknown := _unknown_targets(graph, visit.node, replace(finished, route_targets=routed)):
+        _fail_unknown(draft, visit, unknown)
         return
     chosen = replace(route.outcome, route_targets=routed, fired_rules=finished.fired_rules)
     _apply_rules(draft, visit, RoutingDecision(outcome=chosen))
 
 
-def _unknown_target(graph: GraphSpec, name: str, finished: Finished) -> str | None:
-    node = graph.nodes[name]
-    declared = set(node.to) if isinstance(node, FunctionNode) else set()
+def _unknown_targets(graph: GraphSpec, name: str, finished: Finished) -> set[str]:
+    """Return what the code of a node chose, and may not choose by the run's own graph."""
     if finished.sends is not None:
-        chosen, allowed = {each.node for each in finished.sends}, declared - {END}
-    elif finished.goto is not None:
-        chosen, allowed = {finished.goto}, {*declared, END}
-    else:
-        chosen = set(finished.route_targets)
-        allowed = {target for route in graph.routes_from(name) for target in route.targets}
-    if not chosen <= allowed:
-        targets = ", ".join(map(repr, sorted(allowed))) or "nowhere"
-        return (
-            f"the node {name!r} chose to go to {min(chosen - allowed)!r}; it may go to {targets}: "
-            "declare its targets with to=[...]"
-        )
-    return None
+        chosen = {each.node for each in finished.sends}
+        return chosen - ({*graph.declared_by(name)} - {END})
+    if finished.goto is not None:
+        return {finished.goto} - {*graph.declared_by(name), END}
+    return {*finished.route_targets} - {*graph.routed_from(name)}
+
+
+def _fail_unknown(draft: WorkingState, visit: Visit, unknown: set[str]) -> None:
+    allowed = {*draft.graph(visit.scope).targets_of(visit.node)}
+    targets = ", ".join(map(repr, sorted(allowed))) or "nowhere"
+    message = (
+        f"the node {visit.node!r} chose to go to {min(unknown)!r}; it may go to {targets}: "
+        "declare its targets with to=[...]"
+    )
+    routing.fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=message))
 
 
 def _apply_rules(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
@@ -276,6 +278,8 @@ def _leave(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
     if route.decision is not None:
         _end(draft, visit)
         _carry_out(draft, visit, route.decision)
+    elif unpinned := _unknown_targets(graph, visit.node, outcome):
+        _hold(draft, visit, route, min(unpinned))
     elif outcome.sends is not None:
         _end(draft, visit)
         fanout.send(draft, visit, outcome.sends, is_exempt=outcome.exempt_from_max_visits)
@@ -291,6 +295,16 @@ def _leave(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
             "add an edge with when='else'"
         )
         routing.fail(draft, visit, Failure(code=FailureCode.NO_WAY_OUT, message=message))
+
+
+def _hold(draft: WorkingState, visit: Visit, route: RoutingDecision, target: str) -> None:
+    """Block a visit whose code, newer than the run's graph, chose a node that the graph lacks."""
+    blocked.block(draft, visit, FailureCode.TARGET_UNKNOWN, unpinned_target(visit.node, target))
+    if route.outcome.is_decided:
+        transition(visit, "hold", Unroutable())
+    else:
+        # Other code may choose otherwise, so the routes run again.
+        reroute(draft, visit, route)
 
 
 def _end(draft: WorkingState, visit: Visit) -> None:

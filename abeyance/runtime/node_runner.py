@@ -22,6 +22,7 @@ from abeyance.clips import engine
 from abeyance.clips.engine import ClipsError, ClipsMissing
 from abeyance.core import authority
 from abeyance.core import outcome as outcomes
+from abeyance.core.blocked import unpinned_target
 from abeyance.core.effects import VisitInput
 from abeyance.core.json import Json, size, why_not_json
 from abeyance.core.outcome import Failed, Finished, Interrupted, VisitOutcome
@@ -79,6 +80,10 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
     try:
         if visit_input.kind == "routes":
             routed = await _routed(graph, visit_input.node, deciders, visit_input.values)
+            if unpinned := _unpinned(graph, visit_input, routed):
+                raise Blocked(
+                    unpinned_target(visit_input.node, unpinned[0]), code=FailureCode.TARGET_UNKNOWN
+                )
             return Finished(
                 route_targets=routed, fired_rules=await _fired(visit_input, visit_input.values)
             )
@@ -194,9 +199,21 @@ async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> Visit
             f"{_LARGEST}: store large data elsewhere, and a reference in the values",
         )
     routed = () if finished.is_decided else await _routed(graph, visit_input.node, deciders, after)
+    chosen = [*routed, *([finished.goto] if finished.goto is not None else [])]
+    chosen += [send.node for send in finished.sends or ()]
     return replace(
-        finished, patch=patch, route_targets=routed, fired_rules=await _fired(visit_input, after)
+        finished,
+        patch=patch,
+        route_targets=routed,
+        unpinned=_unpinned(graph, visit_input, chosen),
+        fired_rules=await _fired(visit_input, after),
     )
+
+
+def _unpinned(graph: Graph, visit_input: VisitInput, chosen: Sequence[str]) -> tuple[str, ...]:
+    """Return the chosen targets that this code declares and the run's own graph does not."""
+    new = {*chosen} - {*visit_input.targets, END}
+    return tuple(sorted(new & {*graph.build().targets_of(visit_input.node)})) if new else ()
 
 
 def _parse_result(node: str, returned: Any) -> Finished | Failed:
