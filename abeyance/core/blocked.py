@@ -49,12 +49,13 @@ def unblock(draft: WorkingState, visit: Visit) -> None:
 def try_again(draft: WorkingState) -> None:
     """Stop the attempts at blocked visits, so that new ones begin without a pause.
 
-    A call that may run only once is not stopped: its next attempt comes within the pause.
+    Finally nodes and calls that may run only once are not stopped: their next attempt comes within the
+    pause.
     """
     for visit in list(draft.state.visits.values()):
-        is_once = visit.call is not None and visit.call.once
+        is_awaited = visit.is_finally or (visit.call is not None and visit.call.once)
         match visit.state:
-            case Running(stopping=False) as running if visit.blocked is not None and not is_once:
+            case Running(stopping=False) as running if visit.blocked is not None and not is_awaited:
                 draft.emit(StopNode(visit=visit.address, reason="worker-started"))
                 transition(draft.visit(visit.address), "stop", replace(running, stopping=True))
             case _:

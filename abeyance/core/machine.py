@@ -216,7 +216,9 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
         case Interrupted() as interrupted:
             asking.interrupted(draft, visit, running, interrupted)
         case Stopped(journal=journal, patch=changes) | Blocked(journal=journal, patch=changes):
-            if (under_way := draft.state.ending) is not None and not visit.is_finally:
+            is_blocked = isinstance(event.outcome, Blocked)
+            waits = is_blocked and visit.is_finally
+            if (under_way := draft.state.ending) is not None and not waits:
                 if isinstance(event.outcome, Stopped) and not event.outcome.begun:
                     messages.report_unread(draft, visit, under_way.outcome)
                 # Its changes so far are part of the run's result.
