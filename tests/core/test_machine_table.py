@@ -12,7 +12,7 @@ from core_drive import ADA, SNAPSHOT, Drive, asked, gate, graph, restored
 
 from abeyance.core import events, machine
 from abeyance.core.json import Json
-from abeyance.core.outcome import Failed, Finished, Interrupted, Stopped, VisitOutcome
+from abeyance.core.outcome import Blocked, Failed, Finished, Interrupted, Stopped, VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.spec import START, GoTo
 from abeyance.core.state import Status
@@ -128,6 +128,8 @@ PASSIVE = {
     events.Restored,
     events.Evicted,
     events.SignalRefused,
+    events.VisitBlocked,
+    events.WorkerStarted,
 }
 """What happens without anybody doing something."""
 
@@ -156,6 +158,15 @@ TABLE: dict[str, Row] = {
     "a gate finished":       Row(
         events.VisitEnded, ended("graph:g;node:ask", Finished()), ". . . . . . . .",
     ),
+    "work is blocked":       Row(
+        events.VisitEnded, ended(WORK, Blocked(code="code_missing", message="deploy it")),
+        "+ . + + . . . .",
+    ),
+    "work reports a block":  Row(
+        events.VisitBlocked, {"visit": WORK, "code": "code_missing", "message": "deploy it"},
+        "+ . + + . . . .",
+    ),
+    "a worker started":      Row(events.WorkerStarted, {}, ". . . . . . . ."),
     "nobody stopped":        Row(
         events.VisitEnded, ended("graph:g;node:no", Stopped()), ". . . . . . . .",
     ),

@@ -113,6 +113,7 @@ def test_an_order_to_ask_routes_carries_what_they_look_at() -> None:
             retries=3,
             local=True,
             routes=("r",),
+            targets=("END",),
         )
     ]
 

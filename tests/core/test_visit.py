@@ -18,13 +18,14 @@ from abeyance.core.visit import (
     Ready,
     Running,
     Transition,
+    Unroutable,
     Visit,
     VisitState,
     Waiting,
     transition,
 )
 
-STATES: list[VisitState] = [Ready(), Running(), Waiting(stage="body"), Nested()]
+STATES: list[VisitState] = [Ready(), Running(), Waiting(stage="body"), Nested(), Unroutable()]
 NAMES: tuple[Transition, ...] = get_args(Transition)
 
 

@@ -1,0 +1,174 @@
+"""Blocked visits: why, since when, and what lets them go on."""
+
+from __future__ import annotations
+
+import pytest
+from core_drive import T0, Drive, chain, gate, graph, nested
+
+from abeyance.core import events
+from abeyance.core.outcome import Blocked, Finished, Send, Stopped
+from abeyance.core.spec import END, START, FunctionNode, Route
+from abeyance.core.visit import Blockage, Ready, Running, Unroutable
+
+WORK = "graph:g;node:work"
+
+
+def blocked(run: Drive, visit: str = WORK, code: str = "code_missing", **fields: object) -> None:
+    run.end(Blocked, visit=visit, code=code, message="deploy it", **fields)
+
+
+def codes(run: Drive) -> list[tuple[str, str]]:
+    return [
+        (fact.type, str(fact.data["code"]))
+        for type_ in ("node.blocked", "node.unblocked")
+        for fact in run.facts(type_)
+    ]
+
+
+def test_a_blocked_visit_is_tried_again_with_its_journal_and_says_why_and_since_when() -> None:
+    run = Drive(chain(FunctionNode(id="work", asks=(), local=True, retries=2)))
+    blocked(run, journal={"step": 1})
+    visit = run.visit("work")
+
+    first, second = run.orders("work")
+    assert (first.local, first.blocked_by) == (True, None)
+    assert (second.local, second.blocked_by, second.journal) == (False, "code_missing", {"step": 1})
+    assert visit.blocked == Blockage(code="code_missing", message="deploy it", since=T0)
+    assert run.status == "running"
+    (fact,) = run.facts("node.blocked")
+    assert (fact.address, fact.data) == (WORK, {"code": "code_missing", "message": "deploy it"})
+
+
+def test_a_reason_is_published_once_and_its_end_too() -> None:
+    run = Drive(chain("work"))
+    run.feed(events.VisitBlocked, visit=WORK, code="code_missing", message="deploy it")
+    run.wait(5)
+    run.feed(events.VisitBlocked, visit=WORK, code="code_missing", message="deploy a newer one")
+    assert run.visit("work").blocked == Blockage(
+        code="code_missing", message="deploy a newer one", since=T0
+    )
+    run.feed(events.VisitBlocked, visit=WORK, code="storage_unavailable", message="mount it")
+    run.feed(events.VisitBlocked, visit=WORK, code=None)
+    assert run.state.visits[WORK].blocked is None
+    run.feed(events.VisitBlocked, visit=WORK, code=None)
+    run.finish("work")
+
+    assert run.status == "completed"
+    assert codes(run) == [
+        ("node.blocked", "code_missing"),
+        ("node.blocked", "storage_unavailable"),
+        ("node.unblocked", "storage_unavailable"),
+    ]
+
+
+def test_the_end_of_its_code_ends_the_block_and_a_stop_does_not() -> None:
+    run = Drive(chain("work"))
+    blocked(run)
+    run.end(Stopped, visit=WORK)
+    assert run.visit("work").blocked is not None
+    assert run.orders("work")[-1].blocked_by == "code_missing"
+    run.finish("work")
+    assert codes(run) == [("node.blocked", "code_missing"), ("node.unblocked", "code_missing")]
+
+
+def test_what_a_worker_says_of_a_visit_that_does_not_run_is_ignored() -> None:
+    run = Drive(chain(gate("ask")))
+    run.feed(events.VisitBlocked, visit="graph:g;node:ask", code="code_missing")
+    run.feed(events.VisitBlocked, visit="graph:g;node:gone", code="code_missing")
+    assert codes(run) == []
+
+
+def test_a_worker_that_starts_has_blocked_visits_tried_again_and_no_others() -> None:
+    run = Drive(graph("work", "other", ways=[(START, "work"), (START, "other")]))
+    run.feed(events.WorkerStarted)
+    assert run.stops == []
+    blocked(run)
+    run.feed(events.WorkerStarted)
+    run.feed(events.WorkerStarted)
+    assert run.stops == [(WORK, "worker-started", False)]
+    run.stopped("work")
+    assert len(run.orders("work")) == 3
+
+
+def test_a_blocked_finally_node_blocks_the_end_and_is_not_stopped() -> None:
+    run = Drive(graph("a", "work", ways=[(START, "a")], finally_=["work"]))
+    run.finish("a")
+    blocked(run)
+    run.feed(events.WorkerStarted)
+    assert (run.status, run.stops) == ("ending", [])
+    assert run.orders("work")[-1].blocked_by == "code_missing"
+    run.finish("work")
+    assert run.status == "completed"
+
+
+def test_a_cancelled_run_does_not_wait_for_a_blocked_visit() -> None:
+    run = Drive(chain("work"))
+    run.feed(events.CancelRequested, actor="ada")
+    blocked(run, patch={"x": 7})
+    assert (run.status, run.values["x"]) == ("cancelled", 7)
+
+
+def test_a_goto_that_only_newer_code_knows_holds_the_visit_with_what_it_did() -> None:
+    run = Drive(graph(FunctionNode(id="work", to=("a",), asks=()), "a", ways=[(START, "work")]))
+    run.end(Finished, visit=WORK, patch={"x": 7}, goto="payout", unpinned=("payout",))
+    visit = run.state.visits[WORK]
+
+    assert isinstance(visit.state, Unroutable)
+    assert visit.blocked is not None
+    assert visit.blocked.code == "target_unknown"
+    assert "'payout'" in visit.blocked.message
+    assert (run.status, run.values["x"]) == ("running", 7)
+    run.feed(events.WorkerStarted)
+    assert len(run.orders("work")) == 1
+    run.feed(events.CancelRequested, actor="ada")
+    assert run.status == "cancelled"
+
+
+def test_so_does_an_item_of_a_fan_out() -> None:
+    run = Drive(graph(FunctionNode(id="work", to=("a",), asks=()), "a", ways=[(START, "work")]))
+    run.end(Finished, visit=WORK, sends=(Send(node="payout"),), unpinned=("payout",))
+    assert isinstance(run.state.visits[WORK].state, Unroutable)
+
+
+def test_routes_that_chose_a_node_of_newer_code_run_again_until_they_choose_another() -> None:
+    run = Drive(
+        graph(
+            "work",
+            "a",
+            ways=[(START, "work")],
+            routes=[Route(source="work", name="r", targets=("a", END))],
+        )
+    )
+    run.end(Finished, visit=WORK, patch={"x": 7}, route_targets=("payout",), unpinned=("payout",))
+    (order,) = run.decisions()
+    assert (order.values["x"], order.targets) == (7, ("a", END))
+    assert (order.local, order.blocked_by) == (False, "target_unknown")
+    assert isinstance(run.visit("work").state, Running)
+
+    blocked(run, code="target_unknown")
+    assert len(run.decisions()) == 2
+    run.end(Finished, visit=WORK, route_targets=("a",))
+    assert run.running == ["a"]
+    assert codes(run) == [
+        ("node.blocked", "target_unknown"),
+        ("node.unblocked", "target_unknown"),
+    ]
+    assert len(run.orders("work")) == 1
+
+
+@pytest.mark.parametrize("place", ["rule", "nested"])
+def test_a_target_that_no_code_declares_fails_the_visit(place: str) -> None:
+    inner = graph(FunctionNode(id="work", to=("a",), asks=()), "a", ways=[(START, "work")])
+    run = Drive(chain(nested("n", inner)) if place == "nested" else inner)
+    run.end(Finished, visit=run.visit("work").address, goto="nowhere")
+    assert run.status == "failed"
+    assert run.error[0] == "unknown_node"
+
+
+def test_a_visit_that_is_about_to_start_is_not_blocked() -> None:
+    run = Drive(chain("work"))
+    run.feed(events.Paused, actor="ada", mode="now")
+    run.stopped("work")
+    assert isinstance(run.state.visits[WORK].state, Ready)
+    run.feed(events.VisitBlocked, visit=WORK, code="code_missing")
+    assert run.state.visits[WORK].blocked is None
