@@ -332,12 +332,12 @@ def _interrupt_is_due(draft: WorkingState, interrupt: Interrupt) -> None:
             interrupts.expire(draft, interrupt)
             visit = draft.visit(interrupt.visit)
             reason = f"the deadline of {interrupt.name!r} left this visit"
-            if visit.call is not None:
-                # A call cannot go to another node: it ends, with a result.
-                routing.end_call(draft, visit, {"unanswered": interrupt.name}, reason, by=TIMEOUT)
-                return
             routing.leave_unit(draft, visit, reason, by=TIMEOUT)
-            routing.go_instead(draft, visit, node)
+            if visit.call is None:
+                routing.go_instead(draft, visit, node)
+            else:
+                # A call cannot go to another node: it ends, with a result.
+                routing.end_call(draft, visit, {"unanswered": interrupt.name})
         case Default(answer=answer):
             interrupts.answer(draft, interrupt, answer, TIMEOUT)
         case _:

@@ -176,7 +176,7 @@ def fail(draft: WorkingState, visit: Visit, failure: Failure, *, fatal: bool = F
             interrupts.ask_operator(draft, visit, failure)
         case ReturnErrorToCaller() if not fatal:
             result = {"error": failure.message, "code": failure.code}
-            end_call(draft, visit, result, "the visit failed")
+            end_call(draft, visit, result)
         case _:
             fail_scope(draft, visit.scope, _brought(draft, visit, failure), fatal=fatal)
 
@@ -202,11 +202,10 @@ def fail_scope(
     fail(draft, draft.visit(scope.visit), failure, fatal=fatal)
 
 
-def end_call(
-    draft: WorkingState, visit: Visit, result: Json, reason: str, *, by: str | None = None
-) -> None:
-    """End a tool call without running its code. What it had changed when it last asked is merged."""
-    drop_unit(draft, visit, reason, by=by)
+def end_call(draft: WorkingState, visit: Visit, result: Json) -> None:
+    """End a tool call, which was dropped and is put back, without running its code. What it had changed
+    when it last asked is merged.
+    """
     draft.put_back(visit)
     transition(visit, "end_call", Ready(stage="body"))
     visit.pending = Finished(patch=visit.checkpoint.patch, result=result)

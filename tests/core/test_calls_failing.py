@@ -60,6 +60,21 @@ def test_what_a_call_asked_is_withdrawn_when_it_fails() -> None:
     assert [result["error"] for result in results(run)] == ["it broke"]
 
 
+def test_a_deadline_of_a_call_stops_the_code_that_runs_beside_it() -> None:
+    run = reviewing()
+    turn(run, call("c1"))
+    late = question("b", "question", "q", timeout=60, on_timeout=GoTo(node=END))
+    parts = (question("a", "question", "p"), late)
+    address = run.visit("pay").address
+    run.end(Interrupted, visit=address, interrupts=parts, composite=True)
+    said(run, "c1", 1, "a")
+    assert calls(run) == ["c1"]
+    run.tick(60)
+
+    assert run.stops == [(address, "ending", True)]
+    assert results(run) == [{"unanswered": "b"}]
+
+
 def test_a_patch_that_cannot_be_merged_is_the_result_of_its_call() -> None:
     run = reviewing()
     turn(run, call("c1"))
