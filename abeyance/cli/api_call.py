@@ -81,7 +81,7 @@ def exchange(
     """Make one call, print its response, and return it."""
     response = with_api(call)
     if as_json:
-        from abeyance.util import escaped
+        from abeyance.core.text import escaped
 
         # The API does not escape characters that control a terminal.
         typer.echo(escaped(json.dumps(response, ensure_ascii=False, separators=(",", ":"))))
