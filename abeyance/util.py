@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
+from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
 
 TASK_QUEUE: Final = "abeyance"
@@ -127,8 +128,8 @@ def checked_run_id(run_id: str) -> str:
         problem = f"it has {len(run_id)} characters"
     raise Refusal(
         Code.INVALID_RUN_ID,
-        f"{run_id[:100]!r} cannot name a run: {problem}. A run id has 1 to 256 characters out of "
-        "letters, digits, '_' and '-'.",
+        f"{truncate(run_id, 100)!r} cannot name a run: {problem}. A run id has 1 to 256 characters out "
+        "of letters, digits, '_' and '-'.",
         invalid_characters=invalid,
         rule=RUN_ID_RULE,
     )

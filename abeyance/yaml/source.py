@@ -209,7 +209,7 @@ class _Reader:
                 case _:
                     return self._tagged(node)
         except ValueError:
-            self._note(node, f"{text[:40]!r} is not a valid {node.tag.removeprefix(_TAG)}")
+            self._note(node, f"{truncate(text, 40)!r} is not a valid {node.tag.removeprefix(_TAG)}")
             return None
 
     def _tagged(self, node: yaml.Node) -> None:
