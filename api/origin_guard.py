@@ -146,8 +146,8 @@ class OriginGuard:
             len(hosts) == 1 and self._is_allowed(f"{scope['scheme']}://{hosts[0]}", scope)
         ):
             raise _foreign(
-                f"The host {', '.join(hosts)[:200]!r} is not allowed: use the name and port of the "
-                "service, or add the host to ABEYANCE_ALLOWED_HOSTS."
+                f"The host {truncate(', '.join(hosts), 200)!r} is not allowed: use the name and port "
+                "of the service, or add the host to ABEYANCE_ALLOWED_HOSTS."
             )
         if ui is not None:
             return

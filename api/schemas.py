@@ -62,7 +62,7 @@ def parse_statuses(values: list[str], beside: tuple[str, ...] = ()) -> list[str]
     statuses = [name.strip() for value in values for name in value.split(",")]
     if unknown := [name for name in statuses if name not in {*_STATUSES, *beside}]:
         names = ", ".join([*map(str, Status), *beside])
-        message = f"{unknown[0][:100]!r} is not a status of a run: use one of {names}"
+        message = f"{truncate(unknown[0], 100)!r} is not a status of a run: use one of {names}"
         raise ValueError(message)
     return statuses
 
