@@ -20,6 +20,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from abeyance.core.policy import TEMPORAL, TIMEOUT
+from abeyance.core.text import truncate
 from abeyance.errors import SettingsError
 from abeyance.schemas.state_model import at_pointer
 
@@ -69,7 +70,7 @@ def hash_of_token(token: str) -> str:
 def subject_fault(subject: str) -> str | None:
     """Return why a text cannot be the subject of a principal, or None."""
     if not is_name(subject):
-        return f"{subject[:100]!r} is not a subject: use 1 to {MAX_CHARS} printable characters"
+        return f"{truncate(subject, 100)!r} is not a subject: use 1 to {MAX_CHARS} printable characters"
     if subject in _RESERVED:
         return f"the subject {subject!r} is reserved: choose another"
     return None
@@ -89,7 +90,7 @@ def add_token(path: Path, subject: str, capabilities: Sequence[str]) -> str:
         raise SettingsError(fault)
     if wrong := [name for name in capabilities if not is_name(name)]:
         raise SettingsError(
-            f"{wrong[0][:100]!r} is not a capability: use 1 to {MAX_CHARS} printable characters"
+            f"{truncate(wrong[0], 100)!r} is not a capability: use 1 to {MAX_CHARS} printable characters"
         )
     token = secrets.token_hex(_TOKEN_BYTES)
     grant = Grant(

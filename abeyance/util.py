@@ -1,4 +1,4 @@
-"""Small helpers: text for terminals, loopback hosts, imports by name, bounded concurrency, ids.
+"""Small helpers: loopback hosts, imports by name, bounded concurrency, ids.
 
 The command line imports it, so it imports no library.
 """
@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import importlib
 import ipaddress
-import json
 import re
 import sys
 import uuid
@@ -19,33 +18,11 @@ from types import ModuleType
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
+from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
 
 TASK_QUEUE: Final = "abeyance"
 """The default task queue."""
-
-
-UNSEEN: Final = re.compile(
-    "["
-    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but for the tab and the end of a line
-    "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u2800"
-    "\u3164\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"  # no width, or no glyph
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # change the direction of writing
-    "\u2028\u2029"  # line ends that some readers ignore
-    "\ud800-\udfff"  # halves of characters
-    "]"
-)
-"""Characters that are invisible or mislead readers of a text. The inbox page has the same table."""
-
-
-def visible(text: str) -> str:
-    """Return the text with those characters as code points, such as `<U+202E>`."""
-    return UNSEEN.sub(lambda match: f"<U+{ord(match[0]):04X}>", text.replace("\r\n", "\n"))
-
-
-def escaped(text: str) -> str:
-    """Return JSON with those characters as escapes, which does not change its meaning."""
-    return UNSEEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def is_loopback(host: str) -> bool:
@@ -151,8 +128,8 @@ def checked_run_id(run_id: str) -> str:
         problem = f"it has {len(run_id)} characters"
     raise Refusal(
         Code.INVALID_RUN_ID,
-        f"{run_id[:100]!r} cannot name a run: {problem}. A run id has 1 to 256 characters out of "
-        "letters, digits, '_' and '-'.",
+        f"{truncate(run_id, 100)!r} cannot name a run: {problem}. A run id has 1 to 256 characters out "
+        "of letters, digits, '_' and '-'.",
         invalid_characters=invalid,
         rule=RUN_ID_RULE,
     )

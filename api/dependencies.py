@@ -22,6 +22,7 @@ from abeyance.api.auth import Caller, Tokens
 from abeyance.api.problems import invalid
 from abeyance.authoring.graph import Graph
 from abeyance.client import Client
+from abeyance.core.text import truncate
 from abeyance.duration import seconds
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.history.feed import Feed
@@ -143,7 +144,7 @@ class Backend:
         names = sorted(self.graphs)[:_MAX_LISTED]
         raise Refusal(
             Code.UNKNOWN_GRAPH,
-            f"There is no graph {name[:200]!r}: choose one of {', '.join(names)}.",
+            f"There is no graph {truncate(name, 200)!r}: choose one of {', '.join(names)}.",
             graphs=names,
         )
 
@@ -178,7 +179,7 @@ async def _run_id(
     if re.fullmatch(RUN_ID_RULE, run_id) is None:
         raise Refusal(
             Code.UNKNOWN_RUN,
-            f"There is no run {run_id[:_SHOWN_CHARS]!r}: this is not a valid run id.",
+            f"There is no run {truncate(run_id, _SHOWN_CHARS)!r}: this is not a valid run id.",
             run_id=run_id[:_SHOWN_CHARS],
         )
     return run_id
@@ -235,7 +236,9 @@ async def _key(
     ] = None,
 ) -> str | None:
     if key is not None and _KEY.fullmatch(key) is None:
-        message = f"{key[:_SHOWN_CHARS]!r} is not a key: use 1 to 200 visible ASCII characters"
+        message = (
+            f"{truncate(key, _SHOWN_CHARS)!r} is not a key: use 1 to 200 visible ASCII characters"
+        )
         raise invalid([{"pointer": f"/{KEY_HEADER.lower()}", "message": message, "in": "header"}])
     return key
 
@@ -306,7 +309,7 @@ def _wait_seconds(value: Any) -> float:
     text = str(value).strip()
     length = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else seconds(text)
     if not 0 <= length < math.inf:
-        message = f"{text[:100]!r} is not a duration: write 30s, 2m or PT30S"
+        message = f"{truncate(text, 100)!r} is not a duration: write 30s, 2m or PT30S"
         raise ValueError(message)
     return length
 

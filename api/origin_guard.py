@@ -30,6 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from abeyance.api.auth import Tokens
 from abeyance.api.problems import refused, unavailable
 from abeyance.core.policy import Principal
+from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.util import is_loopback
 
@@ -145,8 +146,8 @@ class OriginGuard:
             len(hosts) == 1 and self._is_allowed(f"{scope['scheme']}://{hosts[0]}", scope)
         ):
             raise _foreign(
-                f"The host {', '.join(hosts)[:200]!r} is not allowed: use the name and port of the "
-                "service, or add the host to ABEYANCE_ALLOWED_HOSTS."
+                f"The host {truncate(', '.join(hosts), 200)!r} is not allowed: use the name and port "
+                "of the service, or add the host to ABEYANCE_ALLOWED_HOSTS."
             )
         if ui is not None:
             return
@@ -154,7 +155,8 @@ class OriginGuard:
         for origin in origins:
             if not self._is_allowed(origin, scope):
                 raise _foreign(
-                    f"The origin {origin[:200]!r} is not allowed: only pages of this service may call it."
+                    f"The origin {truncate(origin, 200)!r} is not allowed: only pages of this service "
+                    "may call it."
                 )
         site = headers.get("sec-fetch-site", "none").lower()
         if site == "same-site" and origins:
@@ -195,8 +197,9 @@ def _check_content_type(headers: Headers, body: bytes = b"") -> None:
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and (body or EMPTY_BODY_HEADER not in headers):
         raise _foreign(
-            f"The content type {kind[:100]!r} is not accepted: send Content-Type: application/json or, "
-            f"without a body, the header {EMPTY_BODY_HEADER}. This protects against pages of other sites."
+            f"The content type {truncate(kind, 100)!r} is not accepted: send Content-Type: "
+            f"application/json or, without a body, the header {EMPTY_BODY_HEADER}. This protects "
+            "against pages of other sites."
         )
 
 

@@ -15,8 +15,8 @@ from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from abeyance.core.authority import READ
-from abeyance.core.json import truncate
 from abeyance.core.policy import Principal
+from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.schemas.state_model import pointer
 

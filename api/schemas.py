@@ -22,6 +22,7 @@ from abeyance.api import openapi_examples
 from abeyance.api.problems import invalid
 from abeyance.core.json import sha256
 from abeyance.core.state import Called, Limits, Status
+from abeyance.core.text import truncate
 from abeyance.duration import OptionalSeconds, Seconds
 from abeyance.util import RUN_ID_RULE
 
@@ -34,7 +35,7 @@ _STATUSES: Final = frozenset(str(status) for status in Status)
 
 def _printable(text: str) -> str:
     if not text.isprintable():
-        message = f"{text[:100]!r} has unprintable characters: remove them"
+        message = f"{truncate(text, 100)!r} has unprintable characters: remove them"
         raise ValueError(message)
     return text
 
@@ -61,7 +62,7 @@ def parse_statuses(values: list[str], beside: tuple[str, ...] = ()) -> list[str]
     statuses = [name.strip() for value in values for name in value.split(",")]
     if unknown := [name for name in statuses if name not in {*_STATUSES, *beside}]:
         names = ", ".join([*map(str, Status), *beside])
-        message = f"{unknown[0][:100]!r} is not a status of a run: use one of {names}"
+        message = f"{truncate(unknown[0], 100)!r} is not a status of a run: use one of {names}"
         raise ValueError(message)
     return statuses
 
@@ -83,7 +84,7 @@ _LABEL_VALUE: Final = TypeAdapter(LabelValue)
 def _label(text: str) -> str:
     name, equals, value = text.partition("=")
     if not equals:
-        message = f"{text[:100]!r} is not a label: write name=value"
+        message = f"{truncate(text, 100)!r} is not a label: write name=value"
         raise ValueError(message)
     return f"{_LABEL_NAME.validate_python(name)}={_LABEL_VALUE.validate_python(value)}"
 

@@ -13,13 +13,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from abeyance import projections, wire
-from abeyance.core.json import canonical, truncate
+from abeyance.core.json import canonical
 from abeyance.core.ledger import Interrupt
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import RunState
+from abeyance.core.text import truncate, visible
 from abeyance.core.visit import Running
 from abeyance.schemas.json_schema import resolved
-from abeyance.util import visible
 
 _FAR: Final = "9999"
 _ANY: Final = "any JSON"

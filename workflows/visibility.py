@@ -15,10 +15,11 @@ with workflow.unsafe.imports_passed_through():
     from abeyance import projections, views, wire
     from abeyance.core import effects
     from abeyance.core.effects import Publish
-    from abeyance.core.json import Json, size, truncate
+    from abeyance.core.json import Json, size
     from abeyance.core.ledger import Interrupt
     from abeyance.core.spec import FunctionNode, OnTimeout
     from abeyance.core.state import RunState, Status
+    from abeyance.core.text import truncate
     from abeyance.core.visit import Failure, Running
     from abeyance.errors import FailureCode
     from abeyance.projections import on_timeout_text, public

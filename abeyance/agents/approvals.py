@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from abeyance.agents.tool_errors import ArgumentsError, cut
+from abeyance.agents.tool_errors import MAX_ERROR_CHARS, ArgumentsError
 from abeyance.authoring.callables import call
 from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.core.json import Json, canonical, fill, sha256, size
 from abeyance.core.outcome import Asked
 from abeyance.core.spec import InterruptSpec
+from abeyance.core.text import truncate
 from abeyance.duration import Duration
 from abeyance.schemas.state_model import StateModel
 
@@ -53,7 +54,7 @@ class Rejected:
     def text(self) -> str:
         """The tool result for the model."""
         why = "" if self.reason is None else f": {self.reason}"
-        return cut(f"The call was rejected, so it was not run{why}")
+        return truncate(f"The call was rejected, so it was not run{why}", MAX_ERROR_CHARS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +111,7 @@ def approval_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
     """
     shown = {"tool": tool.name, "arguments": copy.deepcopy(dict(arguments))}
     if tool.prompt is None:
-        summary = cut(canonical(arguments), _MAX_PROMPT_ARGUMENTS)
+        summary = truncate(canonical(arguments), _MAX_PROMPT_ARGUMENTS)
         prompt = f"Run {tool.name!r} with {summary}?"
     else:
         prompt = fill(tool.prompt, arguments)

@@ -27,11 +27,12 @@ from abeyance.agents.hooks import (
     listens,
 )
 from abeyance.agents.state import AgentState
-from abeyance.agents.tool_errors import CallError, cut, described
+from abeyance.agents.tool_errors import MAX_ERROR_CHARS, CallError, described
 from abeyance.authoring.callables import call
 from abeyance.authoring.interrupts import CompositeInterrupt, Interrupt, Suspended, suspended_by
 from abeyance.core.json import Json, canonical, why_not_json
 from abeyance.core.outcome import Asked
+from abeyance.core.text import truncate
 
 E = TypeVar("E", bound=HookEvent)
 
@@ -115,7 +116,7 @@ async def run_hooks(
             except CallError as error:
                 fault = error.text
         _logger.warning("hook=%s event=%s | denied: %s", process, event.method, fault)
-        denied = denied or cut(f"denied by hook {process}: {fault}")
+        denied = denied or truncate(f"denied by hook {process}: {fault}", MAX_ERROR_CHARS)
     if denied is not None:
         return HooksOutcome(event=_fork(event), denied=denied)
     if asked:
@@ -240,7 +241,7 @@ def _cancel(before: Cancel, value: object, own: HookEvent) -> Cancel:
         case True | "":
             return f"cancelled by hook {own.interrupts.process}"
         case str():
-            return cut(value)
+            return truncate(value, MAX_ERROR_CHARS)
         case _:
             message = f"it cancels with {value!r}: use True or a text"
             raise CallError(message)

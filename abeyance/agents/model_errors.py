@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from abeyance.core.json import truncate
+from abeyance.core.text import truncate
 from abeyance.errors import AbeyanceError
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _reply(error: ModelAPIError) -> str:
     """Return the provider's own message, in parentheses."""
     match getattr(error, "body", None):
         case {"message": str(text)} | {"error": {"message": str(text)} | str(text)}:
-            return f" (it says: {text[:_MAX_CHARS].strip()})"
+            return f" (it says: {truncate(text.strip(), _MAX_CHARS)})"
         case _:
             return f" (it says: {_cut(error)})"
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from abeyance.agents.model_errors import ModelRefused, ModelUnusable, request_failure, setup_failure
 from abeyance.authoring.callables import call
 from abeyance.core.json import Json
+from abeyance.core.text import truncate
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import (
@@ -225,7 +226,7 @@ def _checked_function(
         if not isinstance(returned, ModelResponse):
             raise ModelRefused(
                 name,
-                f"the model function {name!r} returned {str(returned)[:200]!r}, a "
+                f"the model function {name!r} returned {truncate(str(returned), 200)!r}, a "
                 f"{type(returned).__name__}: return a ModelResponse of pydantic_ai.messages",
             )
         # Before the library counts the tokens of the parts.

@@ -26,6 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 from abeyance.core import messages
 from abeyance.core.events import Message
 from abeyance.core.json import Json, canonical
+from abeyance.core.text import truncate
 from abeyance.errors import AgentFailed, FailureCode
 from abeyance.wire import MediaPart, Part, TextPart
 
@@ -161,7 +162,7 @@ def _content(part: TextPart | MediaPart, hosts: Container[str]) -> UserContent:
         return part.text
     if part.url is not None and not messages.is_allowed_media(part.url, hosts):
         raise _refused(
-            f"names the url {part.url[:100]!r}, which is not an https address on a host of "
+            f"names the url {truncate(part.url, 100)!r}, which is not an https address on a host of "
             "allowed_media_hosts: send the media as `data`, or allow the host"
         )
     return media_content(part.model_dump())

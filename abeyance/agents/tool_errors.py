@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from abeyance.core.json import truncate
+from abeyance.core.text import truncate
 from abeyance.errors import AbeyanceError
 
-_MAX_CHARS: Final = 2_000
+MAX_ERROR_CHARS: Final = 2_000
 """The text stays in the conversation, and is sent with every later turn."""
 
 
@@ -20,7 +20,7 @@ class CallError(Exception):
     """A tool call without a result. `text` is for the model."""
 
     def __init__(self, text: str) -> None:
-        self.text = cut(text)
+        self.text = truncate(text, MAX_ERROR_CHARS)
         super().__init__(self.text)
 
 
@@ -50,16 +50,10 @@ class ToolDeclarationError(AbeyanceError):
 def described(error: BaseException) -> str:
     """Return the type and the text of an exception, for a person or a model."""
     try:
-        text = cut(str(error))
+        text = truncate(str(error), MAX_ERROR_CHARS)
     except Exception as broken:  # noqa: BLE001 the author's own `__str__` may raise anything
         text = f"(its text is not available: {type(broken).__name__})"
     if isinstance(error, BaseExceptionGroup):
         # Its own text holds only the number of exceptions.
-        text = cut(f"{text}: {'; '.join(map(described, error.exceptions))}")
+        text = truncate(f"{text}: {'; '.join(map(described, error.exceptions))}", MAX_ERROR_CHARS)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def cut(text: str, longest: int = _MAX_CHARS) -> str:
-    """Truncate a text, and replace lone surrogates in it."""
-    text = text.encode(errors="replace").decode()
-    return truncate(text, longest)

@@ -23,9 +23,10 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaError
 
-from abeyance.agents.tool_errors import ArgumentsError, cut
+from abeyance.agents.tool_errors import ArgumentsError
 from abeyance.authoring.context import Context
 from abeyance.core.json import Json, canonical, size, why_not_json
+from abeyance.core.text import truncate
 from abeyance.errors import Fatal
 from abeyance.schemas.json_schema import faults_of, schema_of
 from abeyance.wire import refuse_too_deep
@@ -224,7 +225,7 @@ def _sentences(errors: Sequence[ErrorDetails], schema: Json) -> Iterator[str]:
 
 def _expected(name: str, properties: Mapping[str, Json]) -> str:
     return (
-        f"; expected: {cut(canonical(properties[name]), _MAX_SCHEMA_CHARS)}"
+        f"; expected: {truncate(canonical(properties[name]), _MAX_SCHEMA_CHARS)}"
         if name in properties
         else ""
     )
@@ -232,7 +233,7 @@ def _expected(name: str, properties: Mapping[str, Json]) -> str:
 
 def _value_text(value: Any) -> str:
     text = canonical(value) if why_not_json(value) is None else repr(value)
-    return cut(text, _MAX_VALUE_CHARS)
+    return truncate(text, _MAX_VALUE_CHARS)
 
 
 _CONTEXT_NAMES: Final = frozenset({"context", "ctx"})

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final, assert_never
 
-from abeyance.core.json import Json, canonical, truncate
+from abeyance.core.json import Json, canonical
 from abeyance.core.spec import (
     END,
     START,
@@ -40,6 +40,7 @@ from abeyance.core.spec import (
     SubgraphNode,
     When,
 )
+from abeyance.core.text import truncate
 
 _LONGEST: Final = 80
 """The longest label, in characters."""

@@ -19,6 +19,7 @@ from abeyance.authoring.callables import call
 from abeyance.authoring.interrupts import AwaitableInterrupt
 from abeyance.core.json import Json, size, why_not_json
 from abeyance.core.outcome import Emitted
+from abeyance.core.text import truncate
 from abeyance.errors import Fatal
 from abeyance.schemas.json_types import to_json
 from abeyance.schemas.state_model import ValuesError
@@ -139,7 +140,7 @@ class Journal:
         name = name.removeprefix("user.") if isinstance(name, str) else name
         if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
             message = (
-                f"the event name {str(name)[:_LONGEST_NAME]!r} is invalid: use a string of 1 to "
+                f"the event name {truncate(str(name), _LONGEST_NAME)!r} is invalid: use a string of 1 to "
                 f"{_LONGEST_NAME} characters"
             )
             raise Fatal(message)

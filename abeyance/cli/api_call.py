@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
+from abeyance.core.text import truncate
 from abeyance.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def exchange(
     """Make one call, print its response, and return it."""
     response = with_api(call)
     if as_json:
-        from abeyance.util import escaped
+        from abeyance.core.text import escaped
 
         # The API does not escape characters that control a terminal.
         typer.echo(escaped(json.dumps(response, ensure_ascii=False, separators=(",", ":"))))
@@ -103,7 +104,7 @@ def interrupt_path(interrupt_id: str) -> str:
     """Return the path of an interrupt. Raises SettingsError for an invalid id."""
     if not _INTERRUPT_ID.fullmatch(interrupt_id):
         raise SettingsError(
-            f"{interrupt_id[:100]!r} is not an interrupt id: `abeyance inbox` lists them"
+            f"{truncate(interrupt_id, 100)!r} is not an interrupt id: `abeyance inbox` lists them"
         )
     return f"/interrupts/{interrupt_id}"
 
@@ -125,7 +126,7 @@ def json_given(text: str, name: str) -> Any:
         raise SettingsError(f"{name}: {text[1:]} cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
         raise SettingsError(
-            f"{name}: {text[:100]!r} is not JSON ({error}): put a string in quotes, as '\"yes\"'"
+            f"{name}: {truncate(text, 100)!r} is not JSON ({error}): put a string in quotes, as '\"yes\"'"
         ) from error
     return value
 

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
-from abeyance.core.json import canonical, truncate
-from abeyance.util import visible
+from abeyance.core.json import canonical
+from abeyance.core.text import truncate, visible
 
 _GAP: Final = "  "
 

@@ -183,7 +183,7 @@ def _run_row(view: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _interrupt_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
     from abeyance.cli.formatting import one_line, short_time
-    from abeyance.core.json import truncate
+    from abeyance.core.text import truncate
 
     return (
         short_time(entry["deadline"]) if entry["deadline"] else "-",

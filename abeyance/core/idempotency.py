@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from abeyance.core import events, ledger
 from abeyance.core.json import Json, rfc3339, sha256, why_not_json
 from abeyance.core.state import Called
+from abeyance.core.text import truncate
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
@@ -45,7 +46,7 @@ def conflict(key: str) -> Refusal:
     """Return the refusal of a key that came with another call."""
     return Refusal(
         Code.IDEMPOTENCY_CONFLICT,
-        f"The key {key[:_KEY_CHARS]!r} was used on this run before, for another call or by "
+        f"The key {truncate(key, _KEY_CHARS)!r} was used on this run before, for another call or by "
         "another principal: send the same call, or use another key.",
     )
 

@@ -78,11 +78,6 @@ def rfc3339(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-def truncate(text: str, limit: int) -> str:
-    """Cut a text to `limit` characters, the last three of which are then dots."""
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
-
-
 def _plain(value: Json, depth: int = 0) -> Json:
     kind = type(value)
     if kind is str or kind is int or kind is bool or value is None:

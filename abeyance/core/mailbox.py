@@ -16,6 +16,7 @@ from typing import Final, Literal, TypeAlias
 
 from abeyance.core.events import Message
 from abeyance.core.json import Json, sha256, size, why_not_json
+from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
 
 UndeliveredReason: TypeAlias = Literal[
@@ -26,7 +27,7 @@ _REMEMBERED: Final = 1000
 _REPORTED: Final = 100
 _MOST_UNDELIVERED: Final = 1000
 _MOST_BYTES: Final = 1_000_000
-_PREVIEW_CHARS: Final = 50
+PREVIEW_CHARS: Final = 50
 _HASH_CHARS: Final = 16
 _RANK: Final = {"high": 0, "normal": 1, "low": 2}
 
@@ -140,12 +141,7 @@ class Mailbox:
 
 def preview(message: Message) -> str:
     """Return the first characters of a message, for a report."""
-    return cut(message.text)
-
-
-def cut(text: str) -> str:
-    """Return the first characters of a text."""
-    return text if len(text) <= _PREVIEW_CHARS else f"{text[:_PREVIEW_CHARS]}..."
+    return truncate(message.text, PREVIEW_CHARS)
 
 
 def size_of(message: Message) -> int:

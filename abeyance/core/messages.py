@@ -17,11 +17,12 @@ from abeyance.core import approvals, authority, items
 from abeyance.core.address import Address
 from abeyance.core.events import Message, MessagesCleared, MessageSent, MessagesTaken
 from abeyance.core.json import size, why_not_json
-from abeyance.core.mailbox import UndeliveredReason, cut
+from abeyance.core.mailbox import PREVIEW_CHARS, UndeliveredReason, preview
 from abeyance.core.outcome import Finished
 from abeyance.core.policy import Principal
 from abeyance.core.spec import GraphSpec, SubgraphNode
 from abeyance.core.state import Limits, RunState, Step
+from abeyance.core.text import truncate
 from abeyance.core.visit import Inbox, Running, Visit
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
@@ -236,7 +237,7 @@ def _refuse_malformed(state: RunState, message: Message) -> None:
             message,
             f"The message has {len(text)} characters, and max_message_length allows "
             f"{limits.max_message_length}. Shorten it, send it in parts, or put a reference to a "
-            f"longer text into it. It begins: {cut(text)!r}",
+            f"longer text into it. It begins: {truncate(text, PREVIEW_CHARS)!r}",
             limit=limits.max_message_length,
             actual=len(text),
         )
@@ -270,7 +271,7 @@ def _refuse_metadata(limits: Limits, message: Message) -> None:
             message,
             f"The metadata of the message, with its parts and parameters, takes {carried} bytes of "
             f"JSON, and max_metadata_size allows {limits.max_metadata_size}. Put what is large "
-            f"elsewhere, and a reference to it into the message. Its text begins: {cut(message.text)!r}",
+            f"elsewhere, and a reference to it into the message. Its text begins: {preview(message)!r}",
             limit=limits.max_metadata_size,
             actual=carried,
         )
@@ -327,7 +328,7 @@ def _refuse_foreign_media(state: RunState, message: Message) -> None:
         if not is_allowed_media(str(url), hosts):
             raise _invalid(
                 message,
-                f"The url {cut(str(url))!r} is not an https address on a host of "
+                f"The url {truncate(str(url), PREVIEW_CHARS)!r} is not an https address on a host of "
                 f"allowed_media_hosts, which has {', '.join(hosts) or 'none'}. Send the media itself "
                 "as `data`, or have the host allowed.",
             )

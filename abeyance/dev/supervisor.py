@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from abeyance.core.json import truncate
+from abeyance.core.text import truncate
 from abeyance.dev.parent_death import STDIN, leashed
 from abeyance.errors import SettingsError, Unavailable
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from abeyance.core.json import Json, truncate
+from abeyance.core.json import Json
+from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
 
 _CHECK_CHARS: Final = 16

@@ -22,6 +22,7 @@ from abeyance.agents import transcript
 from abeyance.agents.transcript_view import TranscriptItem, transcript_items
 from abeyance.core.address import Address
 from abeyance.core.items import TRANSCRIPT_FIELD
+from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.history import cursors
 from abeyance.history.client import HistoryClient, unknown_run
@@ -192,7 +193,7 @@ def choose_address(run_id: str, heads: Mapping[str, str], address: str | None) -
     there = f"there is {names}{more}" if heads else "there is none"
     raise Refusal(
         Code.UNKNOWN_NODE,
-        f"{address[:_SHOWN]!r} is the address of no transcript in the run {run_id!r}; {there}.",
+        f"{truncate(address, _SHOWN)!r} is the address of no transcript in the run {run_id!r}; {there}.",
         addresses=listed,
     )
 

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from abeyance.authoring.interrupts import Interrupt
 from abeyance.core.json import Json, sha256, size, why_not_json
+from abeyance.core.text import truncate
 from abeyance.mcp.errors import McpToolError
 from abeyance.schemas.json_schema import schema_of, without_lookaround
 
@@ -297,8 +298,8 @@ def _response_form(request: ElicitRequest) -> Json:
         return form
     if not request.url.startswith(("https://", "http://")):
         message = (
-            f"the url {request.url[:200]!r} begins with neither https:// nor http://, so no person "
-            "is sent there"
+            f"the url {truncate(request.url, 200)!r} begins with neither https:// nor http://, so no "
+            "person is sent there"
         )
         raise ValueError(message)
     return None
@@ -338,9 +339,8 @@ def _field(name: str, schema: Json) -> Json:
     choices = holder.get(_CHOICE_KEYS.get(kind, ""))
     for choice in choices if isinstance(choices, list) else ():
         if not isinstance(choice, Mapping) or not isinstance(choice.get("const"), str):
-            message = (
-                f"{label} has the choice {str(choice)[:200]!r}, which is not a text with a title"
-            )
+            shown = truncate(str(choice), 200)
+            message = f"{label} has the choice {shown!r}, which is not a text with a title"
             raise ValueError(message)  # noqa: TRY004 - as every error of a form
         _filtered(f"{label}, a choice", choice, frozenset({"const", "title", "description"}))
     return field

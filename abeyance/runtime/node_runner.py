@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeGuard
 
-from abeyance.agents.tool_errors import cut, described
+from abeyance.agents.tool_errors import MAX_ERROR_CHARS, described
 from abeyance.authoring.callables import INBOX, call
 from abeyance.authoring.context import Context, Goto, Send
 from abeyance.authoring.graph import Graph
@@ -28,6 +28,7 @@ from abeyance.core.json import Json, size, why_not_json
 from abeyance.core.outcome import Failed, Finished, Interrupted, VisitOutcome
 from abeyance.core.patch import PatchError, merged
 from abeyance.core.spec import END, Clips
+from abeyance.core.text import truncate
 from abeyance.errors import AgentFailed, Blocked, FailureCode, Fatal
 from abeyance.schemas.json_types import to_json
 from abeyance.schemas.state_model import ValuesError
@@ -319,4 +320,4 @@ async def _fired(visit_input: VisitInput, values: Mapping[str, Json]) -> tuple[s
 
 
 def _failed(code: FailureCode, message: str, *, fatal: bool = False) -> Failed:
-    return Failed(code=code, message=cut(message), fatal=fatal)
+    return Failed(code=code, message=truncate(message, MAX_ERROR_CHARS), fatal=fatal)

@@ -18,7 +18,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaV
 from pydantic_core import core_schema
 
 from abeyance.core.events import SchemaFault
-from abeyance.core.json import Json, canonical, size, truncate
+from abeyance.core.json import Json, canonical, size
+from abeyance.core.text import truncate
 from abeyance.schemas import patterns
 from abeyance.schemas.cost import MAX_WORK, CostEstimator
 

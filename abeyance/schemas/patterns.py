@@ -14,6 +14,8 @@ from typing import Final, TypeAlias
 
 import jsonschema_rs
 
+from abeyance.core.text import truncate
+
 Options: TypeAlias = jsonschema_rs.RegexOptions | jsonschema_rs.FancyRegexOptions
 
 _LARGEST: Final = 1_000_000
@@ -48,7 +50,7 @@ def pattern_of(text: str) -> Pattern:
             return Pattern(size=size, looks_around=False)
     if _is_compiled(text, _BACKTRACKING):
         return Pattern(size=_LARGEST, looks_around=True)
-    message = f"the pattern {text[:200]!r} is not a regular expression, or is too large"
+    message = f"the pattern {truncate(text, 200)!r} is not a regular expression, or is too large"
     raise ValueError(message)
 
 

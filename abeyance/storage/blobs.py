@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
+from abeyance.core.text import truncate
 from abeyance.errors import Unavailable
 
 T = TypeVar("T")
@@ -66,7 +67,7 @@ def checked_reference(ref: str) -> str:
     """Return a valid reference. Raises BlobMissing for anything else."""
     if _REFERENCE.fullmatch(ref):
         return ref
-    raise BlobMissing(f"{ref[:200]!r} is not a blob reference")
+    raise BlobMissing(f"{truncate(ref, 200)!r} is not a blob reference")
 
 
 def checked_data(ref: str, data: bytes, where: object) -> bytes:

@@ -272,7 +272,7 @@ class PayloadBlobs(StorageDriver):
 def _run_of(context: StorageDriverStoreContext) -> str:
     if isinstance(context.target, StorageDriverWorkflowInfo):
         return context.target.id or ""
-    # Since SDK 1.35.0 at least, heartbeat details have no target, so ask the activity.
+    # The target of heartbeat details is an activity without its run (SDK 1.35.0).
     return (activity.info().workflow_id or "") if activity.in_activity() else ""
 
 

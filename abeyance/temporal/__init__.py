@@ -1,4 +1,5 @@
-"""Temporal itself: the connection, retries, a limit for updates, schedules, the workflow runner.
+"""Temporal itself: the connection, the data converter, retries, a limit for updates, schedules.
 
-The client, the history room and the worker import it. Start reading at `connection`.
+`workarounds` has what faults of the SDK make necessary. The client, the history room and the worker
+import this. Start reading at `connection`.
 """

@@ -21,6 +21,7 @@ from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.state import Limits, RunState
+from abeyance.core.text import truncate
 from abeyance.duration import Duration, seconds
 from abeyance.errors import Code, Refusal
 from abeyance.handle import (
@@ -166,7 +167,8 @@ class InMemoryRun:
         ids = [event.id for event in self._driver.events]
         if after not in ids:
             raise Refusal(
-                Code.INVALID_BODY, f"{after[:100]!r} is not the id of an event of this run."
+                Code.INVALID_BODY,
+                f"{truncate(after, 100)!r} is not the id of an event of this run.",
             )
         return ids.index(after) + 1
 

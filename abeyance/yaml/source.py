@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from abeyance.core.json import Json
+from abeyance.core.text import truncate
 
 Place = tuple[str | int, ...]
 """A path in a document: keys of mappings and indexes of lists, outermost first."""
@@ -208,7 +209,7 @@ class _Reader:
                 case _:
                     return self._tagged(node)
         except ValueError:
-            self._note(node, f"{text[:40]!r} is not a valid {node.tag.removeprefix(_TAG)}")
+            self._note(node, f"{truncate(text, 40)!r} is not a valid {node.tag.removeprefix(_TAG)}")
             return None
 
     def _tagged(self, node: yaml.Node) -> None:
@@ -342,5 +343,4 @@ def _named(place: Sequence[str | int]) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return truncate(repr(value), _SHOWN)

@@ -6,7 +6,7 @@ const MOST_RADIOS = 6;
 // Numbers outside of strings with so many digits that JavaScript rounds them.
 const INEXACT = /(?<![\w"])-?\d[\d.]{15,}/;
 
-// Invisible characters and those that reorder text: the same as UNSEEN in abeyance/wire.py.
+// Invisible characters and those that reorder text: the same as UNSEEN in abeyance/core/text.py.
 const UNSEEN = new RegExp(
   "[" +
     "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f" +

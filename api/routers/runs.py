@@ -34,6 +34,7 @@ from abeyance.api.schemas import (
     StartBody,
     parse_statuses,
 )
+from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
 from abeyance.handle import RunFilter
 from abeyance.history import transcripts
@@ -112,7 +113,8 @@ async def start_run(
     if not isinstance(body.input, dict):
         raise Refusal(
             Code.INVALID_INPUT,
-            f"The input {str(body.input)[:100]!r} is not an object: send the fields of the graph.",
+            f"The input {truncate(str(body.input), 100)!r} is not an object: send the fields of the "
+            "graph.",
             errors=[{"pointer": "", "message": "is not an object"}],
         )
     id_key = key if body.run_id is None else None

@@ -9,16 +9,7 @@ import pytest
 from core_strategies import json_values
 from hypothesis import given
 
-from abeyance.core.json import (
-    MAX_DEPTH,
-    Json,
-    canonical,
-    rfc3339,
-    sha256,
-    size,
-    truncate,
-    why_not_json,
-)
+from abeyance.core.json import MAX_DEPTH, Json, canonical, rfc3339, sha256, size, why_not_json
 
 
 def test_keys_are_sorted_and_no_space_is_written() -> None:
@@ -124,7 +115,3 @@ def test_what_is_nested_deeper_is_refused_and_does_not_break_the_stack(levels: i
 def test_a_time_ends_with_the_letter_of_utc() -> None:
     assert rfc3339(datetime(2026, 3, 2, 9, tzinfo=UTC)) == "2026-03-02T09:00:00Z"
     assert rfc3339(datetime(2026, 3, 2, 9, 0, 0, 250_000, UTC)) == "2026-03-02T09:00:00.250000Z"
-
-
-def test_a_text_that_is_too_long_ends_in_dots_within_the_limit() -> None:
-    assert (truncate("as it is", 8), truncate("too long for it", 8)) == ("as it is", "too l...")

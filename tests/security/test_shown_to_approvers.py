@@ -5,14 +5,13 @@ How a browser shows it: tests/browser/test_inbox.py; how the command line does: 
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 
 from abeyance.cli.formatting import readable
-from abeyance.util import UNSEEN, escaped, visible
+from abeyance.core.text import UNSEEN, visible
 from abeyance.workflows.details import code
 
 FOLDER = Path(__file__).parents[2] / "api" / "inbox"
@@ -55,19 +54,6 @@ def test_every_control_and_every_invisible_character_is_a_code_point(first: int,
 def test_text_of_every_script_stays_as_it_is(text: str) -> None:
     assert visible(text) == text
     assert readable(text) == text.replace("\t", " ")
-
-
-def test_the_end_of_a_line_is_one_wherever_it_was_written() -> None:
-    assert visible("a\r\nb\rc") == "a\nb<U+000D>c"
-
-
-def test_json_means_the_same_with_what_cannot_be_seen_in_it_escaped() -> None:
-    value = {"a\u202e": ["\x9b2J", "\x7f", "\U000e0041", "größer \\u202e", "\ufeff"]}
-    told = escaped(json.dumps(value, ensure_ascii=False))
-
-    assert not UNSEEN.search(told)
-    assert json.loads(told) == value
-    assert "größer" in told
 
 
 def test_the_page_has_the_same_table() -> None:
