@@ -9,7 +9,6 @@ import pytest
 from agent_scripts import Script, call, places, ran, started
 
 from abeyance import Agent, BeforeToolCall, Refusal, ToolContext, tool
-from abeyance.core.policy import Principal
 
 YES = {"approved": True}
 ADDRESS = "graph:g;node:review;agent:clerk;tool:pay:c1"
@@ -91,35 +90,6 @@ async def test_what_is_shown_of_a_call_may_be_sent_back_with_an_edit() -> None:
     assert script.told() == {"c1": ("success", said)}
 
 
-@pytest.mark.parametrize(
-    ("answer", "pointer"),
-    [
-        ({"approved": True, "arguments": {"amount": "much"}}, "/arguments/amount"),
-        ({"approved": True, "arguments": {"to": "eve"}}, "/arguments"),
-        ({"approved": True, "arguments": {"amount": 1, "by": "x"}}, "/arguments"),
-        ({"approved": False, "arguments": {"amount": 1}}, "/arguments"),
-        ({"approved": True, "reason": "fine"}, "/reason"),
-        ({"approved": "yes"}, "/approved"),
-        ({}, ""),
-        (None, ""),
-        (True, ""),
-    ],
-)
-async def test_an_answer_that_the_schema_refuses_leaves_the_question_open(
-    answer: Any, pointer: str
-) -> None:
-    purse = Purse()
-    run, _ = await asking(purse)
-    with pytest.raises(Refusal) as refused:
-        await run.respond("approve", answer)
-
-    assert refused.value.code == "invalid_answer"
-    assert pointer in [each["pointer"] for each in refused.value.details["errors"]]
-    assert (await places(run), purse.paid) == ([("tool:pay:c1", "approve")], [])
-    await run.respond("approve", YES)
-    assert purse.paid == [(5, "bob")]
-
-
 async def test_the_model_sees_why_a_call_was_rejected() -> None:
     purse = Purse()
     run, script = await asking(purse)
@@ -129,29 +99,6 @@ async def test_the_model_sees_why_a_call_was_rejected() -> None:
     assert result[0] == "denied"
     assert "ask me on Monday" in str(result[1])
     assert (purse.paid, await ran(run), run.status) == ([], [], "completed")
-
-
-async def test_a_rejection_needs_no_reason() -> None:
-    purse = Purse()
-    run, script = await asking(purse)
-    await run.respond("approve", {"approved": False})
-
-    assert script.told() == {
-        "c1": ("denied", "The call was rejected by a person, so it was not run")
-    }
-
-
-async def test_who_approves_needs_the_capability_of_the_tool() -> None:
-    purse = Purse(requested_capability="pay:approve")
-    run, _ = await asking(purse)
-    with pytest.raises(Refusal) as refused:
-        await run.respond("approve", YES, principal=Principal(subject="eve"))
-    assert (refused.value.code, purse.paid) == ("capability_required", [])
-    await run.respond(
-        "approve", YES, principal=Principal(subject="ada", capabilities=("pay:approve",))
-    )
-
-    assert purse.paid == [(5, "bob")]
 
 
 @pytest.mark.parametrize(
@@ -173,17 +120,6 @@ async def test_what_happens_at_the_deadline_is_what_the_tool_declares(
     await run.advance("1h")
 
     assert (run.status, purse.paid) == (status, paid)
-
-
-@pytest.mark.parametrize(
-    "approve",
-    [lambda args: 1 / 0, lambda args: None, lambda args: "no", lambda args: args["amount"] > 1],
-)
-async def test_a_predicate_that_does_not_say_no_gates_the_call(approve: Any) -> None:
-    purse = Purse(approve=approve)
-    run, _ = await asking(purse)
-
-    assert (await places(run), purse.paid) == ([("tool:pay:c1", "approve")], [])
 
 
 async def test_a_predicate_that_says_no_lets_the_call_through() -> None:
@@ -222,16 +158,6 @@ async def test_an_approved_call_that_fails_is_not_tried_again() -> None:
 
     assert tried == [5]
     assert script.told() == {"c1": ("failed", "OSError: the line was cut")}
-
-
-async def test_arguments_that_are_too_large_to_be_shown_are_refused_without_a_question() -> None:
-    purse = Purse()
-    script = Script(call("pay", "c1", amount=5, to="x" * 200_000), "done")
-    run = await started(Agent("clerk", model=script, tools=[purse.tool]))
-
-    outcome, content = script.told()["c1"]
-    assert (outcome, "would show" in content) == ("failed", True)
-    assert (run.status, purse.paid) == ("completed", [])
 
 
 async def test_an_approved_tool_may_ask_for_itself_and_begins_again_with_what_was_approved() -> (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_scripts import Script, call, places, ran, respond, started
+from agent_scripts import Script, call, ran, respond, started
 
 from abeyance import (
     AfterToolCall,
@@ -130,52 +130,14 @@ class Breaking:
         raise OSError(message)
 
 
-class Misfit:
-    name = "misfit"
-
-    async def before_tool_call(self, event: BeforeToolCall) -> None:
-        event.args["path"] = 7
-
-
-class Twice:
-    name = "twice"
-
-    async def before_tool_call(self, event: BeforeToolCall) -> None:
-        await event.interrupt("a")
-        await event.interrupt("a")
-
-
-class Forgets:
-    name = "forgets"
-
-    async def before_tool_call(self, event: BeforeToolCall) -> None:
-        event.interrupt("a")
-
-
-@pytest.mark.parametrize(
-    ("hook", "told"),
-    [
-        (Breaking(), "denied by hook breaking: OSError: no connection"),
-        (Misfit(), "denied by hook misfit: it edited the arguments, and they do not fit any more"),
-        (Forgets(), "denied by hook forgets: it called interrupt('a') without await"),
-    ],
-)
-async def test_a_hook_that_goes_wrong_denies_the_call(hook: object, told: str) -> None:
+async def test_a_hook_that_goes_wrong_denies_the_call() -> None:
     folder = Folder()
-    run, script = await deleting(folder, hook, Approval())
+    run, script = await deleting(folder, Breaking(), Approval())
 
     outcome, text = script.told()["c1"]
-    assert (outcome, text.startswith(told)) == ("denied", True), text
+    assert outcome == "denied"
+    assert text.startswith("denied by hook breaking: OSError: no connection")
     assert (folder.gone, await run.interrupts(), run.status) == ([], [], "completed")
-
-
-async def test_a_hook_that_asks_under_one_name_twice_denies_the_call() -> None:
-    folder = Folder()
-    run, script = await deleting(folder, Twice())
-    await run.respond("a", "y")
-
-    outcome, text = script.told()["c1"]
-    assert (outcome, "'a' twice" in text, folder.gone) == ("denied", True, [])
 
 
 async def test_what_two_hooks_ask_is_listed_together_and_answered_in_any_order() -> None:
@@ -194,25 +156,6 @@ async def test_what_two_hooks_ask_is_listed_together_and_answered_in_any_order()
     await run.respond(two.id, "y")
     assert (folder.gone, len(await run.interrupts())) == ([], 1)
     await run.respond(one.id, "y")
-
-    assert folder.gone == ["/a"]
-
-
-async def test_one_hook_asks_several_things_in_sequence() -> None:
-    class Careful:
-        name = "careful"
-
-        async def before_tool_call(self, event: BeforeToolCall) -> None:
-            for name in ("really", "really really"):
-                if await event.interrupt(name) != "y":
-                    event.cancel_tool = name
-
-    folder = Folder()
-    run, _ = await deleting(folder, Careful())
-    assert await places(run) == [("process:careful", "really")]
-    await run.respond("really", "y")
-    assert (await places(run), folder.gone) == ([("process:careful", "really really")], [])
-    await run.respond("really really", "y")
 
     assert folder.gone == ["/a"]
 
@@ -242,21 +185,6 @@ async def test_a_hook_an_approval_and_a_tool_ask_about_one_call_under_one_name()
         await run.respond(entry.id, answer)
 
     assert (done, len(set(ids)), run.status) == (["t"], 3, "completed")
-
-
-async def test_a_hook_may_set_a_deadline_with_a_default() -> None:
-    class Patient:
-        async def before_tool_call(self, event: BeforeToolCall) -> None:
-            answer = await event.interrupt(
-                "sure", timeout="1h", on_timeout={"default": "nobody answered"}
-            )
-            event.cancel_tool = answer
-
-    folder = Folder()
-    run, script = await deleting(folder, Patient())
-    await run.advance("1h")
-
-    assert (script.told(), folder.gone) == ({"c1": ("denied", "nobody answered")}, [])
 
 
 # What an agent remembers

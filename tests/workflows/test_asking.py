@@ -13,17 +13,13 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
 from abeyance import (
-    END,
     START,
-    CompositeInterrupt,
     Context,
     Graph,
-    Interrupt,
     Refusal,
     append,
 )
 from abeyance.errors import Code
-from abeyance.history.feed import Feed
 
 
 class State(BaseModel):
@@ -112,149 +108,6 @@ async def test_answers_re_enter_a_visit_and_finished_steps_are_not_run_again(
         # Once for the beginning and once for each answer; the ValueError was retried in between.
         assert types[EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED] == 3
         assert types[EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED] == 0
-        await site.replays(run_id)
-
-
-async def test_the_events_of_an_author_come_with_the_outcome(temporal: TemporalClient) -> None:
-    done: Counter[str] = Counter(failed=1)
-    site = Site(temporal, asking(done))
-    async with site.worker():
-        run_id = await site.start()
-        await asks(site, run_id, "account")
-        await answer(site, run_id, account={"iban": "DE1"})
-        await asks(site, run_id, "sure")
-        await answer(site, run_id, sure="n")
-        await site.ended(run_id)
-        events, _ = await Feed(temporal, site.settings.task_queue).page(run_id, None, 1_000)
-        types = [event.type for event in events]
-
-        assert types.count("interrupt.opened") == 2
-        assert types.count("user.charged") == 1
-        assert types.index("user.charged") < types.index("node.finished")
-        assert types.count("node.finished") == 1
-
-
-def branches() -> Graph:
-    graph = Graph("branches", state=State)
-    for name in ("a", "b", "c"):
-
-        @graph.node(name=name)
-        async def ask(state: State, ctx: Context, name: str = name) -> dict[str, Any]:
-            said = await ctx.interrupt(f"ask-{name}", timeout="P30D" if name == "c" else None)
-            return {"log": [f"{name} {said}"]}
-
-        @graph.node(name=f"after-{name}")
-        async def after(state: State, name: str = name) -> dict[str, Any]:
-            return {"log": [f"after {name}"]}
-
-        graph.edge(START, name)
-        graph.edge(name, f"after-{name}")
-
-    @graph.node
-    async def ungated(state: State) -> dict[str, Any]:
-        return {"log": ["ungated"]}
-
-    graph.edge(START, "ungated")
-    return graph
-
-
-async def test_branches_that_ask_do_not_wait_for_each_other(temporal: TemporalClient) -> None:
-    site = Site(temporal, branches())
-    async with site.worker():
-        run_id = await site.start()
-        await asks(site, run_id, "ask-a", "ask-b", "ask-c")
-        await answer(site, run_id, **{"ask-b": 1})
-
-        async def log() -> list[str]:
-            values: dict[str, Any] = (await site.client.run(run_id).view()).values
-            return list(values["log"])
-
-        async def has_after(name: str) -> bool:
-            return f"after {name}" in await log()
-
-        await eventually(lambda: has_after("b"))
-        assert set(await log()) == {"ungated", "b 1", "after b"}
-        await answer(site, run_id, **{"ask-a": 2})
-        await eventually(lambda: has_after("a"))
-        waiting = await site.client.run(run_id).view()
-        assert [entry.name for entry in waiting.interrupts] == ["ask-c"]
-        assert waiting.status == "awaiting-input"
-        await answer(site, run_id, **{"ask-c": 3})
-        ended = await site.ended(run_id)
-        assert ended.status == "completed"
-        await site.replays(run_id)
-
-
-async def test_each_answer_re_enters_a_composite_visit_and_the_others_stay_open(
-    temporal: TemporalClient,
-) -> None:
-    graph = Graph("batch", state=State)
-    passes: list[list[str]] = []
-
-    @graph.node
-    async def batch(state: State, ctx: Context) -> dict[str, Any]:
-        passes.append(sorted(ctx.targets))
-        open_ = [p for p in ("p1", "p2") if f"{p}/ok" not in ctx.targets]
-        if open_:
-            raise CompositeInterrupt(
-                [Interrupt("ok", process=process) for process in open_],
-                state={"passes": len(passes)},
-                reason="a batch of two",
-            )
-        return {"log": sorted(ctx.targets), "count": ctx.saved_state["passes"]}
-
-    graph.edge(START, "batch")
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start()
-        waiting = await site.until(run_id, "awaiting-input")
-        first, second = waiting.interrupts
-        assert first.address == "graph:batch;node:batch;process:p1"
-        assert first.parents[0].reason == "a batch of two"
-        await site.client.run(run_id).respond({second.id: True}, principal=ANYBODY)
-        await eventually(lambda: len(passes) == 2)
-        still = await site.until(run_id, "awaiting-input")
-        assert [entry.id for entry in still.interrupts] == [first.id]
-        await site.client.run(run_id).respond({first.id: True}, principal=ANYBODY)
-        ended = await site.ended(run_id)
-        assert passes == [[], ["p2/ok"], ["p1/ok", "p2/ok"]]
-        assert ended.values == {"count": 2, "log": ["p1/ok", "p2/ok"]}
-        await site.replays(run_id)
-
-
-async def test_a_person_edits_the_values_before_and_after_a_node(temporal: TemporalClient) -> None:
-    graph = Graph("looked", state=State, interrupt_before=["add"], interrupt_after=["add"])
-
-    @graph.node
-    async def add(state: State) -> dict[str, Any]:
-        return {"count": state.count + 1}
-
-    @graph.node
-    async def big(state: State) -> dict[str, Any]:
-        return {"log": ["big"]}
-
-    graph.edge(START, "add")
-    graph.route("add", lambda state: "big" if state.count > 10 else END, to=["big", END])
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start()
-        before = (await asks(site, run_id, "interrupt_before"))["interrupt_before"]
-        with pytest.raises(Refusal) as stale:
-            await answer(site, run_id, interrupt_before={"values": {"count": 4}, "version": 9})
-        with pytest.raises(Refusal) as invalid:
-            await answer(site, run_id, interrupt_before={"values": {"cuont": 4}, "version": 1})
-        version = before.payload["version"]
-        await answer(site, run_id, interrupt_before={"values": {"count": 4}, "version": version})
-        after = (await asks(site, run_id, "interrupt_after"))["interrupt_after"]
-        edit = {"values": {"count": 40}, "version": after.payload["version"]}
-        await answer(site, run_id, interrupt_after=edit)
-        ended = await site.ended(run_id)
-
-        assert (before.kind, before.payload["values"]["count"]) == ("static", 0)
-        assert stale.value.code == Code.STALE
-        assert invalid.value.code == Code.INVALID_ANSWER
-        assert after.payload["values"]["count"] == 5
-        assert ended.values == {"count": 40, "log": ["big"]}
         await site.replays(run_id)
 
 

@@ -12,7 +12,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import END, START, Context, Fatal, Goto, Graph, Principal, Refusal, views
+from abeyance import START, Context, Fatal, Goto, Graph, Principal, Refusal, views
 from abeyance.errors import Code
 
 
@@ -120,23 +120,6 @@ async def test_a_repeated_answer_gets_the_first_receipt_also_after_the_end(
     assert unnamed.value.code is Code.RUN_FINISHED
 
 
-async def test_null_false_zero_and_nothing_written_are_answers(temporal: TemporalClient) -> None:
-    site = Site(temporal, gates(4))
-    async with site.worker():
-        run_id = await site.start()
-        waiting = await site.until(run_id, "awaiting-input")
-        for entry, answer in zip(waiting.interrupts, [None, False, 0, ""], strict=True):
-            await site.client.run(run_id).respond({entry.id: answer}, principal=ANYBODY)
-        ended = await site.ended(run_id)
-
-        assert sorted(ended.values["log"]) == [
-            "done0 None",
-            "done1 False",
-            "done2 0",
-            "done3 ",
-        ]
-
-
 async def test_branches_do_not_wait_for_each_other(temporal: TemporalClient) -> None:
     site = Site(temporal, gates(3))
     async with site.worker():
@@ -152,47 +135,6 @@ async def test_branches_do_not_wait_for_each_other(temporal: TemporalClient) -> 
         assert halfway.interrupts[0].id == by_name["gate1"]
         await site.client.run(run_id).respond(response="c", principal=ANYBODY)
         assert (await site.ended(run_id)).status == "completed"
-
-
-async def test_an_answer_without_an_id_must_be_unambiguous(temporal: TemporalClient) -> None:
-    site = Site(temporal, gates(2))
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        with pytest.raises(Refusal) as refused:
-            await site.client.run(run_id).respond(response=1, principal=ANYBODY)
-
-        assert refused.value.code is Code.AMBIGUOUS_INTERRUPT
-        assert len(refused.value.details["open_interrupts"]) == 2
-
-
-async def test_a_route_decides_after_a_node_and_after_an_answer(temporal: TemporalClient) -> None:
-    graph = Graph("routed", state=State)
-
-    @graph.node(to=["ask"])
-    async def look(state: State) -> Goto:
-        return Goto("ask", {"log": ["look"]})
-
-    @graph.node
-    def pay(state: State) -> dict[str, Any]:
-        return {"log": ["pay"]}
-
-    graph.interrupt("ask", prompt="?", response=bool)
-    graph.edge(START, "look")
-    graph.edge("look", END)
-
-    def decide(state: State) -> str:
-        return "pay" if state.log == ["look"] else END
-
-    graph.route("ask", decide, to=["pay", END])
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        await site.client.run(run_id).respond(response=True, principal=ANYBODY)
-
-        assert (await site.ended(run_id)).values["log"] == ["look", "pay"]
-        await site.replays(run_id)
 
 
 async def test_a_failing_node_is_tried_again_and_its_key_stays_the_same(
