@@ -115,7 +115,7 @@ def http_reference(document: Mapping[str, Any]) -> str:
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield from ("# HTTP", "", *document["info"]["description"].splitlines(), "")
     yield "This page is made from the OpenAPI document that the API itself serves, `GET /openapi.json`."
-    yield "[HTTP with curl](../how-to/http.md) shows the same calls in the order in which one needs them."
+    yield "[HTTP](../how-to/http.md) shows the same calls in the order in which you need them."
     tag = None
     calls = [
         (call["tags"][0], method.upper(), path, call)

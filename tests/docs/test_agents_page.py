@@ -50,7 +50,7 @@ async def cost(site: Site, name: str) -> tuple[int, int]:
 def told() -> tuple[int, int, int, int]:
     """What the page says: events and kilobytes of a turn with one call, events of each further call."""
     found = re.search(
-        r"with one call adds (\d+) events and about (\d+) KB.* further call (\d+) to (\d+) events",
+        r"with one call adds (\d+) events and about (\d+) KB.* further call adds (\d+) to (\d+) events",
         " ".join(prose("how-to/agents.md").split()),
     )
     assert found is not None
