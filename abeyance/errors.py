@@ -42,6 +42,7 @@ class Code(StrEnum):
     NOT_ROOT_CAUSE = "not_root_cause"
     WITHDRAWN = "withdrawn"
     STALE = "stale"
+    NOTHING_OPEN = "nothing_open"
     AMBIGUOUS_INTERRUPT = "ambiguous_interrupt"
     AMBIGUOUS_RUN = "ambiguous_run"
     MESSAGE_CONFLICT = "message_conflict"

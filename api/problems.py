@@ -39,6 +39,7 @@ PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
     Code.NOT_ROOT_CAUSE: (409, "Interrupt waiting for other interrupts"),
     Code.WITHDRAWN: (409, "Withdrawn interrupt"),
     Code.STALE: (409, "Outdated digest or version"),
+    Code.NOTHING_OPEN: (409, "No open interrupt"),
     Code.AMBIGUOUS_INTERRUPT: (409, "Ambiguous interrupt"),
     Code.AMBIGUOUS_RUN: (409, "Ambiguous run"),
     Code.MESSAGE_CONFLICT: (409, "Message id conflict"),

@@ -166,20 +166,45 @@ def settle_answered(interrupt: Interrupt, answer: Json, by: str, now: datetime) 
     )
 
 
-def addressee(ledger: Ledger) -> str:
+def addressee(ledger: Ledger, answer: Json) -> str:
     """Return the id of the only open interrupt, which an answer without an id means.
 
-    Raises the Refusal `ambiguous_interrupt` if there is not exactly one.
+    Raises the Refusals `nothing_open`, with the receipt of the last answer, and `ambiguous_interrupt`.
     """
     if len(ledger.open) == 1:
         return next(iter(ledger.open))
+    if not ledger.open:
+        raise _nothing_open(ledger, answer)
     listed = [{"id": entry.id, "name": entry.name} for entry in ledger.open.values()]
     ids = ", ".join(entry["id"] for entry in listed[:10])
-    fix = f"so an answer must name the id of one: {ids}" if ids else "so there is nothing to answer"
     raise Refusal(
         Code.AMBIGUOUS_INTERRUPT,
-        f"{len(listed)} interrupts are open, {fix}.",
+        f"{len(listed)} interrupts are open, so an answer must name the id of one: {ids}.",
         open_interrupts=listed,
+    )
+
+
+def _nothing_open(ledger: Ledger, answer: Json) -> Refusal:
+    answered = [entry for entry in ledger.settled.values() if entry.status == "answered"]
+    if not answered:
+        return Refusal(
+            Code.NOTHING_OPEN, "The run has no open interrupt, so there is nothing to answer."
+        )
+    last = answered[-1]
+    when = rfc3339(last.since)
+    # A value that is not JSON has no hash.
+    is_same = why_not_json(answer) is None and sha256(answer) == last.answer_sha256
+    return Refusal(
+        Code.NOTHING_OPEN,
+        f"The run has no open interrupt. The last one, {last.name!r}, was answered by {last.by!r} at "
+        f"{when}, with {'the same' if is_same else 'another'} answer.",
+        last={
+            "interrupt_id": last.id,
+            "name": last.name,
+            "answered_by": last.by,
+            "accepted_at": when,
+            "same_answer": is_same,
+        },
     )
 
 
