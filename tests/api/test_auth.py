@@ -105,44 +105,6 @@ async def test_health_needs_no_token(locked: Api) -> None:
     assert (await locked.http.get("/readyz")).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("call", "body", "capability"),
-    [
-        ("POST /runs", {"graph": "gated", "input": {}}, "runs:start"),
-        ("GET /runs/{run}", None, "runs:read"),
-        ("GET /runs/{run}/result", None, "runs:read"),
-        ("GET /runs/{run}/interrupts", None, "runs:read"),
-        ("GET /interrupts/{gate}", None, "runs:read"),
-        ("GET /graphs", None, "runs:read"),
-        ("GET /graphs/gated", None, "runs:read"),
-        ("POST /runs/{run}/pause", {}, "runs:control"),
-        ("POST /runs/{run}/resume", {}, "runs:control"),
-        ("POST /runs/{run}/cancel", {}, "runs:control"),
-        ("POST /runs/{run}/interrupt", {}, "runs:control"),
-        ("POST /runs/{run}/respond", {"response": {"approved": True}}, "runs:respond"),
-        ("POST /interrupts/{gate}/respond", {"response": {"approved": True}}, "runs:respond"),
-    ],
-)
-async def test_each_call_takes_one_capability(
-    api: Api, standing: tuple[str, str], call: str, body: Any, capability: str
-) -> None:
-    run_id, gate = standing
-    method, path = call.split()
-    if "{" in path and method == "POST":
-        run_id, (gate,) = await api.waiting("gated")
-    every = {"runs:start", "runs:read", "runs:control", "runs:respond"}
-    path = path.format(run=run_id, gate=gate)
-    for listed in ("", ",".join(sorted(every - {capability}))):
-        refused = await api.http.request(
-            method, path, json=body, headers={CAPABILITIES: listed, SUBJECT: "eve"}
-        )
-        found = problem(refused, 403, "capability_required")
-        assert found["capability"] == capability
-    allowed = await api.http.request(method, path, json=body, headers={CAPABILITIES: capability})
-
-    assert allowed.status_code in (200, 201, 202, 409), allowed.text
-
-
 async def test_to_see_the_run_with_the_receipts_takes_the_right_to_read(
     api: Api, standing: tuple[str, str]
 ) -> None:

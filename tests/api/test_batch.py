@@ -187,23 +187,6 @@ async def test_an_unknown_operation_is_an_unknown_path(api: Api) -> None:
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown_path")
 
 
-async def test_a_batch_takes_the_capability_of_its_operation(api: Api) -> None:
-    who = {"X-Abeyance-Principal": "eve", "X-Abeyance-Capabilities": "runs:read"}
-    for operation, capability in {
-        "pause": "runs:control",
-        "resume": "runs:control",
-        "cancel": "runs:control",
-        "steer": "runs:steer",
-        "respond": "runs:respond",
-    }.items():
-        # To a message it depends on what it says.
-        said = {"body": {"text": "hello"}} if operation == "steer" else {}
-        answer = await post(api, f"/batch/{operation}", {"run_ids": ["a"], **said}, headers=who)
-        assert problem(answer, 403, "capability_required")["capability"] == capability
-    answer = await post(api, "/admin/evict", {"keep": 1_000_000}, headers=who)
-    assert problem(answer, 403, "capability_required")["capability"] == "admin"
-
-
 async def test_operators_evict_what_is_inactive_and_what_is_too_many(
     api: Api, temporal: Any
 ) -> None:

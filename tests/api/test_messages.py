@@ -157,29 +157,6 @@ async def test_pause_and_send_does_both_or_nothing(api: Api) -> None:
     assert (view["status"], view["pause"]["actor"]) == ("paused", "ada")
 
 
-@pytest.mark.parametrize(
-    ("method", "call", "capability"),
-    [
-        ("POST", "steer", "runs:steer"),
-        ("POST", "messages", "runs:steer"),
-        ("DELETE", "messages", "runs:steer"),
-        ("GET", "messages", "runs:read"),
-        ("POST", "pause-and-send", "runs:steer"),
-        ("POST", "pause-and-send", "runs:control"),
-    ],
-)
-async def test_each_call_takes_its_capability(
-    api: Api, standing: tuple[str, str], method: str, call: str, capability: str
-) -> None:
-    others = {"runs:steer", "runs:read", "runs:control", "runs:respond"} - {capability}
-    headers = {**JSON, "X-Abeyance-Capabilities": ",".join(sorted(others))}
-    body = {"text": "x"} if method == "POST" else None
-    path = f"/runs/{standing[0]}/{call}"
-    response = await api.http.request(method, path, headers=headers, json=body)
-
-    assert problem(response, 403, "capability_required")["capability"] == capability
-
-
 async def test_a_full_queue_is_refused_at_once_and_waited_for_as_long_as_is_asked(
     api: Api,
 ) -> None:
