@@ -75,6 +75,14 @@ class FailureCode(StrEnum):
     JOIN_STARVED = "join_starved"
     MAX_VISITS = "max_visits"
     MAX_TURNS = "max_turns"
+    VISIT_TOO_LARGE = "visit_too_large"
+    UNKNOWN_NODE = "unknown_node"
+    UNDECLARED_CAPABILITY = "undeclared_capability"
+
+
+class BlockedCode(StrEnum):
+    """The reason why a visit is blocked: its code cannot run until a deploy or an operator fixes it."""
+
     CODE_MISSING = "code_missing"
     EXTRA_MISSING = "extra_missing"
     KEY_MISSING = "key_missing"
@@ -83,10 +91,8 @@ class FailureCode(StrEnum):
     STORAGE_UNAVAILABLE = "storage_unavailable"
     PAYLOAD_UNREADABLE = "payload_unreadable"
     TARGET_UNKNOWN = "target_unknown"
-    VISIT_TOO_LARGE = "visit_too_large"
-    VALUES_INCOMPATIBLE = "values_incompatible"
-    UNKNOWN_NODE = "unknown_node"
     UNDECLARED_CAPABILITY = "undeclared_capability"
+    VALUES_INCOMPATIBLE = "values_incompatible"
 
 
 class AbeyanceError(Exception):
@@ -148,7 +154,7 @@ class Unreadable(Unavailable):
     `code` is `key_missing`, `storage_unavailable` or `payload_unreadable`.
     """
 
-    def __init__(self, message: str, *, code: FailureCode = FailureCode.PAYLOAD_UNREADABLE) -> None:
+    def __init__(self, message: str, *, code: BlockedCode = BlockedCode.PAYLOAD_UNREADABLE) -> None:
         self.code = code
         super().__init__(message)
 
@@ -180,7 +186,7 @@ class Blocked(AbeyanceError):
     """
 
     def __init__(
-        self, message: str, *, code: FailureCode, retry_after: float | None = None
+        self, message: str, *, code: BlockedCode, retry_after: float | None = None
     ) -> None:
         self.code = code
         self.retry_after = retry_after

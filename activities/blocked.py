@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from abeyance.client import Client
-from abeyance.errors import AbeyanceError, FailureCode
+from abeyance.errors import AbeyanceError, BlockedCode
 
 _logger = logging.getLogger("abeyance.node")
 
-ReportBlocked: TypeAlias = Callable[[FailureCode | None, str], Awaitable[None]]
+ReportBlocked: TypeAlias = Callable[[BlockedCode | None, str], Awaitable[None]]
 """Report why a visit is blocked, by code and message; None says that it can go on."""
 
 
@@ -31,7 +31,7 @@ class BlockageReporter:
         self._visit = visit
         self.reported = reported
 
-    async def report(self, code: FailureCode | None, message: str = "") -> None:
+    async def report(self, code: BlockedCode | None, message: str = "") -> None:
         """Tell the run why the visit is blocked, or by None that it can go on, unless it knows."""
         if code == self.reported:
             return

@@ -22,7 +22,7 @@ from temporalio.service import RPCError
 
 from abeyance import metrics, wire
 from abeyance.activities.blocked import BlockageReporter, ReportBlocked
-from abeyance.errors import FailureCode, SettingsError, Unavailable
+from abeyance.errors import BlockedCode, SettingsError, Unavailable
 from abeyance.storage.converter import of_run, storage_code
 from abeyance.storage.encryption import is_reference
 from abeyance.temporal.retry import attempts
@@ -196,7 +196,7 @@ class Heartbeater:
             with suppress(asyncio.CancelledError):
                 await beating
 
-    async def report_blocked(self, code: FailureCode | None, message: str) -> None:
+    async def report_blocked(self, code: BlockedCode | None, message: str) -> None:
         """Report why the visit is blocked, or by None that it can go on. The next attempt knows it."""
         await self._blockage.report(code, message)
         self.journal = self.journal.model_copy(update={"blocked_by": self._blockage.reported})

@@ -31,7 +31,7 @@ from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
 from abeyance.core.json import Json, size
 from abeyance.core.outcome import Failed, Stopped, VisitOutcome
-from abeyance.errors import Blocked, FailureCode, Refusal, StillPaused
+from abeyance.errors import Blocked, BlockedCode, FailureCode, Refusal, StillPaused
 from abeyance.runtime.node_runner import graph_for, run_visit
 from abeyance.storage.blobs import Blobs
 from abeyance.storage.converter import is_all_sealed
@@ -226,7 +226,7 @@ class Attempt:
         raise self._again(message, FailureCode.NODE_FAILED) from error
 
     async def _excused(
-        self, message: str, code: FailureCode, retry_after: float | None = None
+        self, message: str, code: FailureCode | BlockedCode, retry_after: float | None = None
     ) -> VisitOutcome:
         if await self._remember(excused=self._pulse.journal.excused + 1):
             return self._stopped()
@@ -234,7 +234,7 @@ class Attempt:
         raise self._again(message, code, retry_after) from None
 
     def _again(
-        self, message: str, code: FailureCode, retry_after: float | None = None
+        self, message: str, code: FailureCode | BlockedCode, retry_after: float | None = None
     ) -> ApplicationError:
         """Return the error that makes Temporal retry. If the run cancels the visit at this moment, it
         reads the journal from the error instead.

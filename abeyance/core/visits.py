@@ -66,7 +66,7 @@ from abeyance.core.visit import (
     transition,
 )
 from abeyance.core.working_state import WorkingState
-from abeyance.errors import FailureCode
+from abeyance.errors import BlockedCode, FailureCode
 
 _RANK: Final = {HaltRun: 0, Retry: 1, GoTo: 2, Parallel: 3}
 """Precedence among the decisions of rules: the lowest counts."""
@@ -299,7 +299,7 @@ def _leave(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
 
 def _hold(draft: WorkingState, visit: Visit, route: RoutingDecision, target: str) -> None:
     """Block a visit whose code, newer than the run's graph, chose a node that the graph lacks."""
-    blocked.block(draft, visit, FailureCode.TARGET_UNKNOWN, unpinned_target(visit.node, target))
+    blocked.block(draft, visit, BlockedCode.TARGET_UNKNOWN, unpinned_target(visit.node, target))
     if route.outcome.is_decided:
         transition(visit, "hold", Unroutable())
     else:

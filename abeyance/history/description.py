@@ -24,25 +24,12 @@ from temporalio.converter import DataConverter
 
 from abeyance import views, wire
 from abeyance.core.json import rfc3339
-from abeyance.errors import Code, FailureCode, Refusal, Unreadable
+from abeyance.errors import BlockedCode, Code, Refusal, Unreadable
 from abeyance.storage.converter import UNREADABLE, decode_message, of_run, storage_code
 from abeyance.temporal.retry import NotFound, RetryableError
 from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
-_BLOCKING: Final = frozenset(
-    {
-        FailureCode.CODE_MISSING,
-        FailureCode.EXTRA_MISSING,
-        FailureCode.KEY_MISSING,
-        FailureCode.MODEL_UNAVAILABLE,
-        FailureCode.PAYLOAD_UNREADABLE,
-        FailureCode.STORAGE_UNAVAILABLE,
-        FailureCode.TARGET_UNKNOWN,
-        FailureCode.TOOLS_UNAVAILABLE,
-        FailureCode.UNDECLARED_CAPABILITY,
-        FailureCode.VALUES_INCOMPATIBLE,
-    }
-)
+_BLOCKING: Final = frozenset(BlockedCode)
 ENDINGS: Final = frozenset({"completed", "failed", "cancelled", "halted"})
 """The statuses of a run that has ended."""
 _ENDED_AS: Final = {

@@ -29,7 +29,7 @@ from abeyance.core.outcome import Failed, Finished, Interrupted, VisitOutcome
 from abeyance.core.patch import PatchError, merged
 from abeyance.core.spec import END, Clips
 from abeyance.core.text import truncate
-from abeyance.errors import AgentFailed, Blocked, FailureCode, Fatal
+from abeyance.errors import AgentFailed, Blocked, BlockedCode, FailureCode, Fatal
 from abeyance.schemas.json_types import to_json
 from abeyance.schemas.state_model import ValuesError
 from abeyance.util import extra_of
@@ -45,7 +45,7 @@ class CodeMissing(Blocked):
     """This process lacks code that the run needs; another worker or a later deployment may have it."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, code=FailureCode.CODE_MISSING)
+        super().__init__(message, code=BlockedCode.CODE_MISSING)
 
 
 def graph_for(visit_input: VisitInput, graphs: Mapping[str, Graph]) -> Graph:
@@ -83,7 +83,7 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
             routed = await _routed(graph, visit_input.node, deciders, visit_input.values)
             if unpinned := _unpinned(graph, visit_input, routed):
                 raise Blocked(
-                    unpinned_target(visit_input.node, unpinned[0]), code=FailureCode.TARGET_UNKNOWN
+                    unpinned_target(visit_input.node, unpinned[0]), code=BlockedCode.TARGET_UNKNOWN
                 )
             return Finished(
                 route_targets=routed, fired_rules=await _fired(visit_input, visit_input.values)
@@ -91,12 +91,12 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
         outcome = await _ask_or_run(graph, context, deciders)
     except ValuesError as error:
         # The run has these values, and people gave these answers: later code has to read them.
-        raise Blocked(str(error), code=FailureCode.VALUES_INCOMPATIBLE) from error
+        raise Blocked(str(error), code=BlockedCode.VALUES_INCOMPATIBLE) from error
     except ModuleNotFoundError as error:
         if (extra := extra_of(error.name)) is None:
             raise
         message = f"this worker lacks {error.name!r}: pip install 'abeyance[{extra}]' there"
-        raise Blocked(message, code=FailureCode.EXTRA_MISSING) from error
+        raise Blocked(message, code=BlockedCode.EXTRA_MISSING) from error
     except Fatal as error:
         outcome = _failed(FailureCode.NODE_FAILED, described(error), fatal=True)
     except AgentFailed as error:
@@ -168,7 +168,7 @@ def _require_declared(graph: Graph, visit_input: VisitInput, asked: Interrupted)
                 "was started with does not declare, so nobody was asked: deploy code that requests a "
                 "declared one"
             )
-            raise Blocked(message, code=FailureCode.UNDECLARED_CAPABILITY)
+            raise Blocked(message, code=BlockedCode.UNDECLARED_CAPABILITY)
 
 
 async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> VisitOutcome:
@@ -306,7 +306,7 @@ def _require_clips(visit_input: VisitInput) -> None:
             engine.library(rule.id)
         except ClipsMissing as error:
             message = f"this worker lacks a library for rules: {error}"
-            raise Blocked(message, code=FailureCode.EXTRA_MISSING) from error
+            raise Blocked(message, code=BlockedCode.EXTRA_MISSING) from error
 
 
 async def _fired(visit_input: VisitInput, values: Mapping[str, Json]) -> tuple[str, ...]:
