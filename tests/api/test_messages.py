@@ -138,7 +138,7 @@ async def test_cleared_messages_are_reported_and_the_run_goes_on(api: Api) -> No
     assert again.json() == {"cleared": 0}
     assert (view["status"], view["queue_depth"]) == ("awaiting-input", 0)
     assert view["undelivered"] == [
-        {"message_id": f"m{number}", "reason": "cleared", "preview": "x" * 50 + "..."}
+        {"message_id": f"m{number}", "reason": "cleared", "preview": "x" * 47 + "..."}
         for number in range(3)
     ]
 
@@ -213,7 +213,7 @@ async def test_the_wait_for_room_is_cut_to_the_longest_of_the_service(site: Site
 BAD = [
     ({"text": ""}, "invalid_message", "empty"),
     ({"text": " \n\t"}, "invalid_message", "empty"),
-    ({"text": "x" * 10_001}, "invalid_message", "'" + "x" * 50 + "...'"),
+    ({"text": "x" * 10_001}, "invalid_message", "'" + "x" * 47 + "...'"),
     ({"text": "x", "metadata": {"a": "y" * 100_000}}, "invalid_message", "100008 bytes"),
     (
         {"parts": [{"type": "media", "media_type": "image/png", "url": "https://a.example/x"}]},
