@@ -182,7 +182,10 @@ class StateModel:
             return self.model.model_validate(fresh, strict=False, by_alias=True, by_name=True)
         except ValidationError as error:
             errors = at_pointer(error, fresh)
-            message = f"the run's values do not match the current {self.model.__name__}: {_joined(errors)}"
+            message = (
+                f"the run's values do not match the current {self.model.__name__}: "
+                f"{_joined(errors)}"
+            )
             raise ValuesError(message, errors) from error
 
     def patch(self, changes: Mapping[str, Any]) -> dict[str, Json]:
