@@ -113,9 +113,9 @@ class Tool:
             if suspended_by(error) is not None:
                 raise
             raise ToolFailed(described(error)) from error
-        return self.told(returned)
+        return self.checked_result(returned)
 
-    def told(self, result: Any) -> Json:
+    def checked_result(self, result: Any) -> Json:
         """Return a result as JSON for the model. Raises ResultError if it is not JSON or too large."""
         try:
             value = refuse_too_deep(to_json(result))

@@ -225,7 +225,7 @@ class _Call:
     async def _after(self, result: dict[str, Json]) -> Finished:
         ctx, tool = self._ctx, self._tool
         event = after_event(tool.name, self._id, self._arguments, self._memory, result)
-        outcome = await run_hooks(self._agent.hooks, event, ctx.targets, check=tool.told)
+        outcome = await run_hooks(self._agent.hooks, event, ctx.targets, check=tool.checked_result)
         blobs = blobs_of(ctx)
         if outcome.asked:
             stored = await tool_results.store(blobs, ctx.run_id, result)

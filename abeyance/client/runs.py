@@ -300,7 +300,7 @@ class Runs:
         return evicted
 
     async def list(
-        self, wanted: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
+        self, filters: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> tuple[list[views.RunView], str | None]:
         """Return runs, newest first, as Temporal lists them (`degraded`, a moment late), and the cursor
         of the next page, which is None after the last.
@@ -309,7 +309,7 @@ class Runs:
         another list.
         """
         return await self._deployment.listing.runs(
-            wanted or RunFilter(), cursor=cursor, limit=limit
+            filters or RunFilter(), cursor=cursor, limit=limit
         )
 
     async def count_of_others(self) -> int:

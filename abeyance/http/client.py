@@ -331,19 +331,19 @@ class HttpRuns:
         return Started(run_id=response["run_id"], created=status == _CREATED)
 
     async def list(
-        self, wanted: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
+        self, filters: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> tuple[list[RunView], str | None]:
         """Return a page of runs, newest first, and the cursor of the next page or None."""
-        wanted = wanted or RunFilter()
+        filters = filters or RunFilter()
         query = {
-            "status": sorted(wanted.statuses),
-            "label": wanted.labels,
+            "status": sorted(filters.statuses),
+            "label": filters.labels,
             "limit": str(limit),
             **_without_none(
-                graph=wanted.graph,
-                conversation_id=wanted.conversation_id,
+                graph=filters.graph,
+                conversation_id=filters.conversation_id,
                 cursor=cursor,
-                blocked=None if wanted.blocked is None else str(wanted.blocked).lower(),
+                blocked=None if filters.blocked is None else str(filters.blocked).lower(),
             ),
         }
         page = await self.api.get("/runs", **query)
@@ -357,17 +357,17 @@ class HttpInbox:
     api: Connection
 
     async def list(
-        self, wanted: InboxFilter | None = None, *, cursor: str | None = None, limit: int = 50
+        self, filters: InboxFilter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> tuple[list[InterruptView], str | None]:
         """Return open interrupts, nearest deadline first, and the cursor of the next page."""
-        wanted = wanted or InboxFilter()
+        filters = filters or InboxFilter()
         query = {
-            "capability": sorted(wanted.capabilities),
+            "capability": sorted(filters.capabilities),
             "limit": str(limit),
             **_without_none(
-                graph=wanted.graph,
-                conversation_id=wanted.conversation_id,
-                before=wanted.before and wanted.before.isoformat(),
+                graph=filters.graph,
+                conversation_id=filters.conversation_id,
+                before=filters.before and filters.before.isoformat(),
                 cursor=cursor,
             ),
         }

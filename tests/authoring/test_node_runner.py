@@ -103,7 +103,7 @@ async def generator() -> Any:
         ({"nope": 1}, "invalid_patch", "sets 'nope', which State does not have"),
         ({"amount": "many"}, "invalid_patch", "/amount: Input should be a valid integer"),
         ({"log": "text"}, "invalid_patch", "/log: Input should be a valid list"),
-        ({5: 1}, "invalid_patch", "5 is none"),
+        ({5: 1}, "invalid_patch", "must be a string, not 5"),
         (Goto("b", {"nope": 1}), "invalid_patch", "sets 'nope'"),
         (Goto(both), "unknown_node", "use the name of a node"),  # type: ignore[arg-type]
         ({"log": ["x" * 2_000_000]}, "invalid_patch", "and the limit is 1500000"),
