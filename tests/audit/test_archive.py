@@ -6,6 +6,7 @@ import base64
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from audited_site import AuditedSite, verified
@@ -44,7 +45,7 @@ async def archived(site: AuditedSite, count: int = 1) -> None:
     await eventually(done)
 
 
-async def answered(site: Site, **options: object) -> str:
+async def answered(site: Site, **options: Any) -> str:
     """A run that has ended as it was answered."""
     run_id = await site.start({"amount": 5}, **options)
     await site.until(run_id, "awaiting-input")
@@ -167,7 +168,7 @@ async def test_what_is_encrypted_in_temporal_is_encrypted_in_the_archive(
     temporal: TemporalClient, tmp_path: Path
 ) -> None:
     keys = f"first:{base64.b64encode(os.urandom(32)).decode()}"
-    secret = {"encryption_keys": keys, "encryption_required": True}
+    secret: dict[str, Any] = {"encryption_keys": keys, "encryption_required": True}
     address = temporal.service_client.config.target_host
     sealed = await connect_temporal(address, settings=Settings(**secret))
     site = AuditedSite(sealed, gated(), audit=tmp_path, **secret)

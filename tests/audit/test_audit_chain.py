@@ -38,7 +38,7 @@ def faults(data: bytes, key: VerifyingKey | None = None) -> list[str]:
 
 @pytest.mark.parametrize("key", [KEY, None])
 def test_what_was_not_changed_verifies(key: SigningKey | None) -> None:
-    found = verify(written(key), key and PUBLIC)
+    found = verify(written(key), None if key is None else PUBLIC)
 
     assert found.faults == ()
     assert (found.lines, found.last["lines"], found.is_signed) == (4, 4, key is not None)

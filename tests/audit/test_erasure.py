@@ -47,7 +47,7 @@ def content(folder: Path) -> dict[str, bytes]:
 async def test_nothing_is_left_of_an_erased_run_but_a_signed_tombstone(
     temporal: TemporalClient, tmp_path: Path
 ) -> None:
-    stored = {"storage": str(tmp_path / "blobs"), "max_payload": 1_024}
+    stored: dict[str, Any] = {"storage": str(tmp_path / "blobs"), "max_payload": 1_024}
     address = temporal.service_client.config.target_host
     storing = await connect_temporal(address, settings=Settings(**stored))
     blobs = FolderBlobs(tmp_path / "blobs")

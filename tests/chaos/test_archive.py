@@ -9,11 +9,11 @@ import pytest
 from killable import killable_server, worker_process
 from temporal_site import ANYBODY, eventually
 
-from abeyance import wire
 from abeyance.history.audit_chain import verify
 from abeyance.storage.blobs import folder_of
 from abeyance.temporal.connection import register_search_attributes
 from abeyance.temporal.schedules import archiver_id, schedule_archiver
+from abeyance.util import TASK_QUEUE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -26,7 +26,7 @@ async def test_what_a_killed_worker_was_about_to_archive_is_archived_by_the_next
     from killed_graphs import patient
 
     audit = tmp_path / "audit"
-    progress = audit / folder_of(f"default/{wire.TASK_QUEUE}") / "progress.json"
+    progress = audit / folder_of(f"default/{TASK_QUEUE}") / "progress.json"
     monkeypatch.setenv("ABEYANCE_AUDIT", str(audit))
     release = tmp_path / "release"
     release.touch()
@@ -44,8 +44,8 @@ async def test_what_a_killed_worker_was_about_to_archive_is_archived_by_the_next
             # Whoever opens it waits for a writer who never comes.
             progress.parent.mkdir(parents=True)
             os.mkfifo(progress)
-            await schedule_archiver(temporal, wire.TASK_QUEUE, is_on=True)
-            await temporal.get_schedule_handle(archiver_id(wire.TASK_QUEUE)).trigger()
+            await schedule_archiver(temporal, TASK_QUEUE, is_on=True)
+            await temporal.get_schedule_handle(archiver_id(TASK_QUEUE)).trigger()
 
             async def is_held_up() -> bool:
                 async for found in temporal.list_workflows("WorkflowType = 'Archiver'"):
