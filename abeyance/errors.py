@@ -54,6 +54,7 @@ class Code(StrEnum):
     NOT_SEALED = "not_sealed"
     EXPIRED = "expired"
     GONE = "gone"
+    ERASED = "erased"
     PAYLOAD_TOO_LARGE = "payload_too_large"
     INVALID_BODY = "invalid_body"
     INVALID_RUN_ID = "invalid_run_id"

@@ -26,7 +26,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from abeyance.duration import OptionalSeconds, Seconds
 from abeyance.errors import SettingsError
-from abeyance.keyring import Keyring
+from abeyance.keyring import Keyring, SigningKey
 from abeyance.util import TASK_QUEUE
 
 if TYPE_CHECKING:
@@ -109,6 +109,9 @@ class Settings(BaseSettings):
     `encryption_keys` turns encryption on (see `Keyring.parse`), `encryption_required` refuses unencrypted
     payloads, and pages of `ui_origin`, the origins of Temporal's UI, may decode payloads.
 
+    Audit: `audit` is where runs are archived, a folder or `s3://bucket/prefix`. `audit_key` signs audits:
+    a private key of ed25519, 32 bytes in base64.
+
     Limits: `max_active_runs` (0: unlimited), its policy, and `session_inactive_timeout` (0: never) apply
     to all runs together; the others apply to each run, and a start may lower them. `allowed_actions` are
     the actions of messages (empty: all), and `allowed_media_hosts` the hosts of media urls in messages
@@ -137,6 +140,8 @@ class Settings(BaseSettings):
     max_payload: int = Field(default=16_384, ge=1_024)
     encryption_keys: str | None = Field(default=None, repr=False)
     encryption_required: bool = False
+    audit: str | None = Field(default=None, min_length=1)
+    audit_key: str | None = Field(default=None, repr=False)
     metrics_address: str | None = None
     enable_metrics: bool = True
     open_metrics: bool = False
@@ -169,11 +174,18 @@ class Settings(BaseSettings):
             return values
         return {**PRESETS.get(str(values.get("preset")), {}), **values}
 
-    @field_validator("storage")
+    @field_validator("storage", "audit")
     @classmethod
     def _storage(cls, value: str | None) -> str | None:
         if value is not None:
             bucket_of(value)
+        return value
+
+    @field_validator("audit_key")
+    @classmethod
+    def _audit_key(cls, value: str | None) -> str | None:
+        if value is not None:
+            SigningKey.parse(value)
         return value
 
     @field_validator("encryption_keys")
@@ -218,6 +230,11 @@ class Settings(BaseSettings):
     def keyring(self) -> Keyring:
         """Return the encryption keys; an empty keyring if encryption is off."""
         return Keyring({}) if self.encryption_keys is None else Keyring.parse(self.encryption_keys)
+
+    @property
+    def signing_key(self) -> SigningKey | None:
+        """Return the key that signs audits, None if they are not signed."""
+        return None if self.audit_key is None else SigningKey.parse(self.audit_key)
 
     def limits(self) -> Limits:
         """Return the limits of a run, which its start may lower."""

@@ -281,8 +281,12 @@ class ClearMessages(Keyed):
 WORKFLOW = "AgentRun"
 CONVERSATION_WORKFLOW = "Conversation"
 JANITOR_WORKFLOW = "Janitor"
+ARCHIVER_WORKFLOW = "Archiver"
+ERASURE_WORKFLOW = "Erasure"
 RELEASE_ACTIVITY = "release-conversation"
 EVICT_ACTIVITY = "evict-inactive"
+ARCHIVE_ACTIVITY = "archive-runs"
+ERASE_ACTIVITY = "erase-run"
 
 STATUS = "AbeyanceStatus"
 GRAPH = "AbeyanceGraph"
@@ -311,7 +315,9 @@ MEMO_START = "start"
 MEMO_CLOSING = "closing"
 MEMO_QUEUE = "task_queue"
 MEMO_INTERRUPT = "interrupt:"
-"""Keys of a run's memo; the last is a prefix, followed by the id of an open interrupt."""
+MEMO_TOMBSTONE = "erased"
+"""Keys of a run's memo; `interrupt:` is followed by the id of an open interrupt. The last is that of an
+erasure's memo."""
 
 MEMO_ROW = (
     *("id", "name", "kind", "address", "prompt", "requested_capability"),
@@ -408,6 +414,17 @@ class EvictInactive(Record):
     """A round of the janitor: `inactive_for` is in seconds."""
 
     inactive_for: float
+
+
+class Erase(Record):
+    """Erase an ended run. `requested_at` is the time of its tombstone."""
+
+    run_id: str
+    requested_at: datetime
+
+
+ErasureState: TypeAlias = Literal["erasing", "erased"]
+"""Whether the erasure of a run is under way or done."""
 
 
 class Release(Record):

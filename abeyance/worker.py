@@ -16,7 +16,11 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from abeyance import tracing
-from abeyance.activities.maintenance import ConversationActivities, EvictionActivities
+from abeyance.activities.maintenance import (
+    AuditActivities,
+    ConversationActivities,
+    EvictionActivities,
+)
 from abeyance.activities.node import NodeActivities
 from abeyance.app import load_graphs
 from abeyance.authoring.graph import Graph
@@ -27,7 +31,8 @@ from abeyance.errors import AbeyanceError, GraphError, SettingsError
 from abeyance.handle import RunFilter
 from abeyance.mcp.server import close_servers
 from abeyance.settings import Settings, load_settings
-from abeyance.storage.backends import ConfiguredBlobs
+from abeyance.storage.archive import archive_of
+from abeyance.storage.backends import ConfiguredBlobs, kept_blobs
 from abeyance.storage.blobs import Blobs
 from abeyance.temporal.connection import connect_temporal
 from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
@@ -35,7 +40,7 @@ from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.tracing import log_to_stderr
 from abeyance.util import gather_limited
-from abeyance.workflows.cleanup import Janitor
+from abeyance.workflows.cleanup import Archiver, Erasure, Janitor
 from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.metrics import Unmetered
 from abeyance.workflows.run import AgentRun
@@ -79,7 +84,14 @@ def make_worker(
     `strict_sandbox` is for tests: it reimports the workflow modules for every run and detects calls that
     are not deterministic. Production has no sandbox (docs/concepts/adr/0007-no-sandbox-in-production.md).
     """
-    client = Client(temporal, task_queue=settings.task_queue)
+    client = Client(
+        temporal,
+        task_queue=settings.task_queue,
+        blobs=kept_blobs(settings) if blobs is None else blobs,
+        archive=archive_of(settings, temporal.namespace),
+        signing_key=settings.signing_key,
+    )
+    audits = AuditActivities(client)
     nodes = NodeActivities(
         graphs,
         client,
@@ -91,11 +103,13 @@ def make_worker(
     return Worker(
         lenient(temporal),
         task_queue=settings.task_queue,
-        workflows=[AgentRun, ConversationWorkflow, Janitor],
+        workflows=[AgentRun, ConversationWorkflow, Janitor, Archiver, Erasure],
         activities=[
             nodes.run,
             ConversationActivities(client).release,
             EvictionActivities(client).evict,
+            audits.archive,
+            audits.erase,
         ],
         interceptors=[] if settings.enable_metrics else [Unmetered()],
         workflow_runner=InOrderWorkflowRunner(

@@ -51,6 +51,7 @@ PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
     Code.NOT_SEALED: (409, "Payload not encrypted for this run"),
     Code.EXPIRED: (410, "Expired interrupt"),
     Code.GONE: (410, "Data no longer retained"),
+    Code.ERASED: (410, "Erased run"),
     Code.PAYLOAD_TOO_LARGE: (413, "Request too large"),
     Code.INVALID_BODY: (422, "Invalid request"),
     Code.INVALID_RUN_ID: (422, "Invalid run id"),

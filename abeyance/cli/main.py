@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from abeyance.cli.api_call import PANEL
+from abeyance.cli.audit import auditing
 from abeyance.cli.batch import bulk, clearing, conversing
 from abeyance.cli.errors import ErrorText, ExitCode, leave, print_error
 from abeyance.cli.graphs import charts
@@ -36,7 +37,7 @@ commands = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for of_runs in (calls, overview, watching, transcribing, steering, bulk):
+for of_runs in (calls, overview, watching, transcribing, steering, bulk, auditing):
     commands.add_typer(of_runs)
 commands.add_typer(conversing, name="conversation", rich_help_panel=PANEL)
 commands.add_typer(charts, name="graph", rich_help_panel="Graphs")
@@ -218,7 +219,8 @@ def setup(
     """Prepare the Temporal namespace. Running it again changes nothing.
 
     Registers the search attributes, prints the retention of ended runs, and schedules the janitor, which
-    evicts inactive runs, if ABEYANCE_SESSION_INACTIVE_TIMEOUT is set.
+    evicts inactive runs, if ABEYANCE_SESSION_INACTIVE_TIMEOUT is set, and the archiver, which archives
+    audits, if ABEYANCE_AUDIT is set. Warns if audits would be lost.
     """
     from datetime import timedelta
 
@@ -242,11 +244,19 @@ def setup(
             await connection.set_retention(temporal, length)
         days = (await connection.retention(temporal)).total_seconds() / 86_400
         has_janitor = await schedules.schedule_janitor(temporal, settings.task_queue, inactive)
+        has_archiver = await schedules.schedule_archiver(
+            temporal, settings.task_queue, is_on=settings.audit is not None
+        )
+        warnings = await schedules.audit_warnings(temporal, settings)
         name = temporal.namespace
         if as_json:
             report = {"namespace": name, "registered": list(added), "retention_days": days}
             if has_janitor:
                 report["session_inactive_timeout"] = inactive
+            if has_archiver:
+                report["audit"] = settings.audit
+            if warnings:
+                report["warnings"] = warnings
             typer.echo(json.dumps(report))
             return
         attributes = f"registered {', '.join(added)}" if added else "already registered"
@@ -256,6 +266,10 @@ def setup(
             typer.echo(
                 f"janitor of {settings.task_queue!r}: evicts runs inactive for {inactive:g} s"
             )
+        if has_archiver:
+            typer.echo(f"archiver of {settings.task_queue!r}: archives audits in {settings.audit}")
+        for warning in warnings:
+            print_error(f"warning: {warning}")
 
     asyncio.run(prepare())
 

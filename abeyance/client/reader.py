@@ -18,9 +18,11 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from abeyance import views, wire
 from abeyance.agents.transcript_view import TranscriptItem
+from abeyance.client.audits import Audits
 from abeyance.client.listing import Listing, listed_view
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.events import Message
+from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, Unavailable, Unreadable
 from abeyance.history import transcripts
 from abeyance.history.closing_record import closing_record_in
@@ -112,6 +114,7 @@ class Deployment:
     listing: Listing
     blobs: Blobs
     feed: Feed
+    audits: Audits
 
 
 class RunReader:
@@ -128,11 +131,17 @@ class RunReader:
         return self._run_id
 
     async def view(self) -> views.RunView:
-        """Return the run as it is now; without a worker, as Temporal has it (`degraded`).
+        """Return the run as it is now; without a worker, as Temporal has it (`degraded`); after Temporal
+        has deleted it, as the archive has it (`archived`).
 
-        Raises the refusal `unknown_run`.
+        Raises the refusals `unknown_run` and `erased`.
         """
-        described = await self._line.described(self.run_id)
+        try:
+            described = await self._line.described(self.run_id)
+        except Refusal as refusal:
+            if refusal.code is not Code.UNKNOWN_RUN:
+                raise
+            return await self._deployment.audits.view(self.run_id, refusal)
         if not described.is_running:
             return await self._left(described)
         if described.status == PAUSED_NATIVELY:
@@ -235,6 +244,16 @@ class RunReader:
                 yield event
             if after is None or not page:
                 return
+
+    async def audit(self, *, reader: Principal | None = None) -> bytes:
+        """Return the audit of the run so far: who did what and when, and what they were shown.
+
+        It is a text of JSON lines, each with the hash of the one before, and signed if the client has a
+        key (`abeyance.history.audit_chain`). Answers to questions whose capability the `reader` lacks are
+        left out, unless the reader has `admin`; None reads all. No worker has to be up. Raises the
+        refusals `unknown_run` and `erased`, and Unavailable.
+        """
+        return await self._deployment.audits.read(self.run_id, self.view, reader=reader)
 
     async def messages(self) -> list[views.MessageView]:
         """Return the unread messages, in the order of reading; none of an ended run, which reports them.
@@ -361,6 +380,10 @@ class RunReader:
                         return view
         except TimeoutError:
             pass
+        except Refusal as refusal:
+            # The archive may have it.
+            if refusal.code is not Code.UNKNOWN_RUN:
+                raise
         return await self.view()
 
     async def _record_in(self, event: HistoryEvent) -> views.ClosingRecord | None:

@@ -14,6 +14,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from abeyance import views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.conversations import Conversations
+from abeyance.client.erasures import Erasures
 from abeyance.client.eviction import Active, Capacity, Evictions, Policy, Recency
 from abeyance.client.reader import Deployment
 from abeyance.client.rpc import RPC
@@ -37,7 +38,10 @@ _REASON_CHARS: Final = 500
 class Runs:
     """The runs of one deployment."""
 
-    def __init__(self, deployment: Deployment, conversations: Conversations) -> None:
+    def __init__(
+        self, deployment: Deployment, conversations: Conversations, erasures: Erasures
+    ) -> None:
+        self._erasures = erasures
         self._deployment = deployment
         self._line = deployment.line
         self._conversations = conversations
@@ -250,6 +254,15 @@ class Runs:
                     run_id=run_id,
                 )
         return await self._deployment.blobs.delete_run(run_id)
+
+    async def erase(self, run_id: str) -> wire.ErasureState:
+        """Erase a run that has ended: its history, what is stored of it, and its archive.
+
+        Return `erasing`, or `erased` once it is done: a worker does it, whatever is killed. A signed
+        tombstone remains, without data of the run. Raises `not_finished` for an open run, `unknown_run`,
+        `invalid_run_id`, and Unavailable.
+        """
+        return await self._erasures.begin(run_id)
 
     @asynccontextmanager
     async def session(

@@ -95,7 +95,11 @@ class StopNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publish:
-    """Publish an event. It never contains an answer. `number` counts the events of a run."""
+    """Publish an event. It never contains an answer. `number` counts the events of a run.
+
+    `shown` is what an opened or changed interrupt shows a person. It is for the audit, and no part of the
+    event.
+    """
 
     number: int
     time: datetime
@@ -103,6 +107,7 @@ class Publish:
     address: str | None
     actor: str | None
     data: Mapping[str, Json]
+    shown: Mapping[str, Json] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

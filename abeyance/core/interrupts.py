@@ -90,6 +90,7 @@ def ask(
     visit.questions = visit.questions.asked(asked.key).showing(asked.key, bound)
     ordinal = visit.questions.ask_counts[asked.key]
     id_ = ledger.interrupt_id(state.run_id, address, question.name, ordinal, kind, salt=state.salt)
+    digest = ledger.digest_of(address, question)
     number = draft.publish(
         "interrupt.opened",
         address,
@@ -98,6 +99,7 @@ def ask(
         kind=kind,
         capability=question.requested_capability,
         deadline=deadline and rfc3339(deadline),
+        shown=ledger.shown_of(question, digest),
     )
     draft.open[id_] = ledger.opened(
         question,
@@ -106,7 +108,7 @@ def ask(
         address=address,
         created_at=draft.now,
         deadline=deadline,
-        digest=ledger.digest_of(address, question),
+        digest=digest,
         visit=visit.address,
         scope=visit.scope,
         key=asked.key,
@@ -132,7 +134,13 @@ def ask_anew(
     draft.open[interrupt.id] = replace(
         interrupt, **ledger.content_of(question), digest=digest, fields=fields or {}
     )
-    draft.publish("interrupt.changed", interrupt.address, id=interrupt.id, name=interrupt.name)
+    draft.publish(
+        "interrupt.changed",
+        interrupt.address,
+        id=interrupt.id,
+        name=interrupt.name,
+        shown=ledger.shown_of(question, digest),
+    )
 
 
 def _update_questions(draft: WorkingState, scope: str) -> None:

@@ -20,7 +20,7 @@ from abeyance.core.copying import changeable
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, canonical, rfc3339, sha256, size, why_not_json
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.spec import InterruptSpec, Kind
+from abeyance.core.spec import Default, InterruptSpec, Kind
 from abeyance.errors import Code, Refusal
 
 SettledStatus: TypeAlias = Literal["answered", "expired", "cancelled", "superseded"]
@@ -135,6 +135,18 @@ def content_digest(question: InterruptSpec) -> str:
 def content_of(question: InterruptSpec) -> dict[str, Json]:
     """Return the fields of a question that a person is shown."""
     return {name: getattr(question, name) for name in _CONTENT}
+
+
+def shown_of(question: InterruptSpec, digest: str) -> dict[str, Json]:
+    """Return what the audit says that a person was shown: the digest, and what it covers.
+
+    `default` is the answer that the deadline gives, if it gives one.
+    """
+    content = content_of(question)
+    shown = {"digest": digest, **{name: it for name, it in content.items() if it is not None}}
+    if isinstance(question.on_timeout, Default):
+        shown["default"] = question.on_timeout.answer
+    return shown
 
 
 def opened(question: InterruptSpec, **record: Any) -> Interrupt:

@@ -127,7 +127,7 @@ async def with_stack(
             group.start(programs[TEMPORAL])
             await devserver.until_set_up(ports.grpc, timeout=_START_SECONDS, database=database)
             if plan.settings is not None:
-                await devserver.set_janitor(ports.grpc, plan.settings)
+                await devserver.set_schedules(ports.grpc, plan.settings)
             group.start(programs[WORKER])
             group.start(programs[API])
             await _until_ready(stack.api_url, logs=data_dir / "logs")

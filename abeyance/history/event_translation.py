@@ -169,13 +169,17 @@ _MEMO: Final = (wire.MEMO_FACTS, wire.MEMO_CLOSING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An event of the feed without its id. `time` None is that of the history's event."""
+    """An event of the feed without its id. `time` None is that of the history's event.
+
+    `shown` is what an opened or changed interrupt shows a person: for the audit only.
+    """
 
     type: str
     time: datetime | None = None
     address: str | None = None
     actor: str | None = None
     data: Mapping[str, Json] = field(default_factory=dict)
+    shown: Mapping[str, Json] | None = None
 
 
 def run_started(values: Sequence[Any]) -> Entry:
@@ -208,6 +212,7 @@ def facts(rows: Sequence[Mapping[str, Any]]) -> Iterator[Entry]:
             address=row["address"],
             actor=row["actor"],
             data=row["data"],
+            shown=row.get("shown"),
         )
 
 
@@ -386,7 +391,7 @@ def _numbered(
                 address=entry.address,
                 actor=entry.actor,
                 data=dict(entry.data),
-            )
+            ).showing(entry.shown)
         )
     return events, replace(state, count=state.count + len(events))
 

@@ -26,6 +26,7 @@ from abeyance.schemas.answers import answers_as_json
 from abeyance.schemas.json_types import to_json
 from abeyance.util import checked_run_id
 from abeyance.views import ClosingRecord, Event, InterruptView, MessageReceipt, MessageView, RunView
+from abeyance.wire import ErasureState
 
 T = TypeVar("T")
 
@@ -139,6 +140,13 @@ class HttpRun:
     async def result(self) -> ClosingRecord:
         """Return the closing record of the ended run. Raises `not_finished` while it runs."""
         return ClosingRecord.model_validate(await self._api.get(f"{self._path}/result"))
+
+    async def audit(self) -> bytes:
+        """Return the audit of the run so far, as JSON lines, without answers that the token may not read.
+
+        Requires `runs:read`.
+        """
+        return await self._api.content(f"{self._path}/audit", "application/x-ndjson")
 
     async def respond(
         self,
@@ -329,6 +337,11 @@ class HttpRuns:
         }
         status, response = await self.api.post_for_status("/runs", body, key=key)
         return Started(run_id=response["run_id"], created=status == _CREATED)
+
+    async def erase(self, run_id: str) -> ErasureState:
+        """Erase a run that has ended, as `Client.runs.erase` does. Requires `admin`."""
+        state: ErasureState = (await self.api.delete(f"/runs/{checked_run_id(run_id)}"))["state"]
+        return state
 
     async def list(
         self, filters: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50

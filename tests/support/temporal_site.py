@@ -27,7 +27,7 @@ from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.temporal.converter import data_converter
 from abeyance.util import conversation_workflow_id
 from abeyance.worker import make_worker
-from abeyance.workflows.cleanup import Janitor
+from abeyance.workflows.cleanup import Archiver, Erasure, Janitor
 from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.run import AgentRun
 
@@ -179,7 +179,7 @@ def replayer() -> Replayer:
     """Replay histories on today's code."""
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     return Replayer(
-        workflows=[AgentRun, ConversationWorkflow, Janitor],
+        workflows=[AgentRun, ConversationWorkflow, Janitor, Archiver, Erasure],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         data_converter=data_converter(),
     )
