@@ -197,9 +197,11 @@ def api(
     settings = _settings(app)
     load_graphs(settings.app)
     from abeyance.api.app import serve
+    from abeyance.temporal.workers import use_process_runtime
     from abeyance.tracing import log_to_stderr
 
     log_to_stderr()
+    use_process_runtime()
     asyncio.run(serve(settings, host, port))
 
 

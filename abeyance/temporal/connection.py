@@ -5,29 +5,26 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
-from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType
+from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.namespace.v1 import NamespaceConfig
 from temporalio.api.operatorservice.v1 import (
     AddSearchAttributesRequest,
     ListSearchAttributesRequest,
 )
-from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
-    DescribeTaskQueueRequest,
     UpdateNamespaceRequest,
 )
 from temporalio.client import Client as TemporalClient
 from temporalio.envconfig import ClientConfig
-from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
+from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance.errors import SettingsError, Unavailable
-from abeyance.metrics import METRICS
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.backends import (
     DEFAULT_ADDRESS,
@@ -41,22 +38,20 @@ from abeyance.tracing import are_on
 from abeyance.wire import SEARCH_ATTRIBUTES
 
 _QUOTED: Final = re.compile('"([^"]+)"')
-_QUICKLY: Final = timedelta(seconds=2)
-_POLL_INTERVAL: Final = timedelta(seconds=70)
 
 
 async def connect_temporal(
     address: str | None = None,
     *,
     namespace: str | None = None,
-    metrics_address: str | None = None,
     settings: Settings | None = None,
+    runtime: Runtime | None = None,
 ) -> TemporalClient:
     """Connect to Temporal with its environment configuration.
 
     `address` (host:port) and `namespace` override the environment. `settings` (default: from the
-    environment) configure encryption and storage. Raises Unavailable if nothing answers, and
-    SettingsError if the address is invalid or others could not read the storage.
+    environment) configure encryption and storage; `runtime` is that of the SDK. Raises Unavailable if
+    nothing answers, and SettingsError if the address is invalid or others could not read the storage.
     """
     is_explicit = settings is not None
     settings = settings or load_settings()
@@ -69,14 +64,6 @@ async def connect_temporal(
     check_reach(settings, target)
     # A client beside `abeyance dev` can read its payloads without configuration.
     reads = None if is_explicit or not is_on_this_machine(target) else DEFAULT_FOLDER
-    runtime = None
-    if metrics_address is not None:
-        metrics = PrometheusConfig(
-            bind_address=metrics_address,
-            durations_as_seconds=True,
-            histogram_bucket_overrides={m.exposed: m.buckets for m in METRICS if m.buckets},
-        )
-        runtime = Runtime(telemetry=TelemetryConfig(metrics=metrics))
     try:
         return await TemporalClient.connect(
             **config,
@@ -99,27 +86,6 @@ def _why(error: RuntimeError) -> str:
     # The SDK prints a chain of causes; the last quoted one is that of the operating system.
     causes = _QUOTED.findall(str(error))
     return str(causes[-1] if causes else error)
-
-
-async def pollers(temporal: TemporalClient, task_queue: str) -> int:
-    """Return the number of processes that polled a task queue in the last 70 seconds.
-
-    A worker polls at least once a minute, and the server remembers pollers for five minutes. Raises
-    Unavailable if Temporal does not answer.
-    """
-    question = DescribeTaskQueueRequest(
-        namespace=temporal.namespace,
-        task_queue=TaskQueue(name=task_queue),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    )
-    try:
-        response = await temporal.workflow_service.describe_task_queue(question, timeout=_QUICKLY)
-    except RPCError as error:
-        raise Unavailable(f"Temporal does not answer ({error.message})") from error
-    oldest = datetime.now(UTC) - _POLL_INTERVAL
-    return sum(
-        poller.last_access_time.ToDatetime(tzinfo=UTC) >= oldest for poller in response.pollers
-    )
 
 
 _RPC: Final = timedelta(seconds=5)
