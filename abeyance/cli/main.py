@@ -15,6 +15,7 @@ import typer
 
 from abeyance.cli.api_call import PANEL
 from abeyance.cli.batch import bulk, clearing, conversing
+from abeyance.cli.doctor import examination
 from abeyance.cli.errors import ErrorText, ExitCode, leave, print_error
 from abeyance.cli.graphs import charts
 from abeyance.cli.lists import overview
@@ -36,7 +37,7 @@ commands = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for of_runs in (calls, overview, watching, transcribing, steering, bulk):
+for of_runs in (calls, overview, watching, transcribing, steering, bulk, examination):
     commands.add_typer(of_runs)
 commands.add_typer(conversing, name="conversation", rich_help_panel=PANEL)
 commands.add_typer(charts, name="graph", rich_help_panel="Graphs")

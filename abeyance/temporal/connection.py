@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
+import uuid
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
-from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType
 from temporalio.api.namespace.v1 import NamespaceConfig
 from temporalio.api.operatorservice.v1 import (
     AddSearchAttributesRequest,
     ListSearchAttributesRequest,
 )
+from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
+    DescribeTaskQueueRequest,
+    PollActivityTaskQueueRequest,
     UpdateNamespaceRequest,
 )
 from temporalio.client import Client as TemporalClient
@@ -114,7 +118,7 @@ async def register_search_attributes(temporal: TemporalClient) -> list[str]:
     Raises SettingsError if one exists with another type or cannot be added, and Unavailable if the server
     does not answer.
     """
-    missing = await _missing(temporal)
+    missing = await missing_search_attributes(temporal)
     if not missing:
         return []
     try:
@@ -133,7 +137,7 @@ async def register_search_attributes(temporal: TemporalClient) -> list[str]:
                 f"add the search attributes {listed} to", temporal, error
             ) from error
     deadline = asyncio.get_running_loop().time() + _VISIBLE_WITHIN
-    while left := await _missing(temporal):
+    while left := await missing_search_attributes(temporal):
         if asyncio.get_running_loop().time() > deadline:
             raise Unavailable(
                 f"the search attributes {', '.join(left)} were added to the namespace "
@@ -177,7 +181,8 @@ async def set_retention(temporal: TemporalClient, length: timedelta) -> None:
         raise namespace_error(f"set a retention of {length} for", temporal, error) from error
 
 
-async def _missing(temporal: TemporalClient) -> list[str]:
+async def missing_search_attributes(temporal: TemporalClient) -> list[str]:
+    """Return the search attributes that the namespace lacks. Raises as `register_search_attributes`."""
     try:
         response = await temporal.operator_service.list_search_attributes(
             ListSearchAttributesRequest(namespace=temporal.namespace), timeout=_RPC
@@ -193,6 +198,38 @@ async def _missing(temporal: TemporalClient) -> list[str]:
                 "namespace"
             )
     return [name for name in SEARCH_ATTRIBUTES if name not in registered]
+
+
+async def clock_offset(temporal: TemporalClient) -> timedelta:
+    """Return by how much the clock of this machine is ahead of the server's.
+
+    The server tells its time only as the moment at which a worker polled, so this polls a task queue that
+    nobody else uses. Raises Unavailable.
+    """
+    queue = TaskQueue(name=f"abeyance-clock-{uuid.uuid4().hex}")
+    poll = PollActivityTaskQueueRequest(
+        namespace=temporal.namespace, task_queue=queue, identity="abeyance doctor"
+    )
+    question = DescribeTaskQueueRequest(
+        namespace=temporal.namespace,
+        task_queue=queue,
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+    )
+    service = temporal.workflow_service
+    asked = datetime.now(UTC)
+    polling = asyncio.create_task(service.poll_activity_task_queue(poll, timeout=_RPC))
+    try:
+        while not polling.done():
+            response = await service.describe_task_queue(question, timeout=_RPC)
+            if response.pollers:
+                return asked - response.pollers[0].last_access_time.ToDatetime(tzinfo=UTC)
+            await asyncio.sleep(0.05)
+    except RPCError as error:
+        raise namespace_error("read the time of", temporal, error) from error
+    finally:
+        polling.cancel()
+        await asyncio.wait({polling})
+    raise Unavailable(f"the server did not tell its time within {_RPC.total_seconds():g} s")
 
 
 def namespace_error(
