@@ -22,9 +22,9 @@ from abeyance.wire import Record
 class InterruptView(Record):
     """An interrupt as callers see it.
 
-    `abridged`: the response has no room for its reason, payload and schema, and the prompt is truncated;
-    read it by its id. `degraded`: it cannot be read here, the prompt says why, and the deadline is the
-    nearest of the run's.
+    `abridged`: the response has no reason, payload and schema, because there is no room for them (then
+    the prompt is truncated) or no worker answers; read it by its id. `degraded`: it cannot be read here,
+    the prompt says why, and the deadline is the nearest of the run's.
     """
 
     id: str

@@ -38,6 +38,7 @@ from abeyance.temporal.connection import connect_temporal
 from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.temporal.workarounds.payloads import lenient
+from abeyance.temporal.workers import process_runtime
 from abeyance.tracing import log_to_stderr
 from abeyance.util import gather_limited
 from abeyance.workflows.cleanup import Archiver, Erasure, Janitor
@@ -134,7 +135,9 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """
     graphs = load_graphs(settings.app)
     tracing.begin("abeyance-worker")
-    temporal = await connect_temporal(metrics_address=settings.metrics_address, settings=settings)
+    temporal = await connect_temporal(
+        settings=settings, runtime=process_runtime(settings.metrics_address)
+    )
     asyncio.get_running_loop().set_default_executor(
         ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="node")
     )

@@ -16,6 +16,7 @@ import typer
 from abeyance.cli.api_call import PANEL
 from abeyance.cli.audit import auditing
 from abeyance.cli.batch import bulk, clearing, conversing
+from abeyance.cli.doctor import examination
 from abeyance.cli.errors import ErrorText, ExitCode, leave, print_error
 from abeyance.cli.graphs import charts
 from abeyance.cli.lists import overview
@@ -37,7 +38,7 @@ commands = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for of_runs in (calls, overview, watching, transcribing, steering, bulk, auditing):
+for of_runs in (calls, overview, watching, transcribing, steering, bulk, auditing, examination):
     commands.add_typer(of_runs)
 commands.add_typer(conversing, name="conversation", rich_help_panel=PANEL)
 commands.add_typer(charts, name="graph", rich_help_panel="Graphs")
@@ -198,9 +199,11 @@ def api(
     settings = _settings(app)
     load_graphs(settings.app)
     from abeyance.api.app import serve
+    from abeyance.temporal.workers import use_process_runtime
     from abeyance.tracing import log_to_stderr
 
     log_to_stderr()
+    use_process_runtime()
     asyncio.run(serve(settings, host, port))
 
 

@@ -22,7 +22,8 @@ from abeyance.settings import Settings, load_settings
 from abeyance.storage.archive import Archive, archive_of
 from abeyance.storage.backends import ConfiguredBlobs
 from abeyance.storage.blobs import Blobs, MemoryBlobs
-from abeyance.temporal.connection import connect_temporal, pollers
+from abeyance.temporal.connection import connect_temporal
+from abeyance.temporal.workers import LiveWorker, live_workers
 from abeyance.util import TASK_QUEUE
 
 
@@ -93,6 +94,6 @@ class Client:
         """Return the handle of a run, which need not exist. Editing its values takes its `graph`."""
         return TemporalRun(self._deployment, run_id, graph)
 
-    async def pollers(self) -> int:
-        """Return how many workers poll the task queue. Raises Unavailable, within two seconds."""
-        return await pollers(self.temporal, self.task_queue)
+    async def workers(self) -> list[LiveWorker]:
+        """Return the workers of the task queue that are up. Raises Unavailable, within two seconds."""
+        return await live_workers(self.temporal, self.task_queue)

@@ -155,7 +155,7 @@ class _Page:
 def _short(entry: views.InterruptView) -> views.InterruptView:
     # The same fields, whether they come from the memo or from a query.
     left_out = ("reason", "payload", "response_schema", "on_timeout")
-    return entry.model_copy(update=dict.fromkeys(left_out))
+    return entry.model_copy(update={**dict.fromkeys(left_out), "abridged": True})
 
 
 def _key(entry: views.InterruptView) -> tuple[datetime, str]:

@@ -197,7 +197,12 @@ class RunReader:
 
         If many are open, the later ones are `abridged`; `interrupt` reads one of them in full.
         """
+        return (await self._interrupts(status))[0]
+
+    async def _interrupts(self, status: str) -> tuple[list[views.InterruptView], bool]:
+        """The interrupts, and whether a worker could tell more of them."""
         described = await self._line.described(self.run_id)
+        is_told = False
         if not described.is_running and status == "open":
             shown = []
         elif not described.is_running:
@@ -207,15 +212,16 @@ class RunReader:
         else:
             try:
                 shown = await self._line.query(self.run_id, "interrupts", list[views.InterruptView])
+                is_told = True
             except Unavailable:
                 shown = described.degraded_view().interrupts
-        return [entry for entry in shown if status in ("all", entry.status)]
+        return [entry for entry in shown if status in ("all", entry.status)], is_told
 
     async def interrupt(self, interrupt_id: str) -> views.InterruptView | None:
         """Return one interrupt, open or settled; None if the run has no such one."""
-        listed = await self.interrupts(status="all")
+        listed, has_worker = await self._interrupts("all")
         view = next((entry for entry in listed if entry.id == interrupt_id), None)
-        if view is None or not view.abridged:
+        if view is None or not view.abridged or not has_worker:
             return view
         which = wire.WhichInterrupt(interrupt_id=interrupt_id)
         try:

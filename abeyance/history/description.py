@@ -254,6 +254,7 @@ class RunDescription:
                 run_id=self.run_id,
                 graph=graph,
                 status="open",
+                abridged=True,
                 **{name: row[name] for name in wire.MEMO_ROW},
             )
             for key, row in self.memo.items()

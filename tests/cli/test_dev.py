@@ -1,5 +1,6 @@
 """`abeyance dev`: the whole stack stands, heals itself, and goes without a trace."""
 
+import asyncio
 import base64
 import json
 import os
@@ -8,10 +9,14 @@ import socket
 import subprocess
 import sys
 import time
+from datetime import datetime
 
 import httpx
 import pytest
 from dev_stack import ANY_PORTS, Place, Stack, until
+from temporalio.client import Client as TemporalClient
+
+from abeyance.temporal.workers import LiveWorker, live_workers
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +75,30 @@ def test_after_a_kill_of_the_worker_an_answer_finishes_the_run(standing: Stack) 
 
     assert standing.answer("worker-killed", 5).status_code == 200
     assert standing.view("worker-killed", "completed")["result"]["amount"] == 7
+
+
+def test_a_killed_worker_is_soon_not_counted_any_more(standing: Stack) -> None:
+    def workers() -> int:
+        return int(httpx.get(f"{standing.api}/readyz", timeout=30).json()["workers"])
+
+    def beats() -> set[datetime]:
+        async def read() -> list[LiveWorker]:
+            return await live_workers(await TemporalClient.connect(standing.temporal), "abeyance")
+
+        return {worker.seen_at for worker in asyncio.run(read())}
+
+    heard: set[datetime] = set()
+
+    def is_regular() -> bool:
+        heard.update(beats())
+        # A poll, and two heartbeats: from then on their distance is known.
+        return len(heard) > 2 and workers() == 1
+
+    until(is_regular, "one worker, which tells that it is up")
+    standing.kill("worker")
+
+    until(lambda: workers() == 2, "the new worker")
+    until(lambda: workers() == 1, "the killed worker to be forgotten", seconds=40)
 
 
 def test_after_a_kill_of_the_server_an_answer_finishes_the_run(standing: Stack) -> None:

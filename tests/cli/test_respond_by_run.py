@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from hashlib import sha256
 from pathlib import Path
 
-from dev_stack import command
+from command_line import called
 from stack import Api, app_for, new_id, served
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
@@ -30,16 +29,8 @@ def questions() -> Graph:
 
 async def respond(api: Api, *arguments: str, token: str | None = None) -> tuple[int, str, str]:
     """The command by itself, as a script or a person repeats it."""
-    process = await asyncio.create_subprocess_exec(
-        *command("respond", *arguments),
-        env={"ABEYANCE_URL": api.url, "PYTHONPATH": ":".join(sys.path)}
-        | ({} if token is None else {"ABEYANCE_TOKEN": token}),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    return process.returncode or 0, out.decode(), err.decode()
+    variables = {} if token is None else {"ABEYANCE_TOKEN": token}
+    return await called("respond", *arguments, ABEYANCE_URL=api.url, **variables)
 
 
 async def open_id(api: Api, run_id: str, name: str) -> str:
