@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from temporalio import workflow
-from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
@@ -33,7 +32,6 @@ from temporalio.worker import (
 )
 
 from abeyance import tracing, wire
-from abeyance.activities.payloads import lenient
 from abeyance.agents import model_request
 from abeyance.agents.agent import Agent
 from abeyance.authoring.graph import Graph
@@ -46,6 +44,7 @@ from abeyance.runtime.compatibility import Block, compare
 from abeyance.settings import Settings
 from abeyance.storage.backends import blobs_of, check_reach
 from abeyance.temporal.retry import NotFound
+from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.util import gather_limited
 from abeyance.workflows.run import AgentRun
 

@@ -110,8 +110,8 @@ def three(state: Any, ctx: Any, more: Any) -> None:
         (
             both_routes,
             (
-                "the retired node 'a' has a route 'way' that is also in the graph: remove one of the two, "
-                "or rename it"
+                "the retired node 'a' has a route 'way' that is also in the graph: remove one of the "
+                "two, or rename it"
             ),
         ),
         (faulty_inside, "the retired graph 'old': there are no nodes: add one"),

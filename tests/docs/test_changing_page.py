@@ -1,5 +1,4 @@
-"""What docs/how-to/changing-a-graph.md says of a change happens to a run that waits meanwhile, and is what
-`--against-runs` says before the deploy."""
+"""What docs/how-to/changing-a-graph.md says of a change happens to a waiting run, and is told before."""
 
 from __future__ import annotations
 

@@ -368,9 +368,7 @@ def test_a_file_may_begin_with_a_byte_order_mark(folder: Path, loaded: Load) -> 
 
 def test_retired_nodes_have_code_and_are_not_in_the_graph(loaded: Load) -> None:
     plain = loaded(TRIAGE)
-    graph = loaded(
-        TRIAGE + "    retired: {say: 'triage_nodes:nothing', legal: nested.yaml}\n"
-    )
+    graph = loaded(TRIAGE + "    retired: {say: 'triage_nodes:nothing', legal: nested.yaml}\n")
 
     assert graph.build() == plain.build()
     assert graph.code["say"].function is nodes().nothing
