@@ -96,7 +96,9 @@ class Settings(BaseSettings):
 
     Service: `app` names the graphs, as `package.module:attribute`. `metrics_address` is the address of a
     worker's Prometheus metrics; `enable_metrics` turns our metrics off, and `open_metrics` serves those
-    of an API without authentication. A stopping worker gives its nodes `shutdown_grace`.
+    of an API without authentication. A stopping worker gives its nodes `shutdown_grace`. `build_id` names
+    the build of a worker, and `versioning` makes Temporal keep runs to the build that they started on
+    (`pinned`), or move them to the current one (`auto-upgrade`).
 
     HTTP: `tokens_file` turns authentication on. So do `jwt_issuer`, `jwt_audience` and `jwt_jwks` (the
     URL of the keys), for JSON Web Tokens. The claim `jwt_capabilities` (a path with dots) lists the
@@ -143,6 +145,8 @@ class Settings(BaseSettings):
     audit: str | None = Field(default=None, min_length=1)
     audit_key: str | None = Field(default=None, repr=False)
     metrics_address: str | None = None
+    build_id: str | None = Field(default=None, min_length=1)
+    versioning: Literal["off", "pinned", "auto-upgrade"] = "off"
     enable_metrics: bool = True
     open_metrics: bool = False
     max_queue_size: int = Field(default=100, ge=1)
@@ -203,6 +207,24 @@ class Settings(BaseSettings):
             raise ValueError(
                 "encryption is required, but there is no key: set ABEYANCE_ENCRYPTION_KEYS to id:key, or "
                 "unset this"
+            )
+        return value
+
+    @field_validator("versioning")
+    @classmethod
+    def _versioning(cls, value: str, info: ValidationInfo) -> str:
+        if value == "off":
+            return value
+        if info.data.get("build_id", "") is None:
+            raise ValueError(
+                "versions of workers need a name: set ABEYANCE_BUILD_ID to that of this build, such as a "
+                "commit, or unset this"
+            )
+        queue = info.data.get("task_queue", "")
+        if {".", ":"} & {*queue}:
+            raise ValueError(
+                f"the task queue {queue!r} names the worker deployment, which may have no '.' and no ':' "
+                "in its name: choose another ABEYANCE_TASK_QUEUE, or unset this"
             )
         return value
 

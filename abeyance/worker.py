@@ -12,7 +12,8 @@ from datetime import timedelta
 from typing import Any, Final
 
 from temporalio.client import Client as TemporalClient
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from abeyance import tracing
@@ -69,6 +70,11 @@ _SHARED: Final = (
     "pydantic_core",
     "typing_extensions",
 )
+_BEHAVIORS: Final = {
+    "off": VersioningBehavior.UNSPECIFIED,
+    "pinned": VersioningBehavior.PINNED,
+    "auto-upgrade": VersioningBehavior.AUTO_UPGRADE,
+}
 _logger = logging.getLogger("abeyance.worker")
 
 
@@ -124,6 +130,26 @@ def make_worker(
         max_heartbeat_throttle_interval=timedelta(seconds=THROTTLE_SECONDS),
         default_heartbeat_throttle_interval=timedelta(seconds=THROTTLE_SECONDS),
         graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),
+        deployment_config=_deployment_config(settings),
+    )
+
+
+def _deployment_config(settings: Settings) -> WorkerDeploymentConfig | None:
+    """Return the worker's version for Temporal; None if it has no build id.
+
+    The worker deployment is named after the task queue. Without versioning, Temporal only shows the build
+    id, and gives the worker tasks of every run.
+    """
+    if settings.build_id is None:
+        return None
+    version = WorkerDeploymentVersion(
+        deployment_name=settings.task_queue, build_id=settings.build_id
+    )
+    behavior = _BEHAVIORS[settings.versioning]
+    return WorkerDeploymentConfig(
+        version=version,
+        use_worker_versioning=behavior is not VersioningBehavior.UNSPECIFIED,
+        default_versioning_behavior=behavior,
     )
 
 

@@ -117,6 +117,7 @@ def compile_agent(agent: Agent, prompt: Prompt) -> Graph:
         message = f"{agent!r} is not an Agent: write Agent('name', model=...)"
         raise TypeError(message)
     graph = Graph(agent.name, state=AgentValues, description=agent.description)
+    graph.compiled_from = agent
     nodes = [*agent.tools, *agent.agents, *agent.servers]
     if agent.agents:
         nodes.append(ENTRY_NODE)

@@ -169,16 +169,39 @@ def worker(
     app: App = None,
     *,
     check: Annotated[
-        bool, typer.Option("--check", help="Check settings and graphs, then exit.")
+        bool,
+        typer.Option("--check", help="Check settings, graphs and what they need, then exit."),
+    ] = False,
+    against_runs: Annotated[
+        bool,
+        typer.Option(
+            "--against-runs",
+            help="With --check: also list the open runs that this code would block.",
+        ),
+    ] = False,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="With --against-runs: look at every run, not at one of each graph."
+        ),
     ] = False,
 ) -> None:
-    """Run a worker. The environment configures the Temporal connection (TEMPORAL_ADDRESS, ...)."""
+    """Run a worker. The environment configures the Temporal connection (TEMPORAL_ADDRESS, ...).
+
+    With --check --against-runs the exit code is 1 if this code would block an open run.
+    """
     from abeyance.app import load_graphs
 
+    if (against_runs and not check) or (every and not against_runs):
+        raise SettingsError(
+            "--against-runs needs --check, and --all needs both: write --check --against-runs --all"
+        )
     settings = _settings(app)
-    load_graphs(settings.app)
+    graphs = load_graphs(settings.app)
     if check:
-        return
+        from abeyance.cli.checking import check_worker
+
+        raise typer.Exit(check_worker(settings, graphs, against_runs=against_runs, every=every))
     from abeyance.tracing import log_to_stderr
     from abeyance.worker import run as run_worker
 

@@ -136,7 +136,7 @@ async def with_stack(
 
         with cancelled_by_signals(group.kill):
             try:
-                await _check_app(plan)
+                await _check_app(plan, environment)
                 return await group.while_whole(whole())
             except asyncio.CancelledError:
                 return None
@@ -230,13 +230,13 @@ def _environment(plan: Plan, temporal_port: int) -> Mapping[str, str]:
     }
 
 
-async def _check_app(plan: Plan) -> None:
+async def _check_app(plan: Plan, environment: Mapping[str, str]) -> None:
     # In a separate process, because importing a user's module has side effects.
     app = [plan.app] if plan.app else []
     process = await asyncio.create_subprocess_exec(
         *leashed(os.getpid(), [*_PYTHON, "worker", *app, "--check"]),
         cwd=plan.directory,
-        env=plan.environment,
+        env=environment,
         stdin=STDIN,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

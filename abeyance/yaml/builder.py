@@ -134,6 +134,8 @@ class Declaration:
     def graph(self) -> Graph:
         """Build the graph, record its faults, and return it."""
         self._graph.finally_(*self._head.finally_)
+        for name, reference in self._head.retired.items():
+            self._retire(name, reference)
         self._place_the_whole()
         try:
             self._graph.build()
@@ -254,6 +256,22 @@ class Declaration:
         self._graph.subgraph(form.id, inner, **options)
         self._faults.subject(f"the nested graph {form.id!r}: ", place)
         self._faults.subject(f"the nested graph {form.id!r} contains", place)
+
+    def _retire(self, name: str, reference: str) -> None:
+        place = ("retired", name)
+        for label in (f"the retired node {name!r}", f"the retired graph {name!r}"):
+            self._faults.subject(label, place)
+        code = (
+            self._imported(reference, place)
+            if re.fullmatch(REFERENCE, reference)
+            else self._inner(reference, place)
+        )
+        if code is None:
+            return
+        if isinstance(code, Graph) or callable(code):
+            self._graph.retired(name)(code)
+        else:
+            self._faults.note(place, f"{reference!r} is not a function or a graph, but {code!r}")
 
     def _inner(self, reference: str, place: Place) -> Graph | None:
         if re.fullmatch(REFERENCE, reference):

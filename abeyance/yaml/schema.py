@@ -146,6 +146,7 @@ GRAPH: Final = "graph"
 """The kind of a node that is another graph."""
 
 _GOTO: Final = r"goto:.+"
+_CODE: Final = rf"{REFERENCE}|.+\.ya?ml"
 
 Schema: TypeAlias = Annotated[
     dict[str, Any], Field(description="a JSON Schema (2020-12)"), Tag("mapping")
@@ -237,7 +238,7 @@ class InterruptNodeForm(Form):
 class NestedForm(Form):
     """Which graph a node is, and what passes between it and the graph around it."""
 
-    graph: Annotated[str, Written(rf"{REFERENCE}|.+\.ya?ml", "a YAML file, or module:name")]
+    graph: Annotated[str, Written(_CODE, "a YAML file, or module:name")]
     input: Fields | None = Field(None, description="{field of the nested graph: field of this one}")
     output: Fields | None = Field(
         None, description="{field of this graph: field of the nested one}"
@@ -403,6 +404,10 @@ class GraphForm(Form):
     rules: list[RuleForm] = Field(default=[])
     finally_: list[str] = Field(
         default=[], alias="finally", description="nodes that run after every kind of end"
+    )
+    retired: dict[str, Annotated[str, Written(_CODE, "module:name, or a YAML file")]] = Field(
+        default={},
+        description="the code of nodes that only older runs have, by name: a function or a graph",
     )
     on_error: OnError = Field(
         "fail", description="what happens when a node fails, unless the node says it"

@@ -364,3 +364,12 @@ def test_an_anchor_stands_for_what_it_names(loaded: Load) -> None:
 
 def test_a_file_may_begin_with_a_byte_order_mark(folder: Path, loaded: Load) -> None:
     assert loaded(f"\ufeffnodes: [{A}]").name == "triage"
+
+
+def test_retired_nodes_have_code_and_are_not_in_the_graph(loaded: Load) -> None:
+    plain = loaded(TRIAGE)
+    graph = loaded(TRIAGE + "    retired: {say: 'triage_nodes:nothing', legal: nested.yaml}\n")
+
+    assert graph.build() == plain.build()
+    assert graph.code["say"].function is nodes().nothing
+    assert graph.subgraphs["legal"].name == "nested"

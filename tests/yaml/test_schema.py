@@ -58,6 +58,7 @@ rules:
             {kind: assert, fact: alarm, slots: {level: high}}]}
   - {id: clips, when: '?a <- (alarm (level "high"))', then: [{kind: retract, pattern: "?a"}]}
 finally: [report]
+retired: {old: "triage_nodes:nothing", older: nested.yaml}
 """
 SMALL = 'state: "triage_nodes:State"\nnodes: [{id: a, kind: "triage_nodes:nothing"}]\n'
 
@@ -93,7 +94,7 @@ def free(place: tuple[str | int, ...]) -> bool:
         "default",
         "slots",
     }
-    return not {*own, "input", "output"}.isdisjoint(place)
+    return not {*own, "input", "output", "retired"}.isdisjoint(place)
 
 
 PLACES = list(forms(read(FULL)))
