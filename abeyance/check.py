@@ -37,7 +37,7 @@ from abeyance.agents.agent import Agent
 from abeyance.authoring.graph import Graph
 from abeyance.client.listing import OPEN_RUNS, Listing
 from abeyance.core.state import RunState
-from abeyance.errors import FailureCode, SettingsError
+from abeyance.errors import SettingsError, Unreadable
 from abeyance.history.client import HistoryClient
 from abeyance.history.description import RunDescription
 from abeyance.runtime.compatibility import Block, compare
@@ -151,11 +151,11 @@ async def check_runs(
     return RunsReport(open=len(described), replayed=len(groups), blocks=blocks)
 
 
-def _unreadable(run: RunDescription, why: str) -> Block:
+def _unreadable(run: RunDescription, why: Unreadable) -> Block:
     return Block(
-        code=FailureCode.PAYLOAD_UNREADABLE,
+        code=why.code,
         node=str((run.memo.get(wire.MEMO_START) or {}).get("graph") or "(unknown graph)"),
-        text=why,
+        text=str(why),
         remedy="give this process the storage and the encryption keys of the deployment",
     )
 

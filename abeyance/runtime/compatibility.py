@@ -18,7 +18,7 @@ from abeyance.core import authority, items
 from abeyance.core.json import Json
 from abeyance.core.spec import END, FunctionNode, GraphSpec, InterruptNode, Node, SubgraphNode
 from abeyance.core.state import RunState
-from abeyance.errors import FailureCode
+from abeyance.errors import BlockedCode
 from abeyance.schemas.json_types import misfit
 from abeyance.schemas.state_model import ValuesError
 
@@ -52,7 +52,7 @@ def compare(
     if graph is None:
         return (
             Block(
-                code=FailureCode.CODE_MISSING,
+                code=BlockedCode.CODE_MISSING,
                 node=name,
                 text=f"there is no graph {name!r}",
                 remedy="serve the graph until its last run has ended",
@@ -151,7 +151,7 @@ class _Comparison:
                 yield self._block(
                     path,
                     "",
-                    FailureCode.VALUES_INCOMPATIBLE,
+                    BlockedCode.VALUES_INCOMPATIBLE,
                     str(error),
                     "give a new field a default, and let a field keep its type until the run has ended",
                 )
@@ -165,7 +165,7 @@ class _Comparison:
             yield self._block(
                 path,
                 node.id,
-                FailureCode.VALUES_INCOMPATIBLE,
+                BlockedCode.VALUES_INCOMPATIBLE,
                 f"the nested graph {node.id!r} has a new field {field!r}, for which the run has no value",
                 "give the field a default",
             )
@@ -191,7 +191,7 @@ class _Comparison:
                     yield self._block(
                         path,
                         name,
-                        FailureCode.VALUES_INCOMPATIBLE,
+                        BlockedCode.VALUES_INCOMPATIBLE,
                         f"an answer to {name!r} does not fit the field {field!r}: {why}",
                         "let the field keep its type until the run has ended",
                     )
@@ -214,7 +214,7 @@ class _Comparison:
         return self._block(
             path,
             name,
-            FailureCode.CODE_MISSING,
+            BlockedCode.CODE_MISSING,
             f"there is no code for the {kind or 'node '}{name!r}",
             f"keep it until the run has ended: graph.retired({name!r})(...)",
         )
@@ -230,7 +230,7 @@ class _Comparison:
                 yield self._block(
                     path,
                     name,
-                    FailureCode.CODE_MISSING,
+                    BlockedCode.CODE_MISSING,
                     f"there is no route {route.name!r} from {name!r}",
                     f"keep its name (route(..., name={route.name!r})), or keep it until the run has "
                     f"ended: graph.retired({name!r})(None, routes={{{route.name!r}: ...}})",
@@ -259,7 +259,7 @@ class _Comparison:
                 yield self._block(
                     path,
                     node.id,
-                    FailureCode.UNDECLARED_CAPABILITY,
+                    BlockedCode.UNDECLARED_CAPABILITY,
                     f"{node.id!r} may ask for the capability {capability!r}, which it does not declare "
                     "in the run's graph",
                     "ask for a capability of older runs until the run has ended",

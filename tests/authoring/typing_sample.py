@@ -54,12 +54,12 @@ class Refund(BaseModel):
 graph = Graph("refund", state=Refund, description="Pays money back.", on_error="goto:escalate")
 
 
-@graph.retired("pay")
-def pay(state: Refund) -> dict[str, Any]:
-    return {"log": ["paid"]}
+@graph.retired("settle")
+def settle(state: Refund) -> dict[str, Any]:
+    return {"log": ["settled"]}
 
 
-paid: dict[str, Any] = pay(Refund(order_id="A-7", amount=1))
+settled: dict[str, Any] = settle(Refund(order_id="A-7", amount=1))
 
 
 @graph.node(retries=3, timeout="30s", heartbeat=2.5)
