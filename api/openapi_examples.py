@@ -82,6 +82,7 @@ RUN: Final[dict[str, Any]] = {
     "beside": [],
     "cancelled_by": None,
     "degraded": False,
+    "archived": False,
 }
 
 LISTED_RUN: Final[dict[str, Any]] = {

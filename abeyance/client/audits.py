@@ -148,9 +148,11 @@ class Audits:
             capabilities=_capabilities(earlier),
         )
         after = next((line["id"] for line in reversed(earlier) if "id" in line), None)
-        fresh = [content async for content in contents(histories, run_id, after)]
-        is_new = bool(fresh) or not last
-        if not is_new and content_of(last)["type"] == END:
+        closing = content_of(last) if last else {}
+        reached = closing.get("execution", "")
+        fresh = [content async for content in contents(histories, run_id, after, execution=reached)]
+        is_new = bool(fresh) or histories.execution != reached
+        if not is_new and closing["type"] == END:
             return Document(execution=execution, lines=lines, contents=(), last=last)
         newest = next(reversed([*earlier, *fresh]))["type"]
         shown = await view()
@@ -160,6 +162,7 @@ class Audits:
                 "type": END if newest in views.TERMINAL_EVENTS else OPEN,
                 "run_id": run_id,
                 "time": rfc3339(now),
+                "execution": histories.execution,
                 "run": shown.model_dump(mode="json", exclude_defaults=True),
             }
         )

@@ -115,7 +115,10 @@ def _taken(
 
 
 class AuditHistories(Histories):
-    """The histories of a run, with the contents of the lines of its audit by the ids of events."""
+    """The histories of a run, with the contents of the lines of its audit by the ids of events.
+
+    `execution` is the one in which `contents` came to the present.
+    """
 
     def __init__(
         self,
@@ -126,6 +129,7 @@ class AuditHistories(Histories):
         capabilities: Mapping[str, str | None] | None = None,
     ) -> None:
         super().__init__(temporal, task_queue, patience=patience)
+        self.execution = ""
         self.contents: dict[str, dict[str, Json]] = {}
         self._orders = Orders(capabilities)
 
@@ -163,15 +167,15 @@ def _order_in(event: HistoryEvent) -> tuple[str, list[Payload]]:
 
 
 async def contents(
-    histories: AuditHistories, run_id: str, after: str | None
+    histories: AuditHistories, run_id: str, after: str | None, *, execution: str = ""
 ) -> AsyncGenerator[dict[str, Json], None]:
     """Yield the contents of the lines of a run after a cursor, to the present; None begins with the
-    oldest event.
+    oldest event, and `execution` with the beginning of a later history.
 
     A line `gap` is in place of what is no longer kept. Raises the refusals `unknown_run` and
     `invalid_body`, and Unavailable.
     """
-    walk = HistoryWalk(histories, run_id, after)
+    walk = HistoryWalk(histories, run_id, after, execution=execution)
     is_complete = after is not None
     while not (walk.has_ended or walk.is_at_present):
         try:
@@ -187,3 +191,4 @@ async def contents(
             is_complete = True
             yield histories.content(event)
         histories.contents.clear()
+    histories.execution = walk.execution

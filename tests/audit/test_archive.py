@@ -122,6 +122,34 @@ async def test_the_archive_of_an_open_run_grows_and_keeps_its_lines(
     assert files(tmp_path) == [file]
 
 
+async def test_what_temporal_deletes_of_an_open_run_is_kept_by_the_archive_and_else_a_gap(
+    temporal: TemporalClient, tmp_path: Path
+) -> None:
+    site = AuditedSite(temporal, gates(4), audit=tmp_path)
+    without = AuditedSite(temporal, gates(4), audit=None, task_queue=site.settings.task_queue)
+    async with site.worker():
+        run_id = await site.start(limits=Limits(continue_as_new_after=3))
+        first, second, *_ = (await site.until(run_id, "awaiting-input")).interrupts
+        run = site.client.run(run_id)
+        await run.respond(first.id, "early", principal=ANYBODY)
+        begun = (await temporal.get_workflow_handle(run_id).describe()).raw_description
+        execution = begun.workflow_execution_info.execution.run_id
+        assert execution != begun.workflow_execution_info.first_run_id
+        await archived(site)
+        deleted = await site.deleted_histories(run_id)
+        assert deleted
+        await site.client.archiver.round()
+        await run.respond(second.id, "late", principal=ANYBODY)
+        kept = await site.audit(run_id)
+        left = verified(await without.client.run(run_id).audit(), site.public)
+
+    answers = [line["answer"] for line in kept if "answer" in line]
+    assert (kept[0]["type"], answers) == ("run.started", ["early", "late"])
+    assert "gap" not in {line["type"] for line in kept}
+    assert left[0]["type"] == "gap"
+    assert [line["answer"] for line in left if "answer" in line] == ["late"]
+
+
 async def test_open_runs_are_archived_in_the_first_round_of_a_day(
     temporal: TemporalClient, tmp_path: Path
 ) -> None:

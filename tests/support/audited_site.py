@@ -68,6 +68,31 @@ class AuditedSite(Site):
         """The lines of a run's audit, verified with the public key."""
         return verified(await self.client.run(run_id).audit(), self.public)
 
+    async def deleted_histories(self, run_id: str) -> list[str]:
+        """Have Temporal delete the histories that others continue, as after its retention."""
+        query = f"WorkflowId = '{run_id}' AND ExecutionStatus = 'ContinuedAsNew'"
+
+        async def listed() -> list[str]:
+            return [found.run_id or "" async for found in self.temporal.list_workflows(query)]
+
+        deleted: list[str] = await eventually(listed)
+        for execution in deleted:
+            await self._delete(run_id, execution)
+
+        async def are_gone() -> bool:
+            return not await listed()
+
+        await eventually(are_gone)
+        return deleted
+
+    async def _delete(self, run_id: str, execution: str) -> None:
+        await self.temporal.workflow_service.delete_workflow_execution(
+            DeleteWorkflowExecutionRequest(
+                namespace=self.temporal.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=run_id, run_id=execution),
+            )
+        )
+
     async def forgotten(self, run_id: str) -> None:
         """Have Temporal delete a run that has ended, as it does after its retention."""
         query = f"WorkflowId = '{run_id}'"
@@ -79,12 +104,7 @@ class AuditedSite(Site):
         await eventually(listed)
         async for found in self.temporal.list_workflows(query):
             assert found.status is not WorkflowExecutionStatus.RUNNING
-            await self.temporal.workflow_service.delete_workflow_execution(
-                DeleteWorkflowExecutionRequest(
-                    namespace=self.temporal.namespace,
-                    workflow_execution=WorkflowExecution(workflow_id=run_id, run_id=found.run_id),
-                )
-            )
+            await self._delete(run_id, found.run_id or "")
 
         async def is_gone() -> bool:
             try:
