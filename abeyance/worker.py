@@ -28,14 +28,14 @@ from abeyance.authoring.graph import Graph
 from abeyance.cli.errors import leave
 from abeyance.client import Client
 from abeyance.dev.signals import stopped_by_signals
-from abeyance.errors import AbeyanceError, GraphError, SettingsError
+from abeyance.errors import AbeyanceError, Code, GraphError, SettingsError, Unavailable
 from abeyance.handle import RunFilter
 from abeyance.mcp.server import close_servers
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.archive import archive_of
 from abeyance.storage.backends import ConfiguredBlobs, kept_blobs
 from abeyance.storage.blobs import Blobs
-from abeyance.temporal.connection import connect_temporal
+from abeyance.temporal.connection import connect_temporal, missing_search_attributes
 from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.temporal.workarounds.payloads import lenient
@@ -51,6 +51,7 @@ _LAST_SECONDS: Final = 5.0
 """Seconds after the grace in which cancelled visits may write their journals."""
 _MOST_SECONDS: Final = 15.0
 """Seconds after the grace until a worker that does not stop is killed."""
+_RECONNECT_SECONDS: Final = 1.0
 _THREADS: Final = 64
 """Maximum number of synchronous node functions that run at the same time."""
 _SHARED: Final = (
@@ -161,9 +162,10 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """
     graphs = load_graphs(settings.app)
     tracing.begin("abeyance-worker")
-    temporal = await connect_temporal(
-        settings=settings, runtime=process_runtime(settings.metrics_address)
-    )
+    temporal = await _connected(settings, stop)
+    if temporal is None:
+        return
+    await _warn_without_setup(temporal)
     asyncio.get_running_loop().set_default_executor(
         ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="node")
     )
@@ -207,6 +209,39 @@ async def _wake_blocked_runs(client: Client) -> None:
                 return
     except AbeyanceError as error:
         _logger.warning("blocked runs are tried again within a minute, not at once: %s", error)
+
+
+async def _connected(settings: Settings, stop: asyncio.Event) -> TemporalClient | None:
+    """Connect to Temporal as soon as it answers, as an API does; None if `stop` is set before."""
+    runtime = process_runtime(settings.metrics_address)
+    told = ""
+    while not stop.is_set():
+        try:
+            return await connect_temporal(settings=settings, runtime=runtime)
+        except Unavailable as error:
+            if told != str(error):
+                _logger.warning("code=%s | %s; the worker keeps trying", Code.UNAVAILABLE, error)
+            told = str(error)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), _RECONNECT_SECONDS)
+    return None
+
+
+async def _warn_without_setup(temporal: TemporalClient) -> None:
+    """Warn if the worker could not write what its runs wait for."""
+    try:
+        missing = await missing_search_attributes(temporal)
+    except (SettingsError, Unavailable) as error:
+        # Credentials that cannot list them may still run workflows.
+        _logger.warning("namespace=%s | %s", temporal.namespace, error)
+        return
+    if missing:
+        _logger.warning(
+            "namespace=%s | the search attributes %s are missing, so no run can be served: run "
+            "`abeyance setup`",
+            temporal.namespace,
+            ", ".join(missing),
+        )
 
 
 def run(settings: Settings) -> None:

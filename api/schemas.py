@@ -156,7 +156,10 @@ class StartBody(wire.Request):
     model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.START]})
 
     graph: str = Field(min_length=1, max_length=256, description="The name of the graph.")
-    input: JsonValue = Field(description="The input of the graph, as its `input_schema` describes.")
+    input: JsonValue = Field(
+        default_factory=dict,
+        description="The input of the graph, as its `input_schema` describes. Absent is `{}`.",
+    )
     run_id: str | None = Field(
         default=None,
         description=f"The id of the run, of the form {RUN_ID_RULE}. Generated if absent.",

@@ -101,6 +101,13 @@ def dev(
         bool,
         typer.Option("--in-memory", help="Keep state in memory only: all runs are lost on exit."),
     ] = False,
+    reload: Annotated[
+        bool,
+        typer.Option(
+            "--reload",
+            help="Restart worker and API when a .py or .yaml file below this directory changes.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run Temporal, a worker and the API on this machine until Ctrl-C.
@@ -120,6 +127,7 @@ def dev(
         directory=Path.cwd(),
         environment=os.environ,
         settings=load_settings(),
+        reload=reload,
     )
 
     async def stay_up(stack: Stack) -> None:

@@ -58,6 +58,24 @@ def run(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Label of the run. Repeat it for several."),
     ] = None,
+    interrupt_before: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NODE", help="Ask before this node. Repeat it for several."),
+    ] = None,
+    interrupt_after: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NODE", help="Ask after this node. Repeat it for several."),
+    ] = None,
+    on_error: Annotated[
+        str | None,
+        typer.Option(help="What a failing node does: fail or interrupt.", show_default=False),
+    ] = None,
+    allow_concurrent: Annotated[
+        bool,
+        typer.Option(
+            "--allow-concurrent", help="Start even if the conversation has an active run."
+        ),
+    ] = False,
     wait: Annotated[
         bool,
         typer.Option("--wait", help="Wait until the run ends, needs an answer, or is blocked."),
@@ -76,6 +94,14 @@ def run(
         body["conversation_id"] = conversation
     if label:
         body["labels"] = dict(_label(text) for text in label)
+
+    given = {
+        "interrupt_before": interrupt_before,
+        "interrupt_after": interrupt_after,
+        "on_error": on_error,
+        "allow_concurrent": allow_concurrent,
+    }
+    body |= {name: value for name, value in given.items() if value}
 
     async def start(api: Connection) -> Any:
         view = await api.post("/runs", body)

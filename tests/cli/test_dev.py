@@ -180,6 +180,31 @@ def test_a_janitor_makes_its_rounds_for_as_long_as_the_settings_ask_for_one(plac
         assert janitors(stack) == ""
 
 
+def test_with_reload_a_waiting_run_goes_on_with_the_changed_code(place: Place) -> None:
+    graphs = place.folder / "sums.py"
+    good = graphs.read_text()
+    with place.stack("--reload") as stack:
+        stack.start("reloaded", amount=1)
+        before = stack.part("worker")
+        graphs.write_text(good.replace("def add(", "def add(("))
+        until(lambda: "the former code keeps running" in stack.errors.read_text(), "the fault")
+        assert stack.part("worker") == before
+
+        graphs.write_text(good.replace("(state.answer or 0)", "(state.answer or 0) + 100"))
+        until(lambda: "sums.py changed" in stack.errors.read_text(), "the restart")
+        until(lambda: before not in stack.processes(), "the former worker to end")
+        until(lambda: is_ready(stack), "the stack to be ready")
+        assert stack.answer("reloaded", 5).status_code == 200
+        assert stack.view("reloaded", "completed")["values"]["amount"] == 107
+
+
+def is_ready(stack: Stack) -> bool:
+    try:
+        return httpx.get(f"{stack.api}/readyz", timeout=30).is_success
+    except httpx.TransportError:
+        return False
+
+
 def test_a_server_that_loses_what_it_had_in_memory_ends_the_whole(place: Place) -> None:
     with place.stack(IN_MEMORY) as stack:
         os.kill(stack.part("start-dev"), signal.SIGKILL)
