@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import assert_never
 
 from abeyance.authoring.graph import Graph
 from abeyance.clips import engine
@@ -21,9 +21,6 @@ from abeyance.core.state import RunState
 from abeyance.errors import BlockedCode
 from abeyance.schemas.json_types import misfit
 from abeyance.schemas.state_model import ValuesError
-
-TARGET_UNKNOWN: Final = "target_unknown"
-EXTRA_MISSING: Final = "extra_missing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +202,7 @@ class _Comparison:
                 yield self._block(
                     path,
                     name,
-                    EXTRA_MISSING,
+                    BlockedCode.EXTRA_MISSING,
                     f"a rule on {name!r} has CLIPS text, and the extra `rules` is not installed",
                     "pip install 'abeyance[rules]'",
                 )
@@ -245,7 +242,7 @@ class _Comparison:
             yield self._block(
                 path,
                 name,
-                TARGET_UNKNOWN,
+                BlockedCode.TARGET_UNKNOWN,
                 f"{name!r} may choose {target!r}, which is no target of it in the run's graph",
                 "choose only the older targets until the run has ended, or give the node with the new "
                 "targets another name",

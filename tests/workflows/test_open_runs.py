@@ -77,7 +77,7 @@ async def test_a_run_counts_as_it_is_now_also_after_a_continue_as_new(
 
     assert not same.blocks
     assert block.code == "values_incompatible"
-    assert block.text == "the run's values do not fit Bounded as it is now: /rate: Field required"
+    assert "Bounded: /rate: Field required" in block.text
 
 
 async def test_a_run_that_no_worker_has_begun_counts_and_one_that_has_ended_does_not(
@@ -130,14 +130,15 @@ async def test_encrypted_values_in_storage_are_compared_and_without_the_key_the_
 
     same = await report(sealed, site, letters(), open_runs=1)
     (stricter,) = (await report(sealed, site, changed, open_runs=1)).blocks
-    without = await report(connected(temporal, Settings()), site, letters(), open_runs=1)
+    keyless = connected(temporal, Settings(storage=str(tmp_path), max_payload=1_024))
+    without = await report(keyless, site, letters(), open_runs=1)
 
     assert not same.blocks
     assert stricter.code == "values_incompatible"
     ((unreadable, run_ids),) = without.blocks.items()
     assert (unreadable.node, unreadable.code, run_ids) == (
         "letters",
-        "payload_unreadable",
+        "key_missing",
         [run_id],
     )
 
