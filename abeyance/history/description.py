@@ -182,7 +182,8 @@ class RunDescription:
         if unreadable is not None:
             yield views.BlockedView(code=unreadable.code, message=str(unreadable))
         if self.status == PAUSED_NATIVELY:
-            yield views.BlockedView(code=Code.NATIVELY_PAUSED)
+            message = "the run is paused through Temporal itself: unpause it there"
+            yield views.BlockedView(code=Code.NATIVELY_PAUSED, message=message)
         elif self.is_running:
             summary = self.memo.get(wire.MEMO_SUMMARY) or {}
             rows = map(views.BlockedView.model_validate, summary.get("blocked") or [])

@@ -21,10 +21,11 @@ from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
 from abeyance.core import effects, events, machine
+from abeyance.core import outcome as outcomes
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
 from abeyance.core.json import Json
-from abeyance.core.outcome import Failed, VisitOutcome
+from abeyance.core.outcome import Failed, Stopped, VisitOutcome
 from abeyance.core.state import RunState
 from abeyance.errors import Blocked, FailureCode
 from abeyance.history import event_translation
@@ -53,6 +54,9 @@ class Driver:
         self._graph = graph
         self._start = start
         self._effects: deque[effects.Effect] = deque()
+        # Blocked visits by address. The next event has them tried again.
+        self._blocked: dict[str, effects.RunNode] = {}
+        self._reasons: dict[str, Blocked] = {}
 
     async def start(self) -> None:
         """Start the run, and continue until it has to wait."""
@@ -66,14 +70,30 @@ class Driver:
         await self.feed(events.Started(now=self.now))
 
     async def feed(self, event: events.Event) -> None:
-        """Change the run by an event, and carry out all that follows. Raise the Refusal of the core."""
+        """Change the run by an event, try blocked visits again, and carry out all that follows.
+
+        Raise the Refusal of the core, or Blocked if a visit is blocked once everything else is done.
+        """
+        await self._carry_out(event)
+        self.raise_blocked()
+
+    def raise_blocked(self) -> None:
+        """Raise Blocked if a visit is blocked."""
+        for address in self._blocked:
+            raise self._reasons[address]
+
+    async def _carry_out(self, event: events.Event) -> None:
         self._advance(event)
+        again, self._reasons = list(self._blocked), {}
         for _ in range(MAX_STEPS):
             if self._effects:
                 await self._perform(self._effects.popleft())
             elif (moment := self.state.next_deadline()) is not None and moment <= self.now:
                 # The deadline passed while code ran, or before the interrupt was opened.
                 self._advance(events.Ticked(now=self.now))
+            elif again:
+                if (effect := self._blocked.pop(again.pop(0), None)) is not None:
+                    self._effects.append(effect)
             else:
                 return
         message = (
@@ -82,11 +102,14 @@ class Driver:
         raise RuntimeError(message)
 
     async def reach_deadline(self, until: datetime) -> bool:
-        """Move the clock to the next deadline or `until`; return True if a deadline came first."""
+        """Move the clock to the next deadline or `until`; return True if a deadline came first.
+
+        Blocked visits are tried again, and do not stop the clock.
+        """
         moment = self.state.next_deadline()
         is_first = moment is not None and moment <= until
         self.now = max(self.now, moment) if moment is not None and is_first else until
-        await self.feed(events.Ticked(now=self.now))
+        await self._carry_out(events.Ticked(now=self.now))
         return is_first
 
     def take_message(self, visit: str, number: int) -> Message | None:
@@ -101,6 +124,8 @@ class Driver:
 
     async def _perform(self, effect: effects.Effect) -> None:
         match effect:
+            case effects.RunNode(input=visit_input) if visit_input.address in self._reasons:
+                self._blocked[visit_input.address] = effect
             case effects.RunNode(input=visit_input):
                 # A copy: code that changes its values must not change the run.
                 await self._visit(deepcopy(visit_input))
@@ -112,13 +137,17 @@ class Driver:
                 self._publish_end()
             case effects.StopNode():
                 # Visits run one after another here, so no other visit is running.
-                pass
+                if self._blocked.pop(effect.visit, None) is not None:
+                    stopped = Stopped(begun=False)
+                    self._advance(
+                        events.VisitEnded(now=self.now, visit=effect.visit, outcome=stopped)
+                    )
             case _:
                 assert_never(effect)
 
     async def _visit(self, visit_input: VisitInput) -> None:
         visit = visit_input.address
-        if visit_input.kind == "visit":
+        if visit_input.kind == "visit" and visit_input.blocked_by is None:
             self._publish(event_translation.visit_started(visit).type, visit)
         outcome = await self._outcome(visit_input)
         if visit_input.kind == "visit":
@@ -128,7 +157,6 @@ class Driver:
 
     async def _outcome(self, visit_input: VisitInput) -> VisitOutcome:
         """Run the code of a visit, again after a failed attempt, and return its last outcome."""
-        graph = graph_for(visit_input, {self._graph.name: self._graph})
         steps: dict[str, Json] = dict(visit_input.journal or {})
 
         async def write(finished: Mapping[str, Json]) -> None:
@@ -150,9 +178,16 @@ class Driver:
                 ),
             )
             try:
+                graph = graph_for(visit_input, {self._graph.name: self._graph})
                 return await run_visit(graph, context)
-            except Blocked:
-                raise
+            except Blocked as blocked:
+                self._reasons[visit_input.address] = blocked
+                return outcomes.Blocked(
+                    code=blocked.code,
+                    message=str(blocked),
+                    journal=steps or None,
+                    patch=journal.partial_patch,
+                )
             except Exception as error:  # noqa: BLE001 any exception of an author's code is a failed attempt
                 if attempt > visit_input.retries:
                     return Failed(

@@ -97,7 +97,7 @@ async def test_a_run_that_is_paused_through_temporal_breaks_no_list(api: Api, si
 
     async def blocked() -> bool:
         found = await listed(api, conversation_id=talk, status="awaiting-input")
-        return [entry["blocked"] for entry in found] == [[{"code": "natively_paused"}]]
+        return [why["code"] for entry in found for why in entry["blocked"]] == ["natively_paused"]
 
     await eventually(blocked)
     inbox = await api.http.get("/interrupts", params={"conversation_id": talk})

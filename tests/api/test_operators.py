@@ -125,7 +125,9 @@ async def test_a_natively_paused_run_is_read_as_far_as_temporal_knows_it(
 
     assert (view["degraded"], view["status"]) == (True, "awaiting-input")
     assert view["reason"] == "paused through Temporal"
-    assert view["blocked"] == [{"code": "natively_paused"}]
+    (why,) = view["blocked"]
+    assert why["code"] == "natively_paused"
+    assert "unpause it there" in why["message"]
     assert waited.json()["blocked"] == view["blocked"]
     assert [entry["id"] for entry in listed] == [gate]
     assert (read["id"], read["prompt"]) == (gate, "Pay 3?")
