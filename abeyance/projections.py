@@ -50,7 +50,6 @@ def run_view(state: RunState, start: wire.StartRun) -> views.RunView:
         session_type=start.session_type,
         labels=start.labels,
         started_by=start.started_by,
-        forked_from=start.forked_from,
         created_at=state.created_at,
         updated_at=state.updated_at,
         ended_at=state.updated_at if is_over else None,

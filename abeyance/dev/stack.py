@@ -136,7 +136,10 @@ async def with_stack(
             group.start(programs[WORKER])
             group.start(programs[API])
             await _until_ready(stack.api_url, logs=data_dir / "logs", announce=announce)
-            async with _ui(plan, ui_port, ports.ui), _reloading(plan, group, data_dir, announce):
+            async with (
+                _ui(plan, ui_port, ports.ui),
+                _reloading(plan, environment, group, data_dir, announce),
+            ):
                 return await work(stack)
 
         with cancelled_by_signals(group.kill):
@@ -179,7 +182,11 @@ async def _ui(plan: Plan, port: int | None, upstream: int | None) -> AsyncIterat
 
 @contextlib.asynccontextmanager
 async def _reloading(
-    plan: Plan, group: ProcessGroup, data_dir: Path, announce: Callable[[str], None]
+    plan: Plan,
+    environment: Mapping[str, str],
+    group: ProcessGroup,
+    data_dir: Path,
+    announce: Callable[[str], None],
 ) -> AsyncIterator[None]:
     """Restart worker and API when a file of the application changes, if the plan says so."""
     if not plan.reload:
@@ -189,7 +196,7 @@ async def _reloading(
     async def reload() -> None:
         async for changed in changes(plan.directory, ignored=data_dir):
             try:
-                await _check_app(plan)
+                await _check_app(plan, environment)
             except SettingsError as error:
                 announce(f"{error}; the former code keeps running until a file changes")
                 continue

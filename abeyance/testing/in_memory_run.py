@@ -177,8 +177,8 @@ class InMemoryRun:
     async def wait(self, *, until: frozenset[str] = frozenset(), timeout: float = 30.0) -> RunView:
         """Return the view once the status is in `until`, the run has ended, or `timeout` has passed.
 
-        `timeout` is in seconds of the run's own clock, which moves at once. Raise Blocked if it has passed
-        and a visit is blocked; with `blocked` in `until` the view is returned instead.
+        `timeout` is in seconds of the run's own clock, which moves at once. Raise Blocked if it has
+        passed and a visit is blocked; with `blocked` in `until` the view is returned instead.
         """
         end = self.now + timedelta(seconds=timeout)
         is_left = True

@@ -77,20 +77,26 @@ def lacking(what: str, settings: Settings, folder: Path, keys: str) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("what", "code", "told"),
+    ("what", "expected"),
     [
-        # What it says is encrypted too, by the key that we have not.
-        ("key", "key_missing", "the message cannot be read: this is encrypted with the key 'other'"),
+        # The message is encrypted too, with a key that this process lacks.
+        (
+            "key",
+            ("key_missing", "the message cannot be read: this is encrypted with the key 'other'"),
+        ),
         (
             "storage",
-            "storage_unavailable",
-            "this worker cannot read the input of the visit: the blob run-",
+            (
+                "storage_unavailable",
+                "this worker cannot read the input of the visit: the blob run-",
+            ),
         ),
     ],
 )
 async def test_a_visit_that_a_worker_cannot_read_costs_no_attempt(
-    temporal: TemporalClient, tmp_path: Path, keys: str, what: str, code: str, told: str
+    temporal: TemporalClient, tmp_path: Path, keys: str, what: str, expected: tuple[str, str]
 ) -> None:
+    code, message = expected
     made: list[int] = []
 
     async def work(state: State, ctx: Context) -> dict[str, Any]:
@@ -114,7 +120,7 @@ async def test_a_visit_that_a_worker_cannot_read_costs_no_attempt(
 
     (why,) = view.blocked
     assert why.code == code
-    assert why.message.startswith(told)
+    assert why.message.startswith(message)
     assert ended.status == "completed", ended.error
     assert len(made) == 1
 
