@@ -201,16 +201,14 @@ async def test_a_change_does_to_a_waiting_run_what_the_page_and_the_check_say(
         )
         await site.client.run(run_id).respond(asked.id, answer, principal=ANYBODY)
 
-        async def came_to() -> set[str] | None:
+        async def came_to() -> list[set[str]]:
             view = await site.client.run(run_id).view()
-            if view.blocked:
-                return {str(view.blocked[0].code)}
             assert view.status != "failed", view.error
-            return set() if view.status == "completed" else None
+            if view.blocked:
+                return [{str(view.blocked[0].code)}]
+            return [set()] if view.status == "completed" else []
 
-        happened = None
-        while happened is None:
-            happened = await came_to()
+        (happened,) = await eventually(came_to)
 
     assert {block.code for block in closely.blocks} == expected
     assert {block.code for block in one_of_each.blocks} == expected
