@@ -204,12 +204,13 @@ async def _reloading(
             announce(f"{changed[0].name}{more} changed: the worker and the API are restarted")
             group.restart(WORKER, API)
 
-    reloading = asyncio.create_task(reload())
-    try:
-        yield
-    finally:
-        reloading.cancel()
-        await asyncio.wait({reloading})
+    # A defect in it ends the stack: nobody would see that changes have no effect any more.
+    async with asyncio.TaskGroup() as tasks:
+        reloading = tasks.create_task(reload())
+        try:
+            yield
+        finally:
+            reloading.cancel()
 
 
 @contextlib.contextmanager

@@ -65,7 +65,9 @@ def test_it_stops_within_ten_seconds_and_the_next_start_on_its_data_finds_the_sa
         assert end_of(stack, seconds=10) == 0
         assert stack.process.stdout is not None
         assert stack.process.stdout.read() == "", "it prints one line"
-        assert stack.errors.read_text() == ""
+        # A start that takes long on a busy machine says what it waits for.
+        told = stack.errors.read_text().splitlines()
+        assert [line for line in told if "still starting: " not in line] == []
 
 
 def test_after_a_kill_of_the_worker_an_answer_finishes_the_run(standing: Stack) -> None:
