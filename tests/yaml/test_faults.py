@@ -278,7 +278,7 @@ def test_clips_without_the_extra_is_told_with_its_line_and_what_to_install(
     monkeypatch.setitem(sys.modules, "clips", None)
 
     assert faults(RULE % "when: (risk), then: [{kind: halt}]") == [
-        "line 5: the rule 'r' has CLIPS text as its condition: install abeyance[rules]"
+        "line 5: the rule 'r' has CLIPS text as its condition: pip install 'abeyance[rules]'"
     ]
 
 
