@@ -172,7 +172,10 @@ def test_a_name_in_the_place_of_the_function_is_said_to_be_one() -> None:
     ("question", "told"),
     [
         ({"response": {"type": "strange"}}, "is not a JSON Schema that can be used"),
-        ({"response": {"$ref": "https://example.com/a.json"}}, "outside of the schema: begin references with '#'"),
+        (
+            {"response": {"$ref": "https://example.com/a.json"}},
+            "outside of the schema: begin references with '#'",
+        ),
         ({"response": list["Undefined"]}, "is not fully defined"),  # type: ignore[name-defined]  # noqa: F821
         ({"response": object()}, "cannot be written as a JSON Schema"),
         ({"timeout": "a while"}, "timeout=: 'a while' is not a duration"),
