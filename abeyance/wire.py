@@ -389,14 +389,13 @@ class WorkerStarted(Request):
 class Journal(Record):
     """The journal of a visit's attempts, which every heartbeat carries in full.
 
-    `visit` is its owner, "" if unknown. `steps` are the results of finished steps by name. An attempt
-    that is in neither count was lost with its worker, or ran out of time. `blocked_by` is the code of the
-    reason that the run was told last.
+    `visit` is its owner, "" if unknown. `steps` are the results of finished steps by name. `excused`
+    counts the attempts that did not fail; the others were lost with their workers. `blocked_by` is the
+    code of the reason that the run was told last.
     """
 
     visit: str = ""
     steps: dict[str, Any] = Field(default_factory=dict)
-    failures: int = 0
     excused: int = 0
     blocked_by: str | None = None
 

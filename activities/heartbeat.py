@@ -117,7 +117,6 @@ def journal_in(written: DecodedPayloads, visit: str) -> wire.Journal:
     return wire.Journal(
         visit=visit,
         steps={name: result for journal in journals for name, result in journal.steps.items()},
-        failures=sum(journal.failures for journal in journals),
         excused=sum(journal.excused for journal in journals),
         blocked_by=next((each.blocked_by for each in reversed(journals) if each.blocked_by), None),
     )
@@ -133,7 +132,6 @@ class Kept:
     def rest_of(self, journal: wire.Journal) -> wire.Journal | None:
         """Return the counts added since, None without any."""
         rest = wire.Journal(
-            failures=journal.failures - self.journal.failures,
             excused=journal.excused - self.journal.excused,
             blocked_by=None
             if journal.blocked_by == self.journal.blocked_by
@@ -166,7 +164,7 @@ class Heartbeater:
         self._blockage = blockage
         if info.is_local:
             # A local activity has no heartbeat, and no attempt of it can be lost.
-            self.journal = wire.Journal(visit=visit, failures=info.attempt - 1)
+            self.journal = wire.Journal(visit=visit, excused=info.attempt - 1)
         self._kept = kept_in(before, visit)
         self._info = info
         self._checkpoints = checkpoints

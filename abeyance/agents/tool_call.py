@@ -196,7 +196,9 @@ class _Call:
             returned = await _with_timeout(tool, tool.run(context, self._arguments), late)
         except ToolFailed as failed:
             is_once = ctx.call is not None and ctx.call.once
-            if ctx.attempt - ctx.runtime.infrastructure_failures <= tool.retries and not is_once:
+            is_worth_it = isinstance(failed.__cause__ or failed, tool.retry_on)
+            pause = tool.retry.pause_after(ctx.runtime.attempts())
+            if is_worth_it and pause is not None and not is_once:
                 raise
             # The model gets one sentence; the traceback is for the author of the tool.
             _logger.warning(

@@ -26,7 +26,7 @@ def codes(run: Drive) -> list[tuple[str, str]]:
 
 
 def test_a_blocked_visit_is_tried_again_with_its_journal_and_says_why_and_since_when() -> None:
-    run = Drive(chain(FunctionNode(id="work", asks=(), local=True, retries=2)))
+    run = Drive(chain(FunctionNode(id="work", asks=(), local=True)))
     blocked(run, journal={"step": 1})
     visit = run.visit("work")
 
