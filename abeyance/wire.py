@@ -374,6 +374,10 @@ class VisitReport(Record, Stamped):
     took: float | None = None
 
 
+BLOCKED_LINE = "the visit is blocked"
+"""Part of the line that a worker logs for each reason, and that `abeyance dev` repeats."""
+
+
 class VisitBlocked(Request):
     """Signal of a worker: the visit cannot go on, for the reason `code`; None: it can again.
 

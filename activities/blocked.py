@@ -14,6 +14,7 @@ from typing import TypeAlias
 from abeyance.client import Client
 from abeyance.core.json import Json
 from abeyance.errors import AbeyanceError, BlockedCode
+from abeyance.wire import BLOCKED_LINE
 
 _logger = logging.getLogger("abeyance.node")
 
@@ -49,7 +50,7 @@ class BlockageReporter:
         if code is None:
             _logger.info("%s | the visit is no longer blocked", where)
         elif code != self.reported:
-            _logger.warning("%s code=%s | the visit is blocked: %s", where, code, message)
+            _logger.warning("%s code=%s | %s: %s", where, code, BLOCKED_LINE, message)
         try:
             run = self._client.run(self._run_id)
             await run.report_blocked(self._visit, code, message, journal or {})
