@@ -43,7 +43,7 @@ from abeyance.runtime.node_runner import TimedOut, failed_attempt, graph_for, ru
 from abeyance.storage.blobs import Blobs
 from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.workarounds.heartbeat import Superseded
-from abeyance.temporal.workarounds.payloads import DecodedPayloads
+from abeyance.temporal.workarounds.payloads import UNREADABLE_COUNT, DecodedPayloads
 
 _MAX_DETAILS: Final = 1_000
 """Maximum bytes. Temporal truncates a failure larger than a few thousand."""
@@ -102,6 +102,10 @@ class NodeActivities:
         heartbeater = Heartbeater(before, activity.info(), Checkpoints(meter), visit, blockage)
         attempt = Attempt(visit_input, self._graphs, channel, heartbeater, self._blobs)
         async with heartbeater.beating():
+            if any(UNREADABLE_COUNT in payload.metadata for payload in before.payloads):
+                # A worker before this one could not read the input, and reported that.
+                blockage.reported = BlockedCode.PAYLOAD_UNREADABLE
+                await heartbeater.report_blocked(None, "")
             outcome = await attempt.run()
             report = wire.VisitReport(outcome=outcome, took=_took(activity.info()))
             if is_all_sealed(activity.client().data_converter):
@@ -130,6 +134,7 @@ class Attempt:
         self._info = activity.info()
         self._pulse = pulse
         kept = {**(visit_input.journal or {}), **self._pulse.journal.steps}
+        self._known_steps = kept.keys()
         self._notebook = Journal(
             kept, None if self._info.is_local else self._keep, lambda: datetime.now(UTC)
         )
@@ -177,7 +182,10 @@ class Attempt:
                 journal=self._notebook.steps or None,
                 patch=self._notebook.partial_patch,
             )
-        await self._pulse.report_blocked(error.code, str(error))
+        # If the run stops the visit between two attempts, their heartbeats are lost.
+        steps, is_new = self._notebook.steps, error.code != self._pulse.journal.blocked_by
+        journal = steps if is_new or steps.keys() != self._known_steps else None
+        await self._pulse.report_blocked(error.code, str(error), journal)
         return await self._excused(str(error), error.code, error.retry_after)
 
     async def _run_in_time(self, graph: Graph, context: Context) -> VisitOutcome:

@@ -36,7 +36,8 @@ from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended, suspended_by
 from abeyance.core.json import Json, size
 from abeyance.core.outcome import Finished, key_of
-from abeyance.errors import Blocked, BlockedCode, Unavailable
+from abeyance.errors import Blocked, Unavailable
+from abeyance.storage.converter import storage_code
 
 _STARTED: Final = "begun"
 _RESULT_MARK: Final = "made"
@@ -121,7 +122,7 @@ class _Call:
             if result is not None:
                 await self._save_result(result)
             message = f"the result of the tool {self._tool.name!r} cannot be read or kept: {error}"
-            raise Blocked(message, code=BlockedCode.MODEL_UNAVAILABLE) from error
+            raise Blocked(message, code=storage_code(error)) from error
 
     async def _save_result(self, result: dict[str, Json]) -> None:
         """Save the result in the journal, so that a retry does not run the tool again."""

@@ -168,7 +168,8 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
         case events.VisitBlocked():
             visit = draft.state.visits.get(event.visit)
             if visit is not None and isinstance(visit.state, Running):
-                blocked.report(draft, draft.visit(event.visit), event.code, event.message)
+                visit = draft.visit(event.visit)
+                blocked.report(draft, visit, event.code, event.message, event.journal)
         case events.WorkerStarted():
             blocked.try_again(draft)
         case events.Responded():
