@@ -98,18 +98,26 @@ asyncio.run(serve())
 
 @contextmanager
 def worker_process(
-    server: KillableServer, app: str, log: Path, *, blobs: Path | None = None
+    server: KillableServer,
+    app: str,
+    log: Path,
+    *,
+    blobs: Path | None = None,
+    hiding: Path | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A worker in a process of its own, killed at the end if it still lives.
 
-    What it keeps outside of Temporal is in the folder `blobs`, else in its memory.
+    What it keeps outside of Temporal is in the folder `blobs`, else in its memory. The modules in the
+    folder `hiding` hide installed ones of their names.
     """
     command = ["-c", _WORKER] if blobs is None else ["-c", _KEEPING_WORKER, str(blobs)]
     environment = {
         **os.environ,
         "ABEYANCE_APP": app,
         "TEMPORAL_ADDRESS": f"127.0.0.1:{server.port}",
-        "PYTHONPATH": os.pathsep.join([str(_ROOT), str(Path(__file__).parent)]),
+        "PYTHONPATH": os.pathsep.join(
+            str(folder) for folder in (hiding, _ROOT, Path(__file__).parent) if folder is not None
+        ),
     }
     with log.open("ab") as out:
         process = subprocess.Popen(
