@@ -43,6 +43,6 @@ class BlockageReporter:
         try:
             await self._client.run(self._run_id).report_blocked(self._visit, code, message)
         except AbeyanceError as error:
-            _logger.warning("%s | the run could not be told: %s", where, error)
+            _logger.warning("%s | this could not be reported to the run: %s", where, error)
         else:
             self.reported = code
