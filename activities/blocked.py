@@ -55,6 +55,6 @@ class BlockageReporter:
             run = self._client.run(self._run_id)
             await run.report_blocked(self._visit, code, message, journal or {})
         except AbeyanceError as error:
-            _logger.warning("%s | the run could not be told: %s", where, error)
+            _logger.warning("%s | this could not be reported to the run: %s", where, error)
         else:
             self.reported = code

@@ -2,7 +2,7 @@
 
 Convert the values to the author's state, call the function, validate its patch, and call the node's route
 functions. Exceptions of the author's code are let through, so that the caller decides about retries. An
-error that no retry can mend is a `Failed` outcome, and a question is an `Interrupted` one. CLIPS rules
+error that no retry can fix is a `Failed` outcome, and a question is an `Interrupted` one. CLIPS rules
 are evaluated here too: only this code may take long or need a library.
 """
 
