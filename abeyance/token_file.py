@@ -177,7 +177,9 @@ def _change(path: Path, change: Callable[[tuple[Grant, ...]], tuple[Grant, ...]]
 
 
 def _replace(path: Path, content: bytes, owner: os.stat_result | None) -> None:
-    """Write a file, all of it or nothing. Only its owner may read a new one; an old one is for whom it was."""
+    """Write a file, all of it or nothing. A new file is readable by its owner only; an existing one keeps
+    its mode.
+    """
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
