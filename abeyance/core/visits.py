@@ -311,6 +311,7 @@ def _hold(draft: WorkingState, visit: Visit, route: RoutingDecision, target: str
         # The answers to rules are merged.
         rules = {key_of("rule", rule.id) for rule in draft.graph(visit.scope).rules_on(visit.node)}
         visit.questions = visit.questions.without(rules)
+        visit.routing = route
         transition(visit, "hold", Unroutable())
     else:
         # Other code may choose otherwise, so the routes run again.
