@@ -34,8 +34,8 @@ def responded(
     """Return an answer, validated by the schemas of the open interrupts that it names.
 
     With `is_checked` it was accepted before and is not validated again: a replay accepts it even if the
-    schema has changed. Raises the Refusal `ambiguous_interrupt` if it names no interrupt and there is
-    not exactly one.
+    schema has changed. Raises the Refusals `nothing_open` and `ambiguous_interrupt` if it names no
+    interrupt and there is not exactly one.
     """
     if order.responses is not None:
         answers: dict[str, Json] = dict(order.responses)
@@ -44,7 +44,9 @@ def responded(
         id_ = order.interrupt_id
         if id_ is None:
             id_ = idempotency.addressee(keys or {}, order.key)
-        answers = {ledger.addressee(book) if id_ is None else id_: order.response}
+        if id_ is None:
+            id_ = ledger.addressee(book, order.response, order.principal)
+        answers = {id_: order.response}
     typed = {
         id_: (book.open[id_].response_schema, answer)
         for id_, answer in answers.items()

@@ -42,6 +42,7 @@ class Code(StrEnum):
     NOT_ROOT_CAUSE = "not_root_cause"
     WITHDRAWN = "withdrawn"
     STALE = "stale"
+    NOTHING_OPEN = "nothing_open"
     AMBIGUOUS_INTERRUPT = "ambiguous_interrupt"
     AMBIGUOUS_RUN = "ambiguous_run"
     MESSAGE_CONFLICT = "message_conflict"
@@ -55,7 +56,9 @@ class Code(StrEnum):
     NOT_SEALED = "not_sealed"
     EXPIRED = "expired"
     GONE = "gone"
+    ERASED = "erased"
     PAYLOAD_TOO_LARGE = "payload_too_large"
+    UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
     INVALID_BODY = "invalid_body"
     INVALID_RUN_ID = "invalid_run_id"
     INVALID_INPUT = "invalid_input"
@@ -77,6 +80,14 @@ class FailureCode(StrEnum):
     JOIN_STARVED = "join_starved"
     MAX_VISITS = "max_visits"
     MAX_TURNS = "max_turns"
+    VISIT_TOO_LARGE = "visit_too_large"
+    UNKNOWN_NODE = "unknown_node"
+    UNDECLARED_CAPABILITY = "undeclared_capability"
+
+
+class BlockedCode(StrEnum):
+    """The reason why a visit is blocked: its code cannot run until a deploy or an operator fixes it."""
+
     CODE_MISSING = "code_missing"
     EXTRA_MISSING = "extra_missing"
     KEY_MISSING = "key_missing"
@@ -85,10 +96,8 @@ class FailureCode(StrEnum):
     STORAGE_UNAVAILABLE = "storage_unavailable"
     PAYLOAD_UNREADABLE = "payload_unreadable"
     TARGET_UNKNOWN = "target_unknown"
-    VISIT_TOO_LARGE = "visit_too_large"
-    VALUES_INCOMPATIBLE = "values_incompatible"
-    UNKNOWN_NODE = "unknown_node"
     UNDECLARED_CAPABILITY = "undeclared_capability"
+    VALUES_INCOMPATIBLE = "values_incompatible"
 
 
 class AbeyanceError(Exception):
@@ -150,7 +159,7 @@ class Unreadable(Unavailable):
     `code` is `key_missing`, `storage_unavailable` or `payload_unreadable`.
     """
 
-    def __init__(self, message: str, *, code: FailureCode = FailureCode.PAYLOAD_UNREADABLE) -> None:
+    def __init__(self, message: str, *, code: BlockedCode = BlockedCode.PAYLOAD_UNREADABLE) -> None:
         self.code = code
         super().__init__(message)
 
@@ -182,7 +191,7 @@ class Blocked(AbeyanceError):
     """
 
     def __init__(
-        self, message: str, *, code: FailureCode, retry_after: float | None = None
+        self, message: str, *, code: BlockedCode, retry_after: float | None = None
     ) -> None:
         self.code = code
         self.retry_after = retry_after

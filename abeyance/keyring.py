@@ -5,6 +5,8 @@ encrypted by AES-GCM with a key derived from the named key and a salt, so one ke
 data. The salt is random. For data in storage it is derived from the content instead: sealing the same
 bytes again for the same run gives the same result, which is stored once
 (docs/concepts/adr/0010-storage.md).
+
+The key of the audit signs, by ed25519. Its public half is all that a verification needs.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Self
 from abeyance.errors import Unavailable
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _MAGIC: Final = b"\x00abeyance-sealed-2\x00"
@@ -30,6 +33,7 @@ _OWNER_BYTES: Final = 2
 """Bytes of the length of the run id."""
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _FORM: Final = "id:key[,id:key...], where a key is 32 bytes in base64"
+_SIGNING_FORM: Final = "32 bytes in base64, as `openssl rand -base64 32` prints for a private key"
 
 
 class WrongKey(Unavailable):
@@ -59,7 +63,7 @@ class Keyring:
                 raise ValueError(f"entry {number} does not begin with a key id; write {_FORM}")
             if name in keys:
                 raise ValueError(f"two keys have the id {name!r}; give each its own id")
-            keys[name] = _key(name, encoded)
+            keys[name] = _decoded_key(f"the key {name!r}", encoded, _FORM)
         return cls(keys)
 
     def __bool__(self) -> bool:
@@ -114,6 +118,58 @@ class Keyring:
             ) from error
 
 
+class SigningKey:
+    """The private key that signs audits and tombstones."""
+
+    def __init__(self, private: bytes) -> None:
+        self._private = private
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse a private key, 32 bytes in base64. Raises ValueError, which never shows it."""
+        return cls(_decoded_key("the private key", text, _SIGNING_FORM))
+
+    @property
+    def public(self) -> str:
+        """The public key, in base64."""
+        return base64.b64encode(self._key().public_key().public_bytes_raw()).decode()
+
+    def sign(self, data: bytes) -> str:
+        """Return the signature of bytes, in base64."""
+        return base64.b64encode(self._key().sign(data)).decode()
+
+    def _key(self) -> Ed25519PrivateKey:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        return Ed25519PrivateKey.from_private_bytes(self._private)
+
+
+class VerifyingKey:
+    """The public key of a SigningKey."""
+
+    def __init__(self, public: bytes) -> None:
+        self._public = public
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse a public key, 32 bytes in base64. Raises ValueError."""
+        return cls(_decoded_key("the public key", text, _SIGNING_FORM))
+
+    def verifies(self, signature: str, data: bytes) -> bool:
+        """Return whether a signature (base64) is that of these bytes."""
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        key = Ed25519PublicKey.from_public_bytes(self._public)
+        try:
+            signed = base64.b64decode(signature, validate=True)
+            key.verify(signed, data)
+        except (InvalidSignature, ValueError):
+            return False
+        # Base64 has several texts for the same bytes.
+        return base64.b64encode(signed).decode() == signature
+
+
 def is_sealed(data: bytes) -> bool:
     """Return True if bytes are sealed, with any key."""
     return data.startswith(_MAGIC)
@@ -139,13 +195,13 @@ def _head(sealed: bytes) -> tuple[str, str, int]:
     return key_id.decode("ascii", "replace"), owner.decode("utf-8", "replace"), end
 
 
-def _key(name: str, encoded: str) -> bytes:
+def _decoded_key(what: str, encoded: str, form: str) -> bytes:
     try:
         key = base64.b64decode(encoded.strip(), validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError(f"the key {name!r} is not base64; write {_FORM}") from None
+        raise ValueError(f"{what} is not base64; write {form}") from None
     if len(key) != _KEY_BYTES:
-        raise ValueError(f"the key {name!r} has {len(key)} bytes; write {_FORM}")
+        raise ValueError(f"{what} has {len(key)} bytes; write {form}")
     return key
 
 

@@ -26,7 +26,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from abeyance.duration import OptionalSeconds, Seconds
 from abeyance.errors import SettingsError
-from abeyance.keyring import Keyring
+from abeyance.keyring import Keyring, SigningKey
 from abeyance.util import TASK_QUEUE
 
 if TYPE_CHECKING:
@@ -96,7 +96,9 @@ class Settings(BaseSettings):
 
     Service: `app` names the graphs, as `package.module:attribute`. `metrics_address` is the address of a
     worker's Prometheus metrics; `enable_metrics` turns our metrics off, and `open_metrics` serves those
-    of an API without authentication. A stopping worker gives its nodes `shutdown_grace`.
+    of an API without authentication. A stopping worker gives its nodes `shutdown_grace`. `build_id` names
+    the build of a worker, and `versioning` makes Temporal keep runs to the build that they started on
+    (`pinned`), or move them to the current one (`auto-upgrade`).
 
     HTTP: `tokens_file` turns authentication on. So do `jwt_issuer`, `jwt_audience` and `jwt_jwks` (the
     URL of the keys), for JSON Web Tokens. The claim `jwt_capabilities` (a path with dots) lists the
@@ -108,6 +110,9 @@ class Settings(BaseSettings):
     `s3://bucket/prefix`; `storage_shared` declares that all workers and APIs mount the folder.
     `encryption_keys` turns encryption on (see `Keyring.parse`), `encryption_required` refuses unencrypted
     payloads, and pages of `ui_origin`, the origins of Temporal's UI, may decode payloads.
+
+    Audit: `audit` is where runs are archived, a folder or `s3://bucket/prefix`. `audit_key` signs audits:
+    a private key of ed25519, 32 bytes in base64.
 
     Limits: `max_active_runs` (0: unlimited), its policy, and `session_inactive_timeout` (0: never) apply
     to all runs together; the others apply to each run, and a start may lower them. `allowed_actions` are
@@ -137,7 +142,11 @@ class Settings(BaseSettings):
     max_payload: int = Field(default=16_384, ge=1_024)
     encryption_keys: str | None = Field(default=None, repr=False)
     encryption_required: bool = False
+    audit: str | None = Field(default=None, min_length=1)
+    audit_key: str | None = Field(default=None, repr=False)
     metrics_address: str | None = None
+    build_id: str | None = Field(default=None, min_length=1)
+    versioning: Literal["off", "pinned", "auto-upgrade"] = "off"
     enable_metrics: bool = True
     open_metrics: bool = False
     max_queue_size: int = Field(default=100, ge=1)
@@ -169,11 +178,18 @@ class Settings(BaseSettings):
             return values
         return {**PRESETS.get(str(values.get("preset")), {}), **values}
 
-    @field_validator("storage")
+    @field_validator("storage", "audit")
     @classmethod
     def _storage(cls, value: str | None) -> str | None:
         if value is not None:
             bucket_of(value)
+        return value
+
+    @field_validator("audit_key")
+    @classmethod
+    def _audit_key(cls, value: str | None) -> str | None:
+        if value is not None:
+            SigningKey.parse(value)
         return value
 
     @field_validator("encryption_keys")
@@ -191,6 +207,24 @@ class Settings(BaseSettings):
             raise ValueError(
                 "encryption is required, but there is no key: set ABEYANCE_ENCRYPTION_KEYS to id:key, or "
                 "unset this"
+            )
+        return value
+
+    @field_validator("versioning")
+    @classmethod
+    def _versioning(cls, value: str, info: ValidationInfo) -> str:
+        if value == "off":
+            return value
+        if info.data.get("build_id", "") is None:
+            raise ValueError(
+                "versions of workers need a name: set ABEYANCE_BUILD_ID to that of this build, such as a "
+                "commit, or unset this"
+            )
+        queue = info.data.get("task_queue", "")
+        if {".", ":"} & {*queue}:
+            raise ValueError(
+                f"the task queue {queue!r} names the worker deployment, which may have no '.' and no ':' "
+                "in its name: choose another ABEYANCE_TASK_QUEUE, or unset this"
             )
         return value
 
@@ -218,6 +252,11 @@ class Settings(BaseSettings):
     def keyring(self) -> Keyring:
         """Return the encryption keys; an empty keyring if encryption is off."""
         return Keyring({}) if self.encryption_keys is None else Keyring.parse(self.encryption_keys)
+
+    @property
+    def signing_key(self) -> SigningKey | None:
+        """Return the key that signs audits, None if they are not signed."""
+        return None if self.audit_key is None else SigningKey.parse(self.audit_key)
 
     def limits(self) -> Limits:
         """Return the limits of a run, which its start may lower."""

@@ -10,7 +10,7 @@ import atexit
 import logging
 import os
 import threading
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 from opentelemetry import trace
@@ -30,8 +30,7 @@ def begin(service: str) -> None:
 
     `service` is the default service name. Raises SettingsError if the exporter is not installed.
     """
-    variable = os.environ.get("OTEL_TRACES_EXPORTER", "")
-    names = [name for part in variable.split(",") if (name := part.strip()) not in {"", "none"}]
+    names = _names()
     if not names or are_on():
         return
     is_named = "OTEL_SERVICE_NAME" in os.environ or f"{SERVICE_NAME}=" in os.environ.get(
@@ -47,6 +46,11 @@ def begin(service: str) -> None:
     atexit.register(_flush, provider)
 
 
+def check() -> list[str]:
+    """Return the exporters of `OTEL_TRACES_EXPORTER`. Raises SettingsError if one is not installed."""
+    return [_entry(name).name for name in _names()]
+
+
 def are_on() -> bool:
     """Return True if this process exports spans."""
     return isinstance(trace.get_tracer_provider(), TracerProvider)
@@ -59,13 +63,22 @@ def _flush(provider: TracerProvider) -> None:
     flushing.join(_LAST_SECONDS)
 
 
+def _names() -> list[str]:
+    variable = os.environ.get("OTEL_TRACES_EXPORTER", "")
+    return [name for part in variable.split(",") if (name := part.strip()) not in {"", "none"}]
+
+
 def _exporter(name: str) -> SpanExporter:
+    exporter: SpanExporter = _entry(name).load()()
+    return exporter
+
+
+def _entry(name: str) -> EntryPoint:
     usual = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", usual)
     exporter = _OVER.get(protocol, protocol) if name == "otlp" else name
     for entry in entry_points(group=_EXPORTERS, name=exporter):
-        instance: SpanExporter = entry.load()()
-        return instance
+        return entry
     installed = sorted({entry.name for entry in entry_points(group=_EXPORTERS)})
     raise SettingsError(
         f"OTEL_TRACES_EXPORTER: the exporter {exporter!r} is not installed, only {', '.join(installed)}: "

@@ -144,6 +144,12 @@ def conversation_workflow_id(task_queue: str, conversation_id: str) -> str:
     return f"conversation-sha256:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
+def erasure_workflow_id(task_queue: str, run_id: str) -> str:
+    """Return the workflow id of the erasure of a run, unlike that of any run or other deployment."""
+    # Temporal refuses longer ids; a task queue may be as long.
+    return f"erased:{hashlib.sha256(task_queue.encode()).hexdigest()[:16]}:{run_id}"
+
+
 def generated_run_id(graph: str) -> str:
     """Return a new run id that begins with the graph's name."""
     return f"{re.sub('[^A-Za-z0-9_-]', '-', graph)}-{uuid.uuid4().hex[:12]}"

@@ -6,10 +6,11 @@ package wrote.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from abeyance.core.events import Message, Priority
 from abeyance.core.ledger import Parent, Receipt
@@ -21,9 +22,9 @@ from abeyance.wire import Record
 class InterruptView(Record):
     """An interrupt as callers see it.
 
-    `abridged`: the response has no room for its reason, payload and schema, and the prompt is truncated;
-    read it by its id. `degraded`: it cannot be read here, the prompt says why, and the deadline is the
-    nearest of the run's.
+    `abridged`: the response has no reason, payload and schema, because there is no room for them (then
+    the prompt is truncated) or no worker answers; read it by its id. `degraded`: it cannot be read here,
+    the prompt says why, and the deadline is the nearest of the run's.
     """
 
     id: str
@@ -118,6 +119,7 @@ class RunView(Record):
     """A run as callers see it.
 
     `guarded_by` are the capabilities that its graph can ask for; changing its course takes them all.
+    `archived`: Temporal has deleted the run, and the view is that of its archive.
     """
 
     run_id: str
@@ -153,6 +155,7 @@ class RunView(Record):
     beside: list[ErrorView] = Field(default_factory=list)
     cancelled_by: str | None = None
     degraded: bool = False
+    archived: bool = False
 
     def is_awaited(self, until: frozenset[str]) -> bool:
         """Return whether a wait is over: the run has a status of `until`, or has ended.
@@ -183,7 +186,8 @@ class ClosingRecord(Record):
 class Event(Record):
     """An event of a run's feed; it never contains values or an answer.
 
-    `id` is the cursor right after it: opaque, and as text greater than those of earlier events.
+    `id` is the cursor right after it: opaque, and as text greater than those of earlier events. What an
+    opened or changed interrupt shows a person is outside of its fields: it is for the audit only.
     """
 
     id: str
@@ -193,6 +197,17 @@ class Event(Record):
     address: str | None = None
     actor: str | None = None
     data: dict[str, Any] = Field(default_factory=dict)
+    _shown: Mapping[str, Any] | None = PrivateAttr(default=None)
+
+    @property
+    def shown(self) -> Mapping[str, Any] | None:
+        """What the interrupt showed: its digest, and the fields that it covers."""
+        return self._shown
+
+    def showing(self, shown: Mapping[str, Any] | None) -> Self:
+        """Set what the interrupt showed, and return the event."""
+        self._shown = shown
+        return self
 
 
 TERMINAL_EVENTS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.halted"})

@@ -281,8 +281,12 @@ class ClearMessages(Keyed):
 WORKFLOW = "AgentRun"
 CONVERSATION_WORKFLOW = "Conversation"
 JANITOR_WORKFLOW = "Janitor"
+ARCHIVER_WORKFLOW = "Archiver"
+ERASURE_WORKFLOW = "Erasure"
 RELEASE_ACTIVITY = "release-conversation"
 EVICT_ACTIVITY = "evict-inactive"
+ARCHIVE_ACTIVITY = "archive-runs"
+ERASE_ACTIVITY = "erase-run"
 
 STATUS = "AbeyanceStatus"
 GRAPH = "AbeyanceGraph"
@@ -311,7 +315,9 @@ MEMO_START = "start"
 MEMO_CLOSING = "closing"
 MEMO_QUEUE = "task_queue"
 MEMO_INTERRUPT = "interrupt:"
-"""Keys of a run's memo; the last is a prefix, followed by the id of an open interrupt."""
+MEMO_TOMBSTONE = "erased"
+"""Keys of a run's memo; `interrupt:` is followed by the id of an open interrupt. The last is that of an
+erasure's memo."""
 
 MEMO_ROW = (
     *("id", "name", "kind", "address", "prompt", "requested_capability"),
@@ -368,12 +374,20 @@ class VisitReport(Record, Stamped):
     took: float | None = None
 
 
+BLOCKED_LINE = "the visit is blocked"
+"""Part of the line that a worker logs for each reason, and that `abeyance dev` repeats."""
+
+
 class VisitBlocked(Request):
-    """Signal of a worker: the visit cannot go on, for the reason `code`; None: it can again."""
+    """Signal of a worker: the visit cannot go on, for the reason `code`; None: it can again.
+
+    `journal` are the results of its finished steps by name, if they are not part of the run yet.
+    """
 
     visit: str
     code: str | None = None
     message: str = ""
+    journal: dict[str, Any] = Field(default_factory=dict)
 
 
 class WorkerStarted(Request):
@@ -383,14 +397,13 @@ class WorkerStarted(Request):
 class Journal(Record):
     """The journal of a visit's attempts, which every heartbeat carries in full.
 
-    `visit` is its owner, "" if unknown. `steps` are the results of finished steps by name. An attempt
-    that is in neither count was lost with its worker, or ran out of time. `blocked_by` is the code of the
-    reason that the run was told last.
+    `visit` is its owner, "" if unknown. `steps` are the results of finished steps by name. `excused`
+    counts the attempts that did not fail; the others were lost with their workers. `blocked_by` is the
+    code of the reason that the run was told last, "" if it was told that the visit is not blocked.
     """
 
     visit: str = ""
     steps: dict[str, Any] = Field(default_factory=dict)
-    failures: int = 0
     excused: int = 0
     blocked_by: str | None = None
 
@@ -408,6 +421,17 @@ class EvictInactive(Record):
     """A round of the janitor: `inactive_for` is in seconds."""
 
     inactive_for: float
+
+
+class Erase(Record):
+    """Erase an ended run. `requested_at` is the time of its tombstone."""
+
+    run_id: str
+    requested_at: datetime
+
+
+ErasureState: TypeAlias = Literal["erasing", "erased"]
+"""Whether the erasure of a run is under way or done."""
 
 
 class Release(Record):

@@ -12,30 +12,37 @@ from datetime import timedelta
 from typing import Any, Final
 
 from temporalio.client import Client as TemporalClient
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from abeyance import tracing
-from abeyance.activities.maintenance import ConversationActivities, EvictionActivities
+from abeyance.activities.maintenance import (
+    AuditActivities,
+    ConversationActivities,
+    EvictionActivities,
+)
 from abeyance.activities.node import NodeActivities
 from abeyance.app import load_graphs
 from abeyance.authoring.graph import Graph
 from abeyance.cli.errors import leave
 from abeyance.client import Client
 from abeyance.dev.signals import stopped_by_signals
-from abeyance.errors import AbeyanceError, GraphError, SettingsError
+from abeyance.errors import AbeyanceError, Code, GraphError, SettingsError, Unavailable
 from abeyance.handle import RunFilter
 from abeyance.mcp.server import close_servers
 from abeyance.settings import Settings, load_settings
-from abeyance.storage.backends import ConfiguredBlobs
+from abeyance.storage.archive import archive_of
+from abeyance.storage.backends import ConfiguredBlobs, kept_blobs
 from abeyance.storage.blobs import Blobs
-from abeyance.temporal.connection import connect_temporal
+from abeyance.temporal.connection import connect_temporal, missing_search_attributes
 from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.temporal.workarounds.payloads import lenient
+from abeyance.temporal.workers import process_runtime
 from abeyance.tracing import log_to_stderr
 from abeyance.util import gather_limited
-from abeyance.workflows.cleanup import Janitor
+from abeyance.workflows.cleanup import Archiver, Erasure, Janitor
 from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.metrics import Unmetered
 from abeyance.workflows.run import AgentRun
@@ -44,6 +51,7 @@ _LAST_SECONDS: Final = 5.0
 """Seconds after the grace in which cancelled visits may write their journals."""
 _MOST_SECONDS: Final = 15.0
 """Seconds after the grace until a worker that does not stop is killed."""
+_RECONNECT_SECONDS: Final = 1.0
 _THREADS: Final = 64
 """Maximum number of synchronous node functions that run at the same time."""
 _SHARED: Final = (
@@ -63,6 +71,11 @@ _SHARED: Final = (
     "pydantic_core",
     "typing_extensions",
 )
+_BEHAVIORS: Final = {
+    "off": VersioningBehavior.UNSPECIFIED,
+    "pinned": VersioningBehavior.PINNED,
+    "auto-upgrade": VersioningBehavior.AUTO_UPGRADE,
+}
 _logger = logging.getLogger("abeyance.worker")
 
 
@@ -79,7 +92,14 @@ def make_worker(
     `strict_sandbox` is for tests: it reimports the workflow modules for every run and detects calls that
     are not deterministic. Production has no sandbox (docs/concepts/adr/0007-no-sandbox-in-production.md).
     """
-    client = Client(temporal, task_queue=settings.task_queue)
+    client = Client(
+        temporal,
+        task_queue=settings.task_queue,
+        blobs=kept_blobs(settings) if blobs is None else blobs,
+        archive=archive_of(settings, temporal.namespace),
+        signing_key=settings.signing_key,
+    )
+    audits = AuditActivities(client)
     nodes = NodeActivities(
         graphs,
         client,
@@ -91,11 +111,13 @@ def make_worker(
     return Worker(
         lenient(temporal),
         task_queue=settings.task_queue,
-        workflows=[AgentRun, ConversationWorkflow, Janitor],
+        workflows=[AgentRun, ConversationWorkflow, Janitor, Archiver, Erasure],
         activities=[
             nodes.run,
             ConversationActivities(client).release,
             EvictionActivities(client).evict,
+            audits.archive,
+            audits.erase,
         ],
         interceptors=[] if settings.enable_metrics else [Unmetered()],
         workflow_runner=InOrderWorkflowRunner(
@@ -109,6 +131,26 @@ def make_worker(
         max_heartbeat_throttle_interval=timedelta(seconds=THROTTLE_SECONDS),
         default_heartbeat_throttle_interval=timedelta(seconds=THROTTLE_SECONDS),
         graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),
+        deployment_config=_deployment_config(settings),
+    )
+
+
+def _deployment_config(settings: Settings) -> WorkerDeploymentConfig | None:
+    """Return the worker's version for Temporal; None if it has no build id.
+
+    The worker deployment is named after the task queue. Without versioning, Temporal only shows the build
+    id, and gives the worker tasks of every run.
+    """
+    if settings.build_id is None:
+        return None
+    version = WorkerDeploymentVersion(
+        deployment_name=settings.task_queue, build_id=settings.build_id
+    )
+    behavior = _BEHAVIORS[settings.versioning]
+    return WorkerDeploymentConfig(
+        version=version,
+        use_worker_versioning=behavior is not VersioningBehavior.UNSPECIFIED,
+        default_versioning_behavior=behavior,
     )
 
 
@@ -120,7 +162,10 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """
     graphs = load_graphs(settings.app)
     tracing.begin("abeyance-worker")
-    temporal = await connect_temporal(metrics_address=settings.metrics_address, settings=settings)
+    temporal = await _connected(settings, stop)
+    if temporal is None:
+        return
+    await _warn_without_setup(temporal)
     asyncio.get_running_loop().set_default_executor(
         ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="node")
     )
@@ -164,6 +209,39 @@ async def _wake_blocked_runs(client: Client) -> None:
                 return
     except AbeyanceError as error:
         _logger.warning("blocked runs are tried again within a minute, not at once: %s", error)
+
+
+async def _connected(settings: Settings, stop: asyncio.Event) -> TemporalClient | None:
+    """Connect to Temporal as soon as it answers, as an API does; None if `stop` is set before."""
+    runtime = process_runtime(settings.metrics_address)
+    told = ""
+    while not stop.is_set():
+        try:
+            return await connect_temporal(settings=settings, runtime=runtime)
+        except Unavailable as error:
+            if told != str(error):
+                _logger.warning("code=%s | %s; the worker keeps trying", Code.UNAVAILABLE, error)
+            told = str(error)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), _RECONNECT_SECONDS)
+    return None
+
+
+async def _warn_without_setup(temporal: TemporalClient) -> None:
+    """Warn if the worker could not write what its runs wait for."""
+    try:
+        missing = await missing_search_attributes(temporal)
+    except (SettingsError, Unavailable) as error:
+        # Credentials that cannot list them may still run workflows.
+        _logger.warning("namespace=%s | %s", temporal.namespace, error)
+        return
+    if missing:
+        _logger.warning(
+            "namespace=%s | the search attributes %s are missing, so no run can be served: run "
+            "`abeyance setup`",
+            temporal.namespace,
+            ", ".join(missing),
+        )
 
 
 def run(settings: Settings) -> None:

@@ -1,11 +1,13 @@
-"""Activities of the conversation and janitor workflows."""
+"""Activities of the workflows beside runs: conversations, the janitor, the archiver, erasures."""
 
 from __future__ import annotations
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from abeyance import wire
 from abeyance.client import Client
+from abeyance.errors import Refusal, SettingsError
 
 
 class ConversationActivities:
@@ -30,3 +32,28 @@ class EvictionActivities:
     async def evict(self, order: wire.EvictInactive) -> int:
         """Evict inactive runs, and return their number."""
         return len(await self._client.runs.evict(inactive_for=order.inactive_for, actor="janitor"))
+
+
+class AuditActivities:
+    """Activities of the archiver and of erasures."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @activity.defn(name=wire.ARCHIVE_ACTIVITY)
+    async def archive(self) -> int:
+        """Archive the runs that are due, and return how many audits were written."""
+        try:
+            return await self._client.archiver.round(activity.heartbeat)
+        except SettingsError as error:
+            raise ApplicationError(str(error), non_retryable=True) from error
+
+    @activity.defn(name=wire.ERASE_ACTIVITY)
+    async def erase(self, order: wire.Erase) -> str:
+        """Erase a run, and return its tombstone."""
+        try:
+            return await self._client.erasures.perform(order)
+        except Refusal as refusal:
+            raise ApplicationError(
+                refusal.message, type=refusal.code, non_retryable=True
+            ) from refusal

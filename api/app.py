@@ -25,6 +25,7 @@ from abeyance.api.jwt import JwtVerifier
 from abeyance.api.origin_guard import OriginGuard
 from abeyance.api.routers import (
     admin,
+    audit,
     batch,
     control,
     conversations,
@@ -96,7 +97,7 @@ def create_app(
         app.include_router(part.router)
     for part in (graphs_router, runs, interrupts, control, messages):
         app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])
-    for part in (events, conversations, batch, admin):
+    for part in (events, audit, conversations, batch, admin):
         app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])
     if has_codec:
         app.include_router(admin.codec_router)

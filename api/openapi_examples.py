@@ -82,6 +82,7 @@ RUN: Final[dict[str, Any]] = {
     "beside": [],
     "cancelled_by": None,
     "degraded": False,
+    "archived": False,
 }
 
 LISTED_RUN: Final[dict[str, Any]] = {
@@ -347,6 +348,33 @@ EVENT: Final[dict[str, Any]] = {
 EVENT_STREAM: Final = "\n".join(
     [f"id: {EVENT['id']}", f"event: {EVENT['type']}", f"data: {json.dumps(EVENT)}", "", ""]
 )
+
+AUDIT: Final = (
+    json.dumps(
+        {
+            "actor": "ada",
+            "answer": True,
+            "capability": "refunds:approve",
+            "data": {
+                "answer_sha256": "sha256:b5bea41b6c623f7c09f1bf24dcae58ebab3c0cdd90ad966bc43a45b4"
+                "4867e12b",
+                "id": "refund-4711.b276f6238dab3ba5",
+                "name": "approve",
+            },
+            "hash": "3c1c8d2e4b2f5d7d1f0cbb5ad64bb1fd9f3b2f9f0f2ee80d2a7f5f1f8a7a6d15",
+            "id": EVENT["id"],
+            "n": 5,
+            "prev": "9a1f0e6f1b7c2a0f3f4f0d8d6cb3de8fda5cbb4b2e4c9e2f7c4e3ddc5d6b1a20",
+            "run_id": "refund-4711",
+            "time": "2026-03-02T09:04:10Z",
+            "type": "interrupt.answered",
+        },
+        separators=(",", ":"),
+    )
+    + "\n"
+)
+
+ERASING: Final[dict[str, Any]] = {"run_id": "refund-4711", "state": "erasing"}
 
 
 SAID: Final[dict[str, Any]] = {

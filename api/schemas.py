@@ -63,6 +63,8 @@ def parse_statuses(values: list[str], beside: tuple[str, ...] = ()) -> list[str]
     if unknown := [name for name in statuses if name not in {*_STATUSES, *beside}]:
         names = ", ".join([*map(str, Status), *beside])
         message = f"{truncate(unknown[0], 100)!r} is not a status of a run: use one of {names}"
+        if unknown[0] == "blocked":
+            message += "; the filter blocked=true selects runs of any status that are blocked"
         raise ValueError(message)
     return statuses
 
@@ -156,7 +158,10 @@ class StartBody(wire.Request):
     model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.START]})
 
     graph: str = Field(min_length=1, max_length=256, description="The name of the graph.")
-    input: JsonValue = Field(description="The input of the graph, as its `input_schema` describes.")
+    input: JsonValue = Field(
+        default_factory=dict,
+        description="The input of the graph, as its `input_schema` describes. Absent is `{}`.",
+    )
     run_id: str | None = Field(
         default=None,
         description=f"The id of the run, of the form {RUN_ID_RULE}. Generated if absent.",

@@ -95,6 +95,11 @@ class AgentRun:
             event = events.Restored(now=now)
         self._advance(event)
 
+    @property
+    def state(self) -> RunState:
+        """The state of the run, for who replays its history."""
+        return self._state
+
     @workflow.run
     async def run(
         self,

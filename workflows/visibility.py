@@ -29,6 +29,7 @@ _MEMO_BYTES = 48_000
 _MEMO_ROWS = 50
 _MEMO_BLOCKED: Final = 5
 _FACTS_BYTES = 8_000
+_SHOWN_BYTES: Final = 6_000
 _ATTRIBUTE_BYTES = 1_500
 _PROMPT_CHARS = 200
 _FIELD_CHARS = 300
@@ -75,7 +76,7 @@ def fact_batches(facts: Sequence[Publish]) -> Iterator[list[Json]]:
     batch: list[Json] = []
     spent = 0
     for fact in facts:
-        row = {
+        row: dict[str, Json] = {
             "n": fact.number,
             "time": fact.time.isoformat(),
             "type": fact.type,
@@ -83,6 +84,8 @@ def fact_batches(facts: Sequence[Publish]) -> Iterator[list[Json]]:
             "actor": fact.actor,
             "data": fact.data,
         }
+        if fact.shown is not None:
+            row["shown"] = shown_within(fact.shown)
         spent += size(row)
         if batch and spent > _FACTS_BYTES:
             yield batch
@@ -90,6 +93,26 @@ def fact_batches(facts: Sequence[Publish]) -> Iterator[list[Json]]:
         batch.append(row)
     if batch:
         yield batch
+
+
+def shown_within(shown: Mapping[str, Json]) -> dict[str, Json]:
+    """Return what was shown, within the budget: a prompt is truncated, and `omitted` names all that is
+    not there in full. The digest covers it all the same.
+    """
+    within: dict[str, Json] = {}
+    omitted: list[Json] = []
+    room = _SHOWN_BYTES
+    for name, value in shown.items():
+        if size(value) <= room:
+            within[name] = value
+            room -= size(value)
+            continue
+        omitted.append(name)
+        if name == "prompt":
+            # A character takes up to six bytes.
+            within[name] = truncate(value, room // 6)
+            room = 0
+    return {**within, "omitted": omitted} if omitted else within
 
 
 def capabilities(state: RunState) -> list[str]:
@@ -115,6 +138,9 @@ def timer_summary(state: RunState) -> str:
     for entry in state.ledger.open.values():
         if entry.deadline == moment:
             return truncate(f"deadline of {entry.name}: {_short(entry.on_timeout)}", 200)
+    for address, due in state.pauses():
+        if due == moment:
+            return truncate(f"next attempt at {address}", 200)
     return "grace of the ending" if state.ending is not None else "deadline of the pause"
 
 

@@ -184,7 +184,7 @@ def outcome_of(tool: Tool, answer: Json) -> Outcome:
     """Parse the answer about the outcome of a call. Raises ResultError if its result is too large."""
     match answer:
         case {"action": "done", **rest} if rest.keys() <= {"result"}:
-            return Done(result=tool.told(rest.get("result")))
+            return Done(result=tool.checked_result(rest.get("result")))
         case {"action": "retry", **rest} if not rest:
             return RetryCall()
         case {"action": "fail", **rest} if not rest:

@@ -94,7 +94,7 @@ async def run_hooks(
 
     `answers` are the answers so far, by `process/name`. Nothing else identifies an answer, so a hook that
     asks about arguments must come after the hooks that edit them. `check` validates edited arguments
-    before a tool call (`Tool.read`) and a replaced result after one (`Tool.told`).
+    before a tool call (`Tool.read`) and a replaced result after one (`Tool.checked_result`).
     """
     current = _fork(event)
     asked: list[Asked] = []

@@ -216,6 +216,18 @@ def _resolve_model(name: str, model: ModelLike) -> Model:
         raise failure from error
 
 
+def setup_fault(model: ModelLike) -> str | None:
+    """Return why this process cannot use a model (a key or a package is missing); None if it can.
+
+    The model is not called.
+    """
+    try:
+        _resolve_model(name_of(model), model)
+    except ModelUnusable as error:
+        return str(error)
+    return None
+
+
 def _checked_function(
     name: str, function: Callable[..., Any]
 ) -> Callable[..., Awaitable[ModelResponse]]:

@@ -36,7 +36,8 @@ from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended, suspended_by
 from abeyance.core.json import Json, size
 from abeyance.core.outcome import CALL_STARTED, Finished, key_of
-from abeyance.errors import Blocked, FailureCode, Unavailable
+from abeyance.errors import Blocked, Unavailable
+from abeyance.storage.converter import storage_code
 
 _STARTED: Final = CALL_STARTED.removeprefix("/")
 _RESULT_MARK: Final = "made"
@@ -121,7 +122,7 @@ class _Call:
             if result is not None:
                 await self._save_result(result)
             message = f"the result of the tool {self._tool.name!r} cannot be read or kept: {error}"
-            raise Blocked(message, code=FailureCode.MODEL_UNAVAILABLE) from error
+            raise Blocked(message, code=storage_code(error)) from error
 
     async def _save_result(self, result: dict[str, Json]) -> None:
         """Save the result in the journal, so that a retry does not run the tool again."""
@@ -196,7 +197,9 @@ class _Call:
             returned = await _with_timeout(tool, tool.run(context, self._arguments), late)
         except ToolFailed as failed:
             is_once = ctx.call is not None and ctx.call.once
-            if ctx.attempt - ctx.runtime.infrastructure_failures <= tool.retries and not is_once:
+            is_worth_it = isinstance(failed.__cause__ or failed, tool.retry_on)
+            pause = tool.retry.pause_after(ctx.runtime.attempts())
+            if is_worth_it and pause is not None and not is_once:
                 raise
             # The model gets one sentence; the traceback is for the author of the tool.
             _logger.warning(
@@ -225,7 +228,7 @@ class _Call:
     async def _after(self, result: dict[str, Json]) -> Finished:
         ctx, tool = self._ctx, self._tool
         event = after_event(tool.name, self._id, self._arguments, self._memory, result)
-        outcome = await run_hooks(self._agent.hooks, event, ctx.targets, check=tool.told)
+        outcome = await run_hooks(self._agent.hooks, event, ctx.targets, check=tool.checked_result)
         blobs = blobs_of(ctx)
         if outcome.asked:
             stored = await tool_results.store(blobs, ctx.run_id, result)

@@ -112,7 +112,7 @@ class ToolDispatch:
     ) -> Send | dict[str, Json]:
         """Run the after-hooks of a call that does not run."""
         event = after_event(tool.name, requested.call_id, arguments, self.memory, result)
-        outcome = await run_hooks(self._agent.hooks, event, check=tool.told)
+        outcome = await run_hooks(self._agent.hooks, event, check=tool.checked_result)
         if outcome.asked and requested.tool in self._agent.agents:
             # The call of an agent has no code that could wait for the answer: the next turn asks.
             return {**result, tool_results.UNSEEN: {"tool": tool.name, "args": arguments}}

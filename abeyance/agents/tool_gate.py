@@ -213,7 +213,7 @@ class AfterHooks:
             self._agent.hooks,
             event,
             self._answers(call_id),
-            check=None if offer is None else offer.tool.told,
+            check=None if offer is None else offer.tool.checked_result,
         )
         if outcome.asked:
             return [

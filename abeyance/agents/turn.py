@@ -31,8 +31,16 @@ from abeyance.core.events import Message
 from abeyance.core.json import Json
 from abeyance.core.outcome import Finished
 from abeyance.core.spec import END
-from abeyance.errors import AgentFailed, Blocked, FailureCode, SettingsError, Unavailable
+from abeyance.errors import (
+    AgentFailed,
+    Blocked,
+    BlockedCode,
+    FailureCode,
+    SettingsError,
+    Unavailable,
+)
 from abeyance.storage.blobs import Blobs
+from abeyance.storage.converter import storage_code
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
@@ -59,15 +67,15 @@ class Turn:
             raise AgentFailed(FailureCode.NODE_FAILED, str(error)) from error
         except ModelDown as error:
             raise Blocked(
-                str(error), code=FailureCode.MODEL_UNAVAILABLE, retry_after=error.retry_after
+                str(error), code=BlockedCode.MODEL_UNAVAILABLE, retry_after=error.retry_after
             ) from error
         except ModelUnusable as error:
-            raise Blocked(str(error), code=FailureCode.MODEL_UNAVAILABLE) from error
+            raise Blocked(str(error), code=BlockedCode.MODEL_UNAVAILABLE) from error
         except (SettingsError, Unavailable, transcript.TranscriptError) as error:
             message = (
                 f"the conversation of the agent {agent.name!r} cannot be read or stored: {error}"
             )
-            raise Blocked(message, code=FailureCode.MODEL_UNAVAILABLE) from error
+            raise Blocked(message, code=storage_code(error)) from error
 
     async def _take(self, state: AgentValues, ctx: Context, inbox: Sequence[Message]) -> Finished:
         blobs = blobs_of(ctx)

@@ -78,22 +78,28 @@ def _with_subgraphs(
     """Return the nodes with their nested graphs built, and collect the faults of these."""
     compiled = dict(nodes)
     for name, inner in graph.subgraphs.items():
-        node = compiled[name]
-        if not isinstance(node, SubgraphNode):
+        # Not in the graph: it is retired, and only its faults count.
+        node = compiled.get(name)
+        label = f"the {'retired' if node is None else 'nested'} graph {name!r}"
+        if not isinstance(node, SubgraphNode | None):
             continue
         if inner is graph or any(nested is graph for nested in _inside(inner)):
-            errors.note(f"the nested graph {name!r} contains this graph: remove the cycle")
+            errors.note(f"{label} contains this graph: remove the cycle")
             continue
         try:
             spec = inner.build()
         except GraphError as error:
             for fault in error.faults:
-                errors.note(f"the nested graph {name!r}: {fault}")
+                errors.note(f"{label}: {fault}")
+            if node is None:
+                continue
             # Its fields are enough to check input and output.
             placeholder = replace(
                 node.graph, fields=inner.states.field_specs(), open_values=inner.states.is_open
             )
             compiled[name] = replace(node, graph=placeholder)
+            continue
+        if node is None:
             continue
         passed = graph.states.fields if node.input is None else node.input
         defaults, missing = inner.states.defaults(passed)

@@ -7,15 +7,24 @@ which a run is pinned or raises one GraphError with every fault.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, overload
 
 from pydantic import BaseModel
 
 from abeyance.authoring import compiler, rules
 from abeyance.authoring.callables import NodeCode, code_of, reads_inbox, summary
 from abeyance.authoring.declarations import DeclarationErrors, question_of
+from abeyance.authoring.retries import (
+    ANY_ERROR,
+    DEFAULT_BACKOFF,
+    Backoff,
+    RetryOn,
+    exceptions,
+    retry_policy,
+)
 from abeyance.core.json import Json
 from abeyance.core.spec import (
     Edge,
@@ -36,6 +45,24 @@ if TYPE_CHECKING:
     from abeyance.agents.agent import Agent
 
 NodeFunction = TypeVar("NodeFunction", bound=Callable[..., Any])
+NodeCodeT = TypeVar("NodeCodeT")
+
+
+class RetiredNode(Protocol):
+    """Takes the code of a retired node, and returns it: `Graph.retired`."""
+
+    def __call__(
+        self,
+        code: NodeCodeT,
+        /,
+        *,
+        routes: Mapping[str, Callable[..., Any]] = ...,
+        input: str | Callable[..., Any] | None = ...,  # noqa: A002 as in `Graph.agent`
+    ) -> NodeCodeT: ...
+
+
+_RETRIES: Final = 3
+"""The retries of a node that says neither how many nor for how long."""
 
 
 class Graph:
@@ -69,6 +96,8 @@ class Graph:
         self._rules: list[Rule] = []
         self._finally: list[str] = []
         self.subgraphs: dict[str, Graph] = {}
+        self.compiled_from: Agent | None = None
+        self._retired: list[tuple[str, str | None]] = []
         self._intake = DeclarationErrors(self.states)
         self._spec: GraphSpec | None = None
         self._default_on_error = self._intake.on_error(on_error, "the graph")
@@ -87,7 +116,10 @@ class Graph:
         *,
         name: str | None = ...,
         timeout: Duration | None = ...,
-        retries: int = ...,
+        retries: int | None = ...,
+        backoff: Backoff = ...,
+        retry_for: Duration | None = ...,
+        retry_on: RetryOn = ...,
         heartbeat: Duration = ...,
         local: bool = ...,
         on_error: str | None = ...,
@@ -102,7 +134,10 @@ class Graph:
         *,
         name: str | None = None,
         timeout: Duration | None = None,
-        retries: int = 3,
+        retries: int | None = None,
+        backoff: Backoff = DEFAULT_BACKOFF,
+        retry_for: Duration | None = None,
+        retry_on: RetryOn = ANY_ERROR,
         heartbeat: Duration = 5.0,
         local: bool = False,
         on_error: str | None = None,
@@ -117,8 +152,12 @@ class Graph:
         A coroutine function runs on the event loop, a plain one in a thread.
 
         `name` defaults to the function's name. `timeout` limits one attempt. `retries` is the number of
-        attempts after the first. `heartbeat` is how long a worker may be silent before another worker
-        gets the visit. `local=True` is for idempotent work of less than a minute: it is faster, but it
+        attempts after the first: 3, or with `retry_for` without a bound. `retry_for` bounds how long the
+        attempts and the pauses between them may take together; no attempt begins after it. If both are
+        given, the first that is reached counts. `backoff` are the pauses. An exception that is not of
+        `retry_on` fails the visit at once; that of a timeout is a TimeoutError. `heartbeat` is how long a
+        worker may be silent before another worker gets the visit, which counts as an attempt.
+        `local=True` is for idempotent work of less than a minute: it is faster, but it
         cannot be cancelled, and cannot ask or record steps. `on_error` is `fail`, `goto:<node>`, or
         `interrupt`, which asks a person whether to retry, to skip the node with a patch, or to fail.
         `to` names the targets of a returned `Goto` or `Send`. `asks` names the capabilities that the
@@ -141,13 +180,24 @@ class Graph:
                 intake.short(bound, label)
             if on_error is None:
                 self._by_default.add(id_)
-            self.code[id_] = code_of(function, intake.takes(function, label))
+            self.code[id_] = code_of(
+                function,
+                intake.takes(function, label),
+                exceptions(intake.note, label, retry_on),
+            )
             self._add(
                 FunctionNode(
                     id=id_,
                     description=summary(inspect.getdoc(function)),
                     timeout=bound,
-                    retries=retries,
+                    retry=retry_policy(
+                        intake.note,
+                        label,
+                        retries=retries,
+                        backoff=backoff,
+                        retry_for=retry_for,
+                        default=_RETRIES,
+                    ),
                     heartbeat=intake.seconds(heartbeat, f"{label}, heartbeat=") or 0.0,
                     local=local,
                     on_error=Fail() if on_error is None else intake.on_error(on_error, label),
@@ -306,6 +356,70 @@ class Graph:
         self._spec = None
         self._routes.append(Route(source=source, name=name, targets=targets))
 
+    def retired(self, name: str) -> RetiredNode:
+        """Keep the code of a node for the older runs whose pinned graph has it; use it as a decorator.
+
+        A new run cannot reach the node: it is no part of the graph that `build()` returns, and no edge
+        may name it. Its timeout, retries and targets are those of the pinned graph.
+
+        The code is a function, a Graph, or an Agent with its `input` as for `agent()`. `routes` are the
+        route functions of the node, by name. For a node that has no code of its own (an interrupt), or
+        that is still in the graph and lost only a route, the code is None.
+        """
+
+        def declare(
+            code: NodeCodeT,
+            /,
+            *,
+            routes: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+            input: str | Callable[..., Any] | None = None,  # noqa: A002 as in `Graph.agent`
+        ) -> NodeCodeT:
+            label = f"the retired node {name!r}"
+            self._spec = None
+            if code is not None:
+                self._retired.append((name, None))
+                self._keep(name, label, code, input)
+            for route, function in routes.items():
+                self._retired.append((name, route))
+                self._intake.decides(function, f"{label}, the route {route!r}")
+                self.route_code.setdefault((name, route), function)
+            return code
+
+        return declare
+
+    def _keep(
+        self, name: str, label: str, code: Any, source: str | Callable[..., Any] | None
+    ) -> None:
+        if isinstance(code, Graph):
+            self.subgraphs.setdefault(name, code)
+        elif callable(code):
+            self.code.setdefault(name, code_of(code, self._intake.takes(code, label)))
+        else:
+            from abeyance.agents import compiler
+
+            if source is None:
+                self._intake.note(f"{label} is an agent: pass its input=, as for agent()")
+                source = ""
+            inner = compiler.compile_agent(code, compiler.prompt_of(self.states, source))
+            for fault in (
+                compiler.faults_of(name, code, self.states, source, None) if source else ()
+            ):
+                self._intake.note(f"{label}: {fault}")
+            self.subgraphs.setdefault(name, inner)
+
+    def _retired_faults(self) -> Iterator[str]:
+        living: set[tuple[str, str | None]] = {(name, None) for name in self._nodes}
+        living |= {(route.source, route.name) for route in self._routes}
+        for name, route in sorted(set(self._retired), key=str):
+            what = "is" if route is None else f"has a route {route!r} that is"
+            if (name, route) in living:
+                yield (
+                    f"the retired node {name!r} {what} also in the graph: remove one of the two, or "
+                    "rename it"
+                )
+            elif self._retired.count((name, route)) > 1:
+                yield f"the retired node {name!r} {what} declared twice: remove one"
+
     def rule(
         self, name: str, *, when: Mapping[str, Json] | str, then: Sequence[Mapping[str, Any]]
     ) -> None:
@@ -317,7 +431,8 @@ class Graph:
         `{"kind": "halt", "reason": ...}`, `{"kind": "retry"}`, `{"kind": "parallel", "nodes": [...]}`,
         `{"kind": "interrupt", "prompt": ...}` with the options of `interrupt()`, and, for other rules in
         CLIPS, `{"kind": "assert", "fact": ..., "slots": {...}}` and
-        `{"kind": "retract", "pattern": ...}`.
+        `{"kind": "retract", "pattern": ...}`. A retry takes a `backoff`, which is the pause before it,
+        and a `node` that is run in place of the visited one.
 
         Rules are evaluated once after each visit. All interrupts of the rules that fire are asked first,
         each named after its rule. Then one decision is taken: halt, else retry, else goto, else
@@ -380,7 +495,7 @@ class Graph:
             rules=self._rules,
             by_default=self._by_default,
             default=default,
-            faults=self._intake.faults,
+            faults=[*self._intake.faults, *self._retired_faults()],
         )
 
     def _add(self, node: Node) -> None:

@@ -2,7 +2,8 @@
 
 code  meaning                                                        what a script may do
 0     success; with --wait: the run completed                        continue
-1     a run failed, was halted or cancelled; a graph has faults      read the cause and fix it
+1     a run failed, was halted or cancelled; a graph has faults;     read the cause and fix it
+      a deploy would block open runs
 2     wrong usage or settings; the API was not called                fix the command
 3     the API refused; nothing has changed                           read the code of the problem
 4     the API, or a service it needs, is unavailable                 repeat the same command later

@@ -55,6 +55,9 @@ _LONGEST: Final = 160
 _REASON: Final = 300
 _ARGUMENT: Final = 300
 _AGENTS: Final = 10
+_NO_WORKER: Final = (
+    "the form of the answer, and what happens at a deadline, are known only while a worker is up"
+)
 _NOT_READ: Final = "details require the capability runs:read"
 _OF_CALLS: Final = frozenset({"approval", "outcome"})
 _UNITS: Final = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
@@ -131,7 +134,11 @@ def _readable(character: str) -> str:
 
 def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line]:
     """Return the summary of a run; with `now`, also the time left until its deadlines."""
-    lines = [Line("run", str(view["run_id"])), Line("status", status_of(view))]
+    error = view.get("error")
+    # The reason is shown once, with its code.
+    is_shown_below = error is not None and error["message"] == view.get("reason")
+    status = status_of({**view, "reason": None} if is_shown_below else view)
+    lines = [Line("run", str(view["run_id"])), Line("status", status)]
     if "graph" not in view:
         return [*lines, Line("note", _NOT_READ)]
     lines.append(Line("graph", f"{view['graph']}, started {view['created_at']}"))
@@ -151,7 +158,7 @@ def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line
         where = f"{why['node']}: " if why.get("node") else ""
         lines.append(Line("blocked", f"{where}{why.get('message') or why['code']}"))
         lines.append(Line("", f"{why['code']}{since}; the run continues once this is fixed"))
-    if error := view.get("error"):
+    if error is not None:
         at = f" at {error['address']}" if error.get("address") else ""
         lines.append(Line("error", f"{error['code']}: {error['message']}{at}"))
     if view.get("undelivered"):
@@ -201,15 +208,16 @@ def interrupt_lines(
         if is_open:
             lines.extend(_reason_lines(entry))
             if entry.get("deadline"):
-                then = entry.get("on_timeout")
-                then = then if isinstance(then, str) else json.dumps(then)
                 far = f" ({distance(entry['deadline'], now)})" if now else ""
-                lines.append(Line("", f"until {entry['deadline']}{far}, then {then}"))
+                lines.append(Line("", f"until {entry['deadline']}{far}{_then(entry)}"))
             if entry.get("requested_capability"):
                 lines.append(Line("", f"requires the capability {entry['requested_capability']}"))
-            lines.extend(Line("", f"abeyance respond {entry['id']} {way}") for way in _ways(entry))
+            ways = [f"abeyance respond {entry['id']} {way}" for way in _ways(entry)]
+            lines.extend(Line("", way) for way in ways or [_NO_WORKER])
         elif entry.get("answered_by"):
             lines.append(Line("", f"by {entry['answered_by']} at {entry['answered_at']}"))
+            if entry.get("answer") is not None:
+                lines.append(Line("", f"answer {truncate(_json(entry['answer']), _ARGUMENT)}"))
     return lines
 
 
@@ -226,10 +234,20 @@ def _reason_lines(entry: Mapping[str, Any]) -> Iterator[Line]:
             yield Line("", f"because {truncate(text, _REASON)}")
 
 
+def _then(entry: Mapping[str, Any]) -> str:
+    """Return what happens at the deadline, as far as it is known."""
+    then = entry.get("on_timeout")
+    if then is None and entry.get("abridged"):
+        return ""
+    return f", then {then if isinstance(then, str) else json.dumps(then)}"
+
+
 def _ways(entry: Mapping[str, Any]) -> list[str]:
-    """Return the arguments of `abeyance respond ID` that answer an interrupt."""
+    """Return the arguments of `abeyance respond ID` that answer an interrupt, if they are known."""
     if entry["kind"] == "approval":
         return ["--approve", "--reject 'why'"]
+    if entry.get("abridged") or entry.get("degraded"):
+        return []
     answer = json.dumps(schema_example(entry.get("response_schema")), ensure_ascii=False)
     return [shlex.quote(answer)]
 

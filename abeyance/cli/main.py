@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from abeyance.cli.api_call import PANEL
+from abeyance.cli.audit import auditing
 from abeyance.cli.batch import bulk, clearing, conversing
+from abeyance.cli.doctor import examination
 from abeyance.cli.errors import ErrorText, ExitCode, leave, print_error
 from abeyance.cli.graphs import charts
 from abeyance.cli.lists import overview
@@ -36,7 +38,7 @@ commands = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for of_runs in (calls, overview, watching, transcribing, steering, bulk):
+for of_runs in (calls, overview, watching, transcribing, steering, bulk, auditing, examination):
     commands.add_typer(of_runs)
 commands.add_typer(conversing, name="conversation", rich_help_panel=PANEL)
 commands.add_typer(charts, name="graph", rich_help_panel="Graphs")
@@ -99,6 +101,13 @@ def dev(
         bool,
         typer.Option("--in-memory", help="Keep state in memory only: all runs are lost on exit."),
     ] = False,
+    reload: Annotated[
+        bool,
+        typer.Option(
+            "--reload",
+            help="Restart worker and API when a .py or .yaml file below this directory changes.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run Temporal, a worker and the API on this machine until Ctrl-C.
@@ -118,6 +127,7 @@ def dev(
         directory=Path.cwd(),
         environment=os.environ,
         settings=load_settings(),
+        reload=reload,
     )
 
     async def stay_up(stack: Stack) -> None:
@@ -167,16 +177,39 @@ def worker(
     app: App = None,
     *,
     check: Annotated[
-        bool, typer.Option("--check", help="Check settings and graphs, then exit.")
+        bool,
+        typer.Option("--check", help="Check settings, graphs and what they need, then exit."),
+    ] = False,
+    against_runs: Annotated[
+        bool,
+        typer.Option(
+            "--against-runs",
+            help="With --check: also list the open runs that this code would block.",
+        ),
+    ] = False,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="With --against-runs: look at every run, not at one of each graph."
+        ),
     ] = False,
 ) -> None:
-    """Run a worker. The environment configures the Temporal connection (TEMPORAL_ADDRESS, ...)."""
+    """Run a worker. The environment configures the Temporal connection (TEMPORAL_ADDRESS, ...).
+
+    With --check --against-runs the exit code is 1 if this code would block an open run.
+    """
     from abeyance.app import load_graphs
 
+    if (against_runs and not check) or (every and not against_runs):
+        raise SettingsError(
+            "--against-runs needs --check, and --all needs both: write --check --against-runs --all"
+        )
     settings = _settings(app)
-    load_graphs(settings.app)
+    graphs = load_graphs(settings.app)
     if check:
-        return
+        from abeyance.cli.checking import check_worker
+
+        raise typer.Exit(check_worker(settings, graphs, against_runs=against_runs, every=every))
     from abeyance.tracing import log_to_stderr
     from abeyance.worker import run as run_worker
 
@@ -197,9 +230,11 @@ def api(
     settings = _settings(app)
     load_graphs(settings.app)
     from abeyance.api.app import serve
+    from abeyance.temporal.workers import use_process_runtime
     from abeyance.tracing import log_to_stderr
 
     log_to_stderr()
+    use_process_runtime()
     asyncio.run(serve(settings, host, port))
 
 
@@ -218,7 +253,8 @@ def setup(
     """Prepare the Temporal namespace. Running it again changes nothing.
 
     Registers the search attributes, prints the retention of ended runs, and schedules the janitor, which
-    evicts inactive runs, if ABEYANCE_SESSION_INACTIVE_TIMEOUT is set.
+    evicts inactive runs, if ABEYANCE_SESSION_INACTIVE_TIMEOUT is set, and the archiver, which archives
+    audits, if ABEYANCE_AUDIT is set. Warns if audits would be lost.
     """
     from datetime import timedelta
 
@@ -242,11 +278,19 @@ def setup(
             await connection.set_retention(temporal, length)
         days = (await connection.retention(temporal)).total_seconds() / 86_400
         has_janitor = await schedules.schedule_janitor(temporal, settings.task_queue, inactive)
+        has_archiver = await schedules.schedule_archiver(
+            temporal, settings.task_queue, is_on=settings.audit is not None
+        )
+        warnings = await schedules.audit_warnings(temporal, settings)
         name = temporal.namespace
         if as_json:
             report = {"namespace": name, "registered": list(added), "retention_days": days}
             if has_janitor:
                 report["session_inactive_timeout"] = inactive
+            if has_archiver:
+                report["audit"] = settings.audit
+            if warnings:
+                report["warnings"] = warnings
             typer.echo(json.dumps(report))
             return
         attributes = f"registered {', '.join(added)}" if added else "already registered"
@@ -256,6 +300,10 @@ def setup(
             typer.echo(
                 f"janitor of {settings.task_queue!r}: evicts runs inactive for {inactive:g} s"
             )
+        if has_archiver:
+            typer.echo(f"archiver of {settings.task_queue!r}: archives audits in {settings.audit}")
+        for warning in warnings:
+            print_error(f"warning: {warning}")
 
     asyncio.run(prepare())
 

@@ -19,7 +19,7 @@ from abeyance.cli.api_call import (
     run_path,
 )
 from abeyance.cli.errors import ErrorText, ExitCode, code_of_run
-from abeyance.errors import SettingsError, Unavailable
+from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 
 if TYPE_CHECKING:
     from abeyance.cli.formatting import Line
@@ -32,6 +32,8 @@ _POLL: Final = "PT30S"
 _SHORTLY: Final = "PT2S"
 """How long a control command waits for its effect; with a running worker it takes less."""
 _ANSWER_OPTIONS: Final = 4
+_MOST_CALLERS: Final = 50
+"""Callers who may give a run the same answer by its id, one after the other."""
 
 
 @calls.command(cls=ErrorText, rich_help_panel=PANEL)
@@ -56,6 +58,24 @@ def run(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Label of the run. Repeat it for several."),
     ] = None,
+    interrupt_before: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NODE", help="Ask before this node. Repeat it for several."),
+    ] = None,
+    interrupt_after: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NODE", help="Ask after this node. Repeat it for several."),
+    ] = None,
+    on_error: Annotated[
+        str | None,
+        typer.Option(help="What a failing node does: fail or interrupt.", show_default=False),
+    ] = None,
+    allow_concurrent: Annotated[
+        bool,
+        typer.Option(
+            "--allow-concurrent", help="Start even if the conversation has an active run."
+        ),
+    ] = False,
     wait: Annotated[
         bool,
         typer.Option("--wait", help="Wait until the run ends, needs an answer, or is blocked."),
@@ -74,6 +94,14 @@ def run(
         body["conversation_id"] = conversation
     if label:
         body["labels"] = dict(_label(text) for text in label)
+
+    given = {
+        "interrupt_before": interrupt_before,
+        "interrupt_after": interrupt_after,
+        "on_error": on_error,
+        "allow_concurrent": allow_concurrent,
+    }
+    body |= {name: value for name, value in given.items() if value}
 
     async def start(api: Connection) -> Any:
         view = await api.post("/runs", body)
@@ -167,7 +195,11 @@ def respond(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer an interrupt. Sending the same answer again changes nothing and returns the same receipt."""
+    """Answer an interrupt. Sending the same answer again changes nothing and returns the same receipt.
+
+    An answer by the id of a run is for the interrupt that is open when it first arrives. Its repeat never
+    answers a later one.
+    """
     if arguments is not None and not approve:
         raise SettingsError("--arguments needs an approval: add --approve")
     if [answer, response, reject].count(None) + (not approve) != _ANSWER_OPTIONS - 1:
@@ -194,7 +226,59 @@ def respond(
 
         return receipt_lines(response["receipts"])
 
-    exchange(lambda api: api.post(path, body), lines, as_json=as_json)
+    if dot:
+        exchange(lambda api: api.post(path, body), lines, as_json=as_json)
+    else:
+        exchange(lambda api: _answer_run(api, target, body), lines, as_json=as_json)
+
+
+async def _answer_run(api: Connection, run_id: str, body: Mapping[str, Any]) -> Any:
+    """Answer the only open interrupt of a run, once, however often the command is repeated.
+
+    The key is made from the run and the answer, so that the run knows a repeat by another process. Raises
+    the Refusal `nothing_open` for a repeat after the run has asked something else.
+    """
+    path = run_path(run_id)
+    for number in range(_MOST_CALLERS):
+        try:
+            answered = await api.post(f"{path}/respond", body, key=_key(run_id, body, number))
+        except Refusal as refusal:
+            # Another caller gave the same answer to an earlier interrupt.
+            if refusal.code is not Code.IDEMPOTENCY_CONFLICT or number == _MOST_CALLERS - 1:
+                raise
+        else:
+            break
+    receipt = answered["receipts"][0]
+    if receipt.get("replayed") and (following := await _open_interrupts(api, path)):
+        raise Refusal(
+            Code.NOTHING_OPEN,
+            f"this answer was accepted for {receipt['interrupt_id']} by {receipt['answered_by']} at "
+            f"{receipt['accepted_at']}, and the run has asked something else since: to answer that, name "
+            f"its id: {', '.join(following)}",
+            last=receipt,
+            open_interrupts=following,
+        )
+    return answered
+
+
+async def _open_interrupts(api: Connection, path: str) -> list[str]:
+    try:
+        listed = await api.get(f"{path}/interrupts", status="open")
+    except Refusal as refusal:
+        # Who may only answer does not learn what else is open: the receipt tells what was answered.
+        if refusal.code is Code.CAPABILITY_REQUIRED:
+            return []
+        raise
+    return [str(entry["id"]) for entry in listed["items"]]
+
+
+def _key(run_id: str, body: Mapping[str, Any], number: int) -> str:
+    from hashlib import sha256
+
+    from abeyance.core.json import canonical
+
+    text = canonical({"run": run_id, "number": number, **body})
+    return f"respond-{sha256(text.encode()).hexdigest()[:32]}"
 
 
 @calls.command(cls=ErrorText, rich_help_panel=PANEL)

@@ -7,7 +7,9 @@ from typing import Self
 from temporalio.client import Client as TemporalClient
 
 from abeyance.authoring.graph import Graph
+from abeyance.client.audits import Archiver, Audits
 from abeyance.client.conversations import Conversations
+from abeyance.client.erasures import Erasures
 from abeyance.client.inbox import Inbox
 from abeyance.client.listing import Listing
 from abeyance.client.reader import Deployment
@@ -15,10 +17,13 @@ from abeyance.client.rpc import WorkflowRpc
 from abeyance.client.run import TemporalRun
 from abeyance.client.runs import Runs
 from abeyance.history.feed import Feed
+from abeyance.keyring import SigningKey
 from abeyance.settings import Settings, load_settings
+from abeyance.storage.archive import Archive, archive_of
 from abeyance.storage.backends import ConfiguredBlobs
 from abeyance.storage.blobs import Blobs, MemoryBlobs
-from abeyance.temporal.connection import connect_temporal, pollers
+from abeyance.temporal.connection import connect_temporal
+from abeyance.temporal.workers import LiveWorker, live_workers
 from abeyance.util import TASK_QUEUE
 
 
@@ -27,10 +32,11 @@ class Client:
 
     A deployment's runs are those of `task_queue`, which its workers poll; a client cannot reach others.
     `patience` is how many seconds an operation is retried before it is `Unavailable`. `blobs` is where
-    workers store transcripts; without it none is found.
+    workers store transcripts; without it none is found. `archive` keeps audits past Temporal's
+    retention, and `signing_key` signs them.
 
-    Its parts are `runs` (start, list, session, evict), `inbox` (list) and `conversations`; `run` is one
-    run.
+    Its parts are `runs` (start, list, session, evict, erase), `inbox` (list) and `conversations`; `run`
+    is one run.
     """
 
     def __init__(
@@ -40,18 +46,22 @@ class Client:
         task_queue: str = TASK_QUEUE,
         patience: float = 10.0,
         blobs: Blobs | None = None,
+        archive: Archive | None = None,
+        signing_key: SigningKey | None = None,
     ) -> None:
         self.temporal = temporal
         self.task_queue = task_queue
+        blobs = MemoryBlobs() if blobs is None else blobs
+        line = WorkflowRpc(temporal, task_queue, patience=patience)
         listing = Listing(temporal, task_queue, patience=patience)
+        audits = Audits(line, archive, signing_key)
         self._deployment = Deployment(
-            line=WorkflowRpc(temporal, task_queue, patience=patience),
-            listing=listing,
-            blobs=MemoryBlobs() if blobs is None else blobs,
-            feed=Feed(temporal, task_queue),
+            line=line, listing=listing, blobs=blobs, feed=Feed(temporal, task_queue), audits=audits
         )
+        self.archiver = Archiver(audits, listing, lambda run_id: self.run(run_id).view())
+        self.erasures = Erasures(line, listing, blobs, audits, signing_key)
         self.conversations = Conversations(self._deployment)
-        self.runs = Runs(self._deployment, self.conversations)
+        self.runs = Runs(self._deployment, self.conversations, self.erasures)
         self.inbox = Inbox(listing, lambda run_id: self.run(run_id).interrupts())
 
     @classmethod
@@ -69,13 +79,21 @@ class Client:
         Storage and encryption are configured by `settings`, or by the environment.
         """
         temporal = await connect_temporal(address, namespace=namespace, settings=settings)
-        blobs = ConfiguredBlobs(settings or load_settings())
-        return cls(temporal, task_queue=task_queue, patience=patience, blobs=blobs)
+        settings = settings or load_settings()
+        of_queue = settings.model_copy(update={"task_queue": task_queue})
+        return cls(
+            temporal,
+            task_queue=task_queue,
+            patience=patience,
+            blobs=ConfiguredBlobs(settings),
+            archive=archive_of(of_queue, temporal.namespace),
+            signing_key=settings.signing_key,
+        )
 
     def run(self, run_id: str, graph: Graph | None = None) -> TemporalRun:
         """Return the handle of a run, which need not exist. Editing its values takes its `graph`."""
         return TemporalRun(self._deployment, run_id, graph)
 
-    async def pollers(self) -> int:
-        """Return how many workers poll the task queue. Raises Unavailable, within two seconds."""
-        return await pollers(self.temporal, self.task_queue)
+    async def workers(self) -> list[LiveWorker]:
+        """Return the workers of the task queue that are up. Raises Unavailable, within two seconds."""
+        return await live_workers(self.temporal, self.task_queue)

@@ -112,14 +112,14 @@ class Inbox:
         return sorted((_short(entry) for entry in entries if _fits(filters, entry)), key=_key)
 
     async def list(
-        self, wanted: InboxFilter | None = None, *, cursor: str | None = None, limit: int = 50
+        self, filters: InboxFilter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> tuple[list[views.InterruptView], str | None]:
         """Return at most `limit` open interrupts, sorted by deadline, and the cursor of the next page.
 
         A page may be shorter than `limit` and not be the last. Raises `invalid_body` for a cursor of
         another list, and Unavailable.
         """
-        filters = wanted or InboxFilter()
+        filters = filters or InboxFilter()
         criteria = _criteria(filters)
         mark = _Mark(now=datetime.now(UTC)) if cursor is None else _Mark.read(criteria, cursor)
         page = _Page(limit=limit)
@@ -155,7 +155,7 @@ class _Page:
 def _short(entry: views.InterruptView) -> views.InterruptView:
     # The same fields, whether they come from the memo or from a query.
     left_out = ("reason", "payload", "response_schema", "on_timeout")
-    return entry.model_copy(update=dict.fromkeys(left_out))
+    return entry.model_copy(update={**dict.fromkeys(left_out), "abridged": True})
 
 
 def _key(entry: views.InterruptView) -> tuple[datetime, str]:

@@ -18,9 +18,11 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from abeyance import views, wire
 from abeyance.agents.transcript_view import TranscriptItem
+from abeyance.client.audits import Audits
 from abeyance.client.listing import Listing, listed_view
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.events import Message
+from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, Unavailable, Unreadable
 from abeyance.history import transcripts
 from abeyance.history.closing_record import closing_record_in
@@ -112,6 +114,7 @@ class Deployment:
     listing: Listing
     blobs: Blobs
     feed: Feed
+    audits: Audits
 
 
 class RunReader:
@@ -128,11 +131,17 @@ class RunReader:
         return self._run_id
 
     async def view(self) -> views.RunView:
-        """Return the run as it is now; without a worker, as Temporal has it (`degraded`).
+        """Return the run as it is now; without a worker, as Temporal has it (`degraded`); after Temporal
+        has deleted it, as the archive has it (`archived`).
 
-        Raises the refusal `unknown_run`.
+        Raises the refusals `unknown_run` and `erased`.
         """
-        described = await self._line.described(self.run_id)
+        try:
+            described = await self._line.described(self.run_id)
+        except Refusal as refusal:
+            if refusal.code is not Code.UNKNOWN_RUN:
+                raise
+            return await self._deployment.audits.view(self.run_id, refusal)
         if not described.is_running:
             return await self._left(described)
         if described.status == PAUSED_NATIVELY:
@@ -188,7 +197,12 @@ class RunReader:
 
         If many are open, the later ones are `abridged`; `interrupt` reads one of them in full.
         """
+        return (await self._interrupts(status))[0]
+
+    async def _interrupts(self, status: str) -> tuple[list[views.InterruptView], bool]:
+        """The interrupts, and whether a worker could tell more of them."""
         described = await self._line.described(self.run_id)
+        is_told = False
         if not described.is_running and status == "open":
             shown = []
         elif not described.is_running:
@@ -198,15 +212,16 @@ class RunReader:
         else:
             try:
                 shown = await self._line.query(self.run_id, "interrupts", list[views.InterruptView])
+                is_told = True
             except Unavailable:
                 shown = described.degraded_view().interrupts
-        return [entry for entry in shown if status in ("all", entry.status)]
+        return [entry for entry in shown if status in ("all", entry.status)], is_told
 
     async def interrupt(self, interrupt_id: str) -> views.InterruptView | None:
         """Return one interrupt, open or settled; None if the run has no such one."""
-        listed = await self.interrupts(status="all")
+        listed, has_worker = await self._interrupts("all")
         view = next((entry for entry in listed if entry.id == interrupt_id), None)
-        if view is None or not view.abridged:
+        if view is None or not view.abridged or not has_worker:
             return view
         which = wire.WhichInterrupt(interrupt_id=interrupt_id)
         try:
@@ -235,6 +250,16 @@ class RunReader:
                 yield event
             if after is None or not page:
                 return
+
+    async def audit(self, *, reader: Principal | None = None) -> bytes:
+        """Return the audit of the run so far: who did what and when, and what they were shown.
+
+        It is a text of JSON lines, each with the hash of the one before, and signed if the client has a
+        key (`abeyance.history.audit_chain`). Answers to questions whose capability the `reader` lacks are
+        left out, unless the reader has `admin`; None reads all. No worker has to be up. Raises the
+        refusals `unknown_run` and `erased`, and Unavailable.
+        """
+        return await self._deployment.audits.read(self.run_id, self.view, reader=reader)
 
     async def messages(self) -> list[views.MessageView]:
         """Return the unread messages, in the order of reading; none of an ended run, which reports them.
@@ -361,6 +386,10 @@ class RunReader:
                         return view
         except TimeoutError:
             pass
+        except Refusal as refusal:
+            # The archive may have it.
+            if refusal.code is not Code.UNKNOWN_RUN:
+                raise
         return await self.view()
 
     async def _record_in(self, event: HistoryEvent) -> views.ClosingRecord | None:

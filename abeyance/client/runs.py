@@ -14,6 +14,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from abeyance import views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.conversations import Conversations
+from abeyance.client.erasures import Erasures
 from abeyance.client.eviction import Active, Capacity, Evictions, Policy, Recency
 from abeyance.client.reader import Deployment
 from abeyance.client.rpc import RPC
@@ -37,7 +38,10 @@ _REASON_CHARS: Final = 500
 class Runs:
     """The runs of one deployment."""
 
-    def __init__(self, deployment: Deployment, conversations: Conversations) -> None:
+    def __init__(
+        self, deployment: Deployment, conversations: Conversations, erasures: Erasures
+    ) -> None:
+        self._erasures = erasures
         self._deployment = deployment
         self._line = deployment.line
         self._conversations = conversations
@@ -193,7 +197,8 @@ class Runs:
         except Refusal:
             raise Refusal(
                 Code.RUN_EXISTS,
-                f"A workflow {run_id!r} that is no run of ours is in Temporal. Choose another id.",
+                f"The id {run_id!r} belongs to a workflow in Temporal that is not a run. Choose another "
+                "id.",
                 run_id=run_id,
             ) from None
         if plan.repeats(described):
@@ -251,6 +256,15 @@ class Runs:
                 )
         return await self._deployment.blobs.delete_run(run_id)
 
+    async def erase(self, run_id: str) -> wire.ErasureState:
+        """Erase a run that has ended: its history, what is stored of it, and its archive.
+
+        Return `erasing`, or `erased` once it is done: a worker does it, whatever is killed. A signed
+        tombstone remains, without data of the run. Raises `not_finished` for an open run, `unknown_run`,
+        `invalid_run_id`, and Unavailable.
+        """
+        return await self._erasures.begin(run_id)
+
     @asynccontextmanager
     async def session(
         self,
@@ -300,7 +314,7 @@ class Runs:
         return evicted
 
     async def list(
-        self, wanted: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
+        self, filters: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> tuple[list[views.RunView], str | None]:
         """Return runs, newest first, as Temporal lists them (`degraded`, a moment late), and the cursor
         of the next page, which is None after the last.
@@ -309,7 +323,7 @@ class Runs:
         another list.
         """
         return await self._deployment.listing.runs(
-            wanted or RunFilter(), cursor=cursor, limit=limit
+            filters or RunFilter(), cursor=cursor, limit=limit
         )
 
     async def count_of_others(self) -> int:

@@ -122,6 +122,7 @@ def publish_opened(draft: WorkingState, interrupt: Interrupt) -> int:
         kind=interrupt.kind,
         capability=interrupt.requested_capability,
         deadline=interrupt.deadline and rfc3339(interrupt.deadline),
+        shown=ledger.shown_of(interrupt, interrupt.digest),
     )
 
 
@@ -147,7 +148,13 @@ def ask_anew(
     draft.open[interrupt.id] = replace(
         interrupt, **ledger.content_of(question), digest=digest, fields=fields or {}
     )
-    draft.publish("interrupt.changed", interrupt.address, id=interrupt.id, name=interrupt.name)
+    draft.publish(
+        "interrupt.changed",
+        interrupt.address,
+        id=interrupt.id,
+        name=interrupt.name,
+        shown=ledger.shown_of(question, digest),
+    )
 
 
 def _update_questions(draft: WorkingState, scope: str) -> None:

@@ -19,8 +19,8 @@ from typing import Any, Final, Literal, TypeAlias, assert_never
 from abeyance.core.copying import changeable
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, canonical, rfc3339, sha256, size, why_not_json
-from abeyance.core.policy import TIMEOUT
-from abeyance.core.spec import InterruptSpec, Kind
+from abeyance.core.policy import TIMEOUT, Principal
+from abeyance.core.spec import Default, InterruptSpec, Kind
 from abeyance.errors import Code, Refusal
 
 SettledStatus: TypeAlias = Literal["answered", "expired", "cancelled", "superseded"]
@@ -137,6 +137,18 @@ def content_of(question: InterruptSpec) -> dict[str, Json]:
     return {name: getattr(question, name) for name in _CONTENT}
 
 
+def shown_of(question: InterruptSpec, digest: str) -> dict[str, Json]:
+    """Return what the audit says that a person was shown: the digest, and what it covers.
+
+    `default` is the answer that the deadline gives, if it gives one.
+    """
+    content = content_of(question)
+    shown = {"digest": digest, **{name: it for name, it in content.items() if it is not None}}
+    if isinstance(question.on_timeout, Default):
+        shown["default"] = question.on_timeout.answer
+    return shown
+
+
 def opened(question: InterruptSpec, **record: Any) -> Interrupt:
     """Return the open interrupt of a question. `record` is what the question does not say."""
     return Interrupt(**{name: getattr(question, name) for name in _SPEC}, **record)
@@ -166,20 +178,46 @@ def settle_answered(interrupt: Interrupt, answer: Json, by: str, now: datetime) 
     )
 
 
-def addressee(ledger: Ledger) -> str:
+def addressee(ledger: Ledger, answer: Json, principal: Principal) -> str:
     """Return the id of the only open interrupt, which an answer without an id means.
 
-    Raises the Refusal `ambiguous_interrupt` if there is not exactly one.
+    Raises the Refusals `ambiguous_interrupt` and `nothing_open`, the latter with the receipt of the last
+    answer if the principal could have given it: else its answer could be guessed.
     """
     if len(ledger.open) == 1:
         return next(iter(ledger.open))
+    if not ledger.open:
+        raise _nothing_open(ledger, answer, principal)
     listed = [{"id": entry.id, "name": entry.name} for entry in ledger.open.values()]
     ids = ", ".join(entry["id"] for entry in listed[:10])
-    fix = f"so an answer must name the id of one: {ids}" if ids else "so there is nothing to answer"
     raise Refusal(
         Code.AMBIGUOUS_INTERRUPT,
-        f"{len(listed)} interrupts are open, {fix}.",
+        f"{len(listed)} interrupts are open, so an answer must name the id of one: {ids}.",
         open_interrupts=listed,
+    )
+
+
+def _nothing_open(ledger: Ledger, answer: Json, principal: Principal) -> Refusal:
+    answered = [entry for entry in ledger.settled.values() if entry.status == "answered"]
+    if not answered or not principal.may(answered[-1].requested_capability):
+        return Refusal(
+            Code.NOTHING_OPEN, "The run has no open interrupt, so there is nothing to answer."
+        )
+    last = answered[-1]
+    when = rfc3339(last.since)
+    # A value that is not JSON has no hash.
+    is_same = why_not_json(answer) is None and sha256(answer) == last.answer_sha256
+    return Refusal(
+        Code.NOTHING_OPEN,
+        f"The run has no open interrupt. The last one, {last.name!r}, was answered by {last.by!r} at "
+        f"{when}, with {'the same' if is_same else 'another'} answer.",
+        last={
+            "interrupt_id": last.id,
+            "name": last.name,
+            "answered_by": last.by,
+            "accepted_at": when,
+            "same_answer": is_same,
+        },
     )
 
 

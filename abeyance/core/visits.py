@@ -68,7 +68,7 @@ from abeyance.core.visit import (
     transition,
 )
 from abeyance.core.working_state import WorkingState
-from abeyance.errors import FailureCode
+from abeyance.errors import BlockedCode, FailureCode
 
 _RANK: Final = {HaltRun: 0, Retry: 1, GoTo: 2, Parallel: 3}
 """Precedence among the decisions of rules: the lowest counts."""
@@ -306,7 +306,7 @@ def _leave(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
 
 def _hold(draft: WorkingState, visit: Visit, route: RoutingDecision, target: str) -> None:
     """Block a visit whose code, newer than the run's graph, chose a node that the graph lacks."""
-    blocked.block(draft, visit, FailureCode.TARGET_UNKNOWN, unpinned_target(visit.node, target))
+    blocked.block(draft, visit, BlockedCode.TARGET_UNKNOWN, unpinned_target(visit.node, target))
     if route.outcome.is_decided:
         # The answers to rules are merged.
         rules = {key_of("rule", rule.id) for rule in draft.graph(visit.scope).rules_on(visit.node)}
@@ -338,7 +338,9 @@ def _carry_out(draft: WorkingState, visit: Visit, decision: Decision) -> None:
     match decision:
         case HaltRun(reason=reason):
             lifecycle.begin_ending(draft, "halted", reason)
-        case Retry():
+        case Retry(node=str() as node, backoff=backoff):
+            routing.go_instead(draft, visit, node, pause=backoff)
+        case Retry(backoff=backoff):
             routing.enter(
                 draft,
                 visit.scope,
@@ -346,6 +348,7 @@ def _carry_out(draft: WorkingState, visit: Visit, decision: Decision) -> None:
                 members=visit.members,
                 results=visit.results,
                 covered=visit.approvals,
+                pause=backoff,
             )
         case GoTo(node=node):
             routing.go_instead(draft, visit, node)

@@ -218,14 +218,26 @@ class WorkingState:
         self.effects.append(effect)
 
     def publish(
-        self, type_: str, address: str | None = None, actor: str | None = None, **data: Json
+        self,
+        type_: str,
+        address: str | None = None,
+        actor: str | None = None,
+        *,
+        shown: Json = None,
+        **data: Json,
     ) -> int:
-        """Publish an event, and return its number."""
+        """Publish an event, and return its number. `shown` is what an interrupt shows a person."""
         self.state.events_published += 1
         number = self.state.events_published
         self.emit(
             Publish(
-                number=number, time=self.now, type=type_, address=address, actor=actor, data=data
+                number=number,
+                time=self.now,
+                type=type_,
+                address=address,
+                actor=actor,
+                data=data,
+                shown=shown,
             )
         )
         return number

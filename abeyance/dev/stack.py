@@ -19,9 +19,11 @@ from urllib.parse import quote
 
 import httpx
 
+from abeyance import wire
 from abeyance.dev import server as devserver
 from abeyance.dev.parent_death import STDIN, leashed
 from abeyance.dev.ports import claim_ports, closed_to_browsers, free_ports
+from abeyance.dev.reload import changes
 from abeyance.dev.server import HOST, Ports
 from abeyance.dev.signals import cancelled_by_signals
 from abeyance.dev.supervisor import ProcessGroup, Program
@@ -41,6 +43,8 @@ _PYTHON: Final = (sys.executable, "-P", "-m", "abeyance")
 _WRONG_SETTINGS: Final = 2
 """The exit code of our commands for wrong settings."""
 _START_SECONDS: Final = 60.0
+_PATIENT_SECONDS: Final = 10.0
+"""Seconds after which a start that takes long says what it waits for."""
 # Their sum is well below the ten seconds that a stop may take.
 _PATIENCE: Final = 5.0
 _PATIENCE_WITH_TEMPORAL: Final = 2.0
@@ -56,7 +60,8 @@ class Plan:
     Temporal's UI is not served. `data_dir` gets Temporal's state, blobs and logs; with `in_memory` only
     the logs. Modules of `app` are imported from `directory`. `environment` is passed to the processes,
     except for the Temporal connection; `settings` are those of that environment, and without them the
-    janitor is not scheduled.
+    janitor is not scheduled. With `reload` worker and API are restarted when a file of `directory`
+    changes.
     """
 
     app: str | None
@@ -68,6 +73,7 @@ class Plan:
     directory: Path
     environment: Mapping[str, str]
     settings: Settings | None = None
+    reload: bool = False
 
 
 class Stack:
@@ -96,7 +102,8 @@ async def with_stack(
     """Start a stack, do some work, and stop the stack.
 
     Return the result of the work, or None if a signal came first. `announce` gets a message for every
-    restart of a process. Raises SettingsError for an invalid plan, and Unavailable if the stack fails.
+    restart of a process, and for every visit that the worker reports as blocked. Raises SettingsError for
+    an invalid plan, and Unavailable if the stack fails.
     """
     server = devserver.binary()
     with (
@@ -127,16 +134,19 @@ async def with_stack(
             group.start(programs[TEMPORAL])
             await devserver.until_set_up(ports.grpc, timeout=_START_SECONDS, database=database)
             if plan.settings is not None:
-                await devserver.set_janitor(ports.grpc, plan.settings)
+                await devserver.set_schedules(ports.grpc, plan.settings)
             group.start(programs[WORKER])
             group.start(programs[API])
-            await _until_ready(stack.api_url, logs=data_dir / "logs")
-            async with _ui(plan, ui_port, ports.ui):
+            await _until_ready(stack.api_url, logs=data_dir / "logs", announce=announce)
+            async with (
+                _ui(plan, ui_port, ports.ui),
+                _reloading(plan, environment, group, data_dir, announce),
+            ):
                 return await work(stack)
 
         with cancelled_by_signals(group.kill):
             try:
-                await _check_app(plan)
+                await _check_app(plan, environment)
                 return await group.while_whole(whole())
             except asyncio.CancelledError:
                 return None
@@ -170,6 +180,39 @@ async def _ui(plan: Plan, port: int | None, upstream: int | None) -> AsyncIterat
     hosts = () if plan.settings is None else plan.settings.allowed_hosts
     async with serve_ui(f"http://{HOST}:{upstream}", host=HOST, port=port, hosts=hosts):
         yield
+
+
+@contextlib.asynccontextmanager
+async def _reloading(
+    plan: Plan,
+    environment: Mapping[str, str],
+    group: ProcessGroup,
+    data_dir: Path,
+    announce: Callable[[str], None],
+) -> AsyncIterator[None]:
+    """Restart worker and API when a file of the application changes, if the plan says so."""
+    if not plan.reload:
+        yield
+        return
+
+    async def reload() -> None:
+        async for changed in changes(plan.directory, ignored=data_dir):
+            try:
+                await _check_app(plan, environment)
+            except SettingsError as error:
+                announce(f"{error}; the former code keeps running until a file changes")
+                continue
+            more = f" and {len(changed) - 1} others" if len(changed) > 1 else ""
+            announce(f"{changed[0].name}{more} changed: the worker and the API are restarted")
+            group.restart(WORKER, API)
+
+    # A defect in it ends the stack: nobody would see that changes have no effect any more.
+    async with asyncio.TaskGroup() as tasks:
+        reloading = tasks.create_task(reload())
+        try:
+            yield
+        finally:
+            reloading.cancel()
 
 
 @contextlib.contextmanager
@@ -206,6 +249,8 @@ def _programs(
             log=logs / f"{name.split()[0].lower()}.log",
             patience=_PATIENCE_WITH_TEMPORAL if name == TEMPORAL else _PATIENCE,
             wrong_settings=None if name == TEMPORAL else _WRONG_SETTINGS,
+            awaits_change=plan.reload,
+            announced=wire.BLOCKED_LINE if name == WORKER else None,
             loses_its_state=lost if name == TEMPORAL and plan.in_memory else None,
             # Only the owner may read the database. Files that nodes write keep the usual umask.
             umask=0o077 if name == TEMPORAL else -1,
@@ -230,13 +275,13 @@ def _environment(plan: Plan, temporal_port: int) -> Mapping[str, str]:
     }
 
 
-async def _check_app(plan: Plan) -> None:
+async def _check_app(plan: Plan, environment: Mapping[str, str]) -> None:
     # In a separate process, because importing a user's module has side effects.
     app = [plan.app] if plan.app else []
     process = await asyncio.create_subprocess_exec(
         *leashed(os.getpid(), [*_PYTHON, "worker", *app, "--check"]),
         cwd=plan.directory,
-        env=plan.environment,
+        env=environment,
         stdin=STDIN,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
@@ -254,22 +299,37 @@ async def _check_app(plan: Plan) -> None:
         raise SettingsError(lines[-1].removeprefix("abeyance: "))
 
 
-async def _until_ready(url: str, *, logs: Path) -> None:
-    last = "no answer"
-    try:
-        # Without trust_env: a proxy cannot reach the loopback of this machine.
-        async with asyncio.timeout(_START_SECONDS), httpx.AsyncClient(trust_env=False) as http:
-            while True:
-                try:
-                    response = await http.get(f"{url}/readyz")
-                    if response.is_success:
-                        return
-                    last = f"{response.status_code} {response.text[:500]}"
-                except httpx.TransportError as error:
-                    last = str(error) or type(error).__name__
-                await asyncio.sleep(0.1)
-    except TimeoutError as error:
-        raise Unavailable(
-            f"the stack was not ready within {_START_SECONDS:g} s ({url}/readyz: {last}): see the logs "
-            f"in {logs}"
-        ) from error
+async def _until_ready(url: str, *, logs: Path, announce: Callable[[str], None]) -> None:
+    """Wait until the API is ready, for as long as something moves: its answer, or a log.
+
+    Announce every ten seconds what it waits for. Raises Unavailable.
+    """
+    clock = asyncio.get_running_loop().time
+    seen: tuple[str, int] | None = None
+    moved = told = clock()
+    # Without trust_env: a proxy cannot reach the loopback of this machine.
+    async with httpx.AsyncClient(trust_env=False) as http:
+        while True:
+            try:
+                response = await http.get(f"{url}/readyz")
+                if response.is_success:
+                    return
+                last = str(response.json().get("detail") or response.status_code)
+            except (httpx.TransportError, ValueError) as error:
+                last = f"the API does not answer ({str(error) or type(error).__name__})"
+            now, state = clock(), (last, _bytes_of(logs))
+            if state != seen:
+                seen, moved = state, now
+            if now - moved > _START_SECONDS:
+                raise Unavailable(
+                    f"the stack is not ready, and nothing has happened for {_START_SECONDS:g} s "
+                    f"({url}/readyz: {last}): see the logs in {logs}"
+                )
+            if now - told > _PATIENT_SECONDS:
+                told = now
+                announce(f"still starting: {last}")
+            await asyncio.sleep(0.1)
+
+
+def _bytes_of(logs: Path) -> int:
+    return sum(log.stat().st_size for log in logs.glob("*.log"))

@@ -28,15 +28,19 @@ _MOST_RESTARTS: Final = 5
 _WINDOW: Final = 60.0
 _FIRST_PAUSE: Final = 0.1
 _TAIL: Final = 8_192
+_FOLLOW: Final = 0.2
+"""Seconds until a log is read again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """A supervised program.
 
-    `command` starts with the path of an executable and runs in `directory`. `log` gets its output. It may
-    take `patience` seconds to stop. A program is not restarted after the exit code `wrong_settings`, or
-    if it `loses_its_state`, which is the reason as text. `umask` is -1 to inherit ours.
+    `command` starts with the path of an executable and runs in `directory`. `log` gets its output; its
+    lines that contain `announced` are announced. The program may take `patience` seconds to stop. It is
+    not restarted after the exit code `wrong_settings`, or if it `loses_its_state`, which is the reason as
+    text. With `awaits_change` it is started again by `restart` after wrong settings, instead of ending
+    the group. `umask` is -1 to inherit ours.
     """
 
     name: str
@@ -47,17 +51,23 @@ class Program:
     patience: float
     wrong_settings: int | None = None
     loses_its_state: str | None = None
+    awaits_change: bool = False
     umask: int = -1
+    announced: str | None = None
 
 
 class Supervisor:
-    """Restarts one program until it is stopped. `announce` gets a message for every restart."""
+    """Restarts one program until it is stopped.
+
+    `announce` gets a message for every restart, and the announced lines of its log.
+    """
 
     def __init__(self, program: Program, announce: Callable[[str], None]) -> None:
         self.program = program
         self.pid: int | None = None
         self._announce = announce
         self._stop = asyncio.Event()
+        self._again = asyncio.Event()
         self._deaths: deque[float] = deque(maxlen=_MOST_RESTARTS + 1)
         self._log_from = 0
         self.task = asyncio.create_task(self._keep(), name=program.name)
@@ -66,6 +76,10 @@ class Supervisor:
         """Terminate the program, and kill it after its patience."""
         self._stop.set()
         await asyncio.wait([self.task])
+
+    def restart(self) -> None:
+        """Terminate the program and start it again, at once."""
+        self._again.set()
 
     def kill(self) -> None:
         """Kill the program."""
@@ -78,12 +92,12 @@ class Supervisor:
             code = await self._run_once()
             if self._stop.is_set():
                 return
-            pause = self._pause_before_restart(code)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), pause)
+            pause: float | None = 0.0 if self._again.is_set() else self._pause_before_restart(code)
+            await _first_of(self._stop, self._again, timeout=pause)
 
     async def _run_once(self) -> int:
         program = self.program
+        self._again.clear()
         with program.log.open("ab") as log:
             self._log_from = log.tell()
             process = await asyncio.create_subprocess_exec(
@@ -100,27 +114,53 @@ class Supervisor:
         if self._deaths:
             self._announce(f"the {program.name} is running again (process {process.pid})")
         ended = asyncio.create_task(process.wait())
-        stopped = asyncio.create_task(self._stop.wait())
+        asked = asyncio.create_task(_first_of(self._stop, self._again, timeout=None))
+        following = asyncio.create_task(self._follow_log())
         try:
-            await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
                 process.terminate()
                 await asyncio.wait({ended}, timeout=program.patience)
         finally:
-            stopped.cancel()
+            asked.cancel()
+            following.cancel()
             # Also ends the children of the program, and the program itself if it ignored SIGTERM.
             _kill_group(process.pid)
             self.pid = None
         return await ended
 
-    def _pause_before_restart(self, code: int) -> float:
-        """Return the seconds to wait. Raises SettingsError or Unavailable instead of a restart."""
+    async def _follow_log(self) -> None:
+        announced = self.program.announced
+        if announced is None:
+            return
+        with self.program.log.open(encoding="utf-8", errors="replace") as log:
+            log.seek(self._log_from)
+            line = ""
+            while True:
+                line += log.readline()
+                if not line.endswith("\n"):
+                    await asyncio.sleep(_FOLLOW)
+                    continue
+                if announced in line:
+                    # Without the time and the logger.
+                    self._announce(line.strip().partition(" | ")[2] or line.strip())
+                line = ""
+
+    def _pause_before_restart(self, code: int) -> float | None:
+        """Return the seconds to wait, or None to wait for `restart`.
+
+        Raises SettingsError or Unavailable instead of a restart.
+        """
         program, now = self.program, time.monotonic()
         problem = f"the {program.name} {_how(code)}"
         # The last line of a killed process does not explain its end.
         last = _last_line(program.log, self._log_from) if code > 0 else ""
         if code == program.wrong_settings:
-            raise SettingsError(last.removeprefix("abeyance: ") or problem)
+            reason = last.removeprefix("abeyance: ") or problem
+            if not program.awaits_change:
+                raise SettingsError(reason)
+            self._announce(f"{reason}; the {program.name} is down until a file changes")
+            return None
         if program.loses_its_state:
             raise Unavailable(f"{problem}, and {program.loses_its_state}")
         self._deaths.append(now)
@@ -172,6 +212,11 @@ class ProcessGroup:
         supervisors = [self._supervisors[name] for name in names if name in self._supervisors]
         await asyncio.gather(*(supervisor.stop() for supervisor in supervisors))
 
+    def restart(self, *names: str) -> None:
+        """Terminate these programs and start them again."""
+        for name in names:
+            self._supervisors[name].restart()
+
     def kill(self) -> None:
         """Kill all programs."""
         for supervisor in self._supervisors.values():
@@ -183,6 +228,16 @@ class ProcessGroup:
             self._lost.set_exception(error)
             # Mark as retrieved: while the group stops, nothing awaits it.
             self._lost.exception()
+
+
+async def _first_of(*events: asyncio.Event, timeout: float | None) -> None:
+    """Wait until one of the events is set, or for so many seconds."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
 
 
 def _how(code: int) -> str:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from temporalio.api.common.v1 import Payload, WorkflowExecution
+from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as Execution
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflowservice.v1 import (
@@ -24,25 +25,13 @@ from temporalio.converter import DataConverter
 
 from abeyance import views, wire
 from abeyance.core.json import rfc3339
-from abeyance.errors import Code, FailureCode, Refusal, Unreadable
+from abeyance.errors import BlockedCode, Code, Refusal, Unreadable
 from abeyance.storage.converter import UNREADABLE, decode_message, of_run, storage_code
 from abeyance.temporal.retry import NotFound, RetryableError
 from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
-_BLOCKING: Final = frozenset(
-    {
-        FailureCode.CODE_MISSING,
-        FailureCode.EXTRA_MISSING,
-        FailureCode.KEY_MISSING,
-        FailureCode.MODEL_UNAVAILABLE,
-        FailureCode.PAYLOAD_UNREADABLE,
-        FailureCode.STORAGE_UNAVAILABLE,
-        FailureCode.TARGET_UNKNOWN,
-        FailureCode.TOOLS_UNAVAILABLE,
-        FailureCode.UNDECLARED_CAPABILITY,
-        FailureCode.VALUES_INCOMPATIBLE,
-    }
-)
+_BLOCKING: Final = frozenset(BlockedCode)
+_STARTED: Final = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 ENDINGS: Final = frozenset({"completed", "failed", "cancelled", "halted"})
 """The statuses of a run that has ended."""
 _ENDED_AS: Final = {
@@ -141,6 +130,9 @@ class RunDescription:
             if code not in _BLOCKING:
                 continue
             address, node = pending.activity_id, pending.activity_type.name
+            if address not in by_address and pending.state == _STARTED:
+                # Its code runs again, and the run was told that nothing blocks it, or could not be told.
+                continue
             known = by_address.get(
                 address, views.BlockedView(code=code, node=node, address=address)
             )
@@ -194,7 +186,8 @@ class RunDescription:
         if unreadable is not None:
             yield views.BlockedView(code=unreadable.code, message=str(unreadable))
         if self.status == PAUSED_NATIVELY:
-            yield views.BlockedView(code=Code.NATIVELY_PAUSED)
+            message = "the run is paused through Temporal itself: unpause it there"
+            yield views.BlockedView(code=Code.NATIVELY_PAUSED, message=message)
         elif self.is_running:
             summary = self.memo.get(wire.MEMO_SUMMARY) or {}
             rows = map(views.BlockedView.model_validate, summary.get("blocked") or [])
@@ -267,6 +260,7 @@ class RunDescription:
                 run_id=self.run_id,
                 graph=graph,
                 status="open",
+                abridged=True,
                 **{name: row[name] for name in wire.MEMO_ROW},
             )
             for key, row in self.memo.items()

@@ -29,11 +29,14 @@ from abeyance.temporal.retry import NotFound
 class HistoryWalk:
     """Reads the events after a cursor, in order and each once; None begins with the oldest.
 
-    `seen` is the cursor of the last event that was read, "" before the first. Raises the refusal
-    `invalid_body` if `after` is no cursor of this run.
+    `execution` is where to begin instead of the cursor's: a later history, if those before it were read
+    to their ends. `seen` is the cursor of the last event that was read, "" before the first. Raises the
+    refusal `invalid_body` if `after` is no cursor of this run.
     """
 
-    def __init__(self, histories: Histories, run_id: str, after: str | None) -> None:
+    def __init__(
+        self, histories: Histories, run_id: str, after: str | None, *, execution: str = ""
+    ) -> None:
         self.run_id = run_id
         self.seen = after or ""
         self.has_ended = False
@@ -41,7 +44,8 @@ class HistoryWalk:
         self._histories = histories
         self._place: Place | None = None
         if after is not None:
-            self._place = Place.beginning(run_id, Cursor.parse(run_id, after).execution)
+            begin = Cursor.parse(run_id, after).execution
+            self._place = Place.beginning(run_id, execution or begin)
 
     @property
     def execution(self) -> str:

@@ -26,6 +26,7 @@ from abeyance.schemas.answers import answers_as_json
 from abeyance.schemas.json_types import to_json
 from abeyance.util import checked_run_id
 from abeyance.views import ClosingRecord, Event, InterruptView, MessageReceipt, MessageView, RunView
+from abeyance.wire import ErasureState
 
 T = TypeVar("T")
 
@@ -139,6 +140,13 @@ class HttpRun:
     async def result(self) -> ClosingRecord:
         """Return the closing record of the ended run. Raises `not_finished` while it runs."""
         return ClosingRecord.model_validate(await self._api.get(f"{self._path}/result"))
+
+    async def audit(self) -> bytes:
+        """Return the audit of the run so far, as JSON lines, without answers that the token may not read.
+
+        Requires `runs:read`.
+        """
+        return await self._api.content(f"{self._path}/audit", "application/x-ndjson")
 
     async def respond(
         self,
@@ -330,20 +338,25 @@ class HttpRuns:
         status, response = await self.api.post_for_status("/runs", body, key=key)
         return Started(run_id=response["run_id"], created=status == _CREATED)
 
+    async def erase(self, run_id: str) -> ErasureState:
+        """Erase a run that has ended, as `Client.runs.erase` does. Requires `admin`."""
+        state: ErasureState = (await self.api.delete(f"/runs/{checked_run_id(run_id)}"))["state"]
+        return state
+
     async def list(
-        self, wanted: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
+        self, filters: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> tuple[list[RunView], str | None]:
         """Return a page of runs, newest first, and the cursor of the next page or None."""
-        wanted = wanted or RunFilter()
+        filters = filters or RunFilter()
         query = {
-            "status": sorted(wanted.statuses),
-            "label": wanted.labels,
+            "status": sorted(filters.statuses),
+            "label": filters.labels,
             "limit": str(limit),
             **_without_none(
-                graph=wanted.graph,
-                conversation_id=wanted.conversation_id,
+                graph=filters.graph,
+                conversation_id=filters.conversation_id,
                 cursor=cursor,
-                blocked=None if wanted.blocked is None else str(wanted.blocked).lower(),
+                blocked=None if filters.blocked is None else str(filters.blocked).lower(),
             ),
         }
         page = await self.api.get("/runs", **query)
@@ -357,17 +370,17 @@ class HttpInbox:
     api: Connection
 
     async def list(
-        self, wanted: InboxFilter | None = None, *, cursor: str | None = None, limit: int = 50
+        self, filters: InboxFilter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> tuple[list[InterruptView], str | None]:
         """Return open interrupts, nearest deadline first, and the cursor of the next page."""
-        wanted = wanted or InboxFilter()
+        filters = filters or InboxFilter()
         query = {
-            "capability": sorted(wanted.capabilities),
+            "capability": sorted(filters.capabilities),
             "limit": str(limit),
             **_without_none(
-                graph=wanted.graph,
-                conversation_id=wanted.conversation_id,
-                before=wanted.before and wanted.before.isoformat(),
+                graph=filters.graph,
+                conversation_id=filters.conversation_id,
+                before=filters.before and filters.before.isoformat(),
                 cursor=cursor,
             ),
         }

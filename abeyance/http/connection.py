@@ -134,12 +134,16 @@ class Connection:
 
     async def text(self, path: str) -> str:
         """Send a GET request, and return the plain text of the response. Raises as `get`."""
+        return (await self.content(path, "text/plain")).decode()
+
+    async def content(self, path: str, media_type: str) -> bytes:
+        """Send a GET request, and return the body of the response as it is. Raises as `get`."""
         with self._reached():
-            response = await self._http.get(self._address + path, headers={"Accept": "text/plain"})
-        if not response.headers.get("Content-Type", "").startswith("text/plain"):
+            response = await self._http.get(self._address + path, headers={"Accept": media_type})
+        if not response.headers.get("Content-Type", "").startswith(media_type):
             self._check(response, _json(response))
-            raise self._not_an_api(response, "a text")
-        return response.text
+            raise self._not_an_api(response, media_type)
+        return response.content
 
     @asynccontextmanager
     async def stream(

@@ -16,7 +16,7 @@ from abeyance.agents.tool_decorator import tool
 from abeyance.agents.tool_errors import ResultError, ToolDeclarationError, ToolFailed
 from abeyance.authoring.interrupts import Suspended, lowered
 from abeyance.core.json import Json, canonical
-from abeyance.errors import Blocked, FailureCode
+from abeyance.errors import Blocked, BlockedCode
 from abeyance.mcp.elicitation import Answer, Elicitation, elicitation_question
 from abeyance.mcp.errors import McpDown, McpToolError, McpUnusable
 from abeyance.mcp.server import McpServer, McpTool
@@ -41,7 +41,7 @@ class McpToolset:
             mcp_tools = await self.server.list_tools()
         except (McpDown, McpUnusable) as error:
             message = f"the tools of the MCP server {self.server.title!r} cannot be listed: {error}"
-            raise Blocked(message, code=FailureCode.TOOLS_UNAVAILABLE) from error
+            raise Blocked(message, code=BlockedCode.TOOLS_UNAVAILABLE) from error
         keys = {
             canonical([entry.name, entry.description, entry.parameters]): entry
             for entry in mcp_tools
@@ -68,7 +68,9 @@ class McpToolset:
                 schema=without_lookaround(mcp_tool.parameters),
                 approve=needs_approval if callable(server.approve) else server.approve,
                 requested_capability=server.requested_capability if server.approve else None,
-                retries=server.retries,
+                retries=server.retry.retries,
+                backoff=server.backoff,
+                retry_for=server.retry_for,
                 max_result=server.max_result,
             )(run)
         except (ToolDeclarationError, ValueError) as error:

@@ -2,7 +2,7 @@
 
 Convert the values to the author's state, call the function, validate its patch, and call the node's route
 functions. Exceptions of the author's code are let through, so that the caller decides about retries. An
-error that no retry can mend is a `Failed` outcome, and a question is an `Interrupted` one. CLIPS rules
+error that no retry can fix is a `Failed` outcome, and a question is an `Interrupted` one. CLIPS rules
 are evaluated here too: only this code may take long or need a library.
 """
 
@@ -25,11 +25,12 @@ from abeyance.core import outcome as outcomes
 from abeyance.core.blocked import unpinned_target
 from abeyance.core.effects import VisitInput
 from abeyance.core.json import Json, size, why_not_json
-from abeyance.core.outcome import Failed, Finished, Interrupted, VisitOutcome
+from abeyance.core.outcome import AttemptFailed, Failed, Finished, Interrupted, VisitOutcome
 from abeyance.core.patch import PatchError, merged
+from abeyance.core.retries import Attempts
 from abeyance.core.spec import END, Clips
 from abeyance.core.text import truncate
-from abeyance.errors import AgentFailed, Blocked, FailureCode, Fatal
+from abeyance.errors import AgentFailed, Blocked, BlockedCode, FailureCode, Fatal
 from abeyance.schemas.json_types import to_json
 from abeyance.schemas.state_model import ValuesError
 from abeyance.util import extra_of
@@ -45,7 +46,16 @@ class CodeMissing(Blocked):
     """This process lacks code that the run needs; another worker or a later deployment may have it."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, code=FailureCode.CODE_MISSING)
+        super().__init__(message, code=BlockedCode.CODE_MISSING)
+
+
+class TimedOut(TimeoutError):
+    """The code of a visit took longer than its timeout."""
+
+    def __init__(self, visit_input: VisitInput) -> None:
+        super().__init__(
+            f"{visit_input.node!r} took longer than its timeout of {visit_input.timeout:g} s."
+        )
 
 
 def graph_for(visit_input: VisitInput, graphs: Mapping[str, Graph]) -> Graph:
@@ -83,7 +93,7 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
             routed = await _routed(graph, visit_input.node, deciders, visit_input.values)
             if unpinned := _unpinned(graph, visit_input, routed):
                 raise Blocked(
-                    unpinned_target(visit_input.node, unpinned[0]), code=FailureCode.TARGET_UNKNOWN
+                    unpinned_target(visit_input.node, unpinned[0]), code=BlockedCode.TARGET_UNKNOWN
                 )
             return Finished(
                 route_targets=routed, fired_rules=await _fired(visit_input, visit_input.values)
@@ -91,12 +101,12 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
         outcome = await _ask_or_run(graph, context, deciders)
     except ValuesError as error:
         # The run has these values, and people gave these answers: later code has to read them.
-        raise Blocked(str(error), code=FailureCode.VALUES_INCOMPATIBLE) from error
+        raise Blocked(str(error), code=BlockedCode.VALUES_INCOMPATIBLE) from error
     except ModuleNotFoundError as error:
         if (extra := extra_of(error.name)) is None:
             raise
         message = f"this worker lacks {error.name!r}: pip install 'abeyance[{extra}]' there"
-        raise Blocked(message, code=FailureCode.EXTRA_MISSING) from error
+        raise Blocked(message, code=BlockedCode.EXTRA_MISSING) from error
     except Fatal as error:
         outcome = _failed(FailureCode.NODE_FAILED, described(error), fatal=True)
     except AgentFailed as error:
@@ -105,6 +115,31 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
         message = f"the rules cannot be evaluated after {visit_input.node!r}: {error}"
         outcome = _failed(FailureCode.NODE_FAILED, message)
     return _with_journal(outcome, context)
+
+
+def failed_attempt(
+    graph: Graph, context: Context, error: BaseException, attempts: Attempts
+) -> AttemptFailed | Failed:
+    """Return the outcome of an attempt whose code raised. `attempts` include this one."""
+    visit_input, journal = context.input, context.runtime.journal
+    steps, patch = journal.steps or None, journal.partial_patch
+    message = described(error)
+    code = graph.code.get(visit_input.node)
+    is_worth_it = code is None or isinstance(error, code.retry_on)
+    pause = visit_input.retry.pause_after(attempts)
+    if is_worth_it and pause is not None:
+        return AttemptFailed(
+            message=message,
+            attempts=replace(attempts, seconds=attempts.seconds + pause),
+            pause=pause,
+            journal=steps,
+            patch=patch,
+        )
+    if isinstance(error, TimedOut):
+        not_retried = "TimeoutError is not in its retry_on."
+        why = visit_input.retry.why_none_left(attempts) if is_worth_it else not_retried
+        message = f"{error} {why}"
+    return Failed(code=FailureCode.NODE_FAILED, message=message, journal=steps, patch=patch)
 
 
 def _with_journal(outcome: VisitOutcome, context: Context) -> VisitOutcome:
@@ -168,7 +203,7 @@ def _require_declared(graph: Graph, visit_input: VisitInput, asked: Interrupted)
                 "was started with does not declare, so nobody was asked: deploy code that requests a "
                 "declared one"
             )
-            raise Blocked(message, code=FailureCode.UNDECLARED_CAPABILITY)
+            raise Blocked(message, code=BlockedCode.UNDECLARED_CAPABILITY)
 
 
 async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> VisitOutcome:
@@ -306,7 +341,7 @@ def _require_clips(visit_input: VisitInput) -> None:
             engine.library(rule.id)
         except ClipsMissing as error:
             message = f"this worker lacks a library for rules: {error}"
-            raise Blocked(message, code=FailureCode.EXTRA_MISSING) from error
+            raise Blocked(message, code=BlockedCode.EXTRA_MISSING) from error
 
 
 async def _fired(visit_input: VisitInput, values: Mapping[str, Json]) -> tuple[str, ...]:

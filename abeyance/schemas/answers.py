@@ -52,13 +52,11 @@ def checked_limits(limits: Limits) -> Limits:
         for name, least in _LEAST.items():
             actual = getattr(limits, name)
             if actual is not None and not least <= actual < math.inf:
-                message = f"is {values[name]!r}, and the least is {least}"
+                message = f"is {values[name]!r}, and the minimum is {least}"
                 errors.append({"pointer": f"/limits/{name}", "message": message})
     if errors:
         problems = "; ".join(f"{error['pointer'][8:]} {error['message']}" for error in errors)
-        raise Refusal(
-            Code.INVALID_BODY, f"No run can live with its limits: {problems}.", errors=errors
-        )
+        raise Refusal(Code.INVALID_BODY, f"The limits are invalid: {problems}.", errors=errors)
     return limits
 
 
@@ -69,7 +67,7 @@ def _as_json(answer: Any) -> Json:
     try:
         return to_json(answer)
     except (ValueError, RecursionError) as error:
-        message = f"a {type(answer).__name__} that is no JSON: {error}"
+        message = f"a {type(answer).__name__}, which cannot be written as JSON: {error}"
         raise Refusal(
             Code.INVALID_ANSWER,
             f"The answer is {message}. The interrupt stays open.",

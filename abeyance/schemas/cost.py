@@ -1,14 +1,14 @@
-"""How much there is to look at in a JSON Schema, and how much of it one answer makes a validator look at.
+"""The cost of validating an answer against a JSON Schema, estimated before it is validated.
 
-A schema of a few lines can be endless work: where each of thirty definitions refers to the next one
-twice, its references lead to a thousand million places. So places are counted with all references
-expanded, before anything is compiled. Counting is linear in what is written, whatever it expands to.
+A short schema can be expensive: if each of thirty definitions refers twice to the next, it expands to a
+billion places. So the places are counted with all references expanded, before the schema is compiled. The
+count takes time linear in the length of the schema.
 
-Where a schema refers to itself, how often a place is visited depends on the answer. Its places count
-once, and each answer is measured before it is validated: nothing here asks a clock, so a workflow
-comes to the same result each time. The measure assumes that a validator never stops early and
-remembers nothing, with one exception. Which of several objects a value is usually stands in it, as text;
-so a schema is written anew to have that looked at first (`_Guard`), and the measure counts on it.
+In a recursive schema, the number of visits of a place depends on the answer. Its places count once, and
+each answer is measured before it is validated. The estimate uses no clock, so a workflow gets the same
+result in a replay. It assumes that the validator never stops early and caches nothing, with one
+exception: the objects of a union usually differ by a constant field. The schema is rewritten so that this
+field is checked first (`_Guard`), and the estimate relies on that.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from abeyance.core.json import Json
 from abeyance.schemas.patterns import pattern_of
 
 MAX_PLACES: Final = 10_000
-"""How many places a schema may have, with its references expanded."""
+"""The maximum number of places of a schema, with its references expanded."""
 _MOST_IN_A_ROW: Final = 100
-"""How many parts may lead to each other at one place of an answer. A validator calls itself for each, at
-each of the hundred levels of an answer, and there is only so much room for that."""
+"""The maximum depth of references at one place of an answer. The validator recurses for each, at each of
+the hundred levels of an answer, and its stack is limited."""
 MAX_WORK: Final = 20_000_000
-"""What a validator may have to do at a time, in units of about 25 ns: half a second."""
+"""The maximum work for one request, in units of about 25 ns: half a second."""
 _MOST_STEPS: Final = 100_000
-"""How far an answer is measured, which takes time itself."""
+"""The maximum number of steps for measuring an answer, which takes time itself."""
 _MOST_PATTERNS: Final = 16_000_000
-"""In bytes, when compiled: all patterns of a schema."""
+"""The maximum size of all compiled patterns of a schema, in bytes."""
 _MANY: Final = 10**12
-"""From here on no place is counted."""
+"""Counting stops here."""
 
 _HERE: Final = ("not", "if", "then", "else")
 _HERE_LISTS: Final = ("allOf", "anyOf", "oneOf")
@@ -53,15 +53,15 @@ _Wanted: TypeAlias = "dict[_Place, int]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Guard:
-    """What a branch says of the members by which its objects are known, such as `kind`."""
+    """The constant fields of a union member, such as `kind`, by which its objects are recognized."""
 
     one_of: Mapping[str, tuple[str, ...]]
     required: frozenset[str]
 
     @property
     def schema(self) -> Json:
-        told = {name: {"enum": list(texts)} for name, texts in self.one_of.items()}
-        return {"properties": told, "required": sorted(self.required)}
+        properties = {name: {"enum": list(texts)} for name, texts in self.one_of.items()}
+        return {"properties": properties, "required": sorted(self.required)}
 
     def refuses(self, value: Json) -> bool:
         return isinstance(value, Mapping) and any(
@@ -72,12 +72,12 @@ class _Guard:
 
 @dataclass(slots=True, eq=False)
 class _Place:
-    """One schema where it is written, and where its parts apply: here, or within what is here."""
+    """One subschema, and its parts: those for the same value, and those for values inside it."""
 
     schema: dict[str, Json]
     own: int = 1
     times: int = 1
-    """How often what applies here is looked at: again, to know what nothing has looked at."""
+    """How often its parts are evaluated: more than once for `unevaluatedProperties` and the like."""
     text_cost: int = 0
     name_cost: int = 0
     here: list[_Place] = field(default_factory=list)
@@ -89,13 +89,13 @@ class _Place:
     names: list[_Place] = field(default_factory=list)
 
     def inner(self) -> Iterator[_Place]:
-        """What applies within what is here."""
+        """Yield the parts for values inside this one."""
         for found in (*self.members.values(), *self.items.values()):
             yield from found
         yield from (*self.every_member, *self.every_item, *self.names)
 
     def work(self, value: Json, sizes: Mapping[int, int]) -> int:
-        """What there is to do here, its parts aside."""
+        """Return the work for a value, without the parts."""
         done = self.own
         if isinstance(value, str) and self.text_cost:
             done += self.text_cost * _bytes(value)
@@ -107,10 +107,10 @@ class _Place:
 
 
 class CostEstimator:
-    """The places of a schema. Raises ValueError if there are too many, or they cannot be told.
+    """Estimates the cost of a schema. Raise ValueError if it has too many places or invalid references.
 
-    The schema is taken over: what changes it says so. `count` is how many places it has with its
-    references expanded, and `around` more that are put around it.
+    It owns the schema, and `prepare` and `linear` change it. `count` is the number of places with all
+    references expanded, plus `around`, the number of places that an interrupt adds around it.
     """
 
     def __init__(self, schema: Json, *, around: int = 0) -> None:
@@ -128,7 +128,7 @@ class CostEstimator:
         if self.count > MAX_PLACES:
             number = f"{self.count:,}" if self.count < _MANY else f"more than {_MANY:,}"
             message = (
-                f"it has {number} places with its references expanded, and may have {MAX_PLACES:,}"
+                f"it has {number} places with its references expanded: the limit is {MAX_PLACES:,}"
             )
             raise ValueError(message)
         self.is_recursive = any(len(loop) > 1 for loop in self._loops.values())
@@ -136,9 +136,9 @@ class CostEstimator:
         self._per_byte = 0
 
     def prepare(self) -> None:
-        """Make the schema one to be compiled, which lets through the same, so that `work` holds for it.
-        `looks_around` then says how patterns are to be compiled. Raises ValueError for patterns that
-        cannot be.
+        """Rewrite the schema to an equivalent one for which the estimate of `work` holds.
+
+        `looks_around` then tells how to compile its patterns. Raise ValueError for an invalid pattern.
         """
         self.looks_around = self._priced()
         self._per_byte = self._expanded(
@@ -148,7 +148,7 @@ class CostEstimator:
             self._guard()
 
     def work(self, answer: Json, most: int = MAX_WORK) -> int:
-        """What a validator may have to do for this answer. Raises ValueError if it is too much."""
+        """Return the work of validating an answer. Raise ValueError if it exceeds `most`."""
         sizes: dict[int, int] = {}
         values, chars = _measured(answer, sizes)
         if not self.is_recursive:
@@ -159,15 +159,16 @@ class CostEstimator:
         if found is None:
             why = "too large or too deep" if self.is_recursive else "too large"
             message = (
-                f"it is {why} to be held against its schema: it has {values:,} values and {chars:,} "
+                f"it is {why} to be validated against its schema: it has {values:,} values and {chars:,} "
                 f"bytes of text, and the schema {self.count:,} places"
             )
             raise ValueError(message)
         return found
 
     def linear(self) -> Json:
-        """Take all patterns of texts that look around out of the schema. Raises ValueError if names
-        have such patterns.
+        """Remove patterns with lookaround from the schema, and return it.
+
+        Raise ValueError if `patternProperties` has such a pattern.
         """
         for place in self._known.values():
             text = place.schema.get("pattern")
@@ -175,7 +176,9 @@ class CostEstimator:
                 del place.schema["pattern"]
             for pattern in _map(place.schema.get("patternProperties")):
                 if pattern_of(pattern).looks_around:
-                    message = f"it has members by the pattern {pattern!r}, which looks around"
+                    message = (
+                        f"its patternProperties have {pattern!r}: lookaround is not supported there"
+                    )
                     raise ValueError(message)
         return self.schema
 
@@ -191,7 +194,7 @@ class CostEstimator:
 
         def parts(given: Iterable[Json]) -> list[_Place]:
             found = list(given)
-            # True and False are places as well, with nothing in them.
+            # True and False are places too, without parts.
             place.own += sum(isinstance(each, bool) for each in found)
             return [self._place(each) for each in found if isinstance(each, dict)]
 
@@ -214,8 +217,9 @@ class CostEstimator:
         )
 
     def _target(self, reference: Json) -> Json:
-        """What a reference leads to. It has to be found in one way only, or a validator might find
-        something else than what is counted here.
+        """Return the target of a reference.
+
+        It must be unambiguous: the validator must resolve it to the place that is counted here.
         """
         id_ = self._root.get("$id")
         text = reference if isinstance(reference, str) else ""
@@ -223,11 +227,11 @@ class CostEstimator:
             text = text.removeprefix(id_) or "#"
         if not text.startswith("#"):
             message = (
-                f"it refers to {reference!r}, and cannot fetch anything: references begin with '#'"
+                f"it refers to {reference!r}, outside of the schema: begin references with '#'"
             )
             raise ValueError(message)
         if self._is_nested:
-            message = "it has references, and a part with an '$id' of its own, which changes them"
+            message = "it has references, and a part with an '$id' of its own: remove that '$id'"
             raise ValueError(message)
         text = unquote(text.removeprefix("#"))
         found: Json = self._root
@@ -237,18 +241,18 @@ class CostEstimator:
             for part in text.split("/")[1:]:
                 found = _child(found, part.replace("~1", "/").replace("~0", "~"))
         if not isinstance(found, dict | bool):
-            message = f"the reference {reference!r} leads to no schema in it, or to more than one"
+            message = f"the reference {reference!r} leads to no schema in it, or to several"
             raise ValueError(message)  # noqa: TRY004 - as all that is wrong with a schema
         return found
 
     def _ordered(self) -> list[_Place]:
-        """All places, each behind what applies at the same place of an answer."""
+        """Return all places, each after its parts for the same value."""
         try:
             order = list(
                 TopologicalSorter({each: each.here for each in self._known.values()}).static_order()
             )
         except CycleError as error:
-            message = "a part of it refers to itself for the same place of an answer, without end"
+            message = "one of its references leads back to itself without end"
             raise ValueError(message) from error
         row: dict[_Place, int] = {}
         for place in order:
@@ -257,20 +261,20 @@ class CostEstimator:
                 place.times = row[place]
         if max(row.values()) > _MOST_IN_A_ROW:
             message = (
-                f"{max(row.values())} of its parts lead from one to the next for the same place of an "
-                f"answer, and {_MOST_IN_A_ROW} may"
+                f"its references are nested {max(row.values())} deep for the same value: the limit is "
+                f"{_MOST_IN_A_ROW}"
             )
             raise ValueError(message)
         return order
 
     def _expanded(self, own: Mapping[_Place, int]) -> int:
-        """The sum of what all places have of their own, with references expanded."""
+        """Return the sum of `own` over all places, with references expanded."""
         at_once: dict[_Place, int] = {}
         for place in self._order:
             inside = sum(at_once[each] for each in place.here)
             at_once[place] = min(_MANY, own[place] + place.times * inside)
         sums: dict[frozenset[_Place], int] = {}
-        # A loop is behind all those that it leads to.
+        # A loop comes after all those that it leads to.
         for loop in dict.fromkeys(self._loops.values()):
             found = 0
             for place in loop:
@@ -281,7 +285,7 @@ class CostEstimator:
         return max(sums[self._loops[self._top]], *at_once.values())
 
     def _priced(self) -> bool:
-        """Note what the patterns cost; whether any of them looks around."""
+        """Record the cost of the patterns. Return True if one has lookaround."""
         total, found = 0, set()
         for place in self._order:
             pattern = place.schema.get("pattern")
@@ -292,12 +296,12 @@ class CostEstimator:
             total += sum(each.size for each in (*texts, *names) if not each.looks_around)
             found |= {each.looks_around for each in (*texts, *names)}
             if total > _MOST_PATTERNS:
-                message = "its patterns are too large: bound texts by maxLength in place of '{...}'"
+                message = "its patterns are too large: use maxLength instead of '{...}'"
                 raise ValueError(message)
         return True in found
 
     def _guard(self) -> None:
-        """Have what tells objects apart looked at before anything else of them."""
+        """Rewrite unions so that the constant fields of their members are checked first."""
         for place in self._order:
             for part in (*_list(place.schema.get("anyOf")), *_list(place.schema.get("oneOf"))):
                 branch = self._known.get(id(part))
@@ -313,7 +317,7 @@ class CostEstimator:
                 part.update({"if": guard.schema, "then": then, "else": False})
 
     def _measured_work(self, answer: Json, sizes: Mapping[int, int], most: int) -> int | None:
-        """What a validator may have to do; None if that is too much."""
+        """Return the work of validating an answer, or None if it exceeds `most`."""
         done = steps = 0
         left: list[tuple[Json, _Wanted]] = [(answer, {self._top: 1})]
         while left:
@@ -373,10 +377,9 @@ def _guard_of(schema: Mapping[str, Json]) -> _Guard | None:
 
 
 def _loops(places: Iterable[_Place]) -> dict[_Place, frozenset[_Place]]:
-    """For each place all those to which it leads and that lead back to it, itself among them.
+    """Return the strongly connected component of each place, successors first.
 
-    What a loop leads to comes before it. This is Tarjan's algorithm, with a stack of its own: references
-    may lead on for thousands of steps.
+    This is Tarjan's algorithm with an explicit stack, because chains of references may be very long.
     """
     number: dict[_Place, int] = {}
     low: dict[_Place, int] = {}
@@ -415,9 +418,7 @@ def _loops(places: Iterable[_Place]) -> dict[_Place, frozenset[_Place]]:
 
 
 def _anchors(root: Json) -> tuple[dict[str, Json], bool]:
-    """What has a name that references may use (None for a name that is there twice), and whether
-    anything within has an id of its own.
-    """
+    """Return the anchors of a schema (None for a repeated one), and True if a part has an `$id`."""
     found: dict[str, Json] = {}
     is_nested = False
     left = [root]
@@ -456,8 +457,9 @@ def _values_in(given: Json) -> int:
 
 
 def _measured(value: Json, sizes: dict[int, int]) -> tuple[int, int]:
-    """How many values and how many bytes of text, names among them, are in a value. What is noted in
-    `sizes` is how many values each list holds, by its id.
+    """Return the number of values, and of bytes of text (names included), in a value.
+
+    Record the number of values in each list in `sizes`, by the list's id.
     """
     match value:
         case str():

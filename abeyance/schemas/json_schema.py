@@ -1,4 +1,4 @@
-"""Where a reference in a JSON Schema leads, within the schema itself."""
+"""JSON Schemas of types, and the validation of answers at a bounded cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LONGEST_CHAIN: Final = 8
 
 
 def resolved(schema: Any, root: Any) -> Any:
-    """What a schema is that may be a reference into `root`; None where it leads nowhere."""
+    """Return a schema with its references into `root` resolved, or None if one is broken."""
     for _ in range(_LONGEST_CHAIN):
         match schema:
             case {"$ref": str(name)}:
@@ -44,31 +44,31 @@ _KEYS: Final = {
     "int": "^[+-]?[0-9]+$",
     "float": r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$",
 }
-"""What a key, which is text in JSON, has to look like, by the type that it will be read as."""
+"""The pattern of a key by its type, because keys are strings in JSON."""
 _VERSION: Final = re.compile("uuid[1-8]")
 _UUID: Final = "^.{{14}}{version}"
 _MOST_FAULTS: Final = 20
 _MOST_CHARS: Final = 500
 _SEARCHED_BYTES: Final = 20_000
 _SEARCHED_WORK: Final = 50_000
-"""How large an answer may be, and how much work (`Places.work`), for all its faults to be listed: the
-validator finds all of them or none.
+"""The largest answer in bytes, and the most work (`CostEstimator.work`), for which errors are located.
+The validator finds all errors or none.
 """
 _AROUND: Final = 20
-"""Places that a question of the core may put around the schema of a state."""
+"""Places that an interrupt of the core adds around the schema of a state."""
 _SEARCHING: Final = 40
-"""How many times as long that takes."""
+"""How many times longer locating the errors takes than validating."""
 
 
 def schema_of(response: Any) -> Json:
-    """The JSON Schema of what an author gave as `response`: a type, a schema, or None for anything.
+    """Return the JSON Schema of a `response`: a type or a schema; None accepts any JSON.
 
-    Raises ValueError if it is neither, or has more places than a schema may have.
+    Raise ValueError if it is neither, or if the schema has too many places.
     """
     if response is None:
         return None
     if isinstance(response, Mapping):
-        # A copy: the author's own may change after it was declared.
+        # A copy, because the author's mapping may change after the declaration.
         schema = copy.deepcopy(dict(response))
     else:
         try:
@@ -88,8 +88,9 @@ def schema_of(response: Any) -> Json:
 
 
 def without_lookaround(schema: Mapping[str, Json]) -> Json:
-    """A copy of a schema that nobody here vouches for, without the patterns of which nobody can tell how
-    long they take: those that look around or back. Raises ValueError if it cannot be used.
+    """Return a copy of an untrusted schema without patterns with lookaround or backreferences.
+
+    The cost of such patterns cannot be predicted. Raise ValueError if the schema is invalid.
     """
     try:
         return CostEstimator(json.loads(canonical(schema))).linear()
@@ -101,17 +102,18 @@ def without_lookaround(schema: Mapping[str, Json]) -> Json:
 
 
 def faults_of(schema: Json, answer: Json) -> tuple[SchemaFault, ...]:
-    """Everything by which an answer misses a schema, at most twenty things; empty if it fits.
+    """Return the errors of an answer against a schema, at most twenty; empty if it is valid.
 
-    An answer that is very large, or whose schema refers to itself, gets one fault without a place, and so
-    does one that it would take too long to validate.
+    There is a single error without a pointer if the answer is very large or too expensive to validate, or
+    if the schema is recursive.
     """
     return faults_of_all({"": (schema, answer)})[""]
 
 
 def faults_of_all(asked: Mapping[str, tuple[Json, Json]]) -> dict[str, tuple[SchemaFault, ...]]:
-    """The same for several answers that come at once, each with its schema. All of them together take no
-    longer than one may take.
+    """Return the errors of several answers of one request, each with its schema.
+
+    All of them share the limit of work of a single answer.
     """
     found: dict[str, tuple[SchemaFault, ...]] = {}
     left = MAX_WORK
@@ -120,7 +122,7 @@ def faults_of_all(asked: Mapping[str, tuple[Json, Json]]) -> dict[str, tuple[Sch
             usable = _usable(canonical(schema))
             work = usable.places.work(answer, left)
         except ValueError as error:
-            together = "" if left == MAX_WORK else "; it came with others, so send it by itself"
+            together = "" if left == MAX_WORK else "; send it in a request of its own"
             found[name] = (SchemaFault(pointer="", message=f"{error}{together}"),)
             continue
         left -= work
@@ -134,16 +136,18 @@ def faults_of_all(asked: Mapping[str, tuple[Json, Json]]) -> dict[str, tuple[Sch
 
 def _misses(usable: _Usable, answer: Json, *, is_searched: bool) -> tuple[SchemaFault, ...]:
     if usable.places.is_recursive:
-        return (SchemaFault(pointer="", message="it does not fit the schema, which is recursive"),)
+        return (
+            SchemaFault(pointer="", message="it does not match the schema, which is recursive"),
+        )
     if size(answer) > _SEARCHED_BYTES or not is_searched:
-        message = "it does not fit the schema, and is too large for the place to be searched for"
+        message = "it does not match the schema, and is too large for the error to be located"
         return (SchemaFault(pointer="", message=message),)
     found: list[SchemaFault] = []
     for miss in chain.from_iterable(map(_likely, usable.validator.iter_errors(answer))):
         pointer = "".join(f"/{escaped(str(part))}" for part in miss.instance_path)
-        # A part that is there although its schema is `false`: what the library says of it helps nobody.
+        # The schema of this part is `false`: the library's own message is not helpful.
         is_needless = miss.message.startswith("False schema does not allow")
-        message = "it may not be given here" if is_needless else miss.message[:_MOST_CHARS]
+        message = "it is not allowed here" if is_needless else miss.message[:_MOST_CHARS]
         found.append(SchemaFault(pointer=pointer, message=message))
         if len(found) == _MOST_FAULTS:
             break
@@ -151,7 +155,7 @@ def _misses(usable: _Usable, answer: Json, *, is_searched: bool) -> tuple[Schema
 
 
 def _likely(error: jsonschema_rs.ValidationError) -> Iterator[jsonschema_rs.ValidationError]:
-    """What an answer that could be one of several things misses of the one that it seems to be."""
+    """Yield the errors of the union member that the answer most likely means."""
     place = len(error.instance_path)
     seeming = [
         branch
@@ -166,7 +170,7 @@ def _likely(error: jsonschema_rs.ValidationError) -> Iterator[jsonschema_rs.Vali
 
 
 def _is_of_another(error: jsonschema_rs.ValidationError, place: int) -> bool:
-    """Whether the thing itself is of another kind, or a member that names its kind names another."""
+    """Return True if the type, or the field that names it, belongs to another member of the union."""
     depth = len(error.instance_path) - place
     return (depth == 0 and error.kind.name in {"type", "const", "enum"}) or (
         depth == 1 and error.kind.name == "const"
@@ -174,13 +178,15 @@ def _is_of_another(error: jsonschema_rs.ValidationError, place: int) -> bool:
 
 
 def escaped(part: str) -> str:
-    """A part of a JSON pointer, as it is written in one."""
+    """Escape a part of a JSON pointer."""
     return part.replace("~", "~0").replace("/", "~1")
 
 
 class _AnswerSchema(GenerateJsonSchema):
-    """Says of some types what pydantic's own schema leaves out, so that no answer is taken that they will
-    refuse: which texts are a Decimal, a UUID of one version, a URL of one scheme, or a key.
+    """Adds constraints that pydantic's own schema leaves out.
+
+    They are the form of a Decimal, a UUID of a version, a URL of a scheme, and a key. Otherwise an answer
+    would be accepted that the type then rejects.
     """
 
     def generate(
@@ -211,7 +217,7 @@ class _AnswerSchema(GenerateJsonSchema):
             bound = 10.0 ** (digits - (places or 0))
             number.update(exclusiveMinimum=-bound, exclusiveMaximum=bound)
         if not _BOUNDS.isdisjoint(schema):
-            # A number can be bounded by a schema, but not one that is written as text.
+            # A schema can limit a number, but not a number in a string.
             return number
         fraction = "[0-9]+" if places is None else f"[0-9]{{1,{places}}}" if places else "0+"
         text = {"type": "string", "pattern": rf"^[+-]?[0-9]+(\.{fraction})?$"}
@@ -232,7 +238,7 @@ def _with_known_formats(schema: Json) -> Json:
 
 
 def places_fault(schema: Json) -> str | None:
-    """Why there are too many places in a schema for a question to be made of it, or None."""
+    """Return why a schema has too many places for an interrupt, or None."""
     try:
         CostEstimator(json.loads(canonical(schema)), around=_AROUND)
     except ValueError as error:

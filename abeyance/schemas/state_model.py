@@ -1,10 +1,9 @@
-"""The author's state: a pydantic model at the border, JSON inside.
+"""Conversion between the author's state, a pydantic model, and the JSON values of a run.
 
-The run holds JSON values and knows nothing of pydantic. Before a node's code sees them they become an
-instance of the model, and what it returns is held against the model's fields again, so that an
-ill-typed value is stopped where it was made, with the name of its field. A field is written as its
-type says, and by its own name: an alias is one more name by which it may come in. A graph without a
-model has an open state: any field, and its nodes get a mapping.
+A run holds JSON values only. A node gets them as an instance of the model, and its patch is validated
+against the fields of the model, so that a wrong value fails the node that returned it, with the name of
+the field. A field is serialized by its type under its own name; an alias is accepted as input only. A
+graph without a model has an open state: any field is allowed, and its nodes get a mapping.
 """
 
 from __future__ import annotations
@@ -35,32 +34,32 @@ from abeyance.schemas.json_types import ALL, kinds
 
 @dataclass(frozen=True, slots=True)
 class Reducer:
-    """A mark on a field of the state."""
+    """The reducer of a state field, as an annotation: `Annotated[list[str], append]`."""
 
     name: spec.Reducer
 
 
 append: Final = Reducer("append")
-"""Extend a list by a list."""
+"""Append the items of a list."""
 
 merge: Final = Reducer("merge")
-"""Update a mapping."""
+"""Update a mapping key by key."""
 
 add: Final = Reducer("add")
-"""Sum numbers."""
+"""Add a number."""
 
 union: Final = Reducer("union")
-"""Keep the distinct items of lists, in the order in which they first came."""
+"""Add the items of a list that are not there yet, in their order."""
 
 
-# Otherwise pydantic writes NaN as null, and nobody would hear of it.
+# Otherwise pydantic would silently serialize NaN as null.
 _CONFIG: Final = ConfigDict(ser_json_inf_nan="constants")
 _ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any, config=_CONFIG)
 _MOST_ERRORS: Final = 20
 
 
 class ValuesError(Exception):
-    """Values do not fit the state; the text names the field, and `errors` point to the places."""
+    """Values do not match the state. The message names the field; `errors` have JSON pointers."""
 
     def __init__(self, message: str, errors: Iterable[Mapping[str, str]] = ()) -> None:
         self.errors = [dict(error) for error in errors]
@@ -68,7 +67,7 @@ class ValuesError(Exception):
 
 
 class StateModel:
-    """Converts between the values of a run and the state that a node's code sees."""
+    """Converts between the values of a run and the state of a node. None is an open state."""
 
     def __init__(self, model: type[BaseModel] | None) -> None:
         is_model = isinstance(model, type) and issubclass(model, BaseModel)
@@ -77,7 +76,7 @@ class StateModel:
 
     @property
     def is_open(self) -> bool:
-        """Whether patches may add any field."""
+        """True if patches may add any field."""
         return self.model is None or self.model.model_config.get("extra") == "allow"
 
     @property
@@ -85,35 +84,36 @@ class StateModel:
         """The fields of the model."""
         if self.model is None:
             return {}
-        # What a field refers to may have been defined after the model was.
+        # A field may refer to a class that was defined after the model.
         self.model.model_rebuild(raise_errors=False)
         return self.model.model_fields
 
     def field_specs(self) -> dict[str, FieldSpec]:
-        """The fields with their reducers, and of which kinds of JSON what is put to them may be."""
+        """Return the reducer and the allowed kinds of JSON of each field."""
         return {name: self._field_spec(name) for name in self.fields}
 
     def _field_spec(self, name: str) -> FieldSpec:
         found = reducers_of(self.fields[name])
         reducer = found[0].name if found else "last"
         try:
-            # Both ways: code is held against what it gives, and a run against what is written of that.
+            # Both modes: patches are validated, and the values of a run are serialized.
             known = kinds(self._patches[name].json_schema(mode="validation"))
             known |= kinds(self._patches[name].json_schema(mode="serialization"))
         except (PydanticUserError, PydanticUndefinedAnnotation):
-            # It is told as a fault of the graph.
+            # The graph reports this error itself.
             known = ALL
         return FieldSpec(reducer=reducer, kinds=() if known == ALL else tuple(sorted(known)))
 
     def input_schema(self) -> Json:
-        """The JSON Schema of a run's input."""
+        """Return the JSON Schema of a run's input."""
         if self.model is None:
             return {"type": "object"}
         return self.model.model_json_schema(schema_generator=_InputSchema)
 
     def answer_type(self, field: str) -> Any:
-        """What an answer to a field may be: the field's type, but not the None by which it says that
-        there is no answer yet. None where the state has no such field.
+        """Return the type of an answer to a field, or None if there is no such field.
+
+        It is the type of the field without None, which means that there is no answer yet.
         """
         found = self.fields.get(field)
         if found is None:
@@ -121,18 +121,18 @@ class StateModel:
         type_ = found.annotation
         if get_origin(type_) in (Union, UnionType):
             type_ = reduce(or_, (part for part in get_args(type_) if part is not NoneType))
-        # A reducer's answer is what is put to the field: the field's bounds are not for it.
+        # With a reducer, the constraints apply to the merged value, not to the answer.
         if not found.metadata or reducers_of(found):
             return type_
         return Annotated[type_, *found.metadata]
 
     def patch_type(self, field: str) -> Any:
-        """What a patch may set a field to: of one with a reducer what is put to it, without bounds."""
+        """Return the type of a patch of a field; without the field's constraints if it has a reducer."""
         found = self.fields[field]
         return found.annotation if reducers_of(found) else found.rebuild_annotation()
 
     def field_schema(self, name: str) -> Json:
-        """Return the JSON Schema of what a patch may set a field to; None if it is unknown."""
+        """Return the JSON Schema of a patch of a field, or None if it is unknown."""
         if name not in self.fields:
             return None
         try:
@@ -141,8 +141,9 @@ class StateModel:
             return None
 
     def initial(self, given: Mapping[str, Any] | BaseModel) -> dict[str, Json]:
-        """The values with which a run starts, from a mapping or the author's own state. Raises the
-        Refusal `invalid_input`.
+        """Return the initial values of a run, from a mapping or an instance of the model.
+
+        Raise the Refusal `invalid_input`.
         """
         try:
             given = to_mapping(given)
@@ -152,12 +153,12 @@ class StateModel:
         except ValuesError as error:
             raise Refusal(
                 Code.INVALID_INPUT,
-                f"The input does not fit the graph's state: {error}.",
+                f"The input does not match the graph's state: {error}.",
                 errors=error.errors,
             ) from error
 
     def defaults(self, given: Iterable[str]) -> tuple[dict[str, Json], list[str]]:
-        """The values of the fields that nobody gives, and the names of those that have none."""
+        """Return the defaults of the fields not in `given`, and the names of required ones among them."""
         given = set(given)
         found: dict[str, Json] = {}
         missing: list[str] = []
@@ -172,22 +173,23 @@ class StateModel:
         return found, missing
 
     def read(self, values: Mapping[str, Json]) -> Any:
-        """The state that a node's code sees, all its own. Raises ValuesError."""
+        """Return a new state for a node. Raise ValuesError if the values do not match the model."""
         fresh = json.loads(json.dumps(dict(values)))
         if self.model is None:
             return fresh
         try:
-            # Not strict: a date is text in JSON, also where its author would not take text for one.
+            # Not strict: a date is a string in JSON, even if the model is strict.
             return self.model.model_validate(fresh, strict=False, by_alias=True, by_name=True)
         except ValidationError as error:
             errors = at_pointer(error, fresh)
             message = (
-                f"the run's values do not fit {self.model.__name__} as it is now: {_told(errors)}"
+                f"the run's values do not match the current {self.model.__name__}: "
+                f"{_joined(errors)}"
             )
             raise ValuesError(message, errors) from error
 
     def patch(self, changes: Mapping[str, Any]) -> dict[str, Json]:
-        """What a node returned, as JSON. Raises ValuesError naming the field that does not fit."""
+        """Return the patch of a node as JSON. Raise ValuesError, which names the wrong field."""
         if self.model is None:
             return self._open_patch(changes)
         self._refuse_odd_names(changes)
@@ -201,7 +203,7 @@ class StateModel:
         return {name: self._patched(name, value) for name, value in changes.items()}
 
     def check_merged(self, values: Mapping[str, Json], patch: Mapping[str, Json]) -> None:
-        """Raise ValuesError if a reducer has made of a patch what its field does not allow."""
+        """Raise ValuesError if a reducer produced a value that its field does not allow."""
         for name in patch:
             field = self.fields.get(name)
             if field is not None and reducers_of(field):
@@ -209,14 +211,14 @@ class StateModel:
 
     @cached_property
     def adapters(self) -> dict[str, TypeAdapter[Any]]:
-        """The fields with all their bounds."""
+        """The type adapters of the fields, with all constraints."""
         return {
             name: self._adapter(field.rebuild_annotation()) for name, field in self.fields.items()
         }
 
     @cached_property
     def _patches(self) -> dict[str, TypeAdapter[Any]]:
-        """What a patch may set: of a field with a reducer what is put to it, which has no bounds."""
+        """The type adapters of patches: without constraints if a field has a reducer."""
         return {
             name: self._adapter(self.patch_type(name))
             if reducers_of(field)
@@ -243,7 +245,7 @@ class StateModel:
         except ValidationError as error:
             errors += [e for e in at_pointer(error, given) if e["pointer"] not in places]
         if errors:
-            raise ValuesError(_told(errors[:_MOST_ERRORS]), errors[:_MOST_ERRORS])
+            raise ValuesError(_joined(errors[:_MOST_ERRORS]), errors[:_MOST_ERRORS])
         values = {
             name: _written(name, self.adapters[name], getattr(state, name))
             for name in self.adapters
@@ -271,7 +273,7 @@ class StateModel:
     def _refuse_odd_names(self, changes: Mapping[Any, Any]) -> None:
         odd = [name for name in changes if not isinstance(name, str)]
         if odd:
-            message = f"fields have names, which are texts; {odd[0]!r} is none"
+            message = f"the name of a field must be a string, not {odd[0]!r}"
             raise ValuesError(message, [{"pointer": "", "message": message}])
 
     def _patched(self, name: str, value: Any) -> Json:
@@ -291,23 +293,23 @@ class StateModel:
                 for entry in at_pointer(error, value)
             ]
             raise ValuesError(
-                f"the patch does not fit the state: {_told(errors)}", errors
+                f"the patch does not match the state: {_joined(errors)}", errors
             ) from error
 
 
 def to_mapping(given: Mapping[str, Any] | BaseModel) -> Mapping[str, Any]:
-    """Fields by their names. Raises ValuesError for what has none."""
+    """Return the fields of a model or mapping by name. Raise ValuesError for anything else."""
     if isinstance(given, BaseModel):
-        # What was left to its default is left to it again: it may be made anew for each run.
+        # Keep defaults unset: a default factory may create a new value for each run.
         return {name: getattr(given, name) for name in given.model_fields_set}
     if not isinstance(given, Mapping):
-        message = f"it is a {type(given).__name__}, and has to be a mapping of fields to values"
+        message = f"it must be a mapping of fields to values, not a {type(given).__name__}"
         raise ValuesError(message, [{"pointer": "", "message": message}])
     return given
 
 
 class _InputSchema(GenerateJsonSchema):
-    """A schema that is the same in every process: the order of a set is not."""
+    """Generates the same schema in every process: the order of a set differs between processes."""
 
     def encode_default(self, dft: Any) -> Any:
         encoded = super().encode_default(dft)
@@ -315,7 +317,7 @@ class _InputSchema(GenerateJsonSchema):
 
 
 def at_pointer(error: ValidationError, given: Any = None) -> list[dict[str, str]]:
-    """The faults that pydantic found, each with a JSON pointer to its place in what was given."""
+    """Return the errors of pydantic, each with a JSON pointer into the given value."""
     return [
         {"pointer": pointer(entry["loc"], entry["type"], given), "message": entry["msg"]}
         for entry in error.errors(include_url=False, include_context=False, include_input=False)[
@@ -325,7 +327,7 @@ def at_pointer(error: ValidationError, given: Any = None) -> list[dict[str, str]
 
 
 def pointer(place: Sequence[int | str], type_: str, given: Any = None) -> str:
-    """A JSON pointer to where pydantic found a fault of this type in what was given."""
+    """Return the JSON pointer of an error of pydantic of this type in the given value."""
     parts: list[str] = []
     here = given
     for number, part in enumerate(place, 1):
@@ -339,7 +341,7 @@ def pointer(place: Sequence[int | str], type_: str, given: Any = None) -> str:
             case _ if type_ == "missing" and number == len(place):
                 pass
             case _:
-                # Pydantic also says which member of a union it tried: no place in what was given.
+                # Pydantic also names the member of a union that it tried, which is not a place.
                 continue
         parts.append(f"/{escaped(str(part))}")
     return "".join(parts)
@@ -351,7 +353,7 @@ def _instance(model: type[BaseModel], given: Mapping[str, Any]) -> BaseModel:
     except ValidationError:
         if why_not_json(given) is not None:
             raise
-    # What came as JSON is read as JSON: a strict model then takes a date that is text.
+    # Read JSON as JSON: a strict model then accepts a date as a string.
     return model.model_validate_json(json.dumps(dict(given)), by_alias=True, by_name=True)
 
 
@@ -365,14 +367,14 @@ def _written(name: str, adapter: TypeAdapter[Any], value: Any) -> Json:
     if fault is not None:
         message = f"the value of {name!r} cannot be written as JSON: {fault}"
         raise ValuesError(message, [{"pointer": f"/{escaped(name)}", "message": fault}])
-    # A set has another order in every process, and values are compared.
+    # The order of a set differs between processes, and values are compared.
     return sorted(dumped, key=canonical) if isinstance(value, set | frozenset) else dumped
 
 
 def _open_value(name: str, value: Any) -> Json:
     written = _written(name, _ANY, value)
     for key in _odd_keys(value):
-        message = f"the value of {name!r} has the key {key!r}; in JSON a key is text"
+        message = f"the value of {name!r} has the key {key!r}: use strings as keys, as in JSON"
         raise ValuesError(message, [{"pointer": f"/{escaped(name)}", "message": message}])
     return written
 
@@ -389,7 +391,7 @@ def _odd_keys(value: Any) -> Iterator[Any]:
 
 
 def reducers_of(field: FieldInfo) -> list[Reducer]:
-    """The reducers that a field was marked with."""
+    """Return the reducers of a field."""
     return [mark for mark in field.metadata if isinstance(mark, Reducer)]
 
 
@@ -402,5 +404,5 @@ def _unknown(name: Any) -> dict[str, str]:
     return {"pointer": f"/{escaped(str(name))}", "message": message}
 
 
-def _told(errors: Iterable[Mapping[str, str]]) -> str:
+def _joined(errors: Iterable[Mapping[str, str]]) -> str:
     return "; ".join(f"{entry['pointer'] or '/'}: {entry['message']}" for entry in errors)

@@ -16,7 +16,7 @@ from temporalio.envconfig import ClientConfig
 from abeyance.errors import SettingsError
 from abeyance.settings import Settings, bucket_of
 from abeyance.storage import s3
-from abeyance.storage.blobs import Blobs, FolderBlobs
+from abeyance.storage.blobs import Blobs, Files, FolderBlobs, MemoryBlobs
 from abeyance.storage.encryption import EncryptedBlobs
 from abeyance.util import is_loopback
 
@@ -28,16 +28,25 @@ DEFAULT_ADDRESS: Final = "127.0.0.1:7233"
 
 def blobs_at(storage: str) -> Blobs:
     """Return the blobs of a storage setting, without decryption."""
+    return _at(storage, "ABEYANCE_STORAGE")
+
+
+def files_at(audit: str) -> Files:
+    """Return the files of the setting of the archive, without decryption."""
+    return _at(audit, "ABEYANCE_AUDIT")
+
+
+def _at(storage: str, setting: str) -> FolderBlobs | s3.S3Blobs:
     if (named := bucket_of(storage)) is None:
         return FolderBlobs(storage)
-    s3.check_installed()
-    return _in_bucket(*named)
+    s3.check_installed(setting)
+    return _in_bucket(*named, setting)
 
 
 @cache
-def _in_bucket(bucket: str, prefix: str) -> Blobs:
+def _in_bucket(bucket: str, prefix: str, setting: str) -> s3.S3Blobs:
     # Creating an S3 client is slow, and it holds connections.
-    return s3.S3Blobs(bucket, prefix)
+    return s3.S3Blobs(bucket, prefix, setting=setting)
 
 
 def blobs_of(settings: Settings) -> Blobs:
@@ -85,23 +94,34 @@ class ConfiguredBlobs:
         return await self._blobs.delete_run(run_id)
 
 
+def kept_blobs(settings: Settings) -> Blobs:
+    """Return the blobs that may have been stored of a run: without a configured storage, and with
+    Temporal elsewhere, there are none.
+    """
+    if settings.storage is None and not is_on_this_machine(temporal_address()):
+        return MemoryBlobs()
+    return ConfiguredBlobs(settings)
+
+
 def check_reach(settings: Settings, address: str | None = None) -> None:
-    """Raise SettingsError if workers and APIs elsewhere could not read the storage.
+    """Raise SettingsError if workers and APIs elsewhere could not read the storage, or the archive.
 
     `address` is that of Temporal (host:port); the default is that of the environment.
     """
-    if settings.storage is None:
-        return
-    if bucket_of(settings.storage) is not None:
-        s3.check_installed()
-        return
-    address = address or temporal_address()
-    if not settings.storage_shared and not is_on_this_machine(address):
-        raise SettingsError(
-            f"ABEYANCE_STORAGE={settings.storage!r} is a folder, and Temporal is at {address}: a worker "
-            "or an API elsewhere cannot read it. If all of them mount that folder, set "
-            "ABEYANCE_STORAGE_SHARED=1; else use s3://bucket/prefix"
-        )
+    named = {"ABEYANCE_STORAGE": settings.storage, "ABEYANCE_AUDIT": settings.audit}
+    for setting, storage in named.items():
+        if storage is None:
+            continue
+        if bucket_of(storage) is not None:
+            s3.check_installed(setting)
+            continue
+        address = address or temporal_address()
+        if not settings.storage_shared and not is_on_this_machine(address):
+            raise SettingsError(
+                f"{setting}={storage!r} is a folder, and Temporal is at {address}: a worker or an API "
+                "elsewhere cannot read it. If all of them mount that folder, set "
+                "ABEYANCE_STORAGE_SHARED=1; else use s3://bucket/prefix"
+            )
 
 
 def temporal_address() -> str:

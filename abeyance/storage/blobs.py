@@ -1,4 +1,4 @@
-"""Blobs: large values stored outside Temporal's histories.
+"""Blobs: large values stored outside Temporal's histories; and named files, beside them or elsewhere.
 
 A blob belongs to a run and never changes. Its reference contains the hash of its bytes: putting the same
 bytes again stores nothing new, and reads are verified. A reference is independent of the storage, so
@@ -46,6 +46,29 @@ class Blobs(Protocol):
 
     async def delete_run(self, run_id: str) -> int:
         """Delete all blobs of a run, and return their number."""
+        ...
+
+
+class Files(Protocol):
+    """A storage of small files with names such as `folder/name`, which may be replaced."""
+
+    async def write(self, name: str, data: bytes) -> None:
+        """Write a file, or replace it: whoever reads it gets all of one or of the other.
+
+        Raises Unavailable.
+        """
+        ...
+
+    async def read(self, name: str) -> bytes | None:
+        """Return the bytes of a file, None if there is none. Raises Unavailable."""
+        ...
+
+    async def names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder, sorted. Raises Unavailable."""
+        ...
+
+    async def delete(self, name: str) -> None:
+        """Delete a file, if there is one. Raises Unavailable."""
         ...
 
 
@@ -140,13 +163,28 @@ class FolderBlobs:
     async def delete_run(self, run_id: str) -> int:
         return await in_thread(lambda: self._delete(self.folder / folder_of(run_id)))
 
+    async def write(self, name: str, data: bytes) -> None:
+        await in_thread(lambda: self._write(name, data))
+
+    async def read(self, name: str) -> bytes | None:
+        try:
+            return await in_thread(lambda: self._read(name))
+        except BlobMissing:
+            return None
+
+    async def names(self, folder: str) -> list[str]:
+        return await in_thread(lambda: self._names(folder))
+
+    async def delete(self, name: str) -> None:
+        await in_thread(lambda: self._unlink(name))
+
     def _write(self, ref: str, data: bytes) -> None:
         path = self.folder / ref
         try:
             if self._holds(path, data):
                 return
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".partial")
             partial = Path(name)
             try:
@@ -181,6 +219,22 @@ class FolderBlobs:
             return path.stat().st_size == len(data) and path.read_bytes() == data
         except FileNotFoundError:
             return False
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            entries = [entry.name for entry in (self.folder / folder).iterdir()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _failed("listed in", self.folder, error) from error
+        # Names with a dot are unfinished files.
+        return sorted(f"{folder}/{name}" for name in entries if not name.startswith("."))
+
+    def _unlink(self, name: str) -> None:
+        try:
+            (self.folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise _failed("deleted from", self.folder, error) from error
 
     def _delete(self, path: Path) -> int:
         try:

@@ -32,7 +32,7 @@ from temporalio.converter import (
 from temporalio.exceptions import ApplicationError
 
 from abeyance import wire
-from abeyance.errors import Code, FailureCode, SettingsError, Unavailable
+from abeyance.errors import BlockedCode, Code, SettingsError, Unavailable
 from abeyance.keyring import Keyring, NotSealed, WrongKey
 from abeyance.storage.blobs import Blobs
 from abeyance.storage.encryption import (
@@ -87,17 +87,17 @@ UNREADABLE: Final = (
 """Errors of reading a payload: the key or the storage is missing, or the payload is damaged."""
 
 
-def storage_code(error: BaseException) -> FailureCode:
+def storage_code(error: BaseException) -> BlockedCode:
     """Return the code of an error that came up while a payload was stored or read."""
     match error:
         case NotSealed():
-            return FailureCode.PAYLOAD_UNREADABLE
+            return BlockedCode.PAYLOAD_UNREADABLE
         case WrongKey():
-            return FailureCode.KEY_MISSING
+            return BlockedCode.KEY_MISSING
         case Unavailable() | SettingsError():
-            return FailureCode.STORAGE_UNAVAILABLE
+            return BlockedCode.STORAGE_UNAVAILABLE
         case _:
-            return FailureCode.PAYLOAD_UNREADABLE
+            return BlockedCode.PAYLOAD_UNREADABLE
 
 
 _DRIVER: Final = "abeyance"

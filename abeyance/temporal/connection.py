@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -19,15 +20,15 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
     DescribeTaskQueueRequest,
+    PollActivityTaskQueueRequest,
     UpdateNamespaceRequest,
 )
 from temporalio.client import Client as TemporalClient
 from temporalio.envconfig import ClientConfig
-from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
+from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance.errors import SettingsError, Unavailable
-from abeyance.metrics import METRICS
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.backends import (
     DEFAULT_ADDRESS,
@@ -41,22 +42,20 @@ from abeyance.tracing import are_on
 from abeyance.wire import SEARCH_ATTRIBUTES
 
 _QUOTED: Final = re.compile('"([^"]+)"')
-_QUICKLY: Final = timedelta(seconds=2)
-_POLL_INTERVAL: Final = timedelta(seconds=70)
 
 
 async def connect_temporal(
     address: str | None = None,
     *,
     namespace: str | None = None,
-    metrics_address: str | None = None,
     settings: Settings | None = None,
+    runtime: Runtime | None = None,
 ) -> TemporalClient:
     """Connect to Temporal with its environment configuration.
 
     `address` (host:port) and `namespace` override the environment. `settings` (default: from the
-    environment) configure encryption and storage. Raises Unavailable if nothing answers, and
-    SettingsError if the address is invalid or others could not read the storage.
+    environment) configure encryption and storage; `runtime` is that of the SDK. Raises Unavailable if
+    nothing answers, and SettingsError if the address is invalid or others could not read the storage.
     """
     is_explicit = settings is not None
     settings = settings or load_settings()
@@ -69,14 +68,6 @@ async def connect_temporal(
     check_reach(settings, target)
     # A client beside `abeyance dev` can read its payloads without configuration.
     reads = None if is_explicit or not is_on_this_machine(target) else DEFAULT_FOLDER
-    runtime = None
-    if metrics_address is not None:
-        metrics = PrometheusConfig(
-            bind_address=metrics_address,
-            durations_as_seconds=True,
-            histogram_bucket_overrides={m.exposed: m.buckets for m in METRICS if m.buckets},
-        )
-        runtime = Runtime(telemetry=TelemetryConfig(metrics=metrics))
     try:
         return await TemporalClient.connect(
             **config,
@@ -99,27 +90,6 @@ def _why(error: RuntimeError) -> str:
     # The SDK prints a chain of causes; the last quoted one is that of the operating system.
     causes = _QUOTED.findall(str(error))
     return str(causes[-1] if causes else error)
-
-
-async def pollers(temporal: TemporalClient, task_queue: str) -> int:
-    """Return the number of processes that polled a task queue in the last 70 seconds.
-
-    A worker polls at least once a minute, and the server remembers pollers for five minutes. Raises
-    Unavailable if Temporal does not answer.
-    """
-    question = DescribeTaskQueueRequest(
-        namespace=temporal.namespace,
-        task_queue=TaskQueue(name=task_queue),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    )
-    try:
-        response = await temporal.workflow_service.describe_task_queue(question, timeout=_QUICKLY)
-    except RPCError as error:
-        raise Unavailable(f"Temporal does not answer ({error.message})") from error
-    oldest = datetime.now(UTC) - _POLL_INTERVAL
-    return sum(
-        poller.last_access_time.ToDatetime(tzinfo=UTC) >= oldest for poller in response.pollers
-    )
 
 
 _RPC: Final = timedelta(seconds=5)
@@ -148,7 +118,7 @@ async def register_search_attributes(temporal: TemporalClient) -> list[str]:
     Raises SettingsError if one exists with another type or cannot be added, and Unavailable if the server
     does not answer.
     """
-    missing = await _missing(temporal)
+    missing = await missing_search_attributes(temporal)
     if not missing:
         return []
     try:
@@ -167,7 +137,7 @@ async def register_search_attributes(temporal: TemporalClient) -> list[str]:
                 f"add the search attributes {listed} to", temporal, error
             ) from error
     deadline = asyncio.get_running_loop().time() + _VISIBLE_WITHIN
-    while left := await _missing(temporal):
+    while left := await missing_search_attributes(temporal):
         if asyncio.get_running_loop().time() > deadline:
             raise Unavailable(
                 f"the search attributes {', '.join(left)} were added to the namespace "
@@ -211,7 +181,8 @@ async def set_retention(temporal: TemporalClient, length: timedelta) -> None:
         raise namespace_error(f"set a retention of {length} for", temporal, error) from error
 
 
-async def _missing(temporal: TemporalClient) -> list[str]:
+async def missing_search_attributes(temporal: TemporalClient) -> list[str]:
+    """Return the search attributes that the namespace lacks. Raises as `register_search_attributes`."""
     try:
         response = await temporal.operator_service.list_search_attributes(
             ListSearchAttributesRequest(namespace=temporal.namespace), timeout=_RPC
@@ -227,6 +198,38 @@ async def _missing(temporal: TemporalClient) -> list[str]:
                 "namespace"
             )
     return [name for name in SEARCH_ATTRIBUTES if name not in registered]
+
+
+async def clock_offset(temporal: TemporalClient) -> timedelta:
+    """Return by how much the clock of this machine is ahead of the server's.
+
+    The server tells its time only as the moment at which a worker polled, so this polls a task queue that
+    nobody else uses. Raises Unavailable.
+    """
+    queue = TaskQueue(name=f"abeyance-clock-{uuid.uuid4().hex}")
+    poll = PollActivityTaskQueueRequest(
+        namespace=temporal.namespace, task_queue=queue, identity="abeyance doctor"
+    )
+    question = DescribeTaskQueueRequest(
+        namespace=temporal.namespace,
+        task_queue=queue,
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+    )
+    service = temporal.workflow_service
+    asked = datetime.now(UTC)
+    polling = asyncio.create_task(service.poll_activity_task_queue(poll, timeout=_RPC))
+    try:
+        while not polling.done():
+            response = await service.describe_task_queue(question, timeout=_RPC)
+            if response.pollers:
+                return asked - response.pollers[0].last_access_time.ToDatetime(tzinfo=UTC)
+            await asyncio.sleep(0.05)
+    except RPCError as error:
+        raise namespace_error("read the time of", temporal, error) from error
+    finally:
+        polling.cancel()
+        await asyncio.wait({polling})
+    raise Unavailable(f"the server did not tell its time within {_RPC.total_seconds():g} s")
 
 
 def namespace_error(

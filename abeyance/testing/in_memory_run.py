@@ -52,7 +52,8 @@ _ANYBODY: Final = Principal(subject="tester", capabilities=(EVERYTHING,))
 class InMemoryRun:
     """A run that a test drives (`abeyance.RunHandle`). It changes only while one of its methods runs.
 
-    `principal` defaults to `tester`, who has every capability.
+    `principal` defaults to `tester`, who has every capability. While a visit is blocked, each method that
+    changes the run tries it again, and raises `abeyance.errors.Blocked` after the change if it still is.
     """
 
     def __init__(
@@ -119,10 +120,11 @@ class InMemoryRun:
         await self._driver.start()
 
     async def advance(self, by: Duration) -> None:
-        """Move the clock, firing each deadline on the way."""
+        """Move the clock, firing each deadline on the way. Raise Blocked if a visit is blocked then."""
         until = self.now + timedelta(seconds=seconds(by))
         while await self._driver.reach_deadline(until):
             pass
+        self._driver.raise_blocked()
 
     async def view(self) -> RunView:
         """Return the run as it is now."""
@@ -175,15 +177,19 @@ class InMemoryRun:
     async def wait(self, *, until: frozenset[str] = frozenset(), timeout: float = 30.0) -> RunView:
         """Return the view once the status is in `until`, the run has ended, or `timeout` has passed.
 
-        `timeout` is in seconds of the run's own clock, which moves at once.
+        `timeout` is in seconds of the run's own clock, which moves at once. Raise Blocked if it has
+        passed and a visit is blocked; with `blocked` in `until` the view is returned instead.
         """
         end = self.now + timedelta(seconds=timeout)
         is_left = True
-        while is_left and not (self.status in until or self.state.finished):
+        while not (view := await self.view()).is_awaited(until):
+            if not is_left:
+                self._driver.raise_blocked()
+                break
             # Other tasks act first.
             await asyncio.sleep(0)
             is_left = await self._driver.reach_deadline(end)
-        return await self.view()
+        return view
 
     async def result(self) -> ClosingRecord:
         """Return the closing record. Raise the Refusal `not_finished` while the run is not over."""

@@ -146,6 +146,9 @@ GRAPH: Final = "graph"
 """The kind of a node that is another graph."""
 
 _GOTO: Final = r"goto:.+"
+_CODE: Final = rf"{REFERENCE}|.+\.ya?ml"
+_EXCEPTION: Final = rf"[A-Za-z]+|{REFERENCE}"
+_EXCEPTION_WORDS: Final = "an exception of Python, such as ConnectionError, or module:Class"
 
 Schema: TypeAlias = Annotated[
     dict[str, Any], Field(description="a JSON Schema (2020-12)"), Tag("mapping")
@@ -204,11 +207,35 @@ class QuestionForm(Form):
         return options
 
 
+class BackoffForm(Form):
+    """The pauses between attempts."""
+
+    first: Seconds = Field(1.0, description="the pause before the first retry")
+    factor: float = Field(2.0, ge=1, description="how many times as long each further pause is")
+    most: Seconds = Field(60.0, description="the longest pause")
+
+
+Exceptions: TypeAlias = Annotated[
+    Annotated[str, Written(_EXCEPTION, _EXCEPTION_WORDS), Tag("text")]
+    | Annotated[list[Annotated[str, Written(_EXCEPTION, _EXCEPTION_WORDS)]], Tag("list")],
+    by_sort("the name of an exception, or a list of names"),
+]
+
+
 class FunctionForm(Form):
     """How a function is run."""
 
     timeout: OptionalSeconds = Field(None, description="bounds one attempt")
-    retries: int = Field(3, ge=0, description="attempts after the first")
+    retries: int | None = Field(
+        None, ge=0, description="attempts after the first: 3, or with retry_for without a bound"
+    )
+    backoff: BackoffForm | None = None
+    retry_for: OptionalSeconds = Field(
+        None, description="bounds the attempts and the pauses between them together"
+    )
+    retry_on: Exceptions | None = Field(
+        None, description="the exceptions after which it is tried again; every one, if not given"
+    )
     heartbeat: Seconds = 5.0
     local: bool = False
     on_error: OnError | None = None
@@ -237,7 +264,7 @@ class InterruptNodeForm(Form):
 class NestedForm(Form):
     """Which graph a node is, and what passes between it and the graph around it."""
 
-    graph: Annotated[str, Written(rf"{REFERENCE}|.+\.ya?ml", "a YAML file, or module:name")]
+    graph: Annotated[str, Written(_CODE, "a YAML file, or module:name")]
     input: Fields | None = Field(None, description="{field of the nested graph: field of this one}")
     output: Fields | None = Field(
         None, description="{field of this graph: field of the nested one}"
@@ -336,10 +363,13 @@ class RetryForm(Form):
     """Run the node again."""
 
     kind: Literal["retry"]
-    target: str | None = Field(None, description="run this node again, in place of the rule's own")
-    backoff_ms: int | None = Field(
-        None, ge=0, description="has no effect: a node's visits follow each other at once"
+    node: str | None = Field(
+        None,
+        validation_alias=_either("node", "target"),
+        description="run this node, in place of the visited one",
     )
+    backoff: OptionalSeconds = Field(None, ge=0, description="the pause before it")
+    backoff_ms: int | None = Field(None, ge=0, description="the pause before it, in milliseconds")
 
 
 def _kind_of_action(value: object) -> object:
@@ -403,6 +433,10 @@ class GraphForm(Form):
     rules: list[RuleForm] = Field(default=[])
     finally_: list[str] = Field(
         default=[], alias="finally", description="nodes that run after every kind of end"
+    )
+    retired: dict[str, Annotated[str, Written(_CODE, "module:name, or a YAML file")]] = Field(
+        default={},
+        description="the code of nodes that only older runs have, by name: a function or a graph",
     )
     on_error: OnError = Field(
         "fail", description="what happens when a node fails, unless the node says it"

@@ -208,7 +208,7 @@ async def respond_to_many(
 ) -> BatchOutcome:
     """Answer many runs. Within a run, either all answers are accepted or none."""
     # Without a worker every single run would time out.
-    if not await client.pollers():
+    if not await client.workers():
         raise Unavailable("no worker is running: start one and retry")
 
     async def respond(run_id: str) -> object:

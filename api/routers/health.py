@@ -46,16 +46,16 @@ async def healthz() -> Health:
 async def readyz(backend: BackendDep) -> Readiness | Response:
     """Check that Temporal responds and that a worker polls the task queue. Requires no capability.
 
-    A worker that stops or is killed may be counted for up to 70 more seconds.
+    A worker that is killed is counted for 20 more seconds, or 70 if Temporal has no worker heartbeats.
     """
     try:
-        workers = await backend.connection.client.pollers()
+        workers = await backend.connection.client.workers()
     except Unavailable as error:
         return _not_ready(str(error))
     if not workers:
         queue = backend.settings.task_queue
         return _not_ready(f"No worker polls the task queue {queue!r}: start one.")
-    return Readiness(workers=workers)
+    return Readiness(workers=len(workers))
 
 
 def _not_ready(reason: str) -> Response:

@@ -145,6 +145,7 @@ async def list_open_interrupts(
         "A receipt for each answer.",
         openapi_examples.RECEIPTS,
         *_ANSWER_CODES,
+        Code.NOTHING_OPEN,
         Code.AMBIGUOUS_INTERRUPT,
         Code.RUN_FINISHED,
     ),

@@ -204,7 +204,7 @@ async def list_runs(
     "/{run_id}",
     dependencies=[READ],
     response_model=views.RunView,
-    responses=openapi.read("The run.", openapi_examples.RUN, Code.UNKNOWN_RUN),
+    responses=openapi.read("The run.", openapi_examples.RUN, Code.UNKNOWN_RUN, Code.ERASED),
 )
 async def read_run(
     *,
@@ -217,7 +217,8 @@ async def read_run(
 ) -> views.RunView | Response:
     """Retrieve a run. With `wait`, the response is delayed until the run has a status of `until`.
 
-    If no worker responds, `degraded` is true and the response has only what Temporal itself stores.
+    If no worker responds, `degraded` is true and the response has only what Temporal itself stores. If
+    Temporal has deleted the run and an archive has it, the response is from there: `archived` is true.
     """
     if not wait:
         return await client.run(run_id).view()

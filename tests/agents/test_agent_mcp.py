@@ -19,7 +19,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo
 
 from abeyance import START, Agent, Graph, McpServer, testing
-from abeyance.errors import Blocked, FailureCode
+from abeyance.errors import Blocked, BlockedCode
 from abeyance.mcp.server import close_servers
 
 
@@ -156,4 +156,4 @@ async def test_a_server_that_is_not_there_blocks_its_agent_and_says_which(tmp_pa
 
     with pytest.raises(Blocked, match="the tools of the MCP server 'gone' cannot be listed") as why:
         await run.start()
-    assert why.value.code is FailureCode.TOOLS_UNAVAILABLE
+    assert why.value.code is BlockedCode.TOOLS_UNAVAILABLE

@@ -32,12 +32,12 @@ async def test_after_a_call_its_result_may_be_replaced_within_its_bounds() -> No
     def given(result: Any) -> AfterToolCall:
         return AfterToolCall(tool="pay", args={}, call_id="c1", result=result)
 
-    done = await run_hooks([Redact(["hidden"])], given("secret"), check=pay.told)
+    done = await run_hooks([Redact(["hidden"])], given("secret"), check=pay.checked_result)
     assert (done.event.result, done.event.error, done.denied) == (["hidden"], True, None)
-    twice = await run_hooks([Redact("x"), Redact("y")], given("secret"), check=pay.told)
+    twice = await run_hooks([Redact("x"), Redact("y")], given("secret"), check=pay.checked_result)
     assert (twice.event.result, twice.event.error) == ("x", False)
     for result, told in ((object(), "is not JSON"), ("x" * 100_000, "of at most 100000")):
-        refused = await run_hooks([Redact(result)], given("secret"), check=pay.told)
+        refused = await run_hooks([Redact(result)], given("secret"), check=pay.checked_result)
         assert refused.denied is not None
         assert told in refused.denied
 

@@ -85,7 +85,9 @@ async def test_half_a_body_is_told_that_it_came_too_late(impatient: Api) -> None
 async def test_who_waits_for_us_is_not_late(impatient: Api) -> None:
     run_id, _ = await impatient.waiting("gated")
     began = time.monotonic()
-    waited = await impatient.http.get(f"/runs/{run_id}", params={"wait": "1200ms", "until": "failed"})
+    waited = await impatient.http.get(
+        f"/runs/{run_id}", params={"wait": "1200ms", "until": "failed"}
+    )
     took = time.monotonic() - began
     headers = {"Accept": "text/event-stream"}
     async with (

@@ -100,29 +100,6 @@ async def test_all_runs_are_paused_and_go_on(api: Api) -> None:
         await api.until(run_id, "awaiting-input")
 
 
-async def test_control_takes_the_capabilities_of_control(api: Api) -> None:
-    who = {"X-Abeyance-Principal": "eve", "X-Abeyance-Capabilities": "runs:read"}
-    for operation, capability in {
-        "interrupt": "runs:control",
-        "pause": "runs:control",
-        "resume": "runs:control",
-        "steer": "runs:steer",
-    }.items():
-        answer = await post(api, f"/conversations/c/{operation}", {}, headers=who)
-        assert problem(answer, 403, "capability_required")["capability"] == capability
-
-
-async def test_to_lead_a_paused_conversation_on_takes_the_gates_capability(api: Api) -> None:
-    talk = new_id("talk")
-    run_id, _ = await api.waiting("guarded", conversation_id=talk)
-    who = {"X-Abeyance-Principal": "eve", "X-Abeyance-Capabilities": "runs:control"}
-    body = {"timeout": "1s", "on_timeout": "goto:after"}
-    answer = await post(api, f"/conversations/{talk}/pause", body, headers=who)
-
-    assert problem(answer, 403, "capability_required")["capability"] == "payments:approve"
-    assert (await api.http.get(f"/runs/{run_id}")).json()["status"] == "awaiting-input"
-
-
 @pytest.mark.parametrize(
     ("path", "body", "pointer"),
     [

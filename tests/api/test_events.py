@@ -297,10 +297,3 @@ async def test_the_reader_says_in_which_form(api: Api, accept: str, kind: str) -
     async with httpx.AsyncClient(base_url=api.url, trust_env=False) as http:
         response = await http.get(f"/runs/{run_id}/events", headers={"Accept": accept})
     assert response.headers["content-type"].partition(";")[0] == kind
-
-
-async def test_to_read_events_takes_the_capability(api: Api, standing: tuple[str, str]) -> None:
-    response = await api.http.get(
-        f"/runs/{standing[0]}/events", headers={**STREAM, "X-Abeyance-Capabilities": "runs:start"}
-    )
-    assert problem(response, 403, "capability_required")["capability"] == "runs:read"

@@ -125,7 +125,9 @@ async def test_a_natively_paused_run_is_read_as_far_as_temporal_knows_it(
 
     assert (view["degraded"], view["status"]) == (True, "awaiting-input")
     assert view["reason"] == "paused through Temporal"
-    assert view["blocked"] == [{"code": "natively_paused"}]
+    (why,) = view["blocked"]
+    assert why["code"] == "natively_paused"
+    assert "unpause it there" in why["message"]
     assert waited.json()["blocked"] == view["blocked"]
     assert [entry["id"] for entry in listed] == [gate]
     assert (read["id"], read["prompt"]) == (gate, "Pay 3?")
@@ -317,7 +319,7 @@ async def test_somebody_elses_workflow_is_no_run(api: Api, site: Site) -> None:
         for call in calls:
             problem(await call, 404, "unknown_run")
         taken = await api.http.post("/runs", json={"graph": "gated", "input": {}, "run_id": id_})
-        assert "that is no run of ours" in problem(taken, 409, "run_exists")["detail"]
+        assert "in Temporal that is not a run" in problem(taken, 409, "run_exists")["detail"]
         history = (await handle.fetch_history()).events
         await handle.terminate()
 

@@ -194,14 +194,6 @@ async def test_unknown_runs_and_runs_without_agents_have_nothing_to_read(
     await refused(agents, "nobody", 404, "unknown_run")
 
 
-async def test_to_read_takes_the_capability(agents: Api, written: str) -> None:
-    answer = await agents.http.get(
-        f"/runs/{written}/transcript", headers={"X-Abeyance-Capabilities": "runs:start"}
-    )
-
-    assert problem(answer, 403, "capability_required")["capability"] == "runs:read"
-
-
 async def test_what_is_kept_elsewhere_cannot_be_read_and_nothing_is_made_up(
     temporal: TemporalClient, agents: Api, bank: Site
 ) -> None:

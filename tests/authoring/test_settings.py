@@ -205,3 +205,21 @@ def test_what_is_set_itself_goes_before_the_preset(monkeypatch: pytest.MonkeyPat
 
     assert (load_settings().max_queue_size, load_settings().max_active_runs) == (33, 0)
     assert Settings(preset="multi-tenant", max_queue_size=44).max_queue_size == 44
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({}, "set ABEYANCE_BUILD_ID"),
+        ({"BUILD_ID": "1", "TASK_QUEUE": "shop.eu"}, "choose another ABEYANCE_TASK_QUEUE"),
+    ],
+)
+def test_versions_of_workers_need_a_build_id_and_a_task_queue_that_can_name_them(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], told: str
+) -> None:
+    for name, value in {**variables, "VERSIONING": "pinned"}.items():
+        monkeypatch.setenv(f"ABEYANCE_{name}", value)
+
+    with pytest.raises(SettingsError, match="ABEYANCE_VERSIONING") as caught:
+        load_settings()
+    assert told in str(caught.value)

@@ -123,10 +123,10 @@ def test_all_labels_that_are_accepted_can_be_searched_for() -> None:
 @pytest.mark.parametrize(
     ("limits", "told"),
     [
-        (Limits(max_parallel_visits=0), "max_parallel_visits is 0, and the least is 1"),
+        (Limits(max_parallel_visits=0), "max_parallel_visits is 0, and the minimum is 1"),
         (Limits(max_queue_size=0), "max_queue_size is 0"),
-        (Limits(continue_as_new_after=2), "continue_as_new_after is 2, and the least is 3"),
-        (Limits(grace=-1), "grace is -1, and the least is 0"),
+        (Limits(continue_as_new_after=2), "continue_as_new_after is 2, and the minimum is 3"),
+        (Limits(grace=-1), "grace is -1, and the minimum is 0"),
         (Limits(grace=float("nan")), "grace is nan"),
         (Limits(grace=float("inf")), "grace is inf"),
         (Limits(pause_timeout=-1), "pause_timeout is -1"),

@@ -160,7 +160,9 @@ def test_an_input_without_fields_is_refused(model: type[BaseModel] | None, given
     refused = refusal(StateModel(model), given)
 
     assert refused.code is Code.INVALID_INPUT
-    assert f"it is a {type(given).__name__}, and has to be a mapping of fields" in refused.message
+    assert (
+        f"it must be a mapping of fields to values, not a {type(given).__name__}" in refused.message
+    )
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,14 @@ class Refund(BaseModel):
 graph = Graph("refund", state=Refund, description="Pays money back.", on_error="goto:escalate")
 
 
+@graph.retired("settle")
+def settle(state: Refund) -> dict[str, Any]:
+    return {"log": ["settled"]}
+
+
+settled: dict[str, Any] = settle(Refund(order_id="A-7", amount=1))
+
+
 @graph.node(retries=3, timeout="30s", heartbeat=2.5)
 async def assess(state: Refund, ctx: Context) -> dict[str, Any]:
     ctx.logger.info("attempt %d at %s", ctx.attempt, ctx.address)

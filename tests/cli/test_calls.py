@@ -2,13 +2,14 @@
 
 import json
 import re
+import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 from command_line import Terminal
-from dev_stack import Place, Stack
+from dev_stack import Place, Stack, command
 from other_site import other_site
 
 NOBODY = "http://127.0.0.1:1"
@@ -45,6 +46,15 @@ def test_a_run_is_started_looked_at_answered_and_read(terminal: Terminal, standi
     assert '"amount": 42' in terminal.call("result", "by-hand")[1]
     code, again, _ = terminal.call("respond", question["id"], "--response", "2")
     assert (code, again.split(",")[0]) == (0, f"unchanged  {question['id']}")
+
+
+def test_a_run_is_started_with_a_pause_before_a_node(terminal: Terminal, standing: Stack) -> None:
+    options = ("--interrupt-before", "double", "--on-error", "interrupt", "--allow-concurrent")
+    started = terminal.told("run", "sum", "--run-id", "asked-before", *options, "--wait")
+
+    assert (started["status"], started["interrupts"][0]["kind"]) == ("awaiting-input", "static")
+    code, _, err = terminal.call("run", "sum", "--on-error", "goto:add")
+    assert (code, "on_error" in err) == (3, True)
 
 
 def test_a_run_is_paused_resumed_and_cancelled(terminal: Terminal, standing: Stack) -> None:
@@ -295,6 +305,28 @@ def test_the_versions_are_told_without_an_api(terminal: Terminal) -> None:
 
     assert (code, err) == (0, "")
     assert re.fullmatch(r"abeyance .+, temporalio \d+\.\d+\.\d+, Python 3\.\d+\.\d+\n", out)
+
+
+def test_a_worker_waits_for_a_temporal_that_is_not_there_and_says_so_once(place: Place) -> None:
+    with subprocess.Popen(
+        command("worker", "sums:graph"),
+        cwd=place.folder,
+        env={**place.environment, "TEMPORAL_ADDRESS": "127.0.0.1:1"},
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as worker:
+        assert worker.stderr is not None
+        line = worker.stderr.readline()
+        # Longer than the pause between two tries.
+        with pytest.raises(subprocess.TimeoutExpired):
+            worker.wait(3)
+        worker.terminate()
+        rest = worker.stderr.read()
+
+    assert "127.0.0.1:1" in line
+    assert "the worker keeps trying" in line
+    assert (worker.returncode, rest) == (0, "")
 
 
 def test_setup_of_a_server_that_is_not_there_is_one_line(place: Place) -> None:

@@ -49,7 +49,10 @@ def test_an_edit_of_what_is_shown_is_shown_and_an_answer_to_what_was_shown_is_st
     after = run.open("ask")
 
     assert (after.id, after.prompt) == (before.id, "Refund 999 for A-7?")
-    assert [fact.data["id"] for fact in run.facts("interrupt.changed")] == [before.id]
+    (changed,) = run.facts("interrupt.changed")
+    assert changed.data["id"] == before.id
+    assert changed.shown is not None
+    assert changed.shown["digest"] == run.state.ledger.open[before.id].digest != before.digest
     answer = run.response({after.id: True}, principal=APPROVER)
     stale = run.refused(events.Responded, **answer, digests={after.id: before.digest})
     assert stale.code is Code.STALE

@@ -55,6 +55,25 @@ def test_all_that_code_asks_at_once_is_listed_each_with_its_own_terms() -> None:
     assert plan.parents == ()
 
 
+def test_what_a_question_shows_stands_beside_its_event_with_the_answer_of_its_deadline() -> None:
+    run = asking(
+        asked("plan", prompt="Which?", payload=[1], timeout=60, on_timeout=Default(answer=None)),
+        asked("why"),
+    )
+
+    plan, why = run.facts("interrupt.opened")
+    digests = [entry.digest for entry in run.state.ledger.open.values()]
+    assert plan.shown == {
+        "prompt": "Which?",
+        "payload": [1],
+        "digest": digests[0],
+        "default": None,
+    }
+    assert why.shown is not None
+    assert (why.shown["digest"], "default" in why.shown) == (digests[1], False)
+    assert "Which?" not in str(plan.data)
+
+
 def test_the_same_name_twice_in_one_pass_fails_the_visit() -> None:
     run = asking("plan", "plan")
 

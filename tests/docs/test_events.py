@@ -51,7 +51,7 @@ def facts() -> Mapping[tuple[str, str], set[str]]:
             for keyword in call.keywords:
                 if keyword.arg is None:
                     fields |= keys_in(keyword.value)
-                elif keyword.arg not in ("address", "actor"):
+                elif keyword.arg not in ("address", "actor", "shown"):
                     fields.add(keyword.arg)
     return told
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from pages import read
 
 from abeyance.api.problems import PROBLEMS
-from abeyance.errors import Code, FailureCode
+from abeyance.errors import BlockedCode, Code, FailureCode
 
 _ROOT = Path(__file__).parents[2]
 _REFUSALS, _FAILURES = read("reference/refusals.md").split("\n## ", maxsplit=1)
@@ -52,3 +52,9 @@ def test_the_table_of_failures_has_every_code_that_is_used() -> None:
     }
 
     assert told == used
+
+
+def test_the_table_of_blocked_visits_has_every_code() -> None:
+    told = re.findall(r"^\| `(\w+)` \|", read("reference/blocked.md"), re.MULTILINE)
+
+    assert told == sorted(BlockedCode)

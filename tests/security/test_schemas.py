@@ -54,7 +54,7 @@ from abeyance.errors import Code
 from abeyance.mcp.server import close_servers
 from abeyance.schemas.json_schema import faults_of, schema_of
 
-TOO_MANY = "68,719,476,734 places with its references expanded, and may have 10,000"
+TOO_MANY = "68,719,476,734 places with its references expanded: the limit is 10,000"
 """What is told of the schema that hung a worker: each of 34 definitions refers twice to the next."""
 A_MEGABYTE = 1_000_000
 LONG_ENOUGH = 1.5
@@ -91,7 +91,7 @@ def test_references_that_double_are_refused_by_whatever_they_are_combined(way: s
     began = time.thread_time()
 
     with pytest.raises(
-        ValueError, match="places with its references expanded, and may have 10,000"
+        ValueError, match="places with its references expanded: the limit is 10,000"
     ):
         schema_of({"$ref": "#/$defs/a0", "$defs": {**named, "a40": {"type": "string"}}})
     assert time.thread_time() - began < 0.5
@@ -262,8 +262,8 @@ def test_an_answer_that_is_too_much_is_told_so() -> None:
 
     assert told.pointer == ""
     assert told.message == (
-        "it is too large to be held against its schema: it has 3,001 values and 0 bytes of text, and "
-        "the schema 9,003 places"
+        "it is too large to be validated against its schema: it has 3,001 values and 0 bytes of text, "
+        "and the schema 9,003 places"
     )
 
 
@@ -291,7 +291,7 @@ async def test_answers_that_come_together_take_no_longer_than_one() -> None:
         await run.respond({f"q{n}": "x" * 1_500 + "y" for n in range(20)})
     assert time.thread_time() - began < LONG_ENOUGH
     assert refused.value.code is Code.INVALID_ANSWER
-    assert "the schema 1 places; it came with others, so send it by itself" in refused.value.message
+    assert "the schema 1 places; send it in a request of its own" in refused.value.message
 
 
 async def test_an_answer_over_a_real_server_is_refused_and_the_worker_goes_on(
@@ -311,7 +311,7 @@ async def test_an_answer_over_a_real_server_is_refused_and_the_worker_goes_on(
         ended = await site.ended(run_id)
 
     assert refused.value.code is Code.INVALID_ANSWER
-    assert "it is too large or too deep to be held against its schema" in refused.value.message
+    assert "it is too large or too deep to be validated against its schema" in refused.value.message
     assert ended.values["name"] == "Ada"
     await site.replays(run_id)
 

@@ -147,7 +147,7 @@ async def test_a_list_shows_a_run_that_cannot_be_read_as_far_as_it_is_known(
         apart = datetime.fromisoformat(row["created_at"]) - view.created_at
         assert abs(apart) < timedelta(seconds=1)
         (why,) = row["blocked"]
-        assert why["code"] == "payload_unreadable"
+        assert why["code"] == "key_missing"
         assert WITHOUT_OLD in why["message"]
 
 
@@ -205,7 +205,7 @@ async def test_a_run_that_cannot_be_read_is_read_as_far_as_it_is_known(retired: 
             assert response.status_code == 200, response.text
             found = response.json()
             assert (found["status"], found["degraded"]) == (status, True)
-            assert found["blocked"][0]["code"] == "payload_unreadable"
+            assert found["blocked"][0]["code"] == "key_missing"
             assert WITHOUT_OLD in found["blocked"][0]["message"]
     (asked,) = (await retired.http.get(f"/runs/{retired.asks.run_id}/interrupts")).json()["items"]
     assert asked["id"] == retired.asks.interrupts[0].id
@@ -396,4 +396,4 @@ async def test_a_start_that_cannot_be_decrypted_is_shown_and_can_be_ended(
     assert (view.status, view.degraded, view.graph) == ("running", True, "chain")
     assert (ended.status, ended.degraded) == ("cancelled", True)
     for shown in (view, ended):
-        assert shown.blocked[0].code == "payload_unreadable"
+        assert shown.blocked[0].code == "key_missing"

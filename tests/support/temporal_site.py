@@ -27,7 +27,7 @@ from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.temporal.converter import data_converter
 from abeyance.util import conversation_workflow_id
 from abeyance.worker import make_worker
-from abeyance.workflows.cleanup import Janitor
+from abeyance.workflows.cleanup import Archiver, Erasure, Janitor
 from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.run import AgentRun
 
@@ -139,6 +139,16 @@ class Site:
         assert view.status in statuses, f"the run is {view.status}: {view}"
         return view
 
+    async def until_blocked(self, run_id: str, attempt: int = 1) -> views.RunView:
+        """The view once a visit is blocked, and was tried so often."""
+
+        async def found() -> views.RunView | None:
+            view = await self.client.run(run_id).view()
+            return view if any((why.attempt or 0) >= attempt for why in view.blocked) else None
+
+        view: views.RunView = await eventually(found)
+        return view
+
     async def ended(self, run_id: str, *, seconds: float = 60) -> views.RunView:
         """The view of the ended run."""
         view = await self.client.run(run_id).wait(timeout=seconds)
@@ -179,7 +189,7 @@ def replayer() -> Replayer:
     """Replay histories on today's code."""
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     return Replayer(
-        workflows=[AgentRun, ConversationWorkflow, Janitor],
+        workflows=[AgentRun, ConversationWorkflow, Janitor, Archiver, Erasure],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         data_converter=data_converter(),
     )

@@ -16,6 +16,7 @@ from temporalio.client import Client as TemporalClient
 from abeyance import START, Context, Graph, Refusal, metrics, wire
 from abeyance.core.state import Limits
 from abeyance.temporal.connection import connect_temporal
+from abeyance.temporal.workers import process_runtime
 
 
 class Measured(Site):
@@ -37,7 +38,7 @@ class Measured(Site):
 async def measured(temporal: TemporalClient, *graphs: Graph) -> AsyncIterator[Measured]:
     port = free_port()
     target = temporal.service_client.config.target_host
-    own = await connect_temporal(target, metrics_address=f"127.0.0.1:{port}")
+    own = await connect_temporal(target, runtime=process_runtime(f"127.0.0.1:{port}"))
     yield Measured(own, port, *graphs)
 
 

@@ -1,7 +1,7 @@
 """The libraries still need our workarounds: a test that fails here names code that can go.
 
-What the SDK does to a query of a run that is not cached is shown by `test_asked_when_cold.py`, which
-fails if no query ever comes ahead of its task.
+What the SDK does to a query of a run that is not cached is shown by `test_queries_without_cache.py`,
+which fails if no query ever comes ahead of its task.
 """
 
 from __future__ import annotations

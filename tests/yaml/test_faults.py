@@ -98,7 +98,7 @@ ONE_FAULT = {
     "line 1: there are no nodes: add one": "nodes: []",
     "line 1: 'nodes' should be a valid list, not {}": "nodes: {}",
     "line 2: 'flow' is not a key here: use id, description, state, nodes, edges, "
-    "rules, finally, on_error, interrupt_before, interrupt_after": NODE + "flow: 1",
+    "rules, finally, retired, on_error, interrupt_before, interrupt_after": NODE + "flow: 1",
     "line 2: 'id' should be a valid string, not 5": NODE + "id: 5",
     "line 2: 'state' should be a mapping of fields to types, or module:Class, not []": (
         NODE + "state: []"
@@ -141,8 +141,14 @@ ONE_FAULT = {
     "line 5: the edge from 'a', 'b' to 'c' leads to an unknown node 'c'": (
         RULE % "when: {node: a}, then: [{kind: parallel, targets: [a, b], join: c}]"
     ),
-    "line 5: the rule 'r', goto, leads to an unknown node 'd'": (
+    "line 5: the rule 'r', retry, leads to an unknown node 'd'": (
         RULE % "when: {node: a}, then: [{kind: retry, target: d}]"
+    ),
+    "line 5: 'backoff' and 'backoff_ms' are the same: write one of them": (
+        RULE % "when: {node: a}, then: [{kind: retry, backoff: 1s, backoff_ms: 5}]"
+    ),
+    "line 5: 'backoff' should be greater than or equal to 0, not -1.0": (
+        RULE % "when: {node: a}, then: [{kind: retry, backoff: -1}]"
     ),
     "line 5: 'when' should be a mapping, or CLIPS text, not 5": RULE % "when: 5, then: []",
     "line 5: 'slots' should be a valid dictionary, not 5": (
@@ -195,6 +201,18 @@ ONE_FAULT = {
         "nodes: [{id: a, kind: interrupt}]"
     ),
     "line 4: finally names an unknown node 'c'": TWO + "finally: [c]",
+    "line 4: the retired node 'a' is also in the graph: remove one of the two, or rename it": (
+        TWO + "retired: {a: 'triage_nodes:nothing'}"
+    ),
+    "line 4: 'c' should be module:name, or a YAML file, not 'nothing'": (
+        TWO + "retired: {c: nothing}"
+    ),
+    "line 4: 'triage_nodes:number' is not a function or a graph, but 5": (
+        TWO + "retired: {c: 'triage_nodes:number'}"
+    ),
+    "line 4: in 'faulty.yaml', line 2: the module 'triage_nodes' has no attribute 'gone'": (
+        TWO + "retired: {c: faulty.yaml}"
+    ),
     "line 3: the node 'b' is unreachable from START: add an edge, route or goto to it": TWO
     + "edges: [[START, a]]",
     "line 5: the rule 'r' looks at an unknown node 'c'": RULE
@@ -266,7 +284,7 @@ def test_clips_without_the_extra_is_told_with_its_line_and_what_to_install(
     monkeypatch.setitem(sys.modules, "clips", None)
 
     assert faults(RULE % "when: (risk), then: [{kind: halt}]") == [
-        "line 5: the rule 'r' has CLIPS text as its condition: install abeyance[rules]"
+        "line 5: the rule 'r' has CLIPS text as its condition: pip install 'abeyance[rules]'"
     ]
 
 

@@ -29,7 +29,8 @@ interrupt_before: [classify]
 interrupt_after: "*"
 nodes:
   - {id: classify, kind: "triage_nodes:classify", config: {timeout: 30s, retries: 1, heartbeat: 5,
-     local: false, on_error: "goto:act", to: [act]}}
+     backoff: {first: 1s, factor: 1.5, most: 1m}, retry_for: 6h,
+     retry_on: [ConnectionError, "builtins:OSError"], local: false, on_error: "goto:act", to: [act]}}
   - id: gate
     kind: interrupt
     config: {prompt: Go, reason: {a: 1}, payload: [1], response: "triage_nodes:Decision",
@@ -53,11 +54,13 @@ rules:
   - {id: all, when: {node: act, "ok.approved": true},
      then: [{kind: goto, node: gate}, {kind: halt, reason: done}, {kind: retry},
             {kind: parallel, nodes: [gate, act]},
-            {kind: retry, target: gate, backoff_ms: 500}, {kind: goto, target: gate},
+            {kind: retry, target: gate, backoff_ms: 500},
+            {kind: retry, node: act, backoff: 2s}, {kind: goto, target: gate},
             {kind: parallel, targets: [gate, act], join: legal, strategy: all},
             {kind: assert, fact: alarm, slots: {level: high}}]}
   - {id: clips, when: '?a <- (alarm (level "high"))', then: [{kind: retract, pattern: "?a"}]}
 finally: [report]
+retired: {old: "triage_nodes:nothing", older: nested.yaml}
 """
 SMALL = 'state: "triage_nodes:State"\nnodes: [{id: a, kind: "triage_nodes:nothing"}]\n'
 
@@ -93,7 +96,7 @@ def free(place: tuple[str | int, ...]) -> bool:
         "default",
         "slots",
     }
-    return not {*own, "input", "output"}.isdisjoint(place)
+    return not {*own, "input", "output", "retired"}.isdisjoint(place)
 
 
 PLACES = list(forms(read(FULL)))

@@ -1,0 +1,276 @@
+"""`abeyance worker --check`: whether this process could serve, and whether open runs could go on.
+
+An open run is read from Temporal alone: its history is replayed on the workflow of this process, which
+yields the state of the run without a worker, and shows as well whether the history still replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, Final
+
+from temporalio import workflow
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowHistory
+from temporalio.converter import SerializationContext
+from temporalio.worker import (
+    ExecuteWorkflowInput,
+    Interceptor,
+    Replayer,
+    UnsandboxedWorkflowRunner,
+    WorkflowInboundInterceptor,
+    WorkflowInstance,
+    WorkflowInstanceDetails,
+    WorkflowInterceptorClassInput,
+    WorkflowRunner,
+)
+
+from abeyance import tracing, wire
+from abeyance.agents import model_request
+from abeyance.agents.agent import Agent
+from abeyance.authoring.graph import Graph
+from abeyance.client.listing import OPEN_RUNS, Listing
+from abeyance.core.state import RunState
+from abeyance.errors import SettingsError, Unreadable
+from abeyance.history.client import HistoryClient
+from abeyance.history.description import RunDescription
+from abeyance.runtime.compatibility import Block, compare
+from abeyance.settings import Settings
+from abeyance.storage.backends import blobs_of, check_reach
+from abeyance.temporal.retry import NotFound
+from abeyance.temporal.workarounds.payloads import lenient
+from abeyance.util import gather_limited
+from abeyance.workflows.run import AgentRun
+
+_PATIENCE: Final = 30.0
+"""Seconds for which a call of Temporal is retried."""
+_CANNOT_REPLAY: Final = "cannot_replay"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessReport:
+    """What was checked of this process, and what is missing without which it can start."""
+
+    checked: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> ProcessReport:
+    """Check what a worker with these settings needs, without a connection.
+
+    Raise SettingsError for what a graph or a setting needs and this process lacks. A model that cannot
+    be used, because its key is missing, is a warning: other graphs can be served.
+    """
+    agents = [*_agents(graphs.values())]
+    for agent in agents:
+        _check_extra(agent, "pydantic_ai")
+        if agent.servers:
+            _check_extra(agent, "mcp")
+    if agents:
+        # Raises where agents have no place for their transcripts.
+        blobs_of(settings)
+    else:
+        check_reach(settings)
+    exporters = tracing.check()
+    models = {model_request.name_of(agent.model): agent.model for agent in agents}
+    faults = {name: model_request.setup_fault(model) for name, model in models.items()}
+    checked = {
+        "graphs": sorted(graphs),
+        "models": sorted(models),
+        "storage": [] if settings.storage is None else [settings.storage],
+        "encryption": ["on" if settings.keyring else "off"],
+        "traces": exporters or ["off"],
+    }
+    return ProcessReport(
+        checked=tuple(f"{what}: {', '.join(names)}" for what, names in checked.items() if names),
+        warnings=tuple(fault for fault in faults.values() if fault is not None),
+    )
+
+
+def _agents(graphs: Collection[Graph]) -> Iterator[Agent]:
+    for graph in graphs:
+        if graph.compiled_from is not None:
+            yield graph.compiled_from
+        yield from _agents(graph.subgraphs.values())
+
+
+def _check_extra(agent: Agent, module: str) -> None:
+    if find_spec(module) is None:
+        raise SettingsError(
+            f"the agent {agent.name!r} needs the extra `agents`, which is not installed (there is no "
+            f"module {module!r}): pip install 'abeyance[agents]'"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsReport:
+    """How many runs are open, how many of them were replayed, and which would block, by the reason."""
+
+    open: int
+    replayed: int
+    blocks: Mapping[Block, Sequence[str]]
+
+
+async def check_runs(
+    temporal: TemporalClient,
+    task_queue: str,
+    graphs: Mapping[str, Graph],
+    *,
+    every: bool = False,
+) -> RunsReport:
+    """Compare `graphs` with the open runs of a deployment. No worker is needed.
+
+    One run of each pinned graph is replayed, and what blocks it counts for all runs of this graph,
+    wherever they are. With `every`, each run is replayed, and only what is ahead of it counts. Raise
+    Unavailable if Temporal does not answer.
+    """
+    listing = Listing(temporal, task_queue, patience=_PATIENCE)
+    described = await gather_limited(await listing.all(OPEN_RUNS), listing.described)
+    groups: dict[object, list[str]] = {}
+    blocks: dict[Block, list[str]] = {}
+    for run in described:
+        if run.unreadable is not None:
+            blocks.setdefault(_unreadable(run, run.unreadable), []).append(run.run_id)
+            continue
+        start = run.memo.get(wire.MEMO_START) or {}
+        pinned = run.run_id if every else (start.get("graph"), start.get("graph_version"))
+        groups.setdefault(pinned, []).append(run.run_id)
+    runs = OpenRuns(temporal, task_queue)
+    compared = partial(runs.blocks, graphs=graphs, everywhere=not every)
+    for run_ids, found in zip(
+        groups.values(), await gather_limited(groups.values(), compared), strict=True
+    ):
+        for block in found:
+            blocks.setdefault(block, []).extend(run_ids)
+    return RunsReport(open=len(described), replayed=len(groups), blocks=blocks)
+
+
+def _unreadable(run: RunDescription, why: Unreadable) -> Block:
+    return Block(
+        code=why.code,
+        node=str((run.memo.get(wire.MEMO_START) or {}).get("graph") or "(unknown graph)"),
+        text=str(why),
+        remedy="give this process the storage and the encryption keys of the deployment",
+    )
+
+
+class OpenRuns:
+    """The open runs of a deployment, as their histories have them."""
+
+    def __init__(self, temporal: TemporalClient, task_queue: str) -> None:
+        self._histories = HistoryClient(temporal, task_queue, patience=_PATIENCE)
+        self._recorder = StateRecorder()
+        self._replayer = Replayer(
+            workflows=[AgentRun],
+            workflow_runner=self._recorder,
+            interceptors=[self._recorder],
+            data_converter=lenient(temporal).data_converter,
+        )
+
+    async def blocks(
+        self, run_ids: Sequence[str], *, graphs: Mapping[str, Graph], everywhere: bool
+    ) -> tuple[Block, ...]:
+        """Return what would block these runs of one pinned graph, by the first that is still open."""
+        for run_id in run_ids:
+            try:
+                history = await self._history(run_id)
+            except NotFound:
+                continue
+            result = await self._replayer.replay_workflow(history, raise_on_replay_failure=False)
+            state = self._recorder.states.pop(run_id, None)
+            if result.replay_failure is not None or state is None:
+                return (_not_replayed(run_id, result.replay_failure),)
+            if not state.finished:
+                return compare(state, graphs, everywhere=everywhere)
+        return ()
+
+    async def _history(self, run_id: str) -> WorkflowHistory:
+        """Return the newest history of a run. Raises NotFound and Unavailable."""
+        events: list[HistoryEvent] = []
+        token = b""
+        while True:
+            page = await self._histories.history(run_id, "", token, wait=False)
+            events += page.history.events
+            token = page.next_page_token
+            if not token:
+                return WorkflowHistory(run_id, events)
+
+
+def _not_replayed(run_id: str, error: Exception | None) -> Block:
+    return Block(
+        code=_CANNOT_REPLAY,
+        node=run_id,
+        text=f"this version of Abeyance cannot replay its history: {error}",
+        remedy="keep workers of the version that started the run until it has ended",
+    )
+
+
+class StateRecorder(WorkflowRunner, Interceptor):
+    """Runs replayed workflows, and keeps the latest state of each run in `states`, by run id."""
+
+    def __init__(self) -> None:
+        self._inner = UnsandboxedWorkflowRunner()
+        self.states: dict[str, RunState] = {}
+        self.runs: dict[str, AgentRun] = {}
+
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: A002 the SDK's own word
+    ) -> type[WorkflowInboundInterceptor]:
+        del input
+        runs = self.runs
+
+        class Remember(WorkflowInboundInterceptor):
+            async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002
+                runs[workflow.info().workflow_id] = workflow.instance()
+                return await self.next.execute_workflow(input)
+
+        return Remember
+
+    # The SDK does not export the class of a workflow definition.
+    def prepare_workflow(self, defn: Any) -> None:
+        self._inner.prepare_workflow(defn)
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        return _Recorded(self._inner.create_instance(det), self)
+
+    def set_worker_level_failure_exception_types(
+        self, types: Sequence[type[BaseException]]
+    ) -> None:
+        self._inner.set_worker_level_failure_exception_types(types)
+
+
+class _Recorded(WorkflowInstance):
+    def __init__(self, inner: WorkflowInstance, recorder: StateRecorder) -> None:
+        self._inner = inner
+        self._recorder = recorder
+
+    def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
+        run_id = self._inner.get_info().workflow_id
+        if any(job.HasField("remove_from_cache") for job in act.jobs):
+            # The eviction cancels the workflow, which would change its state.
+            self._recorder.runs.pop(run_id, None)
+            return self._inner.activate(act)
+        completion = self._inner.activate(act)
+        if (run := self._recorder.runs.get(run_id)) is not None:
+            self._recorder.states[run_id] = run.state
+        return completion
+
+    # What the SDK hands over and wants back here is of classes that it does not show.
+    def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
+        return self._inner.get_serialization_context(command_info)
+
+    def get_external_store_context(self, command_info: Any) -> Any:
+        return self._inner.get_external_store_context(command_info)
+
+    def get_info(self) -> Any:
+        return self._inner.get_info()
+
+    def get_thread_id(self) -> int | None:
+        return self._inner.get_thread_id()

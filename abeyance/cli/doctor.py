@@ -1,0 +1,286 @@
+"""`abeyance doctor`: examine a deployment, one line for each finding, with its remedy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+from abeyance.cli.errors import ErrorText, ExitCode
+from abeyance.errors import AbeyanceError, Refusal
+
+if TYPE_CHECKING:
+    from abeyance.client import Client
+    from abeyance.settings import Settings
+
+examination = typer.Typer()
+
+_RETENTION: Final = timedelta(days=30)
+_OFFSET: Final = timedelta(seconds=5)
+_OVERDUE: Final = timedelta(minutes=5)
+_PAGE: Final = 1_000
+_NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The finding of a check. `remedy` is what an operator can do about it."""
+
+    check: str
+    status: Literal["ok", "warn", "fail"]
+    text: str
+    remedy: str | None = None
+
+
+Check = Callable[["Client", "Settings"], Awaitable[Finding]]
+
+
+@examination.command(cls=ErrorText, rich_help_panel="Operation")
+def doctor(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Examine this deployment: Temporal, its namespace, workers, runs, storage and keys.
+
+    Prints one line for each check, and what to do. Run it with the settings of a worker or an API. The
+    exit code is 1 if a check fails; warnings do not change it.
+    """
+    from abeyance.cli.formatting import readable
+    from abeyance.settings import load_settings
+
+    async def examined() -> list[Finding]:
+        found = []
+        async for finding in examine(load_settings()):
+            found.append(finding)
+            if not as_json:
+                remedy = f": {finding.remedy}" if finding.remedy else ""
+                line = f"{finding.status:<5} {finding.check:<18} {finding.text}{remedy}"
+                typer.echo(" ".join(readable(line).split("\n")))
+        return found
+
+    found = asyncio.run(examined())
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in found]))
+    if any(finding.status == "fail" for finding in found):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+async def examine(settings: Settings) -> AsyncIterator[Finding]:
+    """Yield the findings in the order of the checks. Without Temporal most checks are left out."""
+    from abeyance.client import Client
+
+    yield _settings()
+    if settings.tokens_file is not None:
+        yield _tokens(settings)
+    try:
+        yield await _storage(settings)
+        yield _keys(settings)
+        client = await Client.connect(task_queue=settings.task_queue, settings=settings)
+    except AbeyanceError as error:
+        yield Finding(check="connection", status="fail", text=str(error))
+        return
+    address = client.temporal.service_client.config.target_host
+    yield Finding(check="connection", status="ok", text=f"Temporal answers at {address}")
+    for name, check in _CHECKS.items():
+        try:
+            yield await check(client, settings)
+        except AbeyanceError as error:
+            text = error.message if isinstance(error, Refusal) else str(error)
+            yield Finding(check=name, status="fail", text=text)
+
+
+def _settings() -> Finding:
+    from abeyance.settings import unknown_settings
+
+    if unknown := unknown_settings(os.environ):
+        return Finding(check="settings", status="warn", text="; ".join(unknown))
+    return Finding(check="settings", status="ok", text="all variables are known")
+
+
+def _tokens(settings: Settings) -> Finding:
+    from abeyance.token_file import read_grants
+
+    path = settings.tokens_file
+    assert path is not None  # noqa: S101  (checked by the caller)
+    try:
+        grants = read_grants(path)
+    except AbeyanceError as error:
+        return Finding(check="tokens", status="fail", text=str(error))
+    if stat.S_IMODE(path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
+        return Finding(
+            check="tokens",
+            status="warn",
+            text=f"others than its owner may open {path}",
+            remedy=f"chmod 600 {path}",
+        )
+    return Finding(check="tokens", status="ok", text=f"{len(grants)} in {path}")
+
+
+async def _storage(settings: Settings) -> Finding:
+    """Write a small blob, read it, and delete it."""
+    from abeyance.storage.backends import blobs_of
+
+    if settings.storage is None:
+        return _without_storage()
+    data, run_id = b"abeyance doctor", f"abeyance-doctor-{uuid.uuid4().hex}"
+    try:
+        blobs = blobs_of(settings)
+        reference = await blobs.put(run_id, data)
+        is_same = await blobs.get(reference) == data
+        await blobs.delete_run(run_id)
+    except AbeyanceError as error:
+        return Finding(check="storage", status="fail", text=str(error))
+    if not is_same:
+        text = f"{settings.storage} returned other data than was written"
+        return Finding(check="storage", status="fail", text=text)
+    return Finding(check="storage", status="ok", text=f"{settings.storage} can be written and read")
+
+
+def _without_storage() -> Finding:
+    from abeyance.storage.backends import DEFAULT_FOLDER, is_on_this_machine, temporal_address
+
+    text = "ABEYANCE_STORAGE is not set"
+    if is_on_this_machine(temporal_address()):
+        return Finding(check="storage", status="ok", text=f"{text}: agents use {DEFAULT_FOLDER}")
+    return Finding(
+        check="storage",
+        status="warn",
+        text=f"{text}: large values stay in Temporal, and agents cannot run",
+        remedy="set it to s3://bucket/prefix, or to a folder that all processes share",
+    )
+
+
+def _keys(settings: Settings) -> Finding:
+    from abeyance.keyring import WrongKey
+
+    if not settings.keyring:
+        text = "payloads are not encrypted: ABEYANCE_ENCRYPTION_KEYS is not set"
+        return Finding(check="keys", status="ok", text=text)
+    names = [
+        entry.partition(":")[0].strip() for entry in (settings.encryption_keys or "").split(",")
+    ]
+    try:
+        settings.keyring.open(settings.keyring.seal(b"abeyance doctor"))
+    except WrongKey as error:
+        return Finding(check="keys", status="fail", text=str(error))
+    return Finding(
+        check="keys",
+        status="ok",
+        text=f"{names[0]!r} encrypts; {', '.join(map(repr, names))} decrypt",
+    )
+
+
+async def _clock(client: Client, _settings: Settings) -> Finding:
+    from abeyance.temporal.connection import clock_offset
+
+    return clock_finding(await clock_offset(client.temporal))
+
+
+def clock_finding(offset: timedelta) -> Finding:
+    """Return what it means that the clock of this machine is ahead of the server's by `offset`."""
+    seconds = offset.total_seconds()
+    if abs(offset) > _OFFSET:
+        way = "ahead of" if seconds > 0 else "behind"
+        return Finding(
+            check="clock",
+            status="warn",
+            text=f"this machine is {abs(seconds):.0f} s {way} the server",
+            remedy="synchronize the clocks (NTP)",
+        )
+    return Finding(check="clock", status="ok", text=f"{abs(seconds):.1f} s from that of the server")
+
+
+async def _retention(client: Client, _settings: Settings) -> Finding:
+    from abeyance.temporal.connection import retention
+
+    length = await retention(client.temporal)
+    name = client.temporal.namespace
+    text = f"{name!r} keeps ended runs for {length.total_seconds() / 86_400:g} days"
+    if length < _RETENTION:
+        remedy = (
+            "after that nobody can read who approved what; run `abeyance setup --retention 30d`"
+        )
+        return Finding(check="namespace", status="warn", text=text, remedy=remedy)
+    return Finding(check="namespace", status="ok", text=text)
+
+
+async def _attributes(client: Client, _settings: Settings) -> Finding:
+    from abeyance.temporal.connection import missing_search_attributes
+
+    if missing := await missing_search_attributes(client.temporal):
+        return Finding(
+            check="search attributes",
+            status="fail",
+            text=f"{client.temporal.namespace!r} lacks {', '.join(missing)}",
+            remedy="run `abeyance setup`",
+        )
+    return Finding(check="search attributes", status="ok", text="all are registered")
+
+
+async def _workers(client: Client, settings: Settings) -> Finding:
+    workers = await client.workers()
+    if not workers:
+        return Finding(
+            check="workers",
+            status="fail",
+            text=f"none polls the task queue {settings.task_queue!r}",
+            remedy="start one with `abeyance worker`",
+        )
+    builds = sorted({worker.build_id for worker in workers})
+    listed = ", ".join(f"{worker.identity} (build {worker.build_id[:12]})" for worker in workers)
+    text = f"{len(workers)}: {listed}"
+    if len(builds) > 1:
+        remedy = "finish the deploy, so that all run the same code"
+        return Finding(check="workers", status="warn", text=text, remedy=remedy)
+    return Finding(check="workers", status="ok", text=text)
+
+
+async def _blocked(client: Client, _settings: Settings) -> Finding:
+    from abeyance.handle import RunFilter
+
+    runs, more = await client.runs.list(RunFilter(blocked=True), limit=_PAGE)
+    if not runs:
+        return Finding(check="blocked runs", status="ok", text="none")
+    named = ", ".join(view.run_id for view in runs[:_NAMED])
+    return Finding(
+        check="blocked runs",
+        status="warn",
+        text=f"{len(runs)}{'+' if more else ''}, such as {named}",
+        remedy="`abeyance show RUN` says what each waits for",
+    )
+
+
+async def _questions(client: Client, _settings: Settings) -> Finding:
+    asked, more = await client.inbox.list(limit=_PAGE)
+    if not asked:
+        return Finding(check="open questions", status="ok", text="none")
+    now = datetime.now(UTC)
+    oldest = min(asked, key=lambda entry: entry.created_at)
+    text = (
+        f"{len(asked)}{'+' if more else ''}, the oldest {oldest.id} since "
+        f"{oldest.created_at:%Y-%m-%dT%H:%M:%SZ}"
+    )
+    overdue = [e for e in asked if e.deadline is not None and now - e.deadline > _OVERDUE]
+    if overdue:
+        return Finding(
+            check="open questions",
+            status="warn",
+            text=f"{text}; the deadline of {overdue[0].id} has passed, and nothing has happened",
+            remedy="see whether workers are up and the run is paused",
+        )
+    return Finding(check="open questions", status="ok", text=text)
+
+
+_CHECKS: Final[dict[str, Check]] = {
+    "clock": _clock,
+    "namespace": _retention,
+    "search attributes": _attributes,
+    "workers": _workers,
+    "blocked runs": _blocked,
+    "open questions": _questions,
+}

@@ -1,0 +1,292 @@
+"""The audits of runs: made of their histories, and kept in the archive past Temporal's retention."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import (
+    DescribeWorkflowExecutionRequest,
+    DescribeWorkflowExecutionResponse,
+)
+
+from abeyance import views, wire
+from abeyance.client.listing import OPEN_RUNS, RUNS, Listing, written
+from abeyance.client.rpc import RPC, WorkflowRpc
+from abeyance.core.json import Json, rfc3339
+from abeyance.core.policy import Principal
+from abeyance.errors import Code, Refusal, SettingsError, Unavailable
+from abeyance.history.audit import AuditHistories, capability_of, contents
+from abeyance.history.audit_chain import END, OPEN, Chain, content_of
+from abeyance.keyring import SigningKey
+from abeyance.storage.archive import Archive, Progress
+from abeyance.temporal.retry import NotFound, retry_until
+from abeyance.util import erasure_workflow_id, gather_limited
+
+_ADMIN: Final = "admin"
+_LATE: Final = timedelta(minutes=2)
+"""How late visibility may list the end of a run for the next round to find it."""
+_ANEW: Final = timedelta(days=2)
+"""How far back the first round of a day looks again."""
+_GIVEN_UP: Final = timedelta(days=1)
+"""How long runs that cannot be archived are tried in every round."""
+_logger = logging.getLogger("abeyance.archive")
+
+View = Callable[[], Awaitable[views.RunView]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """An audit: the lines that are archived, without their last, and the contents of those after them.
+
+    `last` is the archived last line, if the run had ended and nothing has happened since. `is_new`: the
+    archive lacks something of it.
+    """
+
+    execution: str
+    lines: Sequence[bytes]
+    contents: Sequence[Mapping[str, Json]]
+    last: bytes | None = None
+    is_new: bool = False
+
+
+class Audits:
+    """The audits of one deployment. `archive` None: they are kept as long as Temporal keeps the runs."""
+
+    def __init__(
+        self, line: WorkflowRpc, archive: Archive | None, signing_key: SigningKey | None
+    ) -> None:
+        self.archive = archive
+        self._line = line
+        self._key = signing_key
+
+    async def read(self, run_id: str, view: View, *, reader: Principal | None = None) -> bytes:
+        """Return the audit of a run as lines of JSON; `view` reads the run.
+
+        Answers to questions whose capability the reader lacks are left out, unless the reader has
+        `admin`; None reads all. Raises the refusals `unknown_run` and `erased`, and Unavailable.
+        """
+        try:
+            document = await self._document(run_id, view)
+        except Refusal as refusal:
+            if refusal.code is not Code.UNKNOWN_RUN:
+                raise
+            document = await self._archived(run_id, refusal)
+        if reader is None or reader.may(_ADMIN):
+            return self._written(document)
+        # Redacted lines have other hashes, so the whole chain is made anew.
+        chain = Chain(self._key)
+        hidden = (_redacted(content, reader) for content in _contents(document))
+        return _joined(chain.add(content) for content in hidden)
+
+    async def view(self, run_id: str, unknown: Refusal) -> views.RunView:
+        """Return the view of a run that Temporal has deleted, from its archive.
+
+        Raises the refusal `unknown` if it is not archived, or `erased`.
+        """
+        document = await self._archived(run_id, unknown)
+        *_, last = _contents(document)
+        view = views.RunView.model_validate(last["run"])
+        return view.model_copy(update={"archived": True})
+
+    async def archive_run(self, run_id: str, view: View) -> bool:
+        """Write the audit of a run into the archive, and return whether there was anything new.
+
+        Raises as `read`.
+        """
+        archive = self.required_archive()
+        document = await self._document(run_id, view)
+        if not document.is_new:
+            return False
+        await archive.write(run_id, document.execution, self._written(document))
+        # An erasure writes its tombstone before it deletes, so one of the two sees the other.
+        if document.execution in await erased_executions(archive, run_id):
+            await archive.delete(run_id, document.execution)
+        return True
+
+    async def erasure(self, run_id: str) -> wire.ErasureState | None:
+        """Return whether a run of this id is being erased, or was; None if neither."""
+        id_ = erasure_workflow_id(self._line.task_queue, run_id)
+        request = DescribeWorkflowExecutionRequest(
+            namespace=self._line.temporal.namespace, execution=WorkflowExecution(workflow_id=id_)
+        )
+        service = self._line.temporal.workflow_service
+
+        async def ask() -> DescribeWorkflowExecutionResponse:
+            return await service.describe_workflow_execution(request, timeout=RPC)
+
+        with suppress(NotFound):
+            described = await retry_until(run_id, ask, seconds=self._line.patience)
+            match described.workflow_execution_info.status:
+                case WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
+                    return "erasing"
+                case WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED:
+                    return "erased"
+                case _:
+                    return None
+        is_buried = self.archive is not None and await self.archive.tombstone(run_id) is not None
+        return "erased" if is_buried else None
+
+    async def _document(self, run_id: str, view: View) -> Document:
+        described = await self._line.described(run_id)
+        execution = described.first
+        archived = None if self.archive is None else await self.archive.read(run_id, execution)
+        kept = [] if archived is None else archived.splitlines()
+        *lines, last = kept or [b""]
+        earlier = [content_of(line) for line in lines]
+        histories = AuditHistories(
+            self._line.temporal,
+            self._line.task_queue,
+            patience=self._line.patience,
+            capabilities=_capabilities(earlier),
+        )
+        after = next((line["id"] for line in reversed(earlier) if "id" in line), None)
+        closing = content_of(last) if last else {}
+        reached = closing.get("execution", "")
+        fresh = [content async for content in contents(histories, run_id, after, execution=reached)]
+        is_new = bool(fresh) or histories.execution != reached
+        if not is_new and closing["type"] == END:
+            return Document(execution=execution, lines=lines, contents=(), last=last)
+        newest = next(reversed([*earlier, *fresh]))["type"]
+        shown = await view()
+        now = shown.ended_at or datetime.now(UTC)
+        fresh.append(
+            {
+                "type": END if newest in views.TERMINAL_EVENTS else OPEN,
+                "run_id": run_id,
+                "time": rfc3339(now),
+                "execution": histories.execution,
+                "run": shown.model_dump(mode="json", exclude_defaults=True),
+            }
+        )
+        return Document(execution=execution, lines=lines, contents=fresh, is_new=is_new)
+
+    async def _archived(self, run_id: str, unknown: Refusal) -> Document:
+        """The newest archived audit of an id. Raises `erased`, or the refusal `unknown`."""
+        found: list[tuple[str, str, list[bytes]]] = []
+        if self.archive is not None:
+            for execution in await self.archive.executions(run_id):
+                lines = (await self.archive.read(run_id, execution) or b"").splitlines()
+                if lines:
+                    found.append((content_of(lines[0])["time"], execution, lines))
+        if not found:
+            if await self.erasure(run_id) is None:
+                raise unknown
+            raise Refusal(
+                Code.ERASED, f"The run {run_id!r} was erased: nothing of it is left.", run_id=run_id
+            )
+        _, execution, (*lines, last) = max(found)
+        return Document(execution=execution, lines=lines, contents=(), last=last)
+
+    def _written(self, document: Document) -> bytes:
+        chain = Chain(self._key, document.lines)
+        last = [] if document.last is None else [document.last]
+        added = [chain.add(content) for content in document.contents]
+        return _joined([*document.lines, *added, *last])
+
+    def required_archive(self) -> Archive:
+        """Return the archive. Raises SettingsError without one."""
+        if self.archive is None:
+            raise SettingsError(
+                "ABEYANCE_AUDIT is not set for this worker, and `abeyance setup` has scheduled the "
+                "archiver: set it for all workers and APIs, or run setup without it"
+            )
+        return self.archive
+
+
+async def erased_executions(archive: Archive, run_id: str) -> list[str]:
+    """Return the first executions of the runs of an id that were erased, by its tombstone."""
+    tombstone = await archive.tombstone(run_id)
+    executions: list[str] = []
+    if tombstone is not None:
+        executions = content_of(tombstone.rstrip(b"\n"))["executions"]
+    return executions
+
+
+def _contents(document: Document) -> Iterator[Mapping[str, Json]]:
+    yield from map(content_of, document.lines)
+    yield from document.contents
+    if document.last is not None:
+        yield content_of(document.last)
+
+
+def _capabilities(earlier: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:
+    """What archived questions take, by their ids."""
+    return {
+        line["data"]["id"]: capability_of(line["data"], line["shown"])
+        for line in earlier
+        if "shown" in line
+    }
+
+
+def _redacted(content: Mapping[str, Json], reader: Principal) -> Mapping[str, Json]:
+    if "answer" not in content or reader.may(content["capability"]):
+        return content
+    return {**content, "answer": None, "redacted": True}
+
+
+def _joined(lines: Iterable[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)
+
+
+class Archiver:
+    """Writes the audits of runs that have ended into the archive, and once a day those of open runs."""
+
+    def __init__(
+        self,
+        audits: Audits,
+        listing: Listing,
+        view_of: Callable[[str], Awaitable[views.RunView]],
+    ) -> None:
+        self._audits = audits
+        self._listing = listing
+        self._view_of = view_of
+
+    async def round(self, alive: Callable[[], None] = lambda: None) -> int:
+        """Archive what is due, and return how many audits were written; `alive` is called for each run.
+
+        A run that cannot be read now is tried again by the next rounds. Raises SettingsError without an
+        archive, and Unavailable.
+        """
+        archive = self._audits.required_archive()
+        now = datetime.now(UTC)
+        progress = await archive.progress()
+        is_first_of_day = progress.open_at is None or progress.open_at.date() != now.date()
+        closed = f"{RUNS} AND CloseTime IS NOT NULL"
+        if progress.closed_until is not None:
+            since = progress.closed_until - (_ANEW if is_first_of_day else _LATE)
+            closed += f" AND CloseTime >= '{written(since)}'"
+        rows = await self._listing.all(closed)
+        if is_first_of_day:
+            rows += await self._listing.all(OPEN_RUNS)
+        written_: list[str] = []
+        left: list[datetime] = []
+
+        async def one(row: WorkflowExecutionInfo) -> None:
+            alive()
+            run_id = row.execution.workflow_id
+            try:
+                if await self._audits.archive_run(run_id, lambda: self._view_of(run_id)):
+                    written_.append(run_id)
+            except Refusal as refusal:
+                # Temporal has deleted it since.
+                if refusal.code is not Code.UNKNOWN_RUN:
+                    raise
+            except Unavailable as error:
+                _logger.warning("run=%s | not archived: %s", run_id, error)
+                if row.HasField("close_time"):
+                    left.append(row.close_time.ToDatetime(tzinfo=UTC))
+
+        await gather_limited(rows, one)
+        until = max(min([now, *left]), now - _GIVEN_UP)
+        await archive.record(
+            Progress(closed_until=until, open_at=now if is_first_of_day else progress.open_at)
+        )
+        return len(written_)

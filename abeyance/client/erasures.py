@@ -1,0 +1,169 @@
+"""Erasing an ended run: its histories, what is stored of it, and its archive.
+
+A workflow does it, so that what was begun is done, whatever is killed. What remains is a tombstone: a
+line of an audit that says that a run of this id was erased and when, and nothing of the run. It is in the
+archive, or without one in the memo of that workflow, which Temporal keeps for its retention.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+
+from abeyance import wire
+from abeyance.client.audits import Audits, erased_executions
+from abeyance.client.listing import Listing
+from abeyance.client.rpc import RPC, WorkflowRpc
+from abeyance.core.json import rfc3339
+from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.history.audit_chain import ERASED, Chain
+from abeyance.history.client import HistoryClient
+from abeyance.keyring import SigningKey
+from abeyance.storage.blobs import Blobs
+from abeyance.temporal.retry import NotFound, attempts, retry_until
+from abeyance.util import checked_run_id, erasure_workflow_id
+
+_GONE_WITHIN: Final = 30.0
+"""In seconds: Temporal deletes a history a moment after it was told to."""
+
+
+class Erasures:
+    """The erasures of one deployment's runs. `blobs` is what workers store of them."""
+
+    def __init__(
+        self,
+        line: WorkflowRpc,
+        listing: Listing,
+        blobs: Blobs,
+        audits: Audits,
+        signing_key: SigningKey | None,
+    ) -> None:
+        self._line = line
+        self._listing = listing
+        self._blobs = blobs
+        self._audits = audits
+        self._key = signing_key
+        self._histories = HistoryClient(line.temporal, line.task_queue, patience=line.patience)
+
+    async def begin(self, run_id: str) -> wire.ErasureState:
+        """Begin to erase a run that has ended, and return whether that is under way or done.
+
+        Raises `not_finished` for an open run, `unknown_run`, `invalid_run_id`, and Unavailable.
+        """
+        try:
+            described = await self._line.described(checked_run_id(run_id))
+        except Refusal as refusal:
+            if refusal.code is not Code.UNKNOWN_RUN or await self._line.is_foreign(run_id):
+                raise
+            if (state := await self._audits.erasure(run_id)) is not None:
+                return state
+            archive = self._audits.archive
+            if archive is None or not await archive.executions(run_id):
+                raise
+        else:
+            if described.is_running:
+                raise _not_finished(run_id, described.shown_status)
+        order = wire.Erase(run_id=run_id, requested_at=datetime.now(UTC))
+
+        async def start() -> None:
+            await self._line.temporal.start_workflow(
+                wire.ERASURE_WORKFLOW,
+                order,
+                id=erasure_workflow_id(self._line.task_queue, run_id),
+                task_queue=self._line.task_queue,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                rpc_timeout=RPC,
+            )
+
+        await retry_until(run_id, start, seconds=self._line.patience)
+        return "erasing"
+
+    async def perform(self, order: wire.Erase) -> str:
+        """Erase a run, and return its tombstone. Repeating it changes nothing.
+
+        Raises `not_finished` if another run has started under the id since, and Unavailable.
+        """
+        run_id, archive = order.run_id, self._audits.archive
+        ids = await self._executions(run_id)
+        erased = {await self._first(run_id, id_) for id_ in ids}
+        if archive is not None:
+            archived = await archive.executions(run_id)
+            erased |= {*archived, *await erased_executions(archive, run_id)}
+        content = {
+            "type": ERASED,
+            "run_id": run_id,
+            "time": rfc3339(order.requested_at),
+            "executions": sorted(erased - {""}),
+        }
+        tombstone = Chain(self._key).add(content)
+        if archive is not None:
+            # First, so that an archiver that has read the run before does not keep what it writes.
+            await archive.bury(run_id, tombstone + b"\n")
+        await self._delete_histories(run_id, ids)
+        await self._blobs.delete_run(run_id)
+        if archive is not None:
+            for execution in await archive.executions(run_id):
+                await archive.delete(run_id, execution)
+        return tombstone.decode()
+
+    async def _executions(self, run_id: str) -> set[str]:
+        """The executions of a run that Temporal has. Raises `not_finished` if one is open."""
+        # No character of a run's id has to be quoted.
+        query = f"WorkflowType = '{wire.WORKFLOW}' AND WorkflowId = '{run_id}'"
+        ids = {row.execution.run_id for row in await self._listing.all(query)}
+        with suppress(NotFound):
+            newest = await self._histories.execution(run_id)
+            if newest.is_running:
+                raise _not_finished(run_id, "running")
+            # Visibility may not list it yet.
+            ids.add(newest.id)
+        return ids
+
+    async def _first(self, run_id: str, execution: str) -> str:
+        try:
+            return (await self._histories.execution(run_id, execution)).first
+        except NotFound:
+            return ""
+
+    async def _delete_histories(self, run_id: str, ids: set[str]) -> None:
+        try:
+            async with asyncio.timeout(_GONE_WITHIN):
+                async for _ in attempts(0.1, 2.0):
+                    for execution in ids:
+                        await self._delete_history(run_id, execution)
+                    ids = await self._executions(run_id)
+                    if not ids:
+                        return
+        except TimeoutError as error:
+            raise Unavailable(
+                f"{len(ids)} histories of the run {run_id!r} are not deleted yet: Temporal was told to"
+            ) from error
+
+    async def _delete_history(self, run_id: str, execution: str) -> None:
+        request = DeleteWorkflowExecutionRequest(
+            namespace=self._line.temporal.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=run_id, run_id=execution),
+        )
+        service = self._line.temporal.workflow_service
+
+        async def ask() -> None:
+            await service.delete_workflow_execution(request, timeout=RPC)
+
+        with suppress(NotFound):
+            await retry_until(run_id, ask, seconds=self._line.patience)
+
+
+def _not_finished(run_id: str, status: str) -> Refusal:
+    return Refusal(
+        Code.NOT_FINISHED,
+        f"The run {run_id!r} is {status}: cancel it, or wait until it has ended, and erase it then.",
+        run_id=run_id,
+        run_status=status,
+    )

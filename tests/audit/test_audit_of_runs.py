@@ -1,0 +1,178 @@
+"""What the audit of a run says, as long as Temporal has the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from audited_site import AuditedSite, verified
+from sample_graphs import State, gated
+from temporal_site import ANYBODY, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import END, START, Graph, Principal
+from abeyance.core.json import sha256
+from abeyance.core.state import Limits
+
+
+def of_type(lines: list[dict[str, Any]], type_: str) -> list[dict[str, Any]]:
+    return [line for line in lines if line["type"] == type_]
+
+
+async def test_the_audit_says_who_did_what_and_what_they_were_shown(
+    temporal: TemporalClient,
+) -> None:
+    site = AuditedSite(temporal, gated(capability="payments:approve"), audit=None)
+    async with site.worker():
+        run_id = await site.start({"amount": 31337}, started_by="bea")
+        view = await site.until(run_id, "awaiting-input")
+        run = site.client.run(run_id, site.graphs["gated"])
+        await run.send("half is enough", message_id="m1", principal=ANYBODY)
+        await run.pause("audit", principal=ANYBODY)
+        await site.until(run_id, "paused")
+        await run.edit_values({"amount": 80}, principal=ANYBODY)
+        await run.resume(principal=ANYBODY)
+        await run.respond(response={"approved": True}, note="as agreed", principal=ANYBODY)
+        ended = await site.ended(run_id)
+    lines = await site.audit(run_id)
+
+    types = [line["type"] for line in lines]
+    assert types[0] == "run.started"
+    assert types[-2:] == ["run.completed", "end"]
+    assert lines[0]["actor"] == "bea"
+    (opened,) = of_type(lines, "interrupt.opened")
+    assert opened["shown"]["prompt"] == "Pay 31337?"
+    assert opened["shown"]["digest"] == view.interrupts[0].digest
+    assert opened["shown"]["response_schema"]["properties"]["approved"]["type"] == "boolean"
+    (changed,) = of_type(lines, "interrupt.changed")
+    assert changed["shown"]["prompt"] == "Pay 80?"
+    (answered,) = of_type(lines, "interrupt.answered")
+    assert (answered["actor"], answered["answer"]) == ("ada", {"approved": True})
+    assert answered["data"]["note"] == "as agreed"
+    assert answered["data"]["answer_sha256"] == sha256({"approved": True})
+    assert answered["capability"] == "payments:approve"
+    (queued,) = of_type(lines, "message.queued")
+    assert queued["message"] == {"text": "half is enough"}
+    (edited,) = of_type(lines, "run.values_edited")
+    assert (edited["actor"], edited["patch"]) == ("ada", {"amount": 80})
+    assert [line["actor"] for line in lines if line["type"].startswith("run.paused")] == ["ada"]
+    assert lines[-1]["run"]["values"]["amount"] == 80
+    assert lines[-1]["time"] == ended.model_dump(mode="json")["ended_at"]
+
+
+async def test_an_answer_is_only_for_who_could_have_given_it_or_administers(
+    temporal: TemporalClient,
+) -> None:
+    site = AuditedSite(temporal, gated(capability="payments:approve"), audit=None)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await site.client.run(run_id).respond(response={"approved": False}, principal=ANYBODY)
+        await site.ended(run_id)
+    run = site.client.run(run_id)
+
+    async def answer_for(*capabilities: str) -> tuple[Any, Any]:
+        reader = Principal(subject="rita", capabilities=("runs:read", *capabilities))
+        lines = verified(await run.audit(reader=reader), site.public)
+        (line,) = of_type(lines, "interrupt.answered")
+        return line["answer"], line.get("redacted")
+
+    assert await answer_for() == (None, True)
+    assert await answer_for("other:approve") == (None, True)
+    assert await answer_for("payments:approve") == ({"approved": False}, None)
+    assert await answer_for("admin") == ({"approved": False}, None)
+
+
+async def test_the_answer_that_a_deadline_gives_is_told_too(temporal: TemporalClient) -> None:
+    default = {"default": {"approved": False}}
+    site = AuditedSite(temporal, gated(timeout="300ms", on_timeout=default), audit=None)
+    async with site.worker():
+        run_id = await site.start()
+        await site.ended(run_id)
+
+    (line,) = of_type(await site.audit(run_id), "interrupt.answered")
+    assert (line["actor"], line["answer"]) == ("timeout", {"approved": False})
+
+
+async def test_it_goes_through_every_history_of_a_run(temporal: TemporalClient) -> None:
+    graph = Graph("long", state=State)
+    for number in range(8):
+        graph.interrupt(f"ask{number}", prompt=f"{number}?")
+        graph.edge(START if number == 0 else f"ask{number - 1}", f"ask{number}")
+    graph.edge("ask7", END)
+    site = AuditedSite(temporal, graph, audit=None)
+    async with site.worker():
+        run_id = await site.start(limits=Limits(continue_as_new_after=8))
+        for number in range(8):
+
+            async def asked(name: str = f"ask{number}") -> Any:
+                found = await site.client.run(run_id).interrupts()
+                return [each for each in found if each.name == name]
+
+            (question,) = await eventually(asked)
+            await site.client.run(run_id).respond(question.id, number, principal=ANYBODY)
+        await site.ended(run_id)
+    described = await temporal.get_workflow_handle(run_id).describe()
+    lines = await site.audit(run_id)
+
+    assert described.raw_description.workflow_execution_info.first_run_id != described.run_id
+    assert [line["answer"] for line in of_type(lines, "interrupt.answered")] == [*range(8)]
+    shown = [line["shown"]["prompt"] for line in of_type(lines, "interrupt.opened")]
+    assert shown == [f"{number}?" for number in range(8)]
+
+
+async def test_an_open_run_has_an_audit_up_to_now_without_a_worker(
+    temporal: TemporalClient,
+) -> None:
+    site = AuditedSite(temporal, gated(), audit=None)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+    site.client._deployment.line.patience = 2
+    lines = await site.audit(run_id)
+
+    assert lines[-1]["type"] == "open"
+    assert lines[-1]["lines"] == len(lines)
+    assert "answer" not in str(lines)
+
+
+async def test_a_signal_that_was_refused_is_told(temporal: TemporalClient) -> None:
+    site = AuditedSite(temporal, gated(), audit=None)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        handle = temporal.get_workflow_handle(run_id)
+        await handle.signal("pause", {"mode": "at once"})
+        await handle.signal("steer", {"message_id": "m", "text": "hi", "target": "nowhere"})
+
+        async def is_told() -> bool:
+            told = await site.events(run_id, "message.rejected")
+            return bool(told)
+
+        await eventually(is_told)
+        lines = await site.audit(run_id)
+
+    (refused,) = of_type(lines, "signal.refused")
+    assert refused["data"]["signal"] == "pause"
+    (rejected,) = of_type(lines, "message.rejected")
+    assert rejected["data"]["message_id"] == "m"
+    assert rejected["message"] == {"text": "hi", "target": "nowhere"}
+
+
+async def test_a_question_that_is_too_large_is_told_by_its_digest(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("large", state=State)
+    graph.interrupt("ask", prompt="long " * 10_000, payload={"kept": "no"})
+    graph.edge(START, "ask")
+    graph.edge("ask", END)
+    site = AuditedSite(temporal, graph, audit=None)
+    async with site.worker():
+        run_id = await site.start()
+        view = await site.until(run_id, "awaiting-input")
+        (opened,) = of_type(await site.audit(run_id), "interrupt.opened")
+
+    shown = opened["shown"]
+    assert shown["digest"] == view.interrupts[0].digest
+    assert shown["prompt"].startswith("long long")
+    assert shown["prompt"].endswith("...")
+    assert "prompt" in shown["omitted"]

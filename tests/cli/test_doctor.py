@@ -1,0 +1,96 @@
+"""`abeyance doctor`: one line for each finding, its remedy, and an exit code for a pipeline."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dev_stack import Place, Stack
+from temporalio.client import Client as TemporalClient
+
+from abeyance.cli.doctor import clock_finding
+from abeyance.temporal.connection import clock_offset
+
+
+def examined(place: Place, **variables: Any) -> tuple[int, dict[str, tuple[str, str]]]:
+    """The exit code, and the status and the text of each check with its remedy."""
+    made = place.run("doctor", "--json", **variables)
+    found = json.loads(made.stdout)
+    return made.returncode, {
+        entry["check"]: (entry["status"], f"{entry['text']}: {entry['remedy']}") for entry in found
+    }
+
+
+@pytest.mark.slow
+def test_a_stack_in_good_order_passes_and_an_open_question_is_named(
+    place: Place, standing: Stack, tmp_path: Path
+) -> None:
+    id_ = standing.start("examined", amount=3)
+    code, found = examined(
+        place, TEMPORAL_ADDRESS=standing.temporal, ABEYANCE_STORAGE=str(tmp_path / "blobs")
+    )
+
+    assert (code, {status for status, _ in found.values()}) == (0, {"ok"})
+    assert found["open questions"][1].startswith("1, the oldest ")
+    assert id_ in found["open questions"][1]
+    assert found["workers"][1].startswith("1: ")
+    assert "(build " in found["workers"][1]
+    assert [path.name for path in (tmp_path / "blobs").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.slow
+def test_what_is_wrong_is_told_with_its_remedy(
+    place: Place, standing: Stack, tmp_path: Path
+) -> None:
+    tokens = tmp_path / "tokens.json"
+    tokens.write_text("[]")
+    tokens.chmod(0o644)
+    code, found = examined(
+        place,
+        TEMPORAL_ADDRESS=standing.temporal,
+        ABEYANCE_TASK_QUEUE="nobody",
+        ABEYANCE_STORAGE="/proc/nowhere",
+        ABEYANCE_TOKENS_FILE=str(tokens),
+        ABEYANCE_MAXVISITS="3",
+    )
+
+    statuses = {check: status for check, (status, _) in found.items()}
+    assert code == 1
+    assert (
+        statuses.items()
+        >= {
+            "settings": "warn",
+            "tokens": "warn",
+            "storage": "fail",
+            "workers": "fail",
+            "blocked runs": "ok",
+        }.items()
+    )
+    assert "did you mean ABEYANCE_MAX_VISITS?" in found["settings"][1]
+    assert "chmod 600" in found["tokens"][1]
+    assert "abeyance worker" in found["workers"][1]
+
+
+def test_without_temporal_it_says_where_it_looked_and_fails(place: Place) -> None:
+    made = place.run("doctor", TEMPORAL_ADDRESS="127.0.0.1:1")
+
+    assert made.returncode == 1
+    lines = [line.split(maxsplit=1)[0] for line in made.stdout.splitlines()]
+    assert lines == ["ok", "ok", "ok", "fail"]
+    assert "127.0.0.1:1" in made.stdout
+    assert not (place.folder / ".abeyance").exists()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "status", "text"),
+    [(0.2, "ok", "0.2 s"), (-30, "warn", "30 s behind"), (30, "warn", "30 s ahead of")],
+)
+def test_a_clock_that_is_off_is_a_warning(seconds: float, status: str, text: str) -> None:
+    found = clock_finding(timedelta(seconds=seconds))
+
+    assert (found.status, text in found.text) == (status, True)
+
+
+async def test_the_clock_of_a_server_on_this_machine_is_ours(temporal: TemporalClient) -> None:
+    assert abs(await clock_offset(temporal)) < timedelta(seconds=2)

@@ -1,0 +1,173 @@
+"""`abeyance worker --check`, alone and against open runs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import Terminal
+from dev_stack import Place
+from temporal_site import Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import START, Graph
+from abeyance.check import check_runs
+
+GRAPHS = """\
+from abeyance import START, Agent, Graph
+
+graph = Graph("desk")
+graph.agent("clerk", Agent("clerk", model="openai:gpt-5"), input=lambda state: "Hello")
+graph.edge(START, "clerk")
+other = Graph("other")
+other.interrupt("ask", prompt="Well?")
+other.edge(START, "ask")
+"""
+OLDER = """\
+from abeyance import START, Graph
+
+graph = Graph("expense")
+graph.interrupt("ask", prompt="Pay?")
+graph.node(name="payout")(lambda state: None)
+graph.edge(START, "ask")
+graph.edge("ask", "payout")
+"""
+RETIRED = OLDER + 'graph.retired("pay")(lambda state: None)\n'
+
+
+@pytest.fixture
+def terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Terminal:
+    (tmp_path / "checked_graphs.py").write_text(GRAPHS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "checked_graphs", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    return Terminal("http://127.0.0.1:1", capsys, monkeypatch)
+
+
+def test_it_says_what_it_checked(terminal: Terminal) -> None:
+    terminal.set("OPENAI_API_KEY", "made-up")
+
+    assert terminal.call("worker", "checked_graphs:graph", "--check") == (
+        0,
+        "graphs: desk\nmodels: openai:gpt-5\nencryption: off\ntraces: off\n",
+        "",
+    )
+
+
+def test_a_missing_key_of_a_model_is_a_warning(terminal: Terminal) -> None:
+    code, _, err = terminal.call("worker", "checked_graphs:graph", "--check")
+
+    assert code == 0
+    assert err.startswith("abeyance: warning: this worker cannot use the model 'openai:gpt-5'")
+    assert "OPENAI_API_KEY" in err
+
+
+def test_a_missing_extra_is_an_error_if_a_graph_needs_it(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pydantic_ai", None)
+
+    code, out, err = terminal.call("worker", "checked_graphs:graph", "--check")
+    assert (code, out) == (2, "")
+    assert "pip install 'abeyance[agents]'" in err
+    assert terminal.call("worker", "checked_graphs:other", "--check")[0] == 0
+
+
+def test_a_bucket_without_its_extra_is_an_error(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    terminal.set("ABEYANCE_STORAGE", "s3://bucket/prefix")
+
+    code, _, err = terminal.call("worker", "checked_graphs:other", "--check")
+    assert code == 2
+    assert "pip install 'abeyance[s3]'" in err
+
+
+def test_an_exporter_of_traces_that_is_not_installed_is_an_error(terminal: Terminal) -> None:
+    terminal.set("OTEL_TRACES_EXPORTER", "otlp")
+    terminal.set("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+
+    code, _, err = terminal.call("worker", "checked_graphs:other", "--check")
+    assert code == 2
+    assert "abeyance[otel]" in err
+
+
+def test_agents_without_a_storage_that_workers_elsewhere_can_read_are_an_error(
+    terminal: Terminal,
+) -> None:
+    terminal.set("TEMPORAL_ADDRESS", "temporal.example.com:7233")
+
+    code, _, err = terminal.call("worker", "checked_graphs:graph", "--check")
+    assert code == 2
+    assert "ABEYANCE_STORAGE" in err
+    assert terminal.call("worker", "checked_graphs:other", "--check")[0] == 0
+
+
+@pytest.mark.parametrize("options", [["--against-runs"], ["--all"], ["--check", "--all"]])
+def test_options_that_say_nothing_together_are_wrong_usage(
+    terminal: Terminal, options: list[str]
+) -> None:
+    code, _, err = terminal.call("worker", "checked_graphs:other", *options)
+
+    assert code == 2
+    assert "--check --against-runs --all" in err
+
+
+def test_runs_cannot_be_compared_while_temporal_is_away(terminal: Terminal) -> None:
+    terminal.set("TEMPORAL_ADDRESS", "127.0.0.1:1")
+
+    code, _, err = terminal.call("worker", "checked_graphs:other", "--check", "--against-runs")
+    assert code == 4
+    assert "Temporal does not answer" in err
+
+
+async def test_each_run_that_would_block_is_listed_and_none_once_its_node_is_retired(
+    temporal: TemporalClient, address: str, place: Place
+) -> None:
+    before = Graph("expense")
+    before.interrupt("ask", prompt="Pay?")
+    before.node(name="pay")(lambda state: None)
+    before.edge(START, "ask")
+    before.edge("ask", "pay")
+    site = Site(temporal, before)
+    runs = sorted([await site.start() for _ in "123"])
+    (place.folder / "older.py").write_text(OLDER)
+    (place.folder / "retired.py").write_text(RETIRED)
+
+    async def all_are_listed() -> bool:
+        return (await check_runs(temporal, site.settings.task_queue, {})).open == len(runs)
+
+    async def checked(module: str, *options: str) -> tuple[int, list[str]]:
+        done = await asyncio.to_thread(
+            place.run,
+            *("worker", f"{module}:graph", "--check", "--against-runs", *options),
+            TEMPORAL_ADDRESS=address,
+            ABEYANCE_TASK_QUEUE=site.settings.task_queue,
+        )
+        assert done.stderr == ""
+        return done.returncode, done.stdout.splitlines()[3:]
+
+    await eventually(all_are_listed)
+
+    listed = [
+        "expense.pay: code_missing: there is no code for the node 'pay'",
+        "  remedy: keep it until the run has ended: graph.retired('pay')(...)",
+        *(f"  {run_id}" for run_id in runs),
+    ]
+    assert await checked("older") == (
+        1,
+        ["open runs: 3; looked at closely: 1; would block: 3", *listed],
+    )
+    assert await checked("older", "--all") == (
+        1,
+        ["open runs: 3; looked at closely: 3; would block: 3", *listed],
+    )
+    assert await checked("retired") == (
+        0,
+        ["open runs: 3; looked at closely: 1; would block: 0"],
+    )

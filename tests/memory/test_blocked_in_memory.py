@@ -1,0 +1,115 @@
+"""A visit that cannot run now raises Blocked to the test, keeps its work, and is tried again."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import pytest
+from sample_graphs import State
+
+from abeyance import START, Context, Graph
+from abeyance.errors import Blocked
+from abeyance.testing import InMemoryRun, run
+
+
+def exporting(timeout: str | None = None) -> Graph:
+    """A node that needs an optional package after a step, beside one that asks."""
+    graph = Graph("exporting", state=State)
+
+    @graph.node(retries=0)
+    async def export(state: State, ctx: Context) -> dict[str, Any]:
+        async def fetch() -> str:
+            return "fetched"
+
+        first = await ctx.step("fetch", fetch)
+        importlib.import_module("boto3")
+        return {"log": [first, f"attempt {ctx.attempt}"]}
+
+    on_timeout: Any = "halt" if timeout is None else {"default": True}
+    graph.interrupt("approve", prompt="Go on?", timeout=timeout, on_timeout=on_timeout)
+    graph.edge(START, "export")
+    graph.edge(START, "approve")
+    return graph
+
+
+@pytest.fixture
+def without_s3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+
+
+def with_s3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", sys)
+
+
+@pytest.mark.usefixtures("without_s3")
+async def test_the_next_call_tries_a_blocked_visit_again_and_keeps_its_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trial = InMemoryRun(exporting())
+    with pytest.raises(Blocked, match=r"pip install 'abeyance\[s3\]'"):
+        await trial.start()
+
+    (why,) = (await trial.view()).blocked
+    assert (why.code, why.node, why.since) == ("extra_missing", "exporting.export", trial.now)
+    # Everything else has gone on.
+    assert [entry.name for entry in await trial.interrupts()] == ["approve"]
+    with pytest.raises(Blocked):
+        await trial.respond("approve", True)
+    with_s3(monkeypatch)
+    await trial.advance("1s")
+
+    assert trial.status == "completed"
+    assert trial.values["log"] == ["fetched", "attempt 1"]
+    assert [event.type async for event in trial.events(follow=False)] == [
+        "run.started",
+        "node.started",
+        "interrupt.opened",
+        "node.blocked",
+        "interrupt.answered",
+        "node.finished",
+        "node.unblocked",
+        "run.completed",
+    ]
+
+
+@pytest.mark.usefixtures("without_s3")
+async def test_the_clock_passes_every_deadline_while_a_visit_is_blocked() -> None:
+    trial = InMemoryRun(exporting(timeout="1h"))
+    with pytest.raises(Blocked):
+        await trial.start()
+    before = trial.now
+    with pytest.raises(Blocked):
+        await trial.advance("2h")
+
+    assert (trial.now - before).total_seconds() == 7200
+    assert await trial.interrupts() == []
+
+
+@pytest.mark.usefixtures("without_s3")
+async def test_who_waits_for_a_blocked_run_gets_its_view() -> None:
+    trial = InMemoryRun(exporting())
+    with pytest.raises(Blocked):
+        await trial.start()
+    before = trial.now
+
+    waited = await trial.wait(until=frozenset({"blocked"}))
+    assert (waited.blocked[0].code, trial.now) == ("extra_missing", before)
+    with pytest.raises(Blocked):
+        await trial.wait(until=frozenset({"paused"}))
+
+
+@pytest.mark.usefixtures("without_s3")
+async def test_a_blocked_run_can_be_cancelled() -> None:
+    trial = InMemoryRun(exporting())
+    with pytest.raises(Blocked):
+        await trial.start()
+    await trial.cancel()
+    assert trial.status == "cancelled"
+
+
+@pytest.mark.usefixtures("without_s3")
+async def test_a_script_of_answers_ends_at_a_blocked_visit() -> None:
+    with pytest.raises(Blocked, match="lacks 'boto3'"):
+        await run(exporting(), answers={"approve": True})

@@ -1,0 +1,116 @@
+"""A deployment with an archive and a key that signs audits."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+from temporal_site import Site, eventually
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowExecutionStatus
+
+from abeyance import Graph
+from abeyance.client import Client
+from abeyance.errors import Code, Refusal
+from abeyance.history.audit_chain import verify
+from abeyance.keyring import VerifyingKey
+from abeyance.settings import Settings
+from abeyance.storage.archive import archive_of
+from abeyance.storage.blobs import Blobs
+
+SIGNING_KEY = base64.b64encode(bytes(range(32))).decode()
+
+
+def verified(audit: bytes, key: str | None = None) -> list[dict[str, Any]]:
+    """The lines of an audit in which everything matches."""
+    found = verify(audit, None if key is None else VerifyingKey.parse(key))
+    assert found.faults == ()
+    return [json.loads(line) for line in audit.splitlines()]
+
+
+class AuditedSite(Site):
+    """A site whose runs are archived at `audit`, None: nowhere."""
+
+    def __init__(
+        self,
+        temporal: TemporalClient,
+        *graphs: Graph,
+        audit: Path | str | None,
+        blobs: Blobs | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(temporal, *graphs, blobs=blobs)
+        self.settings = Settings(
+            **{
+                "task_queue": self.settings.task_queue,
+                "shutdown_grace": 0.2,
+                "audit": audit and str(audit),
+                "audit_key": SIGNING_KEY,
+                **settings,
+            }
+        )
+        key = self.settings.signing_key
+        self.public = None if key is None else key.public
+        self.client = Client(
+            temporal,
+            task_queue=self.settings.task_queue,
+            patience=30,
+            blobs=self.blobs,
+            archive=archive_of(self.settings, temporal.namespace),
+            signing_key=key,
+        )
+
+    async def audit(self, run_id: str) -> list[dict[str, Any]]:
+        """The lines of a run's audit, verified with the public key."""
+        return verified(await self.client.run(run_id).audit(), self.public)
+
+    async def deleted_histories(self, run_id: str) -> list[str]:
+        """Have Temporal delete the histories that others continue, as after its retention."""
+        query = f"WorkflowId = '{run_id}' AND ExecutionStatus = 'ContinuedAsNew'"
+
+        async def listed() -> list[str]:
+            return [found.run_id or "" async for found in self.temporal.list_workflows(query)]
+
+        deleted: list[str] = await eventually(listed)
+        for execution in deleted:
+            await self._delete(run_id, execution)
+
+        async def are_gone() -> bool:
+            return not await listed()
+
+        await eventually(are_gone)
+        return deleted
+
+    async def _delete(self, run_id: str, execution: str) -> None:
+        await self.temporal.workflow_service.delete_workflow_execution(
+            DeleteWorkflowExecutionRequest(
+                namespace=self.temporal.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=run_id, run_id=execution),
+            )
+        )
+
+    async def forgotten(self, run_id: str) -> None:
+        """Have Temporal delete a run that has ended, as it does after its retention."""
+        query = f"WorkflowId = '{run_id}'"
+
+        async def listed() -> bool:
+            ids = [found.run_id async for found in self.temporal.list_workflows(query)]
+            return bool(ids)
+
+        await eventually(listed)
+        async for found in self.temporal.list_workflows(query):
+            assert found.status is not WorkflowExecutionStatus.RUNNING
+            await self._delete(run_id, found.run_id or "")
+
+        async def is_gone() -> bool:
+            try:
+                await self.client._deployment.line.described(run_id)
+            except Refusal as refusal:
+                return refusal.code is Code.UNKNOWN_RUN
+            return False
+
+        await eventually(is_gone)
