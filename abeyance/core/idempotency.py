@@ -22,7 +22,7 @@ _MOST_KEYS: Final = 1_000
 _MOST_RECEIPTS: Final = 2_000
 _HASH_CHARS: Final = 16
 _KEY_CHARS: Final = 200
-_EXCLUDED: Final = frozenset({"now", "key", "capabilities", "principal", "schema_faults"})
+_EXCLUDED: Final = frozenset({"now", "key", "capabilities", "principal", "schema_faults", "spec"})
 
 
 Keys: TypeAlias = Mapping[str, Called]
@@ -80,7 +80,9 @@ def digest(event: events.Keyed) -> str:
     # Capabilities may change between a call and its repeat.
     content: dict[str, Any] = {n: v for n, v in asdict(event).items() if n not in _EXCLUDED}
     match event:
-        case events.Responded() | events.ValuesEdited() | events.DeadlineEdited():
+        case (
+            events.Responded() | events.ValuesEdited() | events.DeadlineEdited() | events.Migrated()
+        ):
             content["actor"] = event.principal.subject
         case _:
             pass

@@ -39,6 +39,7 @@ from abeyance.core import (
     ledger,
     lifecycle,
     messages,
+    migration,
     routing,
     schedule,
     subgraphs,
@@ -51,7 +52,16 @@ from abeyance.core.outcome import AttemptFailed, Blocked, Failed, Finished, Inte
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.retries import Attempts
 from abeyance.core.spec import END, Default, GoTo, GraphSpec, Halt, ResumeRun
-from abeyance.core.state import Ending, Limits, Pause, Rotation, RunState, Scope, Status
+from abeyance.core.state import (
+    Ending,
+    Limits,
+    Pause,
+    Resumption,
+    Rotation,
+    RunState,
+    Scope,
+    Status,
+)
 from abeyance.core.visit import Failure, Ready, Running, Visit, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
@@ -136,12 +146,16 @@ def _refuse(state: RunState, event: events.Event) -> None:
             messages.refuse(state, event.message)
         case events.ValuesEdited():
             edits.refuse_values(state, event)
-            schedule.refuse_large_patch(state, event)
+            schedule.refuse_large_patch(state, event.patch)
         case events.DeadlineEdited():
             # An unknown or settled interrupt takes precedence over missing capabilities.
             edits.open_interrupt(state.ledger, event.interrupt_id)
             authority.refuse(state, event)
             edits.refuse_deadline(state, event)
+        case events.Migrated():
+            edits.refuse_ended(state, "it cannot be migrated")
+            migration.refuse(state, event.spec, changes=event.patch, renames=event.renames)
+            schedule.refuse_large_patch(state, event.patch)
         case _:
             pass
 
@@ -150,6 +164,8 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
     if idempotency.earlier(draft.state.keys, event) is not None:
         return
     idempotency.remember(draft, event)
+    if isinstance(event, events.VisitEnded | events.VisitBlocked | events.MessagesTaken):
+        event = replace(event, visit=address_now(draft.state, event.visit))
     match event:
         case events.Started():
             # A second start would walk the graph twice.
@@ -157,6 +173,8 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
                 visits.start_scope(draft, draft.state.root.address)
         case events.Restored():
             draft.state.rotation, draft.state.task_bytes, draft.state.yielding = None, 0, False
+            if draft.state.resumption is not None:
+                _resume(draft, draft.state.resumption)
         case events.Ticked():
             pass
         case events.TaskBegan():
@@ -192,10 +210,50 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
             edits.edit_values(draft, event)
         case events.DeadlineEdited():
             edits.edit_deadline(draft, event)
+        case events.Migrated():
+            _migrated(draft, event)
         case events.SignalRefused(signal=signal, code=code, reason=reason):
             draft.publish("signal.refused", signal=signal, code=code, reason=reason)
         case _:
             assert_never(event)
+
+
+def address_now(state: RunState, address: str) -> str:
+    """Return the address of the visit whose code was started under an address."""
+    visit = state.visits.get(address)
+    if visit is not None and visit.code_address == address:
+        return address
+    running = (each.address for each in state.visits_in(Running) if each.code_address == address)
+    return next(running, address)
+
+
+def _resume(draft: WorkingState, resumption: Resumption) -> None:
+    """Complete a retry or a fork: publish its facts, and end the code that ran in the run before."""
+    draft.state.resumption = None
+    draft.effects[:0] = resumption.facts
+    for address, outcome in resumption.outcomes.items():
+        visit = address_now(draft.state, address)
+        _visit_ended(draft, events.VisitEnded(now=draft.now, visit=visit, outcome=outcome))
+    if not draft.state.visits and not draft.state.counters.visits:
+        visits.start_scope(draft, draft.state.root.address)
+
+
+def _migrated(draft: WorkingState, event: events.Migrated) -> None:
+    before = draft.state.spec
+    if event.spec == before and not event.patch:
+        return
+    migration.migrate(draft, event.spec, changes=event.patch, renames=event.renames)
+    blocked.try_again(draft)
+    draft.state.last_activity_at = event.now
+    draft.publish(
+        "run.migrated",
+        draft.state.root.address,
+        event.principal.subject,
+        from_version=before.version,
+        to_version=event.spec.version,
+        renames=dict(event.renames),
+        fields=sorted(event.patch),
+    )
 
 
 def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
@@ -204,9 +262,16 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
         return
     visit = draft.visit(event.visit)
     draft.state.last_activity_at = event.now
-    if not isinstance(event.outcome, Stopped | Blocked):
+    outcome = event.outcome
+    if (before := running.before_migration) is not None and isinstance(outcome, Finished):
+        outcome = before.as_now(outcome)
+    if (ending := draft.state.ending) is not None and not visit.is_finally:
+        # A retry of the run takes it up there.
+        outcomes = {**ending.outcomes, visit.address: outcome}
+        draft.state.ending = replace(ending, outcomes=outcomes)
+    if not isinstance(outcome, Stopped | Blocked):
         blocked.unblock(draft, visit)
-    match event.outcome:
+    match outcome:
         case Finished() as finished if visit.routing is not None:
             visits.routes_chosen(draft, visit, visit.routing, finished)
         case Finished() as finished:
@@ -229,7 +294,7 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
             )
             routing.fail(draft, visit, Failure(code=code, message=message), fatal=fatal)
         case _:
-            assert_never(event.outcome)
+            assert_never(outcome)
 
 
 def _left_to_run_again(
@@ -302,6 +367,7 @@ def _close(draft: WorkingState) -> bool:
         return False
     if routing.release_starved(draft, state.root):
         return True
+    draft.keep()
     lifecycle.begin_ending(draft, "completed", None)
     return True
 
@@ -348,6 +414,7 @@ def _apply_due(draft: WorkingState) -> None:
 
 
 def _interrupt_is_due(draft: WorkingState, interrupt: Interrupt) -> None:
+    draft.keep()
     match interrupt.on_timeout:
         case Halt():
             interrupts.expire(draft, interrupt)
@@ -369,6 +436,7 @@ def _interrupt_is_due(draft: WorkingState, interrupt: Interrupt) -> None:
 
 
 def _pause_is_due(draft: WorkingState, pause: Pause) -> None:
+    draft.keep()
     match pause.on_timeout:
         case ResumeRun():
             lifecycle.resume(draft, TIMEOUT, "the pause's deadline passed")
@@ -390,7 +458,7 @@ def _withdraw_everything(draft: WorkingState) -> None:
         by=TIMEOUT,
     )
     for visit in list(draft.state.visits_in(Running)):
-        draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
+        draft.emit(StopNode(visit=visit.code_address, reason="ending", abandon=True))
     root = draft.scope(draft.state.root.address)
     root.tokens, root.fans = {}, {}
     for scope in reversed(list(draft.state.scopes.values())):
