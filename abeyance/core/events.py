@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 from abeyance.core.json import Json
 from abeyance.core.outcome import VisitOutcome
 from abeyance.core.policy import Principal
-from abeyance.core.spec import OnPauseTimeout, OnTimeout, ResumeRun
+from abeyance.core.spec import GraphSpec, OnPauseTimeout, OnTimeout, ResumeRun
 
 PauseMode: TypeAlias = Literal["after-node", "now"]
 Control: TypeAlias = Literal["pause", "resume", "cancel"]
@@ -242,8 +242,30 @@ class DeadlineEdited(_Event):
     key: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migrated(_Event):
+    """A principal moved the run to another version of its graph.
+
+    `renames` maps names of nodes of the run's graph to those in `spec`, nested ones as `outer.inner`.
+    `patch` sets fields of the values.
+    """
+
+    principal: Principal
+    spec: GraphSpec
+    patch: Mapping[str, Json] = field(default_factory=dict)
+    renames: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+
+
 Keyed: TypeAlias = (
-    Responded | Paused | Resumed | CancelRequested | MessagesCleared | ValuesEdited | DeadlineEdited
+    Responded
+    | Paused
+    | Resumed
+    | CancelRequested
+    | MessagesCleared
+    | ValuesEdited
+    | DeadlineEdited
+    | Migrated
 )
 """Events that may carry an idempotency key, under which they count once."""
 KEYED: Final = (
@@ -254,6 +276,7 @@ KEYED: Final = (
     MessagesCleared,
     ValuesEdited,
     DeadlineEdited,
+    Migrated,
 )
 
 
@@ -285,5 +308,6 @@ Event: TypeAlias = (
     | MessagesCleared
     | ValuesEdited
     | DeadlineEdited
+    | Migrated
     | SignalRefused
 )

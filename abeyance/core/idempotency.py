@@ -80,7 +80,12 @@ def digest(event: events.Keyed) -> str:
     # Capabilities may change between a call and its repeat.
     content: dict[str, Any] = {n: v for n, v in asdict(event).items() if n not in _EXCLUDED}
     match event:
-        case events.Responded() | events.ValuesEdited() | events.DeadlineEdited():
+        case (
+            events.Responded()
+            | events.ValuesEdited()
+            | events.DeadlineEdited()
+            | events.Migrated()
+        ):
             content["actor"] = event.principal.subject
         case _:
             pass

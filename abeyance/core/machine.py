@@ -190,6 +190,8 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
             edits.edit_values(draft, event)
         case events.DeadlineEdited():
             edits.edit_deadline(draft, event)
+        case events.Migrated():
+            raise NotImplementedError
         case events.SignalRefused(signal=signal, code=code, reason=reason):
             draft.publish("signal.refused", signal=signal, code=code, reason=reason)
         case _:
