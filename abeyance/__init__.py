@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         SettingsError,
         Unavailable,
     )
-    from abeyance.handle import InboxFilter, RunFilter, RunHandle, Started, Steered
+    from abeyance.handle import Forked, InboxFilter, RunFilter, RunHandle, Started, Steered
     from abeyance.mcp.server import McpServer
     from abeyance.schemas.state_model import add, append, merge, union
     from abeyance.views import (
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
         InterruptView,
         MessageReceipt,
         MessageView,
+        Migration,
+        Obstacle,
         RunView,
     )
     from abeyance.yaml.loader import load
@@ -66,6 +68,7 @@ __all__ = [
     "Context",
     "Event",
     "Fatal",
+    "Forked",
     "Goto",
     "Graph",
     "GraphError",
@@ -76,7 +79,9 @@ __all__ = [
     "McpServer",
     "MessageReceipt",
     "MessageView",
+    "Migration",
     "NodeError",
+    "Obstacle",
     "Principal",
     "Receipt",
     "Refusal",
@@ -119,6 +124,7 @@ _MODULES = {
     "Context": "authoring.context",
     "Event": "views",
     "Fatal": "errors",
+    "Forked": "handle",
     "Goto": "authoring.context",
     "Graph": "authoring.graph",
     "GraphError": "errors",
@@ -129,7 +135,9 @@ _MODULES = {
     "McpServer": "mcp.server",
     "MessageReceipt": "views",
     "MessageView": "views",
+    "Migration": "views",
     "NodeError": "errors",
+    "Obstacle": "views",
     "Principal": "core.policy",
     "Receipt": "core.ledger",
     "Refusal": "errors",

@@ -22,7 +22,7 @@ _MOST_KEYS: Final = 1_000
 _MOST_RECEIPTS: Final = 2_000
 _HASH_CHARS: Final = 16
 _KEY_CHARS: Final = 200
-_EXCLUDED: Final = frozenset({"now", "key", "capabilities", "principal", "schema_faults"})
+_EXCLUDED: Final = frozenset({"now", "key", "capabilities", "principal", "schema_faults", "spec"})
 
 
 Keys: TypeAlias = Mapping[str, Called]
@@ -81,14 +81,14 @@ def digest(event: events.Keyed) -> str:
     content: dict[str, Any] = {n: v for n, v in asdict(event).items() if n not in _EXCLUDED}
     match event:
         case (
-            events.Responded()
-            | events.ValuesEdited()
-            | events.DeadlineEdited()
-            | events.Migrated()
+            events.Responded() | events.ValuesEdited() | events.DeadlineEdited() | events.Migrated()
         ):
             content["actor"] = event.principal.subject
         case _:
             pass
+    if isinstance(event, events.Migrated):
+        # `request` has the patch as it was sent; this is as the model of the worker wrote it.
+        del content["patch"]
     if isinstance(event, events.DeadlineEdited):
         # A timeout is a different point in time in each call.
         moment = event.deadline if event.timeout is None else None
