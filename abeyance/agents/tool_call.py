@@ -35,10 +35,10 @@ from abeyance.agents.turn import blobs_of
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended, suspended_by
 from abeyance.core.json import Json, size
-from abeyance.core.outcome import Finished, key_of
+from abeyance.core.outcome import CALL_STARTED, Finished, key_of
 from abeyance.errors import Blocked, BlockedCode, Unavailable
 
-_STARTED: Final = "begun"
+_STARTED: Final = CALL_STARTED.removeprefix("/")
 _RESULT_MARK: Final = "made"
 _OUTCOMES: Final = key_of("outcome", "")
 _RESULT: Final = "/result"

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from abeyance import views
+from abeyance import views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.deployment import Deployment
 from abeyance.client.erasures import Erasures

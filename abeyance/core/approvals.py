@@ -313,6 +313,47 @@ def first_invalid(state: RunState, visit: Visit) -> Approval | None:
     return None
 
 
+def inherit(draft: WorkingState) -> None:
+    """Let no approval of the run that this one is forked from count without being given again.
+
+    A gate is asked again, if nothing behind it has been done. Else what was done would be done twice, so
+    its approval is confirmed where the run goes on.
+    """
+
+    def inherited(each: Approval) -> Approval:
+        trail = draft.state.scopes[each.scope].trail
+        is_next = bool(trail) and trail[-1].address == each.gate
+        return (
+            replace(each, inherited=True)
+            if each.begun and not is_next
+            else replace(each, broken=True)
+        )
+
+    for scope in list(draft.state.scopes):
+        _put_all(draft, scope, (), lambda all_: tuple(map(inherited, all_)))
+
+
+def first_inherited(state: RunState, visit: Visit) -> Approval | None:
+    """Return the first inherited approval that has to be confirmed before a visit's code may run."""
+    for unit in (visit, *_around(state, visit)):
+        for each in of_others(unit):
+            if each.inherited:
+                return each
+    return None
+
+
+def confirm(draft: WorkingState, visit: Visit) -> None:
+    """Let the first inherited approval of a visit count in this run, for all that it covers."""
+    confirmed = first_inherited(draft.state, visit)
+
+    def without_mark(each: Approval) -> Approval:
+        is_confirmed = confirmed is not None and each.gate == confirmed.gate
+        return replace(each, inherited=False) if is_confirmed else each
+
+    for scope in list(draft.state.scopes):
+        _put_all(draft, scope, (), lambda all_: tuple(map(without_mark, all_)))
+
+
 def begin(draft: WorkingState, visit: Visit) -> None:
     """Mark the approvals of a visit, and of the visits around it, as begun.
 

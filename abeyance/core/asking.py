@@ -80,12 +80,12 @@ def interrupted(draft: WorkingState, visit: Visit, running: Running, outcome: In
 
 def before(draft: WorkingState, visit: Visit, call: Call) -> None:
     """Ask what has to be answered before the code of a tool call runs for the first time."""
-    visit.call = replace(call, interrupts=())
     graph = draft.graph(visit.scope)
     questions = _with_capabilities(graph, visit, call.interrupts)
     if (failure := _fault(draft.state, visit, Interrupted(interrupts=questions), ())) is not None:
         routing.fail(draft, visit, failure, fatal=_is_fatal(failure))
         return
+    visit.call = replace(call, interrupts=())
     transition(visit, "ask", Waiting(stage="body"))
     for each in questions:
         interrupts.ask(draft, visit, each)

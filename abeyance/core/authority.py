@@ -40,7 +40,8 @@ def takes_of_directive(action: str | None) -> str:
 def guarded_by(state: RunState) -> tuple[str, ...]:
     """Return every capability that the run can ask for, or asks for now."""
     asked = {entry.requested_capability for entry in state.ledger.open.values()} - {None}
-    return tuple(sorted({*state.spec.guarded_by, *(name for name in asked if name)}))
+    pinned = {*state.spec.guarded_by, *state.earlier_guards}
+    return tuple(sorted({*pinned, *(name for name in asked if name)}))
 
 
 def missing(state: RunState, principal: Principal) -> tuple[str, ...]:
@@ -82,6 +83,8 @@ def refuse(state: RunState, event: events.Event) -> None:
             demand(state, principal, "edit the values of the run")
         case events.DeadlineEdited(principal=principal):
             demand(state, principal, "edit a deadline of the run")
+        case events.Migrated(principal=principal):
+            demand(state, principal, "migrate the run")
         case events.Responded(principal=principal, answers=answers):
             for id_, answer in answers.items():
                 entry = state.ledger.open.get(id_)

@@ -56,7 +56,7 @@ def try_again(draft: WorkingState) -> None:
         is_awaited = visit.is_finally or (visit.call is not None and visit.call.once)
         match visit.state:
             case Running(stopping=False) as running if visit.blocked is not None and not is_awaited:
-                draft.emit(StopNode(visit=visit.address, reason="worker-started"))
+                draft.emit(StopNode(visit=visit.code_address, reason="worker-started"))
                 transition(draft.visit(visit.address), "stop", replace(running, stopping=True))
             case _:
                 pass

@@ -13,7 +13,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-__all__ = ["changeable", "freeze", "is_working", "make_working", "working"]
+__all__ = ["changeable", "freeze", "frozen", "is_working", "make_working", "working"]
 
 _T = TypeVar("_T")
 
@@ -49,6 +49,17 @@ def working(value: _T) -> _T:
     """Return a changeable copy of a frozen value; its contents are shared."""
     kind = type(value)
     copy: _T = object.__new__(_WORKING[kind])
+    for get, put in _SLOTS[kind]:
+        put(copy, get(value))
+    return copy
+
+
+def frozen(value: _T) -> _T:
+    """Return a frozen copy of a working copy, or the value itself if it is frozen."""
+    if not is_working(value):
+        return value
+    kind: Any = type(value).__base__
+    copy: _T = object.__new__(kind)
     for get, put in _SLOTS[kind]:
         put(copy, get(value))
     return copy

@@ -32,8 +32,8 @@ from abeyance.core.working_state import WorkingState
 from abeyance.errors import Refusal
 
 
-class _Impossible(Exception):
-    """A directive cannot be carried out; `code` and text say why."""
+class Impossible(Exception):
+    """A directive cannot be carried out, or the run cannot go back; `code` and text say why."""
 
     def __init__(self, code: str, text: str) -> None:
         self.code = code
@@ -54,12 +54,13 @@ def carry_out(draft: WorkingState) -> bool:
         if visit is None and _may_still_come(state, message.target):
             continue
         state.mailbox = state.mailbox.without([message])
+        draft.keep()
         try:
             authority.refuse_directive(state, message)
             _obey(draft, message, visit)
         except Refusal as refusal:
             messages.reject(draft, message, str(refusal.code), refusal.message)
-        except _Impossible as why:
+        except Impossible as why:
             messages.reject(draft, message, why.code, str(why))
         else:
             address = None if visit is None else visit.address
@@ -75,7 +76,8 @@ def carry_out(draft: WorkingState) -> bool:
     return False
 
 
-def _branches(state: RunState) -> Iterator[Visit]:
+def branches(state: RunState) -> Iterator[Visit]:
+    """Yield the visit of each branch, the one that moved last first."""
     for visit in reversed(list(state.visits.values())):
         if not isinstance(visit.state, Nested) and not visit.is_finally:
             yield visit
@@ -84,11 +86,11 @@ def _branches(state: RunState) -> Iterator[Visit]:
 def _branch(state: RunState, message: Message) -> Visit | None:
     """Return the visit whose branch a directive is about; None if there is no such branch now."""
     target = message.target
-    for visit in _branches(state):
+    for visit in branches(state):
         if target in (None, visit.address, visit.node, visit.scope):
             return visit
     # The node that finished last still names its branch.
-    for visit in _branches(state):
+    for visit in branches(state):
         if _is_last(state, visit.scope, target):
             return visit
     return None
@@ -98,7 +100,7 @@ def _may_still_come(state: RunState, target: str | None) -> bool:
     """Return whether the branch of `target` may still appear."""
     last = list(state.scopes)[-1]
     is_about_last = target in (None, last) or _is_last(state, last, target)
-    return any(_branches(state)) or (len(state.scopes) > 1 and not is_about_last)
+    return any(branches(state)) or (len(state.scopes) > 1 and not is_about_last)
 
 
 def _is_last(state: RunState, scope: str, target: str | None) -> bool:
@@ -112,7 +114,7 @@ def _scope(state: RunState, message: Message, visit: Visit | None) -> str:
         return visit.scope
     last = list(state.scopes)[-1]
     if message.target not in (None, last) and not _is_last(state, last, message.target):
-        raise _Impossible("no_branch", f"{message.target!r} names no branch of the run")
+        raise Impossible("no_branch", f"{message.target!r} names no branch of the run")
     return last
 
 
@@ -167,9 +169,7 @@ def _pause(draft: WorkingState, message: Message) -> None:
 def _update(draft: WorkingState, message: Message, visit: Visit | None) -> None:
     changes = message.params.get("patch")
     if not isinstance(changes, Mapping) or not changes:
-        raise _Impossible(
-            "invalid_params", "update_state takes params {patch: {field: value, ...}}"
-        )
+        raise Impossible("invalid_params", "update_state takes params {patch: {field: value, ...}}")
     scope = _scope(draft.state, message, visit)
     members = () if visit is None else visit.members
     # The memory of an agent is its own: the values around the agent are edited.
@@ -180,7 +180,7 @@ def _update(draft: WorkingState, message: Message, visit: Visit | None) -> None:
         patch.refuse_misfits(draft.graph(scope), changes)
         items.put_patch(draft, scope, members, changes)
     except patch.PatchError as error:
-        raise _Impossible("invalid_patch", str(error)) from error
+        raise Impossible("invalid_patch", str(error)) from error
     interrupts.values_edited(draft, scope)
     draft.publish("run.values_edited", scope, message.sender, fields=sorted(changes))
 
@@ -188,9 +188,9 @@ def _update(draft: WorkingState, message: Message, visit: Visit | None) -> None:
 def _skip(draft: WorkingState, visit: Visit) -> None:
     node = draft.state.node_of(visit)
     if isinstance(node, InterruptNode) or isinstance(visit.state, Waiting):
-        raise _Impossible("not_skippable", f"{visit.node!r} asks a person, and cannot be skipped")
+        raise Impossible("not_skippable", f"{visit.node!r} asks a person, and cannot be skipped")
     if visit.call is not None and (visit.call.once or visit.call.interrupts):
-        raise _Impossible(
+        raise Impossible(
             "not_skippable",
             f"{visit.call.tool!r} requires approval, and cannot be skipped",
         )
@@ -200,20 +200,45 @@ def _skip(draft: WorkingState, visit: Visit) -> None:
 
 
 def _go_back(draft: WorkingState, message: Message, visit: Visit | None, steps: int) -> None:
-    """Run the last finished visit again, or the one that finished `steps` before it."""
-    address = _scope(draft.state, message, visit)
+    scope = _scope(draft.state, message, visit)
+    reason = f"the run went back ({message.action})"
+    guidance = message.text or None
+    go_back(draft, scope, visit, steps, by=message.sender, reason=reason, guidance=guidance)
+
+
+def most_steps_back(state: RunState, scope: str, visit: Visit | None) -> int:
+    """Return how many finished visits of a scope can be run again, whose only branch is at `visit`."""
+    if (visit is not None and visit.members) or not undo.is_linear(state, scope):
+        return 0
+    # A finished visit whose routing waits is not on the trail yet.
+    return len(state.scopes[scope].trail) + (visit is not None and visit.routing is not None)
+
+
+def go_back(
+    draft: WorkingState,
+    address: str,
+    visit: Visit | None,
+    steps: int,
+    *,
+    by: str | None,
+    reason: str,
+    guidance: str | None = None,
+) -> None:
+    """Run the last finished visit of a scope again, or the one that finished `steps` before it.
+
+    `visit` is where the branch is now, and is left. Raises Impossible.
+    """
     trail = draft.state.scopes[address].trail
     if (visit is not None and visit.members) or not undo.is_linear(draft.state, address):
-        raise _Impossible(
+        raise Impossible(
             "not_linear",
             f"{address} has several branches, a fan-out or an open join, so the order of its visits is "
             "ambiguous",
         )
-    # A finished visit whose routing waits is not on the trail yet.
     last = visit if visit is not None and visit.routing is not None else None
     count = steps if last is not None else steps + 1
-    if count > len(trail):
-        raise _Impossible(
+    if steps >= most_steps_back(draft.state, address, visit):
+        raise Impossible(
             "not_linear",
             f"the trail of {address} has {len(trail)} visits to go back to, and {count} are needed",
         )
@@ -221,7 +246,7 @@ def _go_back(draft: WorkingState, message: Message, visit: Visit | None, steps: 
     assert target is not None  # noqa: S101 without a last visit one at least is undone
     count = _to_the_gate(draft.graph(address), trail, target, count)
     if visit is not None:
-        _abandon(draft, message, visit)
+        _abandon(draft, visit, reason, by)
     again: Visit | Step | None = last
     if count:
         again = undo.back(draft, address, count)
@@ -229,13 +254,13 @@ def _go_back(draft: WorkingState, message: Message, visit: Visit | None, steps: 
     draft.publish(
         "run.went_back",
         again.address,
-        message.sender,
+        by,
         node=again.node,
         steps=steps,
         effects="what the visits did outside the run is not undone",
     )
     covered = approvals.of_others(again)
-    routing.enter(draft, address, again.node, guidance=message.text or None, covered=covered)
+    routing.enter(draft, address, again.node, guidance=guidance, covered=covered)
 
 
 def _to_the_gate(
@@ -251,7 +276,7 @@ def _to_the_gate(
         gate = covered[-1]
         steps = [step for step in trail if step.address == gate.gate]
         if not steps:
-            raise _Impossible(
+            raise Impossible(
                 "behind_gate",
                 f"{target.node!r} lies behind the question of {gate.node!r}, which is no longer on the "
                 "trail: an approval covers one execution",
@@ -261,22 +286,21 @@ def _to_the_gate(
     return count
 
 
-def _abandon(draft: WorkingState, message: Message, visit: Visit) -> None:
+def _abandon(draft: WorkingState, visit: Visit, reason: str, by: str | None) -> None:
     """Leave a visit that has not begun, or waits, as if it had never been entered."""
     gates = interrupts.of_visit(draft, visit.address)
-    reason = f"the run went back ({message.action})"
-    interrupts.withdraw(draft, gates, reason, by=message.sender, status="superseded")
+    interrupts.withdraw(draft, gates, reason, by=by, status="superseded")
     if visit.undo is not None:
         values = dict(draft.state.scopes[visit.scope].values)
         undo.apply_undo(values, visit.undo)
         items.put_values(draft, visit.scope, values)
-    routing.drop_unit(draft, visit, reason, by=message.sender)
+    routing.drop_unit(draft, visit, reason, by=by)
 
 
 def _steps(message: Message) -> int:
     steps = message.params.get("steps", 1)
     if not isinstance(steps, int) or isinstance(steps, bool) or not 0 < steps <= undo.MAX_ENTRIES:
-        raise _Impossible(
+        raise Impossible(
             "invalid_params",
             f"go_back takes params {{steps: 1 to {undo.MAX_ENTRIES}}}, not {steps!r}",
         )
@@ -285,5 +309,5 @@ def _steps(message: Message) -> int:
 
 def _needed(visit: Visit | None, message: Message) -> Visit:
     if visit is None:
-        raise _Impossible("no_branch", f"{message.action!r} found no branch to act on")
+        raise Impossible("no_branch", f"{message.action!r} found no branch to act on")
     return visit

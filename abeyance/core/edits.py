@@ -21,12 +21,7 @@ from abeyance.errors import Code, Refusal
 
 def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
     """Refuse an edit of values that may not be made."""
-    if state.ending is not None:
-        raise Refusal(
-            Code.NOT_RUNNING,
-            f"The run is {state.status}, so its values cannot be edited.",
-            run_status=str(state.status),
-        )
+    refuse_ended(state, "its values cannot be edited")
     is_stopped = state.status in (Status.PAUSED, Status.AWAITING_INPUT)
     if not is_stopped or any(state.visits_in(Running)):
         raise Refusal(
@@ -54,6 +49,16 @@ def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
             Code.INVALID_INPUT,
             f"The edit is not JSON: {fault}.",
             errors=[{"pointer": "", "message": fault}],
+        )
+
+
+def refuse_ended(state: RunState, then: str) -> None:
+    """Raise `not_running` for a run that is ending or has ended: `then` says what is impossible."""
+    if state.ending is not None:
+        raise Refusal(
+            Code.NOT_RUNNING,
+            f"The run is {state.status}, so {then}.",
+            run_status=str(state.status),
         )
 
 

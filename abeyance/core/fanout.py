@@ -122,6 +122,7 @@ def gather(draft: WorkingState) -> bool:
 
 
 def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) -> None:
+    draft.keep()
     scope = draft.scope(scope_address)
     reached = {key for item in fan.items for key in item.joins_reached}
     is_gathered = bool(reached or fan.joins)

@@ -33,6 +33,8 @@ from abeyance.errors import Code, Refusal
 
 ERROR: Final = "error"
 """Name of the question about a failed visit; its answer is `{action, patch?}`."""
+FORKED: Final = "approve_fork"
+"""Name of the question whether an approval of the run that this one was forked from counts here too."""
 _LONGEST_PROMPT: Final = 10_000
 """In characters: a template may show a field that holds a whole document."""
 
@@ -88,34 +90,46 @@ def ask(
     if deadline is None and question.timeout is not None:
         deadline = draft.after(question.timeout)
     visit.questions = visit.questions.asked(asked.key).showing(asked.key, bound)
-    ordinal = visit.questions.ask_counts[asked.key]
-    id_ = ledger.interrupt_id(state.run_id, address, question.name, ordinal, kind, salt=state.salt)
-    digest = ledger.digest_of(address, question)
-    number = draft.publish(
-        "interrupt.opened",
-        address,
-        id=id_,
-        name=question.name,
-        kind=kind,
-        capability=question.requested_capability,
-        deadline=deadline and rfc3339(deadline),
-        shown=ledger.shown_of(question, digest),
-    )
-    draft.open[id_] = ledger.opened(
+    id_ = _new_id(state, visit, asked, address)
+    while id_ in state.ledger.settled:
+        # A node with the name of an earlier one, which the run's graph had before it was migrated.
+        visit.questions = visit.questions.asked(asked.key)
+        id_ = _new_id(state, visit, asked, address)
+    opened = ledger.opened(
         question,
         id=id_,
         kind=kind,
         address=address,
         created_at=draft.now,
         deadline=deadline,
-        digest=digest,
+        digest=ledger.digest_of(address, question),
         visit=visit.address,
         scope=visit.scope,
         key=asked.key,
-        number=number,
         parents=(*parents, *_units_around(draft, visit.scope)),
         fields=fields or {},
     )
+    draft.open[id_] = replace(opened, number=publish_opened(draft, opened))
+
+
+def publish_opened(draft: WorkingState, interrupt: Interrupt) -> int:
+    """Publish that an interrupt is open, and return the number of the event."""
+    return draft.publish(
+        "interrupt.opened",
+        interrupt.address,
+        id=interrupt.id,
+        name=interrupt.name,
+        kind=interrupt.kind,
+        capability=interrupt.requested_capability,
+        deadline=interrupt.deadline and rfc3339(interrupt.deadline),
+        shown=ledger.shown_of(interrupt, interrupt.digest),
+    )
+
+
+def _new_id(state: RunState, visit: Visit, asked: Asked, address: str) -> str:
+    ordinal = visit.questions.ask_counts[asked.key]
+    name, kind = asked.question.name, asked.kind
+    return ledger.interrupt_id(state.run_id, address, name, ordinal, kind, salt=state.salt)
 
 
 def ask_anew(
@@ -281,15 +295,26 @@ def open_breakpoint(draft: WorkingState, visit: Visit, stage: Literal["before", 
     ask(draft, visit, Asked(question=question, kind="static"))
 
 
+def open_fork_question(draft: WorkingState, visit: Visit) -> None:
+    """Ask whether an approval of the run that this one was forked from counts here too."""
+    transition(visit, "ask", Waiting(stage="before"))
+    ask(draft, visit, Asked(question=_breakpoint(draft, visit, FORKED), kind="static"))
+
+
 def _breakpoint(draft: WorkingState, visit: Visit, name: str) -> InterruptSpec:
     values = items.values_of(draft.state, visit)
     version = items.version_of(draft.state, visit)
+    inherited = approvals.first_inherited(draft.state, visit) if name == FORKED else None
+    begins = f"{name.removeprefix('interrupt_').capitalize()} {visit.node!r}"
+    if inherited is not None:
+        begins = (
+            f"{inherited.node!r} was approved in the run that this one was forked from. Approve "
+            f"{visit.node!r} in this run too"
+        )
     return InterruptSpec(
         name=name,
-        prompt=(
-            f"{name.removeprefix('interrupt_').capitalize()} {visit.node!r}: let the run go on "
-            "(null), or edit its values first?"
-        ),
+        prompt=f"{begins}: let the run go on (null), or edit its values first?",
+        requested_capability=None if inherited is None else inherited.capability,
         payload={"values": dict(values), "version": version, "node": visit.node},
         response_schema=_breakpoint_schema(draft.graph(visit.scope)),
     )

@@ -84,7 +84,7 @@ def stop_for_now(draft: WorkingState, reason: Literal["pause", "rotation"]) -> N
     for visit, running in _running(draft.state):
         is_once = visit.call is not None and visit.call.once
         if not running.stopping and not visit.is_finally and not is_once:
-            draft.emit(StopNode(visit=visit.address, reason=reason))
+            draft.emit(StopNode(visit=visit.code_address, reason=reason))
             transition(draft.visit(visit.address), "stop", replace(running, stopping=True))
 
 
@@ -104,7 +104,10 @@ def begin_ending(
     grace: float | None = None,
     native: bool = False,
 ) -> None:
-    """End the run; if it is ending already, record another reason."""
+    """End the run; if it is ending already, record another reason.
+
+    A retry begins where the run was kept last (`WorkingState.keep`).
+    """
     state, under_way = draft.state, draft.state.ending
     if under_way is not None:
         later = error or Failure(code=outcome, message=reason or outcome)
@@ -124,6 +127,7 @@ def begin_ending(
         grace_until=draft.after(state.limits.grace if grace is None else grace),
         native=native,
         finally_pending=state.spec.finally_nodes,
+        before=draft.kept(),
     )
     interrupts.withdraw(draft, state.ledger.open.values(), f"the run ended: {outcome}", by=actor)
     messages.report(draft, state.mailbox.queue, outcome)
@@ -148,7 +152,7 @@ def stop_running(draft: WorkingState, *, abandon: bool) -> None:
     for visit, running in _running(draft.state):
         if running.stopping and not abandon:
             continue
-        draft.emit(StopNode(visit=visit.address, reason="ending", abandon=abandon))
+        draft.emit(StopNode(visit=visit.code_address, reason="ending", abandon=abandon))
         if abandon:
             draft.drop_visit(visit.address)
         else:
@@ -163,6 +167,7 @@ def cancel_requested(draft: WorkingState, event: CancelRequested) -> None:
     if under_way is not None:
         _cancel_again(draft, under_way, event.reason, event.mode)
         return
+    draft.keep()
     begin_ending(
         draft,
         "cancelled",
@@ -208,4 +213,5 @@ def may_evict(state: RunState, event: Evicted) -> bool:
 def evict(draft: WorkingState, event: Evicted) -> None:
     """Halt the run if it may be evicted."""
     if may_evict(draft.state, event):
+        draft.keep()
         begin_ending(draft, "halted", EVICTED, actor=event.actor)

@@ -39,6 +39,7 @@ from abeyance.core import (
     ledger,
     lifecycle,
     messages,
+    migration,
     routing,
     schedule,
     subgraphs,
@@ -50,7 +51,16 @@ from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Blocked, Failed, Finished, Interrupted, Stopped
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import END, Default, GoTo, GraphSpec, Halt, ResumeRun
-from abeyance.core.state import Ending, Limits, Pause, Rotation, RunState, Scope, Status
+from abeyance.core.state import (
+    Ending,
+    Limits,
+    Pause,
+    Resumption,
+    Rotation,
+    RunState,
+    Scope,
+    Status,
+)
 from abeyance.core.visit import Failure, Ready, Running, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
@@ -135,12 +145,16 @@ def _refuse(state: RunState, event: events.Event) -> None:
             messages.refuse(state, event.message)
         case events.ValuesEdited():
             edits.refuse_values(state, event)
-            schedule.refuse_large_patch(state, event)
+            schedule.refuse_large_patch(state, event.patch)
         case events.DeadlineEdited():
             # An unknown or settled interrupt takes precedence over missing capabilities.
             edits.open_interrupt(state.ledger, event.interrupt_id)
             authority.refuse(state, event)
             edits.refuse_deadline(state, event)
+        case events.Migrated():
+            edits.refuse_ended(state, "it cannot be migrated")
+            migration.refuse(state, event.spec, changes=event.patch, renames=event.renames)
+            schedule.refuse_large_patch(state, event.patch)
         case _:
             pass
 
@@ -149,6 +163,8 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
     if idempotency.earlier(draft.state.keys, event) is not None:
         return
     idempotency.remember(draft, event)
+    if isinstance(event, events.VisitEnded | events.VisitBlocked | events.MessagesTaken):
+        event = replace(event, visit=_address_now(draft.state, event.visit))
     match event:
         case events.Started():
             # A second start would walk the graph twice.
@@ -156,6 +172,8 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
                 visits.start_scope(draft, draft.state.root.address)
         case events.Restored():
             draft.state.rotation, draft.state.task_bytes, draft.state.yielding = None, 0, False
+            if draft.state.resumption is not None:
+                _resume(draft, draft.state.resumption)
         case events.Ticked():
             pass
         case events.TaskBegan():
@@ -191,11 +209,48 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
         case events.DeadlineEdited():
             edits.edit_deadline(draft, event)
         case events.Migrated():
-            raise NotImplementedError
+            _migrated(draft, event)
         case events.SignalRefused(signal=signal, code=code, reason=reason):
             draft.publish("signal.refused", signal=signal, code=code, reason=reason)
         case _:
             assert_never(event)
+
+
+def _address_now(state: RunState, address: str) -> str:
+    """Return the address of the visit whose code was started under an address."""
+    visit = state.visits.get(address)
+    if visit is not None and visit.code_address == address:
+        return address
+    running = (each.address for each in state.visits_in(Running) if each.code_address == address)
+    return next(running, address)
+
+
+def _resume(draft: WorkingState, resumption: Resumption) -> None:
+    """Complete a retry or a fork: publish its facts, and end the code that ran in the run before."""
+    draft.state.resumption = None
+    draft.effects[:0] = resumption.facts
+    for visit, outcome in resumption.outcomes.items():
+        _visit_ended(draft, events.VisitEnded(now=draft.now, visit=visit, outcome=outcome))
+    if not draft.state.visits and not draft.state.counters.visits:
+        visits.start_scope(draft, draft.state.root.address)
+
+
+def _migrated(draft: WorkingState, event: events.Migrated) -> None:
+    before = draft.state.spec
+    if event.spec == before and not event.patch:
+        return
+    migration.migrate(draft, event.spec, changes=event.patch, renames=event.renames)
+    blocked.try_again(draft)
+    draft.state.last_activity_at = event.now
+    draft.publish(
+        "run.migrated",
+        draft.state.root.address,
+        event.principal.subject,
+        from_version=before.version,
+        to_version=event.spec.version,
+        renames=dict(event.renames),
+        fields=sorted(event.patch),
+    )
 
 
 def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
@@ -204,9 +259,16 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
         return
     visit = draft.visit(event.visit)
     draft.state.last_activity_at = event.now
-    if not isinstance(event.outcome, Stopped | Blocked):
+    outcome = event.outcome
+    if (before := running.before_migration) is not None and isinstance(outcome, Finished):
+        outcome = before.as_now(outcome)
+    if (ending := draft.state.ending) is not None and not visit.is_finally:
+        # A retry of the run takes it up there.
+        outcomes = {**ending.outcomes, visit.address: outcome}
+        draft.state.ending = replace(ending, outcomes=outcomes)
+    if not isinstance(outcome, Stopped | Blocked):
         blocked.unblock(draft, visit)
-    match event.outcome:
+    match outcome:
         case Finished() as finished if visit.routing is not None:
             visits.routes_chosen(draft, visit, visit.routing, finished)
         case Finished() as finished:
@@ -218,10 +280,10 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
         case Interrupted() as interrupted:
             asking.interrupted(draft, visit, running, interrupted)
         case Stopped(journal=journal, patch=changes) | Blocked(journal=journal, patch=changes):
-            is_blocked = isinstance(event.outcome, Blocked)
+            is_blocked = isinstance(outcome, Blocked)
             waits = is_blocked and visit.is_finally
             if (under_way := draft.state.ending) is not None and not waits:
-                if isinstance(event.outcome, Stopped) and not event.outcome.begun:
+                if isinstance(outcome, Stopped) and not outcome.begun:
                     messages.report_unread(draft, visit, under_way.outcome)
                 # Its changes so far are part of the run's result.
                 done = (visit.checkpoint.patch, changes)
@@ -232,8 +294,8 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
             if journal is not None:
                 visit.checkpoint = replace(visit.checkpoint, journal=journal)
             transition(visit, "stopped", Ready(stage=running.stage))
-            if isinstance(event.outcome, Blocked):
-                blocked.block(draft, visit, event.outcome.code, event.outcome.message)
+            if isinstance(outcome, Blocked):
+                blocked.block(draft, visit, outcome.code, outcome.message)
         case Failed(code=code, message=message, journal=journal, fatal=fatal, patch=changes):
             left = visit.checkpoint
             visit.checkpoint = replace(
@@ -243,7 +305,7 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
             )
             routing.fail(draft, visit, Failure(code=code, message=message), fatal=fatal)
         case _:
-            assert_never(event.outcome)
+            assert_never(outcome)
 
 
 def _responded(draft: WorkingState, event: events.Responded) -> None:
@@ -285,6 +347,7 @@ def _close(draft: WorkingState) -> bool:
         return False
     if routing.release_starved(draft, state.root):
         return True
+    draft.keep()
     lifecycle.begin_ending(draft, "completed", None)
     return True
 
@@ -326,6 +389,7 @@ def _apply_due(draft: WorkingState) -> None:
 
 
 def _interrupt_is_due(draft: WorkingState, interrupt: Interrupt) -> None:
+    draft.keep()
     match interrupt.on_timeout:
         case Halt():
             interrupts.expire(draft, interrupt)
@@ -347,6 +411,7 @@ def _interrupt_is_due(draft: WorkingState, interrupt: Interrupt) -> None:
 
 
 def _pause_is_due(draft: WorkingState, pause: Pause) -> None:
+    draft.keep()
     match pause.on_timeout:
         case ResumeRun():
             lifecycle.resume(draft, TIMEOUT, "the pause's deadline passed")
@@ -368,7 +433,7 @@ def _withdraw_everything(draft: WorkingState) -> None:
         by=TIMEOUT,
     )
     for visit in list(draft.state.visits_in(Running)):
-        draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
+        draft.emit(StopNode(visit=visit.code_address, reason="ending", abandon=True))
     root = draft.scope(draft.state.root.address)
     root.tokens, root.fans = {}, {}
     for scope in reversed(list(draft.state.scopes.values())):

@@ -49,7 +49,7 @@ def refuse(state: RunState, message: Message) -> None:
             run_status=str(state.status),
         )
     authority.refuse_directive(state, message)
-    _refuse_unknown_target(state, message)
+    refuse_unknown_target(state.spec, message)
     _refuse_to_wait_behind_a_gate(state, message)
     state.mailbox.refuse_if_full(state.limits.max_queue_size, message)
 
@@ -277,22 +277,23 @@ def _refuse_metadata(limits: Limits, message: Message) -> None:
         )
 
 
-def _refuse_unknown_target(state: RunState, message: Message) -> None:
+def refuse_unknown_target(spec: GraphSpec, message: Message) -> None:
+    """Raise the Refusal of a message whose target is neither in the graph nor an address in it."""
     target = message.target
-    if target is None or target in _nodes(state.spec):
+    if target is None or target in _nodes(spec):
         return
     try:
         last = Address.parse(target).segments[-1]
     except ValueError:
         pass
     else:
-        names = {*_nodes(state.spec), *_graphs(state.spec)}
-        if f"{target};".startswith(f"{state.root.address};") and last.id in names:
+        names = {*_nodes(spec), *_graphs(spec)}
+        if f"{target};".startswith(f"graph:{spec.name};") and last.id in names:
             return
     raise Refusal(
         Code.UNKNOWN_NODE,
-        f"The message is for {target!r}, which is neither a node of {state.spec.name!r} nor an address "
-        f"in it. There are the nodes {', '.join(map(repr, sorted(_nodes(state.spec))))}.",
+        f"The message is for {target!r}, which is neither a node of {spec.name!r} nor an address "
+        f"in it. There are the nodes {', '.join(map(repr, sorted(_nodes(spec))))}.",
         message_id=message.message_id,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from abeyance.core.json import Json
 from abeyance.core.spec import InterruptSpec, Kind
@@ -20,6 +20,10 @@ def key_of(kind: Kind, key: str) -> str:
     Keys of questions from code never begin with a slash: neither a name nor a process contains one.
     """
     return key if kind == "question" else f"/{kind}/{key}"
+
+
+CALL_STARTED: Final = "/begun"
+"""The step in the journal of a call that may run only once which counts the starts of its code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

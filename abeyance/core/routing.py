@@ -160,6 +160,14 @@ def fail(draft: WorkingState, visit: Visit, failure: Failure, *, fatal: bool = F
 
     `fatal`: no model is told, because it could do nothing about it.
     """
+    if isinstance(running := visit.state, Running):
+        # Its code has ended. A retry of the run starts it again.
+        transition(visit, "stopped", Ready(stage=running.stage))
+    draft.keep()
+    _fail(draft, visit, failure, fatal=fatal)
+
+
+def _fail(draft: WorkingState, visit: Visit, failure: Failure, *, fatal: bool) -> None:
     if failure.address is None:
         failure = replace(failure, address=visit.address)
     graph = draft.graph(visit.scope)
@@ -194,12 +202,15 @@ def _brought(draft: WorkingState, visit: Visit, failure: Failure) -> Failure:
 def fail_scope(
     draft: WorkingState, scope_address: str, failure: Failure, *, fatal: bool = False
 ) -> None:
-    """Fail a graph: the visit that it is walked for fails, or, at the root, the run."""
+    """Fail a graph: the visit that it is walked for fails, or, at the root, the run.
+
+    The caller has kept the run as it was before (`WorkingState.keep`).
+    """
     scope = draft.state.scopes[scope_address]
     if scope.visit is None:
         lifecycle.begin_ending(draft, "failed", failure.message, error=failure)
         return
-    fail(draft, draft.visit(scope.visit), failure, fatal=fatal)
+    _fail(draft, draft.visit(scope.visit), failure, fatal=fatal)
 
 
 def end_call(draft: WorkingState, visit: Visit, result: Json) -> None:
@@ -216,7 +227,7 @@ def end_call(draft: WorkingState, visit: Visit, result: Json) -> None:
 def leave_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None = None) -> None:
     """Drop a visit that is not over; running code is abandoned."""
     if isinstance(visit.state, Running):
-        draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
+        draft.emit(StopNode(visit=visit.code_address, reason="ending", abandon=True))
     drop_unit(draft, visit, reason, by=by)
 
 
@@ -330,6 +341,7 @@ def release_starved(draft: WorkingState, scope: Scope) -> bool:
     starved = [edge for edge in graph.edges if edge.key in scope.tokens]
     if not starved:
         return False
+    draft.keep()
     edge = next((edge for edge in starved if edge.join == "arrived"), starved[0])
     come = scope.tokens[edge.key]
     if edge.join == "arrived":

@@ -74,6 +74,9 @@ def _start(draft: WorkingState, visit: Visit, ready: Ready, *, has_place: bool) 
                 return True
         case "before":
             interrupts.drop_breakpoint_answer(visit, "before")
+            if (key := key_of("static", interrupts.FORKED)) in visit.questions.answers:
+                visit.questions = visit.questions.without({key})
+                approvals.confirm(draft, visit)
             transition(visit, "proceed", Ready(stage="body"))
         case "body":
             pass
@@ -110,6 +113,9 @@ def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
     if runs_code and (invalid := approvals.first_invalid(draft.state, visit)) is not None:
         _ask_again(draft, visit, invalid)
         return True
+    if runs_code and approvals.first_inherited(draft.state, visit) is not None:
+        interrupts.open_fork_question(draft, visit)
+        return True
     match node:
         case _ if visit.pending is not None:
             return _go_out(draft, visit, visit.pending, has_place=has_place)
@@ -132,6 +138,7 @@ def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
 def _recover(draft: WorkingState, visit: Visit) -> bool:
     key = key_of("error", interrupts.ERROR)
     answer = visit.questions.answers[key]
+    draft.keep()
     visit.questions = visit.questions.without({key})
     transition(visit, "proceed", Ready(stage="body"))
     match answer["action"]:
@@ -156,6 +163,7 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
         case _:
             failure = visit.failure
             assert failure is not None  # noqa: S101 it is what the operator was asked about
+            draft.keep()
             draft.drop_visit(visit.address)
             routing.fail_scope(draft, visit.scope, failure)
     return True
@@ -257,6 +265,7 @@ def _ask_again(draft: WorkingState, visit: Visit, approval: Approval) -> None:
     """
     while visit.scope != approval.scope:
         visit = draft.state.visits[str(draft.state.scopes[visit.scope].visit)]
+    draft.keep()
     draft.publish("interrupt.reopened", approval.gate, node=approval.node, before=visit.address)
     reason = f"{approval.node!r} is asked again: its values have changed since it was answered"
     fanout.retrace(draft, approval, reason)
@@ -353,10 +362,10 @@ def refuse_large_answers(state: RunState, event: events.Responded) -> None:
         _refuse_too_large(state, visit, added * (1 + is_merged), interrupt_id=entry.id)
 
 
-def refuse_large_patch(state: RunState, event: events.ValuesEdited) -> None:
+def refuse_large_patch(state: RunState, changes: Mapping[str, Json]) -> None:
     """Refuse an edit that would make the input of a waiting visit too large."""
     for visit in state.visits.values():
-        _refuse_too_large(state, visit, size(event.patch))
+        _refuse_too_large(state, visit, size(changes))
 
 
 def _refuse_too_large(state: RunState, visit: Visit, added: int, **details: str) -> None:

@@ -1,19 +1,31 @@
-"""Migrate, retry and fork: a run taken apart, and put together for another graph, a second try, or a copy.
+"""Migrate, retry and fork: take a run apart, and put it together for another graph, a second try, or as
+a copy.
 
-All three take a whole run and return a whole run; they emit no effects. Give the result to `advance` with
-`Restored`, which starts what can start. What they publish is numbered, but reported by the event that
-carries them out (`Migrated`), or by `Restored` (`run.retried`, `run.forked`).
+Each function takes a whole run and returns a whole run, and has no effects. Start the result with the
+event `Restored`: it publishes what has happened, and starts what can start (`RunState.resumption`).
+
+A retry and the fork of an ended run begin with `Ending.before`: the run as it was when it came to its
+end. So the closing record of a run has to keep its whole state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 
-from abeyance.core.json import Json
-from abeyance.core.policy import Principal
+from abeyance.core import approvals, authority, directives, interrupts, items, ledger, migration
+from abeyance.core.effects import Publish
+from abeyance.core.json import Json, rfc3339
+from abeyance.core.ledger import Interrupt
+from abeyance.core.mailbox import Mailbox
+from abeyance.core.outcome import CALL_STARTED, Failed, Finished, Stopped, VisitOutcome, key_of
+from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import GraphSpec
-from abeyance.core.state import RunState
+from abeyance.core.state import Counters, Ending, Resumption, RunState
+from abeyance.core.visit import Ready, Running, Transition, Visit, Waiting, transition
+from abeyance.core.working_state import WorkingState
+from abeyance.errors import Code, Refusal
 
 
 def migrated(
@@ -26,14 +38,17 @@ def migrated(
 ) -> RunState:
     """Return the run in another version of its graph.
 
-    `renames` maps names of nodes of the run's graph, nested ones as `outer.inner`, to those in `spec`; what
-    is not named keeps its name. `patch` sets fields of the values. A graph that is equal, without a patch,
-    changes nothing.
+    `renames` maps names of nodes of the run's graph to those in `spec`, in nested graphs as
+    `outer.inner`. A node that is not in it keeps its name. `patch` sets fields of the values. A graph
+    that is equal, without a patch, changes nothing.
 
-    Raises the Refusal `cannot_migrate` if anything has no place in `spec`. Its detail `obstacles` lists all
-    of it, each as `{"what", "name", "why", "remedy"}`, with an `address` if there is one.
+    Raises the Refusal `cannot_migrate` if anything has no place in `spec`. Its detail `obstacles` lists
+    all of it, each as `{"what", "name", "why", "remedy"}`, with an `address` if there is one.
     """
-    raise NotImplementedError
+    migration.refuse(state, spec, changes=patch, renames=renames)
+    draft = WorkingState(state, now)
+    migration.migrate(draft, spec, changes=patch, renames=renames)
+    return _made(draft, {})
 
 
 def retried(
@@ -47,14 +62,52 @@ def retried(
 ) -> RunState:
     """Return a run that failed, was halted or was cancelled, open again at the point where it ended.
 
-    Finished visits, answers, messages and counters are kept. The visits that were open run again, with
-    their journals, and open questions are open under their ids, with deadlines moved by the time that the
-    run was over. `spec`, `patch` and `renames` are those of `migrated`; `spec` None keeps the graph.
+    Finished visits, answers, messages, counters and keys are kept. The visits that were open run again,
+    with their journals, and open questions are open under their ids, with deadlines moved by the time
+    that the run was over; one whose deadline had passed gets its whole time again. What finally nodes
+    have changed is not kept: they run at each end. `spec`, `patch` and `renames` are those of
+    `migrated`; `spec` None keeps the graph.
 
-    Raises the Refusal `not_running` if the run is open, `run_finished` if it completed,
-    `capability_required` if the principal may not, and `cannot_migrate` as `migrated` does.
+    Raises the Refusal `not_finished` if the run is open, `run_finished` if it completed,
+    `capability_required` if the principal may not retry it, and `cannot_migrate` as `migrated` does.
     """
-    raise NotImplementedError
+    ending = _ending_of(state, "retried")
+    if ending.outcome == "completed":
+        raise Refusal(
+            Code.RUN_FINISHED,
+            "The run completed, so there is nothing to retry. Fork it to run it again from its past.",
+            run_status=str(state.status),
+        )
+    before, outcomes = _reopened(state, ending)
+    spec = before.spec if spec is None else spec
+    if patch or spec != before.spec or _does_again(before, outcomes):
+        authority.demand(before, principal, "retry the run")
+    elif principal != TEMPORAL and not principal.may(authority.CONTROL):
+        raise authority.lacks(principal, "retry the run", (authority.CONTROL,))
+    migration.refuse(before, spec, changes=patch, renames=renames)
+    draft = WorkingState(before, now)
+    draft.state.last_activity_at = now
+    draft.publish(
+        "run.retried",
+        before.root.address,
+        principal.subject,
+        outcome=ending.outcome,
+        reason=ending.reason,
+        ended_at=rfc3339(ending.since),
+        from_version=before.spec.version,
+        to_version=spec.version,
+        fields=sorted(patch),
+    )
+    items.forget_all_counts(draft)
+    for entry in list(before.ledger.open.values()):
+        deadline = entry.deadline
+        if deadline is not None:
+            is_due = deadline <= ending.since
+            deadline += now - (entry.created_at if is_due else ending.since)
+        draft.open[entry.id] = replace(entry, deadline=deadline)
+        interrupts.publish_opened(draft, draft.open[entry.id])
+    migration.migrate(draft, spec, changes=patch, renames=renames)
+    return _made(draft, outcomes)
 
 
 def forked(
@@ -68,12 +121,243 @@ def forked(
 ) -> RunState:
     """Return a new, open run with the past of another, which may be open or over and stays as it is.
 
-    `back` is how many finished visits of the branch that moved last are undone. Visits that were running
-    start again, with their journals; open questions are asked under ids of the new run, with deadlines that
-    begin anew; answers to gates whose effects lie ahead are not carried over. Messages stay with the
-    original.
+    `back` is how many finished visits of the branch that moved last are undone, and run again; 0 for
+    none. Visits that were running start again, with their journals. Open questions are asked under ids
+    of the new run, with deadlines that begin anew. An approval is for one run: every gate whose effects
+    lie ahead is asked again. Messages stay with the original.
 
-    Raises the Refusal `no_such_past` if `back` is larger than the trail; its detail `most` is how far back is
-    possible. Raises `capability_required` if the principal may not.
+    Raises the Refusal `no_such_past` if the run cannot go back so far; its detail `most` is how far it
+    can. Raises `capability_required` if the principal may not fork it, and `not_finished` while it ends.
     """
-    raise NotImplementedError
+    if state.ending is None:
+        source, outcomes = state, _outcomes(state, {})
+    else:
+        source, outcomes = _reopened(state, _ending_of(state, "forked"))
+    authority.demand(source, principal, "fork the run")
+    source = replace(
+        source,
+        run_id=run_id,
+        salt=salt,
+        created_at=now,
+        last_activity_at=now,
+        mailbox=Mailbox(),
+        todos=(),
+        pause=None,
+        rotation=None,
+        counters=Counters(visits=source.counters.visits),
+        keys={},
+        receipts_kept=0,
+        task_bytes=0,
+        yielding=False,
+        resumption=None,
+    )
+    draft = WorkingState(source, now)
+    items.forget_all_counts(draft)
+    _go_back(draft, back)
+    for visit in list(draft.state.visits.values()):
+        _forget_gates(draft, draft.visit(visit.address))
+    approvals.inherit(draft)
+    # What has happened so far was no event of the new run.
+    draft.effects.clear()
+    draft.state.events_published = 0
+    draft.publish(
+        "run.forked",
+        source.root.address,
+        principal.subject,
+        origin=state.run_id,
+        back=back,
+    )
+    asked = [*draft.open.values()]
+    draft.open.clear()
+    draft.settled.clear()
+    for entry in asked:
+        _ask_in_fork(draft, entry)
+    return _made(draft, outcomes)
+
+
+def _made(draft: WorkingState, outcomes: Mapping[str, VisitOutcome]) -> RunState:
+    facts = tuple(effect for effect in draft.effects if isinstance(effect, Publish))
+    running = {visit.code_address for visit in draft.state.visits_in(Running)}
+    ended = {key: outcome for key, outcome in outcomes.items() if key in running}
+    state = draft.frozen()
+    if not facts and not ended:
+        return state
+    return replace(state, resumption=Resumption(facts=facts, outcomes=ended))
+
+
+# The end of a run, undone
+
+
+def _ending_of(state: RunState, what: str) -> Ending:
+    if state.ending is None or not state.finished:
+        raise Refusal(
+            Code.NOT_FINISHED,
+            f"The run is {state.status}, and can be {what} when it has ended.",
+            run_status=str(state.status),
+        )
+    return state.ending
+
+
+def _reopened(state: RunState, ending: Ending) -> tuple[RunState, dict[str, VisitOutcome]]:
+    """Return an ended run as it was before its end, with what has come since, and how each visit that ran
+    then has ended.
+    """
+    before = ending.before
+    assert before is not None  # noqa: S101 every ending keeps it
+    pending = {} if before.resumption is None else before.resumption.outcomes
+    outcomes = _outcomes(before, {**pending, **ending.outcomes})
+    root = before.root
+    # Visits of finally nodes get addresses of their own at each end.
+    numbers = {
+        name: number
+        for name, number in state.root.ordinals.items()
+        if name in state.spec.finally_nodes
+    }
+    counters = state.counters
+    if not before.counters.visits:
+        # It failed before any node was entered.
+        counters = replace(counters, visits=0)
+    reopened = replace(
+        before,
+        scopes={
+            **before.scopes,
+            root.address: replace(root, ordinals={**root.ordinals, **numbers}),
+        },
+        visits={key: _without_unread(visit, ending) for key, visit in before.visits.items()},
+        mailbox=state.mailbox,
+        counters=counters,
+        transcripts=state.transcripts,
+        keys=state.keys,
+        receipts_kept=state.receipts_kept,
+        events_published=state.events_published,
+        pause=None,
+        rotation=None,
+        task_bytes=0,
+        yielding=False,
+        resumption=None,
+    )
+    return reopened, outcomes
+
+
+def _without_unread(visit: Visit, ending: Ending) -> Visit:
+    """Return a visit without the messages that were reported because its code never began."""
+    match ending.outcomes.get(visit.address):
+        case Stopped(begun=False) if visit.activations == 1:
+            return replace(visit, inbox=replace(visit.inbox, delivered=()))
+        case _:
+            return visit
+
+
+def _outcomes(state: RunState, known: Mapping[str, VisitOutcome]) -> dict[str, VisitOutcome]:
+    """Return how each running visit has ended; what was never reported was stopped."""
+    return {
+        visit.code_address: _outcome(visit, known.get(visit.address))
+        for visit in state.visits_in(Running)
+    }
+
+
+def _outcome(visit: Visit, known: VisitOutcome | None) -> VisitOutcome:
+    match known:
+        case Finished():
+            # What it had not read is in the mailbox already.
+            return replace(known, messages_read=None, inbox_unread=False)
+        case None:
+            return Stopped(journal=_as_started(visit, visit.checkpoint.journal))
+        case Failed(journal=None):
+            return Stopped(journal=_as_started(visit, visit.checkpoint.journal))
+        case Failed(journal=journal):
+            return Stopped(journal=journal)
+        case _:
+            return known
+
+
+def _as_started(visit: Visit, journal: Json) -> Json:
+    """Return the journal of a visit that ended without a report.
+
+    A call that may run only once may have been made, so its code has to ask what became of it.
+    """
+    if visit.call is None or not visit.call.once:
+        return journal
+    steps = dict(journal or {})
+    asked = sum(key.startswith(key_of("outcome", "")) for key in visit.questions.answers)
+    steps[CALL_STARTED] = max(asked + 1, steps.get(CALL_STARTED, 0))
+    return steps
+
+
+def _does_again(state: RunState, outcomes: Mapping[str, VisitOutcome]) -> bool:
+    """Return whether a retry runs code again that an approval has allowed once."""
+    return any(
+        visit.approvals
+        and visit.activations
+        and not isinstance(outcomes.get(visit.address), Finished)
+        for kind in (Ready, Running)
+        for visit in state.visits_in(kind)
+    )
+
+
+# The past of a fork
+
+
+def _go_back(draft: WorkingState, back: int) -> None:
+    visit = next(directives.branches(draft.state), None)
+    scope = [*draft.state.scopes][-1] if visit is None else visit.scope
+    most = directives.most_steps_back(draft.state, scope, visit)
+    if not 0 <= back <= most:
+        raise _no_such_past(f"it can go back {most} visits, and not {back}", most)
+    if back:
+        try:
+            directives.go_back(
+                draft, scope, visit, back - 1, by=None, reason="the run was forked before it"
+            )
+        except directives.Impossible as why:
+            raise _no_such_past(str(why), most) from why
+
+
+def _no_such_past(why: str, most: int) -> Refusal:
+    return Refusal(
+        Code.NO_SUCH_PAST,
+        f"The run cannot be forked there: {why}. Only the last visits of a graph with one branch can be "
+        "undone.",
+        most=most,
+    )
+
+
+def _forget_gates(draft: WorkingState, visit: Visit) -> None:
+    """Drop the answers to gates of a visit that is not over, and what it has not read."""
+    visit.blocked = None
+    visit.inbox = replace(visit.inbox, taken=visit.inbox.taken[: visit.inbox.read_count])
+    own = {each.key for each in visit.approvals if each.gate == visit.address}
+    given = {*visit.questions.answers}
+    gates = given if visit.call is not None else own & given
+    visit.questions = visit.questions.without(gates)
+    visit.approvals = tuple(
+        each for each in visit.approvals if each.gate != visit.address or each.key not in gates
+    )
+    if visit.routing is None or not gates:
+        return
+    # Its rules are evaluated again, and ask all that they ask.
+    for entry in interrupts.of_visit(draft, visit.address):
+        del draft.open[entry.id]
+    visit.routing = replace(visit.routing, decision=None, is_stale=True)
+    name: Transition = "resume" if isinstance(visit.state, Waiting) else "proceed"
+    transition(visit, name, Ready(stage="after"))
+
+
+def _ask_in_fork(draft: WorkingState, entry: Interrupt) -> None:
+    """Ask an open question under an id of the new run."""
+    run_id, visit = draft.state.run_id, draft.state.visits[entry.visit]
+    ordinal = visit.questions.ask_counts[entry.key]
+    place = (run_id, entry.address, entry.name, ordinal, entry.kind)
+    id_ = ledger.interrupt_id(*place, salt=draft.state.salt)
+    whole = None if entry.deadline is None else entry.deadline - entry.created_at
+    asked = replace(
+        entry,
+        id=id_,
+        created_at=draft.now,
+        deadline=None if whole is None else draft.now + whole,
+        parents=tuple(
+            interrupts.unit(run_id, parent.address, parent.reason) for parent in entry.parents
+        ),
+    )
+    number = interrupts.publish_opened(draft, asked)
+    draft.open[id_] = replace(asked, number=number)

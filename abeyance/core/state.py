@@ -15,10 +15,12 @@ from enum import StrEnum
 from typing import Literal, TypeAlias
 
 from abeyance.core.copying import changeable
+from abeyance.core.effects import Publish
 from abeyance.core.events import CancelMode, PauseMode
 from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.mailbox import Mailbox
+from abeyance.core.outcome import VisitOutcome
 from abeyance.core.spec import GraphSpec, Node, OnPauseTimeout, SubgraphNode
 from abeyance.core.visit import (
     Approval,
@@ -196,6 +198,9 @@ class Pause:
 class Ending:
     """The ending of a run. `secondary_errors` are later reasons to end: recorded, but without effect on
     the outcome.
+
+    `before` is the run as it was when it came to its end, from which it can be retried or forked, and
+    `outcomes` are those of visits that still ran then, by address.
     """
 
     outcome: Outcome
@@ -208,6 +213,8 @@ class Ending:
     native: bool = False
     finally_pending: tuple[str, ...] = ()
     secondary_errors: tuple[Failure, ...] = ()
+    before: RunState | None = None
+    outcomes: Mapping[str, VisitOutcome] = field(default_factory=dict)
 
     @property
     def deadline(self) -> datetime | None:
@@ -228,6 +235,16 @@ class Counters:
     visits: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumption:
+    """What the first event of a retried or forked run completes: `facts` to publish, and the `outcomes`
+    of visits that ran in the run before, by address.
+    """
+
+    facts: tuple[Publish, ...] = ()
+    outcomes: Mapping[str, VisitOutcome] = field(default_factory=dict)
+
+
 Rotation: TypeAlias = Literal["soft", "hard"]
 
 
@@ -238,7 +255,8 @@ class RunState:
     `transcripts` are the references to finished conversations of agents, by address; `agent_memory` is
     what the next visit of an agent's node starts with. `keys` maps hashes of the latest idempotency
     keys to their calls. `salt` keeps its interrupt ids distinct from those of an earlier run with the
-    same id.
+    same id. `earlier_guards` are capabilities that only graphs from which it was migrated can ask for.
+    `resumption` is set until the first event after a retry or fork.
     """
 
     format: int = FORMAT
@@ -266,6 +284,8 @@ class RunState:
     task_bytes: int = 0
     yielding: bool = False
     salt: str = ""
+    earlier_guards: tuple[str, ...] = ()
+    resumption: Resumption | None = None
 
     @property
     def root(self) -> Scope:
@@ -324,8 +344,9 @@ ScopeValues: TypeAlias = Mapping[str, Mapping[str, Json]]
 def parted(state: RunState) -> tuple[RunState, GraphSpec, ScopeValues]:
     """The snapshot without its heavy parts, the spec, and the values of every scope."""
     values = {address: scope.values for address, scope in state.scopes.items()}
-    bare = {address: replace(scope, values={}) for address, scope in state.scopes.items()}
-    return replace(state, spec=GraphSpec(name=state.spec.name), scopes=bare), state.spec, values
+    scopes = {address: replace(scope, values={}) for address, scope in state.scopes.items()}
+    bare = replace(state, scopes=scopes)
+    return _with_spec(bare, GraphSpec(name=state.spec.name)), state.spec, values
 
 
 def joined(snapshot: RunState, spec: GraphSpec, values: ScopeValues) -> RunState:
@@ -340,4 +361,11 @@ def joined(snapshot: RunState, spec: GraphSpec, values: ScopeValues) -> RunState
         address: replace(scope, values=values[address])
         for address, scope in snapshot.scopes.items()
     }
-    return replace(snapshot, spec=spec, scopes=scopes)
+    return _with_spec(replace(snapshot, scopes=scopes), spec)
+
+
+def _with_spec(state: RunState, spec: GraphSpec) -> RunState:
+    ending = state.ending
+    if ending is not None and ending.before is not None:
+        ending = replace(ending, before=replace(ending.before, spec=spec))
+    return replace(state, spec=spec, ending=ending)

@@ -22,6 +22,7 @@ from abeyance.core.working_state import WorkingState
 
 def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
     """Walk a node's graph for a visit."""
+    draft.keep()
     outer = draft.state.scopes[visit.scope]
     values = items.values_of(draft.state, visit)
     inputs = _inputs(draft.graph(visit.scope), node, values)

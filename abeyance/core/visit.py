@@ -30,6 +30,33 @@ if it failed, the breakpoint after it, and the questions of rules. `entered`: no
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BeforeMigration:
+    """The `address` under which code was started, and the `targets` that it may choose: the names that they
+    have now, by those that it knows.
+    """
+
+    address: str
+    targets: Mapping[str, str] = field(default_factory=dict)
+
+    def as_now(self, finished: Finished) -> Finished:
+        """Return what the code chose, by today's names. It did not know the run's graph, so what that lacks
+        is no fault of its author.
+        """
+
+        def now(name: str) -> str:
+            return self.targets.get(name, name)
+
+        sends = finished.sends
+        return replace(
+            finished,
+            goto=None if finished.goto is None else now(finished.goto),
+            route_targets=tuple(map(now, finished.route_targets)),
+            sends=None if sends is None else tuple(replace(s, node=now(s.node)) for s in sends),
+            unpinned=(*finished.unpinned, *self.targets.values()),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     """It starts as soon as the run has a place for it, at `stage`: where that has asked people, they
     have answered.
@@ -44,13 +71,14 @@ class Running:
     """Its code runs; at the stage `rules`, only its route functions and rules.
 
     `answered_keys` are the keys of the answers that the code was started with. `stopping`: it was told to
-    stop, and has not ended yet.
+    stop, and has not ended yet. `before_migration` is set if the run was migrated since its code began.
     """
 
     kind: Literal["running"] = "running"
     stage: Literal["body", "rules"] = "body"
     answered_keys: tuple[str, ...] = ()
     stopping: bool = False
+    before_migration: BeforeMigration | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +214,8 @@ class Approval:
     `gate` is the address of the visit that asked: a visit of `node` in `scope`, within the items of
     `members`; `key` is the key of its question. `shown_hashes` are hashes of the values that people
     saw, by path. `begun`: what the answer allowed has begun; before that, nothing that was shown may
-    change. `broken`: a person has changed values since, so the question is asked again. `routing` is
+    change. `broken`: the question is asked again, because a person has changed values since. `inherited`:
+    the answer was given in the run that this one was forked from, and has to be confirmed. `routing` is
     the routing decision of a visit whose rule asked. `taken_tokens` are the tokens of other branches
     that joins have taken since.
 
@@ -203,6 +232,7 @@ class Approval:
     members: tuple[FanOutBranch, ...] = ()
     begun: bool = False
     broken: bool = False
+    inherited: bool = False
     routing: RoutingDecision | None = None
     taken_tokens: tuple[TakenToken, ...] = ()
 
@@ -331,6 +361,15 @@ class Visit:
     failure: Failure | None = None
     undo: Undo | None = None
     blocked: Blockage | None = None
+
+    @property
+    def code_address(self) -> str:
+        """The address under which its code runs: its own, unless the run was migrated since."""
+        match self.state:
+            case Running(before_migration=BeforeMigration(address=address)):
+                return address
+            case _:
+                return self.address
 
 
 def transition(visit: Visit, name: Transition, to: VisitState) -> None:

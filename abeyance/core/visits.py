@@ -60,7 +60,9 @@ from abeyance.core.visit import (
     Failure,
     Ready,
     RoutingDecision,
+    Running,
     Token,
+    Transition,
     Unroutable,
     Visit,
     transition,
@@ -78,6 +80,9 @@ def start_scope(
     """Fire the edges out of START. If no condition holds, the graph fails. `covered` are the approvals
     that the graph begins with.
     """
+    if draft.state.scopes[scope_address].visit is None:
+        # A nested graph was kept with the visit that it is walked for.
+        draft.keep()
     graph = draft.graph(scope_address)
     fired = _fired(graph, START, draft.state.scopes[scope_address].values, ())
     if fired is None:
@@ -100,7 +105,7 @@ def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
     """Merge the patch of a finished visit, and leave its node or ask what has to be asked before."""
     graph = draft.graph(visit.scope)
     # Before the merge: a failed visit that is tried again must not have changed anything.
-    if unknown := _unknown_targets(graph, visit.node, finished) - {*finished.unpinned}:
+    if unknown := unknown_targets(graph, visit.node, finished) - {*finished.unpinned}:
         _fail_unknown(draft, visit, unknown)
         return
     for number, each in enumerate(finished.sends or ()):
@@ -121,14 +126,14 @@ def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
         status="superseded",
     )
     items.put_result(draft, visit, finished.result)
-    if _read_unread(draft, visit, finished):
-        return
     # Without what is merged already, or only for readers of the events.
     stored = replace(
         finished, patch={}, result=None, turn=None, emitted=(), exempt_from_max_visits=is_exempt
     )
     visit.routing = RoutingDecision(outcome=stored)
     visit.checkpoint = Checkpoint()
+    if _read_unread(draft, visit, finished):
+        return
     if visit.node in graph.interrupt_after and not visit.is_finally:
         interrupts.open_breakpoint(draft, visit, "after")
     else:
@@ -161,13 +166,14 @@ def breakpoint_answered(draft: WorkingState, visit: Visit, route: RoutingDecisio
     interrupts.drop_breakpoint_answer(visit, "after")
     if route.is_stale:
         # Its route functions saw the values before a person edited them.
-        reroute(draft, visit, replace(route, is_stale=False))
+        reroute(draft, visit, route)
     else:
         _apply_rules(draft, visit, route)
 
 
 def rules_answered(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
     """Continue routing a visit after the questions of its rules are answered."""
+    _route_again_if_retried(visit)
     for rule in draft.graph(visit.scope).rules_on(visit.node):
         for action in rule.actions:
             match action:
@@ -190,7 +196,7 @@ def reroute(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
         visit.routing = replace(route, is_stale=True)
         transition(visit, "proceed", Ready(stage="rules"))
     else:
-        _apply_rules(draft, visit, route)
+        _apply_rules(draft, visit, replace(route, is_stale=False))
 
 
 def routes_chosen(
@@ -202,15 +208,15 @@ def routes_chosen(
         return
     routed = () if route.outcome.is_decided else finished.route_targets
     graph = draft.graph(visit.scope)
-    if unknown := _unknown_targets(graph, visit.node, replace(finished, route_targets=routed)):
+    if unknown := unknown_targets(graph, visit.node, replace(finished, route_targets=routed)):
         _fail_unknown(draft, visit, unknown)
         return
     chosen = replace(route.outcome, route_targets=routed, fired_rules=finished.fired_rules)
     _apply_rules(draft, visit, RoutingDecision(outcome=chosen))
 
 
-def _unknown_targets(graph: GraphSpec, name: str, finished: Finished) -> set[str]:
-    """Return what the code of a node chose, and may not choose by the run's own graph."""
+def unknown_targets(graph: GraphSpec, name: str, finished: Finished) -> set[str]:
+    """Return what the code of a node chose, and may not choose by this graph."""
     if finished.sends is not None:
         chosen = {each.node for each in finished.sends}
         return chosen - ({*graph.declared_by(name)} - {END})
@@ -278,7 +284,7 @@ def _leave(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
     if route.decision is not None:
         _end(draft, visit)
         _carry_out(draft, visit, route.decision)
-    elif unpinned := _unknown_targets(graph, visit.node, outcome):
+    elif unpinned := unknown_targets(graph, visit.node, outcome):
         _hold(draft, visit, route, min(unpinned))
     elif outcome.sends is not None:
         _end(draft, visit)
@@ -294,6 +300,7 @@ def _leave(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
             f"none of the conditions on the ways out of {visit.node!r} holds; "
             "add an edge with when='else'"
         )
+        _route_again_if_retried(visit)
         routing.fail(draft, visit, Failure(code=FailureCode.NO_WAY_OUT, message=message))
 
 
@@ -301,13 +308,26 @@ def _hold(draft: WorkingState, visit: Visit, route: RoutingDecision, target: str
     """Block a visit whose code, newer than the run's graph, chose a node that the graph lacks."""
     blocked.block(draft, visit, BlockedCode.TARGET_UNKNOWN, unpinned_target(visit.node, target))
     if route.outcome.is_decided:
+        # The answers to rules are merged.
+        rules = {key_of("rule", rule.id) for rule in draft.graph(visit.scope).rules_on(visit.node)}
+        visit.questions = visit.questions.without(rules)
         transition(visit, "hold", Unroutable())
     else:
         # Other code may choose otherwise, so the routes run again.
         reroute(draft, visit, route)
 
 
+def _route_again_if_retried(visit: Visit) -> None:
+    """Have a retry of the run choose the way out of a finished visit anew: it may halt or fail there."""
+    assert visit.routing is not None  # noqa: S101 its code has ended
+    visit.routing = replace(visit.routing, decision=None, is_stale=True)
+    name: Transition = "stopped" if isinstance(visit.state, Running) else "proceed"
+    transition(visit, name, Ready(stage="after"))
+
+
 def _end(draft: WorkingState, visit: Visit) -> None:
+    _route_again_if_retried(visit)
+    draft.keep()
     approvals.keep(draft, visit)
     undo.leave(draft, visit)
     draft.drop_visit(visit.address)

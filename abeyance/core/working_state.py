@@ -10,12 +10,13 @@ refusal, and only what changes is copied.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import compress
 from operator import attrgetter, is_not
 from typing import Final, TypeVar
 
-from abeyance.core.copying import freeze, is_working, make_working, working
+from abeyance.core.copying import freeze, frozen, is_working, make_working, working
 from abeyance.core.effects import Effect, Publish
 from abeyance.core.events import Event
 from abeyance.core.json import Json
@@ -38,6 +39,7 @@ class WorkingState:
     __slots__ = (
         "_before",
         "_copies",
+        "_kept",
         "_open",
         "_scopes",
         "_settled",
@@ -55,6 +57,7 @@ class WorkingState:
         self.effects: list[Effect] = []
         self.queued: list[Event] = []
         self._copies: list[object] = [self.state]
+        self._kept: RunState | None = None
         self._visits: dict[str, Visit] | None = None
         self._scopes: dict[str, Scope] | None = None
         self._open: dict[str, Interrupt] | None = None
@@ -74,6 +77,33 @@ class WorkingState:
         # A waiting visit was copied, and has not changed.
         is_same = changed <= {"visits"} and before.visits == state.visits
         return before if is_same else state
+
+    def snapshot(self) -> RunState:
+        """Return the run as it is now, frozen. The draft goes on, and does not change it."""
+        state, ledger = self.state, self.state.ledger
+        return replace(
+            frozen(state),
+            visits={key: frozen(visit) for key, visit in state.visits.items()},
+            scopes={key: _frozen_scope(scope) for key, scope in state.scopes.items()},
+            ledger=Ledger(open=dict(ledger.open), settled=dict(ledger.settled))
+            if is_working(ledger)
+            else ledger,
+            counters=frozen(state.counters),
+        )
+
+    def keep(self) -> None:
+        """Keep the run as it is now, for a retry if what follows ends it."""
+        if self.state.ending is None:
+            self._kept = self.snapshot()
+
+    def kept(self) -> RunState:
+        """Return the run that was kept last, or as it is now."""
+        return self._kept or self.snapshot()
+
+    def adopt(self, state: RunState) -> None:
+        """Go on with another run in place of this one."""
+        self.state = self._copy(state)
+        self._visits = self._scopes = self._open = self._settled = None
 
     def after(self, seconds: float) -> datetime:
         """Return the time in so many seconds: at least now, and at most a hundred years ahead."""
@@ -216,3 +246,13 @@ class WorkingState:
         copy = working(value)
         self._copies.append(copy)
         return copy
+
+
+def _frozen_scope(scope: Scope) -> Scope:
+    if not is_working(scope):
+        return scope
+    return replace(frozen(scope), fans={key: _frozen_fan(fan) for key, fan in scope.fans.items()})
+
+
+def _frozen_fan(fan: FanOut) -> FanOut:
+    return replace(frozen(fan), items=list(map(frozen, fan.items))) if is_working(fan) else fan
