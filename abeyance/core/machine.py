@@ -164,7 +164,7 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
         return
     idempotency.remember(draft, event)
     if isinstance(event, events.VisitEnded | events.VisitBlocked | events.MessagesTaken):
-        event = replace(event, visit=_address_now(draft.state, event.visit))
+        event = replace(event, visit=address_now(draft.state, event.visit))
     match event:
         case events.Started():
             # A second start would walk the graph twice.
@@ -216,7 +216,7 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
             assert_never(event)
 
 
-def _address_now(state: RunState, address: str) -> str:
+def address_now(state: RunState, address: str) -> str:
     """Return the address of the visit whose code was started under an address."""
     visit = state.visits.get(address)
     if visit is not None and visit.code_address == address:
