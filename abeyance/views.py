@@ -188,7 +188,7 @@ class ClosingRecord(Record):
 
 
 class Snapshot(Record):
-    """Everything that a run is: how it was started, its state, its graph, and the values of its scopes."""
+    """Everything that a run is: how it was started, its state, its graph, its values by scope."""
 
     start: StartRun
     state: RunState
@@ -220,8 +220,8 @@ class Obstacle(Record):
 class Migration(Record):
     """What a migration did, or with `dry_run` would do.
 
-    `before` and `after` are versions of the graph. `nodes` are those at which the run stands, each with its
-    name in today's graph. `obstacles` are empty unless it is a dry run that found some.
+    `before` and `after` are versions of the graph. `nodes` are those at which the run stands, each with
+    its name in today's graph. `obstacles` are empty unless it is a dry run that found some.
     """
 
     run_id: str

@@ -562,7 +562,7 @@ class MigrateBody(Request):
 
 
 class Migrate(MigrateBody, Keyed):
-    """A migration as the run gets it. `version` is the sender's own version of the graph, if it has one."""
+    """A migration as the run gets it. `version` is that of the sender's graph, if it has one."""
 
     version: str | None = None
     principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
@@ -602,7 +602,7 @@ class ScopeValues(Record):
 
 
 class ReadGraph(Record):
-    """What a worker needs to read today's graph for a run: its start's options, values and renamed nodes."""
+    """What is needed to read today's graph for a run: its start's options, values and renamed nodes."""
 
     graph: str
     interrupt_before: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
-"""Migrate a run to today's graph: ask a worker for it, and find out what has a place there.
+"""Read today's graph for the migration of a run.
 
-An activity reads the graph, because the workflow has none of the author's code. It is not a local one: a
-replay may deliver the result of a local activity at an earlier time, and deadlines must not depend on that.
+An activity reads it, because the workflow has none of the author's code. It is not a local one: a replay
+may deliver the result of a local activity at an earlier time, and deadlines must not depend on that.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def read_graph(state: RunState, start: wire.StartRun, order: wire.Migrate)
     sender has another version of it, and `unavailable`.
     """
     try:
-        today = await workflow.execute_activity(
+        today: wire.GraphToday = await workflow.execute_activity(
             wire.READ_GRAPH_ACTIVITY,
             graph_today.order_of(state, start, patch=order.patch, renames=order.map),
             result_type=wire.GraphToday,

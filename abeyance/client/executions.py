@@ -52,7 +52,7 @@ class Executions:
         await self._capacity.make_room(run_id, room.bound, room.policy)
 
     async def claim(self, plan: StartPlan, *, allow_concurrent: bool = False) -> StartPlan:
-        """Claim the place of a run in its conversation, if it has one, and return the plan with the claim.
+        """Claim the place of a run in its conversation, if it has one. Return the plan with the claim.
 
         Raises `conversation_busy` and `too_many_runs`.
         """

@@ -319,15 +319,8 @@ class TemporalRun(RunReader):
         room: Room = UNBOUNDED,
     ) -> None:
         """Retry by a command."""
-        await snapshots.retry(
-            self._deployment,
-            self.run_id,
-            order,
-            self._graph,
-            principal=principal,
-            key=key,
-            room=room,
-        )
+        about = (self._deployment, self.run_id, order)
+        await snapshots.retry(*about, self._graph, principal=principal, key=key, room=room)
 
     async def fork(
         self, *, back: int = 0, run_id: str | None = None, principal: Principal | None = None
@@ -351,14 +344,8 @@ class TemporalRun(RunReader):
         room: Room = UNBOUNDED,
     ) -> snapshots.ForkStarted:
         """Fork by a command. `request` is as in `Client.runs.start`."""
-        return await snapshots.fork(
-            self._deployment,
-            self.run_id,
-            order,
-            principal=principal,
-            request=request,
-            room=room,
-        )
+        about = (self._deployment, self.run_id, order)
+        return await snapshots.fork(*about, principal=principal, request=request, room=room)
 
     async def send(self, text: str = "", **fields: Unpack[MessageFields]) -> views.MessageReceipt:
         """Put a message into the mailbox, and return the run's receipt.

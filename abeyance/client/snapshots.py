@@ -1,5 +1,6 @@
-"""Retries and forks of a run, made of its snapshot: an ended run has it in its closing record, an open one
-returns it to a query.
+"""Retries and forks of a run, made of its snapshot.
+
+The snapshot of an ended run is in its closing record. An open run returns it to a query.
 """
 
 from __future__ import annotations
@@ -15,19 +16,17 @@ from abeyance.authoring.graph import Graph
 from abeyance.client.deployment import Deployment
 from abeyance.client.executions import Room, not_finished, retry_marks
 from abeyance.client.start import StartPlan
-from abeyance.core import idempotency, machine, snapshots
+from abeyance.core import machine, snapshots
 from abeyance.core.events import Restored
 from abeyance.core.json import sha256
 from abeyance.core.policy import Principal
-from abeyance.core.state import RunState
 from abeyance.errors import Code, Refusal
 from abeyance.handle import Started
 from abeyance.history.description import RunDescription
 from abeyance.projections import open_interrupts
-from abeyance.runtime import graph_today
+from abeyance.runtime import retries
 from abeyance.util import checked_run_id, generated_run_id
 
-_MOST_MARKS: Final = 20
 _MICROSECONDS: Final = 1_000_000
 
 
@@ -53,8 +52,8 @@ async def retry(
     """Start the next execution of a run that failed, was halted or was cancelled."""
     line = deployment.line
     described = await line.described(run_id)
-    mark = _mark(order, principal, key)
-    if _was_retried(described, mark, key):
+    mark = retries.mark(order, principal, key)
+    if retries.was_retried(retry_marks(described), mark, key):
         return
     if described.is_running:
         raise not_finished(described)
@@ -63,13 +62,13 @@ async def retry(
     if not state.finished:
         raise Refusal(
             Code.GONE,
-            f"The run {run_id!r} was ended by Temporal ({described.ended_as()}), not by its own rules, so "
-            "there is no end to go on from: fork it, or start a new one.",
+            f"The run {run_id!r} was ended by Temporal ({described.ended_as()}) and not by itself, so "
+            "there is nothing to go on from: fork it, or start a new one.",
             run_id=run_id,
         )
     now = datetime.now(UTC)
     start = snapshot.start
-    retried, version = _retried(state, start, order, graph, principal=principal, now=now)
+    retried, version = retries.retried(state, start, order, graph, principal=principal, now=now)
     ended_at = described.ended_at or now
     plan = StartPlan.going_on(
         retried,
@@ -82,69 +81,11 @@ async def retry(
                 "used": (),
                 "retry_of": described.execution,
                 "origin": start.origin or described.first,
-                "retry_keys": (*start.retry_keys, mark)[-_MOST_MARKS:],
+                "retry_keys": retries.marked(start.retry_keys, mark),
             }
         ),
     )
     await deployment.executions.again(plan, described, mark, room)
-
-
-def _retried(
-    state: RunState,
-    start: wire.StartRun,
-    order: wire.RetryBody,
-    graph: Graph | None,
-    *,
-    principal: Principal,
-    now: datetime,
-) -> tuple[RunState, str]:
-    """Return the state of a retry, and the version of its graph."""
-    if not order.changes_course:
-        again = snapshots.retried(state, now=now, principal=principal, patch={}, renames={})
-        return again, start.graph_version
-    if graph is None:
-        raise ValueError(
-            "a retry with a patch or today's graph needs the run's graph: client.run(run_id, graph)"
-        )
-    ending = state.ending
-    before = state if ending is None or ending.before is None else ending.before
-    read = graph_today.order_of(before, start, patch=order.patch, renames=order.map)
-    today = graph_today.read_graph(graph, read)
-    is_today = order.graph == "today"
-
-    def attempt() -> RunState:
-        return snapshots.retried(
-            state,
-            now=now,
-            principal=principal,
-            spec=today.spec if is_today else None,
-            patch=today.patch,
-            renames=order.map,
-        )
-
-    if found := graph_today.obstacles(today, attempt):
-        raise graph_today.cannot_migrate(found)
-    return attempt(), today.version if is_today else start.graph_version
-
-
-def _mark(order: wire.RetryBody, principal: Principal, key: str | None) -> str:
-    """Return what a retry is known by: of one without a key, only to the call itself."""
-    if key is None:
-        return uuid.uuid4().hex
-    return f"{_hash(principal.subject, key)}.{_hash(order.model_dump(mode='json'))}"
-
-
-def _hash(*parts: object) -> str:
-    return sha256([*parts]).removeprefix("sha256:")[:16]
-
-
-def _was_retried(described: RunDescription, mark: str, key: str | None) -> bool:
-    marks = retry_marks(described)
-    if key is not None and mark not in marks:
-        prefix = mark.partition(".")[0]
-        if any(each.startswith(f"{prefix}.") for each in marks):
-            raise idempotency.conflict(key)
-    return mark in marks
 
 
 async def fork(

@@ -294,7 +294,8 @@ _RESET: Final = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLO
 class HistoryState:
     """The state of a translation: what later events of a history refer to.
 
-    `birth` is that of a cursor. `previous` is the execution that this one continues, or retries. `visits` are the addresses of visits by the event that scheduled their
+    `birth` is that of a cursor. `previous` is the execution that this one continues or
+    retries. `visits` are the addresses of visits by the event that scheduled their
     activity, `held` the starts that are held back. `last` is the latest event and `count` how many events
     of the feed it made. `closing` is the record of a run that is about to end as cancelled.
     """

@@ -181,7 +181,7 @@ class Histories:
         return Page(events=tuple(events), then=Place.beginning(state.run_id, successor))
 
     async def _successor(self, event: HistoryEvent, state: HistoryState) -> tuple[str | None, bool]:
-        """Return the execution that goes on after this one, if there is one, and whether it is a retry."""
+        """Return the execution that goes on after this one, if any, and whether it is a retry."""
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
             attributes = event.workflow_execution_continued_as_new_event_attributes
             return attributes.new_execution_run_id, False

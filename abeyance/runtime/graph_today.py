@@ -55,7 +55,7 @@ def order_of(
 
 
 def read_graph(graph: Graph, order: ReadGraph) -> GraphToday:
-    """Compile a graph for a run, and hold the patch and the values of its scopes against the state models.
+    """Compile a graph for a run, and hold its values, with the patch, against the state models.
 
     Raises GraphError for a graph that cannot be built.
     """

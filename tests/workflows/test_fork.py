@@ -28,7 +28,11 @@ async def test_a_fork_of_a_waiting_run_asks_under_an_id_of_its_own(
         assert [entry.id for entry in forked.interrupts] == [entry.id for entry in view.interrupts]
         assert forked.interrupts[0].id != asked.id
         assert (forked.interrupts[0].prompt, forked.interrupts[0].run_id) == ("Pay 3?", new_id)
-        assert (view.forked_from, view.labels, view.conversation_id) == (run_id, {"team": "a"}, None)
+        assert (view.forked_from, view.labels, view.conversation_id) == (
+            run_id,
+            {"team": "a"},
+            None,
+        )
         assert (view.started_by, (await run.view()).forked_from) == ("ada", None)
         await forked.run.respond(forked.interrupts[0].id, True, principal=ANYBODY)
         assert (await site.ended(new_id)).values["log"] == ["check", "pay 3"]
