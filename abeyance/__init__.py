@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from abeyance.authoring.context import Context, Goto, Send
     from abeyance.authoring.graph import Graph
     from abeyance.authoring.interrupts import CompositeInterrupt, Interrupt
+    from abeyance.authoring.retries import Backoff
     from abeyance.client import Client, TemporalRun
     from abeyance.core.ledger import Receipt
     from abeyance.core.policy import Principal
@@ -59,6 +60,7 @@ __all__ = [
     "AfterModelCall",
     "AfterToolCall",
     "Agent",
+    "Backoff",
     "BeforeModelCall",
     "BeforeNode",
     "BeforeToolCall",
@@ -115,6 +117,7 @@ _MODULES = {
     "AfterModelCall": "agents.hooks",
     "AfterToolCall": "agents.hooks",
     "Agent": "agents.agent",
+    "Backoff": "authoring.retries",
     "BeforeModelCall": "agents.hooks",
     "BeforeNode": "agents.hooks",
     "BeforeToolCall": "agents.hooks",

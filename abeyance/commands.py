@@ -44,7 +44,9 @@ def responded(
         id_ = order.interrupt_id
         if id_ is None:
             id_ = idempotency.addressee(keys or {}, order.key)
-        answers = {ledger.addressee(book, order.response) if id_ is None else id_: order.response}
+        if id_ is None:
+            id_ = ledger.addressee(book, order.response, order.principal)
+        answers = {id_: order.response}
     typed = {
         id_: (book.open[id_].response_schema, answer)
         for id_, answer in answers.items()

@@ -58,6 +58,7 @@ class Code(StrEnum):
     GONE = "gone"
     ERASED = "erased"
     PAYLOAD_TOO_LARGE = "payload_too_large"
+    UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
     INVALID_BODY = "invalid_body"
     INVALID_RUN_ID = "invalid_run_id"
     INVALID_INPUT = "invalid_input"

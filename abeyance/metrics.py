@@ -24,6 +24,7 @@ Operation: TypeAlias = Literal[
     "edit",
     "batch",
     "evict",
+    "erase",
 ]
 Outcome: TypeAlias = Literal["success", "refused", "timeout", "error"]
 Checkpoint: TypeAlias = Literal["journal", "hand-over"]

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import secrets
+import stat
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -176,7 +177,9 @@ def _change(path: Path, change: Callable[[tuple[Grant, ...]], tuple[Grant, ...]]
 
 
 def _replace(path: Path, content: bytes, owner: os.stat_result | None) -> None:
-    """Write a file that only its owner may read, all of it or nothing."""
+    """Write a file, all of it or nothing. A new file is readable by its owner only; an existing one keeps
+    its mode.
+    """
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -186,6 +189,9 @@ def _replace(path: Path, content: bytes, owner: os.stat_result | None) -> None:
             if owner is not None and (owner.st_uid, owner.st_gid) != (os.getuid(), os.getgid()):
                 # An API of another user has to be able to read it as before.
                 os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+            if owner is not None:
+                # Else an API that reads it by its group would go on with revoked tokens.
+                os.fchmod(file.fileno(), stat.S_IMODE(owner.st_mode) & 0o666)
         Path(name).replace(path)
     except BaseException:
         with suppress(FileNotFoundError):

@@ -395,12 +395,20 @@ class VisitReport(Record, Stamped):
     took: float | None = None
 
 
+BLOCKED_LINE = "the visit is blocked"
+"""Part of the line that a worker logs for each reason, and that `abeyance dev` repeats."""
+
+
 class VisitBlocked(Request):
-    """Signal of a worker: the visit cannot go on, for the reason `code`; None: it can again."""
+    """Signal of a worker: the visit cannot go on, for the reason `code`; None: it can again.
+
+    `journal` are the results of its finished steps by name, if they are not part of the run yet.
+    """
 
     visit: str
     code: str | None = None
     message: str = ""
+    journal: dict[str, Any] = Field(default_factory=dict)
 
 
 class WorkerStarted(Request):
@@ -410,14 +418,13 @@ class WorkerStarted(Request):
 class Journal(Record):
     """The journal of a visit's attempts, which every heartbeat carries in full.
 
-    `visit` is its owner, "" if unknown. `steps` are the results of finished steps by name. An attempt
-    that is in neither count was lost with its worker, or ran out of time. `blocked_by` is the code of the
-    reason that the run was told last.
+    `visit` is its owner, "" if unknown. `steps` are the results of finished steps by name. `excused`
+    counts the attempts that did not fail; the others were lost with their workers. `blocked_by` is the
+    code of the reason that the run was told last, "" if it was told that the visit is not blocked.
     """
 
     visit: str = ""
     steps: dict[str, Any] = Field(default_factory=dict)
-    failures: int = 0
     excused: int = 0
     blocked_by: str | None = None
 

@@ -8,11 +8,13 @@ the pending activity.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
 from abeyance.client import Client
+from abeyance.core.json import Json
 from abeyance.errors import AbeyanceError, BlockedCode
+from abeyance.wire import BLOCKED_LINE
 
 _logger = logging.getLogger("abeyance.node")
 
@@ -31,18 +33,28 @@ class BlockageReporter:
         self._visit = visit
         self.reported = reported
 
-    async def report(self, code: BlockedCode | None, message: str = "") -> None:
-        """Tell the run why the visit is blocked, or by None that it can go on, unless it knows."""
-        if code == self.reported:
-            return
+    async def report(
+        self,
+        code: BlockedCode | None,
+        message: str = "",
+        *,
+        journal: Mapping[str, Json] | None = None,
+    ) -> None:
+        """Tell the run why the visit is blocked, or by None that it can go on, unless it knows.
+
+        `journal` are the steps of the visit, if the run does not have all of them.
+        """
         where = f"run={self._run_id} address={self._visit}"
+        if code == self.reported and not journal:
+            return
         if code is None:
             _logger.info("%s | the visit is no longer blocked", where)
-        else:
-            _logger.warning("%s code=%s | the visit is blocked: %s", where, code, message)
+        elif code != self.reported:
+            _logger.warning("%s code=%s | %s: %s", where, code, BLOCKED_LINE, message)
         try:
-            await self._client.run(self._run_id).report_blocked(self._visit, code, message)
+            run = self._client.run(self._run_id)
+            await run.report_blocked(self._visit, code, message, journal or {})
         except AbeyanceError as error:
-            _logger.warning("%s | the run could not be told: %s", where, error)
+            _logger.warning("%s | this could not be reported to the run: %s", where, error)
         else:
             self.reported = code

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,6 +22,7 @@ from temporalio.service import RPCError
 
 from abeyance import metrics, wire
 from abeyance.activities.blocked import BlockageReporter, ReportBlocked
+from abeyance.core.json import Json
 from abeyance.errors import BlockedCode, SettingsError, Unavailable
 from abeyance.storage.converter import of_run, storage_code
 from abeyance.storage.encryption import is_reference
@@ -117,9 +118,10 @@ def journal_in(written: DecodedPayloads, visit: str) -> wire.Journal:
     return wire.Journal(
         visit=visit,
         steps={name: result for journal in journals for name, result in journal.steps.items()},
-        failures=sum(journal.failures for journal in journals),
         excused=sum(journal.excused for journal in journals),
-        blocked_by=next((each.blocked_by for each in reversed(journals) if each.blocked_by), None),
+        blocked_by=next(
+            (each.blocked_by for each in reversed(journals) if each.blocked_by is not None), None
+        ),
     )
 
 
@@ -133,7 +135,6 @@ class Kept:
     def rest_of(self, journal: wire.Journal) -> wire.Journal | None:
         """Return the counts added since, None without any."""
         rest = wire.Journal(
-            failures=journal.failures - self.journal.failures,
             excused=journal.excused - self.journal.excused,
             blocked_by=None
             if journal.blocked_by == self.journal.blocked_by
@@ -162,11 +163,12 @@ class Heartbeater:
         blockage: BlockageReporter,
     ) -> None:
         self.journal = journal_in(before, visit)
-        blockage.reported = self.journal.blocked_by or blockage.reported
+        if self.journal.blocked_by is not None:
+            blockage.reported = self.journal.blocked_by or None
         self._blockage = blockage
         if info.is_local:
             # A local activity has no heartbeat, and no attempt of it can be lost.
-            self.journal = wire.Journal(visit=visit, failures=info.attempt - 1)
+            self.journal = wire.Journal(visit=visit, excused=info.attempt - 1)
         self._kept = kept_in(before, visit)
         self._info = info
         self._checkpoints = checkpoints
@@ -196,10 +198,16 @@ class Heartbeater:
             with suppress(asyncio.CancelledError):
                 await beating
 
-    async def report_blocked(self, code: BlockedCode | None, message: str) -> None:
+    async def report_blocked(
+        self,
+        code: BlockedCode | None,
+        message: str,
+        journal: Mapping[str, Json] | None = None,
+    ) -> None:
         """Report why the visit is blocked, or by None that it can go on. The next attempt knows it."""
-        await self._blockage.report(code, message)
-        self.journal = self.journal.model_copy(update={"blocked_by": self._blockage.reported})
+        await self._blockage.report(code, message, journal=journal)
+        told = self._blockage.reported or ""
+        self.journal = self.journal.model_copy(update={"blocked_by": told})
 
     async def beat(self) -> None:
         """Send a heartbeat."""

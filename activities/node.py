@@ -1,16 +1,23 @@
 """The activity of a visit: attempts, heartbeats, cancellation and timeouts around the author's code.
 
-Temporal retries an activity until it returns; the node's `retries` are counted here, because not every
-attempt is the node's fault. A *failure* (the code raised, or timed out) counts, and so does an attempt
-*lost* with its worker. An attempt on a worker without the code, or ended by a shutdown, is *excused*. The
-counts travel with the journal (`heartbeat`).
+An attempt whose code raised, or took too long, returns `AttemptFailed` while retries are left: the run
+waits, and starts the visit again. So what was done, and the count, are in the run's state, where a pause
+or a hand-over between two attempts cannot lose them: if an activity that waits for its next attempt is
+cancelled, Temporal drops its heartbeat details.
+
+Temporal itself retries an attempt that was *lost* with its worker, which counts, and one that is
+*excused*: on a worker without the code, or ended by a shutdown. How many were excused travels with the
+journal (`heartbeat`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, MutableMapping, Sequence
+import threading
+import time
+from collections.abc import Coroutine, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
 
@@ -21,7 +28,6 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from abeyance import views, wire
 from abeyance.activities.blocked import BlockageReporter, ReportBlocked
 from abeyance.activities.heartbeat import Checkpoints, Heartbeater, encode, unreadable
-from abeyance.agents.tool_errors import described
 from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
@@ -30,13 +36,14 @@ from abeyance.core import outcome as outcomes
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
 from abeyance.core.json import Json, size
-from abeyance.core.outcome import Failed, Stopped, VisitOutcome
+from abeyance.core.outcome import AttemptFailed, Failed, Stopped, VisitOutcome
+from abeyance.core.retries import Attempts
 from abeyance.errors import Blocked, BlockedCode, FailureCode, Refusal, StillPaused
-from abeyance.runtime.node_runner import graph_for, run_visit
+from abeyance.runtime.node_runner import TimedOut, failed_attempt, graph_for, run_visit
 from abeyance.storage.blobs import Blobs
 from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.workarounds.heartbeat import Superseded
-from abeyance.temporal.workarounds.payloads import DecodedPayloads
+from abeyance.temporal.workarounds.payloads import UNREADABLE_COUNT, DecodedPayloads
 
 _MAX_DETAILS: Final = 1_000
 """Maximum bytes. Temporal truncates a failure larger than a few thousand."""
@@ -95,6 +102,10 @@ class NodeActivities:
         heartbeater = Heartbeater(before, activity.info(), Checkpoints(meter), visit, blockage)
         attempt = Attempt(visit_input, self._graphs, channel, heartbeater, self._blobs)
         async with heartbeater.beating():
+            if any(UNREADABLE_COUNT in payload.metadata for payload in before.payloads):
+                # A worker before this one could not read the input, and reported that.
+                blockage.reported = BlockedCode.PAYLOAD_UNREADABLE
+                await heartbeater.report_blocked(None, "")
             outcome = await attempt.run()
             report = wire.VisitReport(outcome=outcome, took=_took(activity.info()))
             if is_all_sealed(activity.client().data_converter):
@@ -123,43 +134,41 @@ class Attempt:
         self._info = activity.info()
         self._pulse = pulse
         kept = {**(visit_input.journal or {}), **self._pulse.journal.steps}
+        self._known_steps = kept.keys()
         self._notebook = Journal(
             kept, None if self._info.is_local else self._keep, lambda: datetime.now(UTC)
         )
-
-    @property
-    def _lost(self) -> int:
-        """How many attempts ended without a word, as where their worker was killed."""
-        journal = self._pulse.journal
-        return self._info.attempt - 1 - journal.failures - journal.excused
+        # Those that ended without a word, as where their worker was killed.
+        self._lost = self._info.attempt - 1 - pulse.journal.excused
+        self._before = visit_input.attempts.with_lost(self._lost)
+        self._began = time.monotonic()
+        self._is_late = threading.Event()
 
     async def run(self) -> VisitOutcome:
         """Make the attempt. Raises ApplicationError where Temporal is to try again."""
-        visit_input, journal, lost = self._input, self._pulse.journal, self._lost
-        if journal.failures + lost > visit_input.retries:
+        visit_input, lost, before = self._input, self._lost, self._before
+        if lost and visit_input.retry.pause_after(before) is None:
             return Failed(
                 code=FailureCode.NODE_FAILED,
                 message=(
                     f"{lost} attempt{'s' if lost > 1 else ''} at {visit_input.node!r} "
-                    f"{'were' if lost > 1 else 'was'} lost, because the worker died or was silent or "
-                    f"took longer than the timeout, and {journal.failures} failed; its "
-                    f"retries={visit_input.retries} allow no more"
+                    f"{'were' if lost > 1 else 'was'} lost, because the worker died or was silent. "
+                    f"{visit_input.retry.why_none_left(before)}"
                 ),
                 journal=self._notebook.steps or None,
             )
         try:
             graph = graph_for(visit_input, self._graphs)
-            return await self._run_in_time(graph)
+            return await self._run_in_time(graph, self._context())
         except Blocked as error:
             return await self._blocked(error)
         except Superseded as error:
             message = "the visit was taken over by another worker"
             raise ApplicationError(message, type=FailureCode.NODE_FAILED) from error
-        except GeneratorExit:
-            # The coroutine is being closed: nothing can be awaited.
-            raise
-        except BaseException as error:  # noqa: BLE001 any exception of an author's code is a failed attempt
-            return await self._interrupted(error)
+        except asyncio.CancelledError:
+            # The worker shuts down, or an operator paused or reset the activity: not the node's fault,
+            # and the visit continues in another attempt.
+            return await self._excused(_cancel_reason(), FailureCode.NODE_FAILED)
 
     async def _blocked(self, error: Blocked) -> VisitOutcome:
         visit_input = self._input
@@ -173,57 +182,70 @@ class Attempt:
                 journal=self._notebook.steps or None,
                 patch=self._notebook.partial_patch,
             )
-        await self._pulse.report_blocked(error.code, str(error))
+        # If the run stops the visit between two attempts, their heartbeats are lost.
+        steps, is_new = self._notebook.steps, error.code != self._pulse.journal.blocked_by
+        journal = steps if is_new or steps.keys() != self._known_steps else None
+        await self._pulse.report_blocked(error.code, str(error), journal)
         return await self._excused(str(error), error.code, error.retry_after)
 
-    async def _interrupted(self, error: BaseException) -> VisitOutcome:
+    async def _run_in_time(self, graph: Graph, context: Context) -> VisitOutcome:
+        """Run the code. A thread cannot be stopped, so it may outlive its timeout: what follows is then
+        held back until it ends, at most as long again as the timeout, unless the visit has failed.
+        """
+        visit_input = self._input
+        code = asyncio.create_task(_caught(run_visit(graph, context)))
+        if await _ends(code, self._after(visit_input.timeout)):
+            ended = code.result()
+            return self._ended(graph, context, ended) if isinstance(ended, BaseException) else ended
+        self._is_late.set()
+        code.cancel()
+        outcome = self._ended(graph, context, TimedOut(visit_input))
+        if isinstance(outcome, Failed):
+            return outcome
+        await _ends(code, self._after(visit_input.timeout, times=2))
+        return replace(outcome, journal=self._notebook.steps or outcome.journal)
+
+    def _after(self, timeout: float | None, times: int = 1) -> float | None:
+        return None if timeout is None else self._began + times * timeout
+
+    def _ended(
+        self, graph: Graph, context: Context, error: BaseException
+    ) -> Stopped | AttemptFailed | Failed:
+        """Return the outcome of code that raised. Raise what is no fault of it."""
+        if isinstance(error, Blocked | Superseded):
+            raise error
         if _run_asked_to_stop():
             # Even if a library converts the cancellation to another error.
             return self._stopped()
-        if not isinstance(error, asyncio.CancelledError):
-            return await self._failed(described(error), error)
-        if not _is_cancelled():
-            return await self._failed("the node cancelled its own task", error)
-        # The worker shuts down, or an operator paused or reset the activity: not the node's fault, and
-        # the visit continues in another attempt.
-        return await self._excused(_cancel_reason(), FailureCode.NODE_FAILED)
+        if isinstance(error, asyncio.CancelledError):
+            if _is_cancelled():
+                raise error
+            error = RuntimeError("the node cancelled its own task")
+        return self._failed(graph, context, error)
 
     def _stopped(self) -> Stopped:
-        journal = self._notebook.steps or self._input.journal
-        return Stopped(journal=journal, patch=self._notebook.partial_patch)
+        return Stopped(
+            journal=self._notebook.steps or self._input.journal,
+            patch=self._notebook.partial_patch,
+            attempts=self._before,
+        )
 
-    async def _run_in_time(self, graph: Graph) -> VisitOutcome:
-        visit_input = self._input
-        try:
-            async with asyncio.timeout(visit_input.timeout) as bound:
-                return await run_visit(graph, self._context())
-        except TimeoutError as error:
-            if not bound.expired():
-                raise
-            message = (
-                f"the node {visit_input.node!r} took longer than its timeout of "
-                f"{visit_input.timeout:g} s"
-            )
-            raise TimeoutError(message) from error
+    def _failed(
+        self, graph: Graph, context: Context, error: BaseException
+    ) -> AttemptFailed | Failed:
+        outcome = failed_attempt(graph, context, error, self._attempts())
+        where = (self._input.run_id, self._input.address)
+        match outcome:
+            case AttemptFailed(pause=pause):
+                text = "run=%s address=%s | the attempt failed, and the next begins in %g s"
+                _logger.warning(text, *where, pause, exc_info=error)
+            case Failed():
+                _logger.error("run=%s address=%s | the visit failed", *where, exc_info=error)
+        return outcome
 
-    async def _failed(self, message: str, error: BaseException) -> VisitOutcome:
-        failures = self._pulse.journal.failures + 1
-        if failures + self._lost > self._input.retries:
-            _logger.error(
-                "run=%s address=%s | the visit failed",
-                self._input.run_id,
-                self._input.address,
-                exc_info=error,
-            )
-            return Failed(
-                code=FailureCode.NODE_FAILED,
-                message=message,
-                journal=self._notebook.steps or None,
-                patch=self._notebook.partial_patch,
-            )
-        if await self._remember(failures=failures):
-            return self._stopped()
-        raise self._again(message, FailureCode.NODE_FAILED) from error
+    def _attempts(self) -> Attempts:
+        """Return the attempts that count if this one fails now."""
+        return self._before.with_failed(time.monotonic() - self._began)
 
     async def _excused(
         self, message: str, code: FailureCode | BlockedCode, retry_after: float | None = None
@@ -286,19 +308,46 @@ class Attempt:
 
         return Context(
             input=visit_input,
-            attempt=self._info.attempt,
+            attempt=visit_input.attempts.count + self._info.attempt,
             logger=VisitLog(
                 _logger, {"run_id": visit_input.run_id, "address": visit_input.address}
             ),
-            is_cancelled=activity.is_cancelled,
+            is_cancelled=lambda: self._is_late.is_set() or activity.is_cancelled(),
             runtime=VisitRuntime(
                 journal=self._notebook,
                 channel=self._post,
                 send_heartbeat=say,
-                infrastructure_failures=self._pulse.journal.excused,
                 blobs=self._blobs,
+                attempts=self._attempts,
             ),
         )
+
+
+async def _caught(running: Coroutine[Any, Any, VisitOutcome]) -> VisitOutcome | BaseException:
+    """Return what the code raises. A KeyboardInterrupt that leaves a task ends the process."""
+    try:
+        return await running
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # noqa: BLE001 any exception of an author's code is a failed attempt
+        return error
+
+
+async def _ends(code: asyncio.Task[Any], until: float | None) -> bool:
+    """Wait for the code, at most until a time of the monotonic clock. Return whether it has ended.
+
+    A cancellation is passed on to it, and it is waited for: if it were left behind, the same visit could
+    run twice at once.
+    """
+    while not code.done():
+        left = None if until is None else until - time.monotonic()
+        if left is not None and left <= 0:
+            return False
+        try:
+            await asyncio.wait({code}, timeout=left)
+        except asyncio.CancelledError:
+            code.cancel()
+    return True
 
 
 def _written_before(info: activity.Info) -> DecodedPayloads:

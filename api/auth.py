@@ -221,7 +221,8 @@ def _version(path: Path | None) -> tuple[int, ...] | None:
         found = None if path is None else path.stat()
     except OSError:
         return None
-    return found and (found.st_ino, found.st_mtime_ns, found.st_size)
+    # The time of a change too: a copy can keep the other three, and so does the right to read it.
+    return found and (found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
 
 
 def _invalid_header(header: str, message: str) -> Refusal:

@@ -42,6 +42,7 @@ OPERATIONS: Final[Mapping[str, metrics.Operation]] = {
     "steer_many": "batch",
     "respond_to_many": "batch",
     "evict": "evict",
+    "erase_run": "erase",
 }
 """The operations, by the names of their routes."""
 _METHOD_NOT_ALLOWED: Final = 405

@@ -33,7 +33,12 @@ _READ_CODES: Final = (
     Code.INVALID_BODY,
     Code.UNAVAILABLE,
 )
-_CHANGE_CODES: Final = (*_READ_CODES, Code.MALFORMED_BODY, Code.PAYLOAD_TOO_LARGE)
+_CHANGE_CODES: Final = (
+    *_READ_CODES,
+    Code.MALFORMED_BODY,
+    Code.PAYLOAD_TOO_LARGE,
+    Code.UNSUPPORTED_MEDIA_TYPE,
+)
 
 _PROBLEM: Final = {
     "type": "object",

@@ -193,13 +193,14 @@ class OriginGuard:
 
 
 def _check_content_type(headers: Headers, body: bytes = b"") -> None:
-    """Raise `foreign_origin` for a request that a page of another origin could send."""
+    """Raise `unsupported_media_type` for a request that a page of another origin could send."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and (body or EMPTY_BODY_HEADER not in headers):
-        raise _foreign(
-            f"The content type {truncate(kind, 100)!r} is not accepted: send Content-Type: "
-            f"application/json or, without a body, the header {EMPTY_BODY_HEADER}. This protects "
-            "against pages of other sites."
+        found = f"The content type {truncate(kind, 100)!r} is not accepted: set" if kind else "Set"
+        raise Refusal(
+            Code.UNSUPPORTED_MEDIA_TYPE,
+            f"{found} the header Content-Type: application/json or, for a call without a body, "
+            f"{EMPTY_BODY_HEADER}: 1.",
         )
 
 

@@ -55,6 +55,7 @@ PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
     Code.GONE: (410, "Data no longer retained"),
     Code.ERASED: (410, "Erased run"),
     Code.PAYLOAD_TOO_LARGE: (413, "Request too large"),
+    Code.UNSUPPORTED_MEDIA_TYPE: (415, "Unsupported content type"),
     Code.INVALID_BODY: (422, "Invalid request"),
     Code.INVALID_RUN_ID: (422, "Invalid run id"),
     Code.INVALID_INPUT: (422, "Invalid graph input"),

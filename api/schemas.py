@@ -63,6 +63,8 @@ def parse_statuses(values: list[str], beside: tuple[str, ...] = ()) -> list[str]
     if unknown := [name for name in statuses if name not in {*_STATUSES, *beside}]:
         names = ", ".join([*map(str, Status), *beside])
         message = f"{truncate(unknown[0], 100)!r} is not a status of a run: use one of {names}"
+        if unknown[0] == "blocked":
+            message += "; the filter blocked=true selects runs of any status that are blocked"
         raise ValueError(message)
     return statuses
 

@@ -38,18 +38,21 @@ _LOCAL_TIMEOUT: Final = timedelta(seconds=60)
 _UNBOUNDED: Final = timedelta(days=3650)
 """Temporal requires a timeout; only heartbeats bound a node without one."""
 _SLACK: Final = timedelta(seconds=10)
-"""Added to the node's timeout, which the activity enforces itself with a better error."""
+"""Added to twice the node's timeout, which the activity enforces itself with a better error."""
 _MAX_ID: Final = 900
 """In bytes. Temporal allows 1,000."""
 _RETRIES: Final = RetryPolicy(maximum_interval=timedelta(minutes=1))
-"""Unlimited: the activity itself enforces the node's `retries`."""
+"""Unlimited, for attempts that were lost or excused: the activity enforces the node's `retries`."""
 
 
 def start(effect: effects.RunNode) -> VisitHandle:
     """Start the activity of a visit, or a local activity for a local node."""
     visit_input = replace(effect.input, execution=workflow.info().first_execution_run_id)
     name = Address.parse(visit_input.address).label
-    timeout = None if visit_input.timeout is None else timedelta(seconds=visit_input.timeout)
+    # A thread that outlives the timeout holds its retry back, at most as long again.
+    timeout = (
+        None if visit_input.timeout is None else 2 * timedelta(seconds=visit_input.timeout) + _SLACK
+    )
     if visit_input.kind == "routes":
         name = f"{visit_input.graph}.{visit_input.node}.route"
     if visit_input.local:
@@ -57,7 +60,7 @@ def start(effect: effects.RunNode) -> VisitHandle:
             name,
             visit_input,
             result_type=wire.VisitReport,
-            start_to_close_timeout=_LOCAL_TIMEOUT if timeout is None else timeout + _SLACK,
+            start_to_close_timeout=_LOCAL_TIMEOUT if timeout is None else timeout,
             retry_policy=_RETRIES,
             summary=visit_input.address,
         )
@@ -68,11 +71,11 @@ def start(effect: effects.RunNode) -> VisitHandle:
         # A worker that cannot read the input still knows the visit.
         activity_id=address if len(address.encode()) <= _MAX_ID else None,
         result_type=wire.VisitReport,
-        # Retries of a finally node must not delay the end of the run, unless it is blocked.
+        # A finally node must not delay the end of the run, unless it is blocked.
         schedule_to_close_timeout=timeout
         if visit_input.outcome is not None and visit_input.blocked_by is None
         else None,
-        start_to_close_timeout=_UNBOUNDED if timeout is None else timeout + _SLACK,
+        start_to_close_timeout=_UNBOUNDED if timeout is None else timeout,
         heartbeat_timeout=timedelta(seconds=effect.heartbeat),
         retry_policy=_RETRIES,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
@@ -91,8 +94,8 @@ async def report_of(
             # Node code that is stopped while it runs returns Stopped itself.
             return wire.VisitReport(outcome=Stopped(begun=False))
         cause = error.__cause__ or error
-        if (journal := _left_when_stopped(error, visit_input)) is not None:
-            return wire.VisitReport(outcome=Stopped(journal=journal.steps or None))
+        if (stopped := _left_when_stopped(error, visit_input)) is not None:
+            return wire.VisitReport(outcome=stopped)
         message = f"{type(cause).__name__}: {cause}"
         if _is_out_of_time(cause) and visit_input.timeout is not None:
             node, timeout = visit_input.node, visit_input.timeout
@@ -102,7 +105,7 @@ async def report_of(
 
 
 def _is_out_of_time(cause: BaseException) -> bool:
-    """Return True if the timeout of all attempts has passed."""
+    """Return True if the time for lost and excused attempts has passed."""
     return isinstance(cause, TimeoutError) and cause.type is TimeoutType.SCHEDULE_TO_CLOSE
 
 
@@ -120,8 +123,8 @@ def ended_at(
     return max(latest, ordered + timedelta(seconds=report.took))
 
 
-def _left_when_stopped(error: BaseException, visit_input: VisitInput) -> wire.Journal | None:
-    """Return the journal of an attempt that ended just as the run cancelled it, else None.
+def _left_when_stopped(error: BaseException, visit_input: VisitInput) -> Stopped | None:
+    """Return what is left of an attempt that ended just as the run cancelled it, else None.
 
     Temporal does not retry a cancelled activity. The missing attempt follows when the visit starts again.
     """
@@ -131,12 +134,15 @@ def _left_when_stopped(error: BaseException, visit_input: VisitInput) -> wire.Jo
     match error.__cause__:
         case ApplicationError(details=[written, *_]):
             journal = wire.Journal.model_validate(written)
-            return journal if journal.is_of(whose) else wire.Journal()
-        case TimeoutError(type=TimeoutType.HEARTBEAT) as lost if visit_input.retries > 0:
+            return Stopped(journal=journal.steps or None if journal.is_of(whose) else None)
+        case TimeoutError(type=TimeoutType.HEARTBEAT) as lost:
             # Its worker died.
+            attempts = visit_input.attempts.with_lost(1)
+            if visit_input.retry.pause_after(attempts) is None:
+                return None
             journals = map(wire.Journal.model_validate, lost.last_heartbeat_details)
             own = (entry for entry in journals if entry.is_of(whose))
             steps = {name: result for entry in own for name, result in entry.steps.items()}
-            return wire.Journal(steps=steps)
+            return Stopped(journal=steps or None, attempts=attempts)
         case _:
             return None

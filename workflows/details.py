@@ -117,7 +117,7 @@ def _asked(number: int, entry: Interrupt, start: wire.StartRun) -> list[str]:
     prompt = truncate(entry.prompt, _PROMPT_CHARS)
     lines = [line for line in prompt.splitlines() if line.strip()] or [""]
     facts = [f"asked at {code(entry.address)}"]
-    is_cut = prompt is not entry.prompt or len(lines) > _PROMPT_LINES
+    is_cut = len(entry.prompt) > _PROMPT_CHARS or len(lines) > _PROMPT_LINES
     match entry.reason:
         case {"tool": str(tool), "arguments": arguments} if entry.kind in ("approval", "outcome"):
             arguments_text = canonical(arguments)

@@ -145,7 +145,11 @@ class Signals:
         if not isinstance(told, wire.VisitBlocked):
             raise _unreadable("the signal 'visit_blocked' takes the visit and the code")
         return events.VisitBlocked(
-            now=workflow.now(), visit=told.visit, code=told.code, message=told.message
+            now=workflow.now(),
+            visit=told.visit,
+            code=told.code,
+            message=told.message,
+            journal=told.journal,
         )
 
     def worker_started(self, argument: RawValue) -> events.WorkerStarted:

@@ -138,6 +138,9 @@ def timer_summary(state: RunState) -> str:
     for entry in state.ledger.open.values():
         if entry.deadline == moment:
             return truncate(f"deadline of {entry.name}: {_short(entry.on_timeout)}", 200)
+    for address, due in state.pauses():
+        if due == moment:
+            return truncate(f"next attempt at {address}", 200)
     return "grace of the ending" if state.ending is not None else "deadline of the pause"
 
 

@@ -19,6 +19,14 @@ from abeyance.agents.tool import Tool
 from abeyance.agents.tool_decorator import tool
 from abeyance.authoring.callables import refuses
 from abeyance.authoring.declarations import DeclarationErrors
+from abeyance.authoring.retries import (
+    ANY_ERROR,
+    DEFAULT_BACKOFF,
+    Backoff,
+    RetryOn,
+    exceptions,
+    retry_policy,
+)
 from abeyance.core.json import Json
 from abeyance.duration import Duration, seconds
 from abeyance.mcp.server import McpServer
@@ -27,6 +35,9 @@ from abeyance.schemas.state_model import StateModel
 
 if TYPE_CHECKING:
     from abeyance.agents.model_request import ModelLike
+
+_MODEL_RETRIES: Final = 3
+"""The retries of a turn if the agent says neither how many nor for how long."""
 
 MODEL_NODE: Final = "model"
 """The node that runs the turns of the model; reserved as a tool name."""
@@ -59,8 +70,11 @@ class Agent:
         asks: Capabilities that the hooks request, as names or patterns such as `tenant:*:approve`.
         model_settings: Settings passed to the model unchanged, such as `{"temperature": 0}`.
         model_timeout: Time limit of one model turn.
-        model_retries: Maximum retries of a failed turn. Retries of an unreachable model are unlimited and
-            do not count.
+        model_retries: Maximum retries of a failed turn: 3, or with `model_retry_for` without a bound.
+            Retries of an unreachable model are unlimited and do not count.
+        model_backoff: The pauses between the attempts at a turn.
+        model_retry_for: How long the attempts at a turn and their pauses may take together.
+        model_retry_on: The exceptions after which a turn is tried again.
     """
 
     def __init__(
@@ -80,7 +94,10 @@ class Agent:
         asks: str | Sequence[str] = (),
         model_settings: Mapping[str, Any] | None = None,
         model_timeout: Duration = 600.0,
-        model_retries: int = 3,
+        model_retries: int | None = None,
+        model_backoff: Backoff = DEFAULT_BACKOFF,
+        model_retry_for: Duration | None = None,
+        model_retry_on: RetryOn = ANY_ERROR,
     ) -> None:
         self.name = name
         self.model = model
@@ -94,7 +111,6 @@ class Agent:
         self.remembers = memory == "run"
         self.model_settings = dict(model_settings or {})
         self.model_timeout = seconds(model_timeout)
-        self.model_retries = model_retries
         entries = [
             entry if isinstance(entry, Tool | AgentTool | McpServer) else tool(entry)
             for entry in tools
@@ -109,7 +125,19 @@ class Agent:
         ]
         self._options = (tool_execution, memory)
         self._declaration_errors = DeclarationErrors(StateModel(None))
-        self.asks = self._declaration_errors.capabilities(asks, f"the agent {name!r}")
+        label = f"the agent {name!r}"
+        self.asks = self._declaration_errors.capabilities(asks, label)
+        note = self._declaration_errors.note
+        self.model_retry = retry_policy(
+            note,
+            label,
+            retries=model_retries,
+            backoff=model_backoff,
+            retry_for=model_retry_for,
+            default=_MODEL_RETRIES,
+            prefix="model_",
+        )
+        self.model_retry_on = exceptions(note, label, model_retry_on, prefix="model_")
 
     @property
     def faults(self) -> list[str]:
@@ -128,7 +156,6 @@ class Agent:
         for option, value, minimum in (
             ("max_turns", self.max_turns, 1),
             ("max_corrections", self.max_corrections, 0),
-            ("model_retries", self.model_retries, 0),
         ):
             if not isinstance(value, int) or value < minimum:
                 yield f"{option}={value!r} is invalid: use an integer of at least {minimum}"

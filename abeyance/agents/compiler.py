@@ -8,6 +8,7 @@ sub-agent at the same address; otherwise the sub-agent is never entered.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from abeyance.agents import tool_results
@@ -24,6 +25,7 @@ from abeyance.authoring.compiler import placeholder_spec
 from abeyance.authoring.context import Context
 from abeyance.authoring.graph import Graph
 from abeyance.core.outcome import Finished, key_of
+from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import START, FunctionNode, ReturnErrorToCaller, SubgraphNode
 from abeyance.schemas.json_types import misfit
 from abeyance.schemas.state_model import StateModel
@@ -126,13 +128,18 @@ def compile_agent(agent: Agent, prompt: Prompt) -> Graph:
             id=MODEL_NODE,
             description="A turn of the model.",
             timeout=agent.model_timeout,
-            retries=agent.model_retries,
+            retry=agent.model_retry,
             to=(*nodes, MODEL_NODE),
             asks=agent.asks,
             reads_inbox=True,
             guarded=True,
         ),
-        NodeCode(function=Turn(agent, prompt).take, takes=2, takes_inbox=True),
+        NodeCode(
+            function=Turn(agent, prompt).take,
+            takes=2,
+            takes_inbox=True,
+            retry_on=agent.model_retry_on,
+        ),
         faults=agent.faults,
     )
     for tool in agent.tools.values():
@@ -162,13 +169,18 @@ def agent_node(name: str, agent: Agent, output: str | None) -> SubgraphNode:
     )
 
 
+def _of_calls(own: RetryPolicy) -> RetryPolicy:
+    """Return the policy of the visits of calls: the tool decides itself about its exceptions."""
+    return own if own.retries is None else replace(own, retries=max(own.retries, _MIN_RETRIES))
+
+
 def _declare_tool(graph: Graph, agent: Agent, tool: Tool) -> None:
     graph.declare(
         FunctionNode(
             id=tool.name,
             description=summary(tool.description),
             timeout=None if tool.timeout is None else tool.timeout + _TIMEOUT_MARGIN,
-            retries=max(tool.retries, _MIN_RETRIES),
+            retry=_of_calls(tool.retry),
             heartbeat=tool.heartbeat,
             on_error=ReturnErrorToCaller(),
             asks=_asks(agent, tool),
@@ -183,7 +195,7 @@ def _declare_entry(graph: Graph, agent: Agent) -> None:
             id=ENTRY_NODE,
             description="Hooks and approvals before an agent is called.",
             to=tuple(agent.agents),
-            retries=_MIN_RETRIES,
+            retry=RetryPolicy(retries=_MIN_RETRIES),
             on_error=ReturnErrorToCaller(),
             asks=_asks(agent, *(agent_tool.tool for agent_tool in agent.agents.values())),
         ),
@@ -198,7 +210,7 @@ def _declare_server(graph: Graph, agent: Agent, title: str) -> None:
         FunctionNode(
             id=title,
             description="Tools of an MCP server.",
-            retries=max(server.retries, _MIN_RETRIES),
+            retry=_of_calls(server.retry),
             on_error=ReturnErrorToCaller(),
             asks=tuple(dict.fromkeys([*own, *agent.asks])),
         ),

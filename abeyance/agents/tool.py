@@ -19,6 +19,7 @@ from abeyance.authoring.callables import call
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import suspended_by
 from abeyance.core.json import Json, size
+from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import InterruptSpec
 from abeyance.errors import Fatal
 from abeyance.schemas.json_types import to_json
@@ -55,7 +56,8 @@ class ToolContext(Context):
 class Tool:
     """A function that a model may call. Calling the tool calls the function.
 
-    Times are in seconds, `max_result` is in bytes; `retries` counts the attempts after the first.
+    Times are in seconds, `max_result` is in bytes. Its function is tried again after the exceptions of
+    `retry_on`, as `retry` says.
     `question` is the part of the approval question that all its calls share, `asks` are further
     capabilities that its code requests.
     """
@@ -69,7 +71,8 @@ class Tool:
     question: InterruptSpec
     asks: tuple[str, ...]
     timeout: float | None
-    retries: int
+    retry: RetryPolicy
+    retry_on: tuple[type[BaseException], ...]
     heartbeat: float
     on_unknown: OnUnknown
     max_result: int

@@ -36,7 +36,8 @@ from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended, suspended_by
 from abeyance.core.json import Json, size
 from abeyance.core.outcome import CALL_STARTED, Finished, key_of
-from abeyance.errors import Blocked, BlockedCode, Unavailable
+from abeyance.errors import Blocked, Unavailable
+from abeyance.storage.converter import storage_code
 
 _STARTED: Final = CALL_STARTED.removeprefix("/")
 _RESULT_MARK: Final = "made"
@@ -121,7 +122,7 @@ class _Call:
             if result is not None:
                 await self._save_result(result)
             message = f"the result of the tool {self._tool.name!r} cannot be read or kept: {error}"
-            raise Blocked(message, code=BlockedCode.MODEL_UNAVAILABLE) from error
+            raise Blocked(message, code=storage_code(error)) from error
 
     async def _save_result(self, result: dict[str, Json]) -> None:
         """Save the result in the journal, so that a retry does not run the tool again."""
@@ -196,7 +197,9 @@ class _Call:
             returned = await _with_timeout(tool, tool.run(context, self._arguments), late)
         except ToolFailed as failed:
             is_once = ctx.call is not None and ctx.call.once
-            if ctx.attempt - ctx.runtime.infrastructure_failures <= tool.retries and not is_once:
+            is_worth_it = isinstance(failed.__cause__ or failed, tool.retry_on)
+            pause = tool.retry.pause_after(ctx.runtime.attempts())
+            if is_worth_it and pause is not None and not is_once:
                 raise
             # The model gets one sentence; the traceback is for the author of the tool.
             _logger.warning(

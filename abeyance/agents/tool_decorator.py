@@ -20,6 +20,14 @@ from abeyance.agents.tool_errors import (
 from abeyance.agents.tool_schema import Arguments, SchemaArguments, arguments_of
 from abeyance.authoring.callables import can_take
 from abeyance.authoring.declarations import DeclarationErrors
+from abeyance.authoring.retries import (
+    ANY_ERROR,
+    DEFAULT_BACKOFF,
+    Backoff,
+    RetryOn,
+    exceptions,
+    retry_policy,
+)
 from abeyance.core.json import Json
 from abeyance.duration import Duration
 from abeyance.schemas.json_schema import schema_of
@@ -56,7 +64,10 @@ def tool(
     schema: Mapping[str, Json] | None = ...,
     approve: Approve = ...,
     timeout: Duration | None = ...,
-    retries: int = ...,
+    retries: int | None = ...,
+    backoff: Backoff = ...,
+    retry_for: Duration | None = ...,
+    retry_on: RetryOn = ...,
     heartbeat: Duration = ...,
     on_unknown: OnUnknown = ...,
     requested_capability: str | None = ...,
@@ -77,7 +88,10 @@ def tool(
     schema: Mapping[str, Json] | None = None,
     approve: Approve = False,
     timeout: Duration | None = None,
-    retries: int = 0,
+    retries: int | None = None,
+    backoff: Backoff = DEFAULT_BACKOFF,
+    retry_for: Duration | None = None,
+    retry_on: RetryOn = ANY_ERROR,
     heartbeat: Duration = 5.0,
     on_unknown: OnUnknown = "ask",
     requested_capability: str | None = None,
@@ -95,7 +109,8 @@ def tool(
 
     `name` and `description` default to the function's name and docstring. With a `schema`, a JSON Schema
     of an object, the function takes the context and one mapping of all arguments. `timeout` bounds one
-    attempt. `retries` counts the attempts after the first; an approved call has one attempt. `heartbeat`
+    attempt. `retries` counts the attempts after the first: 0, or with `retry_for` without a bound. This,
+    `retry_for`, `backoff` and `retry_on` are as for a node; an approved call has one attempt. `heartbeat`
     is how long a worker may be silent before another worker retries the call. `max_result` is in bytes.
 
     `approve=True` requires an approval of each call before it runs; a predicate of the arguments (a
@@ -126,7 +141,16 @@ def tool(
             )
         doc = inspect.getdoc(function) if description is None else description
         arguments = _arguments(function, schema, faults)
-        faults.extend(_policy_faults(approve, on_unknown, retries, max_result))
+        faults.extend(_policy_faults(approve, on_unknown, max_result))
+        retry = retry_policy(
+            errors.note,
+            "its attempts",
+            retries=retries,
+            backoff=backoff,
+            retry_for=retry_for,
+            default=0,
+        )
+        retried = exceptions(errors.note, "its attempts", retry_on)
         if approve is False:
             approval_options = {
                 "requested_capability": requested_capability,
@@ -162,7 +186,8 @@ def tool(
             question=question,
             asks=errors.capabilities(asks, f"the tool {tool_name!r}"),
             timeout=timeout_seconds,
-            retries=retries,
+            retry=retry,
+            retry_on=retried,
             heartbeat=heartbeat_seconds or 0.0,
             on_unknown=on_unknown,
             max_result=max_result,
@@ -189,15 +214,11 @@ def _arguments(
     return None if len(faults) > before else SchemaArguments(schema=checked)
 
 
-def _policy_faults(
-    approve: object, on_unknown: object, retries: object, max_result: object
-) -> Iterator[str]:
+def _policy_faults(approve: object, on_unknown: object, max_result: object) -> Iterator[str]:
     if not isinstance(approve, bool) and not (callable(approve) and can_take(approve, 1)):
         yield f"approve={approve!r} is invalid: use True, False or a function of (arguments)"
     if on_unknown not in get_args(OnUnknown):
         yield f"on_unknown={on_unknown!r} is invalid: use 'ask', 'retry' or 'fail'"
-    if not _is_count(retries, 0):
-        yield f"retries={retries!r} is invalid: use the number of retries, such as 0 or 3"
     if not _is_count(max_result, 1, _MAX_RESULT_BYTES):
         yield f"max_result={max_result!r} is invalid: use 1 to {_MAX_RESULT_BYTES} bytes"
 

@@ -40,6 +40,7 @@ from abeyance.errors import (
     Unavailable,
 )
 from abeyance.storage.blobs import Blobs
+from abeyance.storage.converter import storage_code
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
@@ -74,7 +75,7 @@ class Turn:
             message = (
                 f"the conversation of the agent {agent.name!r} cannot be read or stored: {error}"
             )
-            raise Blocked(message, code=BlockedCode.MODEL_UNAVAILABLE) from error
+            raise Blocked(message, code=storage_code(error)) from error
 
     async def _take(self, state: AgentValues, ctx: Context, inbox: Sequence[Message]) -> Finished:
         blobs = blobs_of(ctx)

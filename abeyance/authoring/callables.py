@@ -23,16 +23,26 @@ _LONGEST_SUMMARY: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCode:
-    """A node's function; `takes` is how many of (state, context) it takes."""
+    """A node's function; `takes` is how many of (state, context) it takes.
+
+    `retry_on` are the exceptions after which it is tried again.
+    """
 
     function: Callable[..., Any]
     takes: int
     takes_inbox: bool = False
+    retry_on: tuple[type[BaseException], ...] = (BaseException,)
 
 
-def code_of(function: Callable[..., Any], count: int) -> NodeCode:
+def code_of(
+    function: Callable[..., Any],
+    count: int,
+    retry_on: tuple[type[BaseException], ...] = (BaseException,),
+) -> NodeCode:
     """Return the code of a node whose function takes `count` of (state, context)."""
-    return NodeCode(function=function, takes=count, takes_inbox=takes_inbox(function))
+    return NodeCode(
+        function=function, takes=count, takes_inbox=takes_inbox(function), retry_on=retry_on
+    )
 
 
 def summary(text: str | None) -> str:

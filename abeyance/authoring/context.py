@@ -18,6 +18,7 @@ from abeyance.core.events import Message
 from abeyance.core.json import Json
 from abeyance.core.ledger import content_digest
 from abeyance.core.outcome import Asked, Call
+from abeyance.core.retries import Attempts
 from abeyance.duration import Duration, seconds
 from abeyance.storage.blobs import Blobs
 
@@ -69,15 +70,15 @@ class RunChannel(Protocol):
 class VisitRuntime:
     """The services behind a `Context`; authors do not use them.
 
-    `infrastructure_failures` counts the earlier attempts that failed for no fault of the code, such as
-    a worker's shutdown. `blobs` stores large data outside the history.
+    `attempts` returns the attempts that count if the present one fails now. `blobs` stores large data
+    outside the history.
     """
 
     journal: Journal
     channel: RunChannel
     send_heartbeat: Callable[[], None]
-    infrastructure_failures: int = 0
     blobs: Blobs | None = None
+    attempts: Callable[[], Attempts] = lambda: Attempts(count=1)
 
 
 @dataclass(frozen=True, kw_only=True)

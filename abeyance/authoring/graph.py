@@ -10,13 +10,21 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, overload
 
 from pydantic import BaseModel
 
 from abeyance.authoring import compiler, rules
 from abeyance.authoring.callables import NodeCode, code_of, reads_inbox, summary
 from abeyance.authoring.declarations import DeclarationErrors, question_of
+from abeyance.authoring.retries import (
+    ANY_ERROR,
+    DEFAULT_BACKOFF,
+    Backoff,
+    RetryOn,
+    exceptions,
+    retry_policy,
+)
 from abeyance.core.json import Json
 from abeyance.core.spec import (
     Edge,
@@ -51,6 +59,10 @@ class RetiredNode(Protocol):
         routes: Mapping[str, Callable[..., Any]] = ...,
         input: str | Callable[..., Any] | None = ...,  # noqa: A002 as in `Graph.agent`
     ) -> NodeCodeT: ...
+
+
+_RETRIES: Final = 3
+"""The retries of a node that says neither how many nor for how long."""
 
 
 class Graph:
@@ -104,7 +116,10 @@ class Graph:
         *,
         name: str | None = ...,
         timeout: Duration | None = ...,
-        retries: int = ...,
+        retries: int | None = ...,
+        backoff: Backoff = ...,
+        retry_for: Duration | None = ...,
+        retry_on: RetryOn = ...,
         heartbeat: Duration = ...,
         local: bool = ...,
         on_error: str | None = ...,
@@ -119,7 +134,10 @@ class Graph:
         *,
         name: str | None = None,
         timeout: Duration | None = None,
-        retries: int = 3,
+        retries: int | None = None,
+        backoff: Backoff = DEFAULT_BACKOFF,
+        retry_for: Duration | None = None,
+        retry_on: RetryOn = ANY_ERROR,
         heartbeat: Duration = 5.0,
         local: bool = False,
         on_error: str | None = None,
@@ -134,8 +152,12 @@ class Graph:
         A coroutine function runs on the event loop, a plain one in a thread.
 
         `name` defaults to the function's name. `timeout` limits one attempt. `retries` is the number of
-        attempts after the first. `heartbeat` is how long a worker may be silent before another worker
-        gets the visit. `local=True` is for idempotent work of less than a minute: it is faster, but it
+        attempts after the first: 3, or with `retry_for` without a bound. `retry_for` bounds how long the
+        attempts and the pauses between them may take together; no attempt begins after it. If both are
+        given, the first that is reached counts. `backoff` are the pauses. An exception that is not of
+        `retry_on` fails the visit at once; that of a timeout is a TimeoutError. `heartbeat` is how long a
+        worker may be silent before another worker gets the visit, which counts as an attempt.
+        `local=True` is for idempotent work of less than a minute: it is faster, but it
         cannot be cancelled, and cannot ask or record steps. `on_error` is `fail`, `goto:<node>`, or
         `interrupt`, which asks a person whether to retry, to skip the node with a patch, or to fail.
         `to` names the targets of a returned `Goto` or `Send`. `asks` names the capabilities that the
@@ -158,13 +180,24 @@ class Graph:
                 intake.short(bound, label)
             if on_error is None:
                 self._by_default.add(id_)
-            self.code[id_] = code_of(function, intake.takes(function, label))
+            self.code[id_] = code_of(
+                function,
+                intake.takes(function, label),
+                exceptions(intake.note, label, retry_on),
+            )
             self._add(
                 FunctionNode(
                     id=id_,
                     description=summary(inspect.getdoc(function)),
                     timeout=bound,
-                    retries=retries,
+                    retry=retry_policy(
+                        intake.note,
+                        label,
+                        retries=retries,
+                        backoff=backoff,
+                        retry_for=retry_for,
+                        default=_RETRIES,
+                    ),
                     heartbeat=intake.seconds(heartbeat, f"{label}, heartbeat=") or 0.0,
                     local=local,
                     on_error=Fail() if on_error is None else intake.on_error(on_error, label),
@@ -398,7 +431,8 @@ class Graph:
         `{"kind": "halt", "reason": ...}`, `{"kind": "retry"}`, `{"kind": "parallel", "nodes": [...]}`,
         `{"kind": "interrupt", "prompt": ...}` with the options of `interrupt()`, and, for other rules in
         CLIPS, `{"kind": "assert", "fact": ..., "slots": {...}}` and
-        `{"kind": "retract", "pattern": ...}`.
+        `{"kind": "retract", "pattern": ...}`. A retry takes a `backoff`, which is the pause before it,
+        and a `node` that is run in place of the visited one.
 
         Rules are evaluated once after each visit. All interrupts of the rules that fire are asked first,
         each named after its rule. Then one decision is taken: halt, else retry, else goto, else

@@ -54,7 +54,7 @@ ACTION_KEYS: Final[Mapping[str, frozenset[str]]] = {
     "interrupt": _QUESTION_KEYS,
     "parallel": frozenset({"nodes"}),
     "retract": frozenset({"pattern"}),
-    "retry": frozenset(),
+    "retry": frozenset({"node", "backoff"}),
 }
 """The kinds of action, with the keys of each."""
 
@@ -119,7 +119,7 @@ class RuleParser:
             return None
         unknown = [name for name in options if name not in ACTION_KEYS[kind]]
         for name in unknown:
-            keys = ", ".join(map(repr, sorted(ACTION_KEYS[kind]))) or "no other keys"
+            keys = ", ".join(map(repr, sorted(ACTION_KEYS[kind])))
             self._intake.note(f"{place}: {kind!r} has no key {name!r}: it has {keys}")
         if unknown:
             return None
@@ -139,7 +139,7 @@ class RuleParser:
                 pattern = self._clips(options.get("pattern"), f"{place}, pattern=")
                 return None if pattern is None else Retract(fact=pattern)
             case _:
-                return Retry()
+                return self._retry(options, place)
 
     def _assert(self, options: Mapping[str, Any], place: str) -> Assert | None:
         fact, slots = self._clips(options.get("fact"), f"{place}, fact="), options.get("slots")
@@ -171,6 +171,16 @@ class RuleParser:
             return GoTo(node=node)
         self._intake.note(f"{place}, node=: {node!r} is not the name of a node: use a string")
         return None
+
+    def _retry(self, options: Mapping[str, Any], place: str) -> Retry | None:
+        node = options.get("node")
+        if node is not None and not isinstance(node, str):
+            self._intake.note(f"{place}, node=: {node!r} is not the name of a node: use a string")
+            return None
+        return Retry(
+            node=node,
+            backoff=self._intake.seconds(options.get("backoff"), f"{place}, backoff=") or 0.0,
+        )
 
     def _clips(self, value: object, place: str) -> str | None:
         if isinstance(value, str):

@@ -204,8 +204,6 @@ def _function_faults(spec: GraphSpec, node: FunctionNode) -> Iterator[str]:
     label = f"the node {node.id!r}"
     yield from _seconds_fault(label, "timeout", node.timeout)
     yield from _seconds_fault(label, "heartbeat", node.heartbeat)
-    if node.retries < 0:
-        yield f"{label} has {node.retries} retries: the minimum is 0"
     for target in node.to:
         yield from _target_fault(spec, f"{label}, to=,", target)
     if isinstance(node.on_error, GoTo):
@@ -284,7 +282,12 @@ def _rule_faults(spec: GraphSpec) -> Iterator[str]:
                     yield from _target_fault(spec, f"{label}, goto,", node)
                 case Parallel(nodes=nodes):
                     yield from _parallel_faults(spec, label, nodes)
-                case HaltRun() | Retry() | Assert() | Retract():
+                case Retry(node=again, backoff=backoff):
+                    if again is not None:
+                        yield from _target_fault(spec, f"{label}, retry,", again)
+                    if not 0 <= backoff < math.inf:
+                        yield f"{label}, retry, has a backoff of {backoff:g} s: it must not be negative"
+                case HaltRun() | Assert() | Retract():
                     pass
                 case _:
                     assert_never(action)

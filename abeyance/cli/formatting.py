@@ -134,7 +134,11 @@ def _readable(character: str) -> str:
 
 def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line]:
     """Return the summary of a run; with `now`, also the time left until its deadlines."""
-    lines = [Line("run", str(view["run_id"])), Line("status", status_of(view))]
+    error = view.get("error")
+    # The reason is shown once, with its code.
+    is_shown_below = error is not None and error["message"] == view.get("reason")
+    status = status_of({**view, "reason": None} if is_shown_below else view)
+    lines = [Line("run", str(view["run_id"])), Line("status", status)]
     if "graph" not in view:
         return [*lines, Line("note", _NOT_READ)]
     lines.append(Line("graph", f"{view['graph']}, started {view['created_at']}"))
@@ -154,7 +158,7 @@ def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line
         where = f"{why['node']}: " if why.get("node") else ""
         lines.append(Line("blocked", f"{where}{why.get('message') or why['code']}"))
         lines.append(Line("", f"{why['code']}{since}; the run continues once this is fixed"))
-    if error := view.get("error"):
+    if error is not None:
         at = f" at {error['address']}" if error.get("address") else ""
         lines.append(Line("error", f"{error['code']}: {error['message']}{at}"))
     if view.get("undelivered"):
@@ -212,6 +216,8 @@ def interrupt_lines(
             lines.extend(Line("", way) for way in ways or [_NO_WORKER])
         elif entry.get("answered_by"):
             lines.append(Line("", f"by {entry['answered_by']} at {entry['answered_at']}"))
+            if entry.get("answer") is not None:
+                lines.append(Line("", f"answer {truncate(_json(entry['answer']), _ARGUMENT)}"))
     return lines
 
 

@@ -23,7 +23,7 @@ from abeyance.client.rpc import RPC, WorkflowRpc
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
-from abeyance.history.audit import AuditHistories, contents
+from abeyance.history.audit import AuditHistories, capability_of, contents
 from abeyance.history.audit_chain import END, OPEN, Chain, content_of
 from abeyance.keyring import SigningKey
 from abeyance.storage.archive import Archive, Progress
@@ -220,7 +220,7 @@ def _contents(document: Document) -> Iterator[Mapping[str, Json]]:
 def _capabilities(earlier: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:
     """What archived questions take, by their ids."""
     return {
-        line["data"]["id"]: line["shown"].get("requested_capability")
+        line["data"]["id"]: capability_of(line["data"], line["shown"])
         for line in earlier
         if "shown" in line
     }

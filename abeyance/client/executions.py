@@ -159,7 +159,8 @@ class Executions:
         except Refusal:
             raise Refusal(
                 Code.RUN_EXISTS,
-                f"A workflow {run_id!r} that is no run of ours is in Temporal. Choose another id.",
+                f"The id {run_id!r} belongs to a workflow in Temporal that is not a run. Choose another "
+                "id.",
                 run_id=run_id,
             ) from None
         if plan.repeats(described):

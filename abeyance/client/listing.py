@@ -287,7 +287,7 @@ class Listing:
             return await retry_until("", ask, seconds=self._patience)
         except Unavailable as error:
             raise Unavailable(
-                f"Temporal did not list any runs within {self._patience:g} s; try again",
+                f"Temporal did not answer within {self._patience:g} s. Try again.",
                 retry_after=error.retry_after,
             ) from error
 

@@ -25,6 +25,7 @@ from abeyance.client.reader import RunReader
 from abeyance.client.rpc import RunEnded
 from abeyance.core import idempotency, ledger, mailbox, messages
 from abeyance.core.events import Control, Keyed, Message
+from abeyance.core.json import Json
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.state import Called
 from abeyance.duration import Duration
@@ -416,12 +417,14 @@ class TemporalRun(RunReader):
         except RunEnded as ended:
             raise ended.described.not_running() from ended
 
-    async def report_blocked(self, visit: str, code: str | None, message: str) -> None:
+    async def report_blocked(
+        self, visit: str, code: str | None, message: str, journal: Mapping[str, Json]
+    ) -> None:
         """Tell the run that a visit is blocked, or with None as `code` that it is not. For workers only.
 
-        An ended run is not told. Raises Unavailable.
+        `journal` are its finished steps. An ended run is not told. Raises Unavailable.
         """
-        order = wire.VisitBlocked(visit=visit, code=code, message=message)
+        order = wire.VisitBlocked(visit=visit, code=code, message=message, journal=dict(journal))
         with suppress(RunEnded):
             await self._line.signal(self.run_id, "visit_blocked", order)
 

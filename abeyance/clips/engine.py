@@ -55,7 +55,7 @@ def library(id_: str) -> Any:
     try:
         return importlib.import_module("clips")
     except ModuleNotFoundError as error:
-        message = f"the rule {id_!r} has CLIPS text as its condition: install abeyance[rules]"
+        message = f"the rule {id_!r} has CLIPS text as its condition: pip install 'abeyance[rules]'"
         raise ClipsMissing(message) from error
 
 

@@ -6,9 +6,11 @@ at once when a worker starts. The run only remembers why, and since when.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from abeyance.core.effects import StopNode
+from abeyance.core.json import Json
 from abeyance.core.visit import Blockage, Running, Visit, transition
 from abeyance.core.working_state import WorkingState
 
@@ -21,8 +23,20 @@ def unpinned_target(node: str, target: str) -> str:
     )
 
 
-def report(draft: WorkingState, visit: Visit, code: str | None, message: str) -> None:
-    """Record what the worker of a running visit reports: why it is blocked, or None if it is not."""
+def report(
+    draft: WorkingState,
+    visit: Visit,
+    code: str | None,
+    message: str,
+    journal: Mapping[str, Json],
+) -> None:
+    """Record what the worker of a running visit reports: why it is blocked, or None if it is not.
+
+    The `journal` is kept, because a visit that is stopped between two attempts can no longer give it.
+    """
+    if journal:
+        known = visit.checkpoint.journal or {}
+        visit.checkpoint = replace(visit.checkpoint, journal={**journal, **known})
     if code is None:
         unblock(draft, visit)
     else:

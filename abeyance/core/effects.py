@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 from abeyance.core.events import Message
 from abeyance.core.json import Json
 from abeyance.core.outcome import Call
+from abeyance.core.retries import Attempts, RetryPolicy
 from abeyance.core.spec import Rule
 
 StopReason: TypeAlias = Literal["pause", "rotation", "ending", "worker-started"]
@@ -30,7 +31,8 @@ class VisitInput:
     those to evaluate after the visit, if any has CLIPS text. `asks` are the capabilities that the node
     may ask for.
 
-    `activation` counts the starts of this visit. `answers` are those of the scope, `own_answers` those
+    `activation` counts the starts of this visit, `attempts` those that failed since it was first started
+    or answered. `answers` are those of the scope, `own_answers` those
     to the visit's own questions, by key. An answer with an entry in `shown_hashes` counts only if the
     question still shows the same. `interrupted`: the visit has asked before, and stored `user_state`.
     `item` is that of a fan-out, `results` are those gathered at the join before the node. `inbox` are
@@ -55,7 +57,8 @@ class VisitInput:
     shown_hashes: Mapping[str, str] = field(default_factory=dict)
     asks: tuple[str, ...] = ()
     activation: int = 1
-    retries: int = 0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    attempts: Attempts = field(default_factory=Attempts)
     timeout: float | None = None
     local: bool = False
     journal: Json = None

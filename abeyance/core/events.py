@@ -66,12 +66,13 @@ class VisitEnded(_Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisitBlocked(_Event):
     """The worker of a running visit reports that its code cannot go on until somebody fixes what
-    `message` says, and keeps trying. `code` None: it can go on.
+    `message` says, and keeps trying. `code` None: it can go on. `journal` has its finished steps so far.
     """
 
     visit: str
     code: str | None
     message: str = ""
+    journal: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypeAlias, assert_never
 from abeyance.core.copying import changeable
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, canonical, rfc3339, sha256, size, why_not_json
-from abeyance.core.policy import TIMEOUT
+from abeyance.core.policy import TIMEOUT, Principal
 from abeyance.core.spec import Default, InterruptSpec, Kind
 from abeyance.errors import Code, Refusal
 
@@ -178,15 +178,16 @@ def settle_answered(interrupt: Interrupt, answer: Json, by: str, now: datetime) 
     )
 
 
-def addressee(ledger: Ledger, answer: Json) -> str:
+def addressee(ledger: Ledger, answer: Json, principal: Principal) -> str:
     """Return the id of the only open interrupt, which an answer without an id means.
 
-    Raises the Refusals `nothing_open`, with the receipt of the last answer, and `ambiguous_interrupt`.
+    Raises the Refusals `ambiguous_interrupt` and `nothing_open`, the latter with the receipt of the last
+    answer if the principal could have given it: else its answer could be guessed.
     """
     if len(ledger.open) == 1:
         return next(iter(ledger.open))
     if not ledger.open:
-        raise _nothing_open(ledger, answer)
+        raise _nothing_open(ledger, answer, principal)
     listed = [{"id": entry.id, "name": entry.name} for entry in ledger.open.values()]
     ids = ", ".join(entry["id"] for entry in listed[:10])
     raise Refusal(
@@ -196,9 +197,9 @@ def addressee(ledger: Ledger, answer: Json) -> str:
     )
 
 
-def _nothing_open(ledger: Ledger, answer: Json) -> Refusal:
+def _nothing_open(ledger: Ledger, answer: Json, principal: Principal) -> Refusal:
     answered = [entry for entry in ledger.settled.values() if entry.status == "answered"]
-    if not answered:
+    if not answered or not principal.may(answered[-1].requested_capability):
         return Refusal(
             Code.NOTHING_OPEN, "The run has no open interrupt, so there is nothing to answer."
         )

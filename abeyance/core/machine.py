@@ -48,8 +48,9 @@ from abeyance.core import (
 from abeyance.core.effects import Effect, Finish, StopNode
 from abeyance.core.json import Json, size, why_not_json
 from abeyance.core.ledger import Interrupt
-from abeyance.core.outcome import Blocked, Failed, Finished, Interrupted, Stopped
+from abeyance.core.outcome import AttemptFailed, Blocked, Failed, Finished, Interrupted, Stopped
 from abeyance.core.policy import TIMEOUT
+from abeyance.core.retries import Attempts
 from abeyance.core.spec import END, Default, GoTo, GraphSpec, Halt, ResumeRun
 from abeyance.core.state import (
     Ending,
@@ -61,7 +62,7 @@ from abeyance.core.state import (
     Scope,
     Status,
 )
-from abeyance.core.visit import Failure, Ready, Running, transition
+from abeyance.core.visit import Failure, Ready, Running, Visit, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
@@ -185,7 +186,8 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
         case events.VisitBlocked():
             visit = draft.state.visits.get(event.visit)
             if visit is not None and isinstance(visit.state, Running):
-                blocked.report(draft, draft.visit(event.visit), event.code, event.message)
+                visit = draft.visit(event.visit)
+                blocked.report(draft, visit, event.code, event.message, event.journal)
         case events.WorkerStarted():
             blocked.try_again(draft)
         case events.Responded():
@@ -279,33 +281,50 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
             visits.finish(draft, visit, finished)
         case Interrupted() as interrupted:
             asking.interrupted(draft, visit, running, interrupted)
-        case Stopped(journal=journal, patch=changes) | Blocked(journal=journal, patch=changes):
-            is_blocked = isinstance(outcome, Blocked)
-            waits = is_blocked and visit.is_finally
-            if (under_way := draft.state.ending) is not None and not waits:
-                if isinstance(outcome, Stopped) and not outcome.begun:
-                    messages.report_unread(draft, visit, under_way.outcome)
-                # Its changes so far are part of the run's result.
-                done = (visit.checkpoint.patch, changes)
-                if all(visits.merge(draft, visit, each) for each in done):
-                    draft.drop_visit(visit.address)
-                return
-            # Code that was stopped before it began has no journal, and must not erase the last one.
-            if journal is not None:
-                visit.checkpoint = replace(visit.checkpoint, journal=journal)
-            transition(visit, "stopped", Ready(stage=running.stage))
-            if isinstance(outcome, Blocked):
-                blocked.block(draft, visit, outcome.code, outcome.message)
+        case Stopped() | AttemptFailed() | Blocked() as unfinished:
+            _left_to_run_again(draft, visit, running, unfinished)
         case Failed(code=code, message=message, journal=journal, fatal=fatal, patch=changes):
             left = visit.checkpoint
             visit.checkpoint = replace(
                 left,
                 journal=left.journal if journal is None else journal,
                 patch=changes or left.patch,
+                attempts=Attempts(),
             )
             routing.fail(draft, visit, Failure(code=code, message=message), fatal=fatal)
         case _:
             assert_never(outcome)
+
+
+def _left_to_run_again(
+    draft: WorkingState, visit: Visit, running: Running, left: Stopped | AttemptFailed | Blocked
+) -> None:
+    waits = visit.is_finally and not isinstance(left, Stopped)
+    if (under_way := draft.state.ending) is not None and not waits:
+        if isinstance(left, Stopped) and not left.begun:
+            messages.report_unread(draft, visit, under_way.outcome)
+        # Its changes so far are part of the run's result.
+        if all(visits.merge(draft, visit, each) for each in (visit.checkpoint.patch, left.patch)):
+            draft.drop_visit(visit.address)
+        return
+    # Code that was stopped before it began has no journal, and must not erase the last one.
+    if left.journal is not None:
+        visit.checkpoint = replace(visit.checkpoint, journal=left.journal)
+    match left:
+        case Stopped(attempts=attempts):
+            if attempts is not None:
+                visit.checkpoint = replace(visit.checkpoint, attempts=attempts)
+            transition(visit, "stopped", Ready(stage=running.stage))
+        case AttemptFailed(attempts=attempts, patch=changes, pause=pause):
+            changes = changes or visit.checkpoint.patch
+            visit.checkpoint = replace(visit.checkpoint, attempts=attempts, patch=changes)
+            due = draft.after(pause)
+            transition(visit, "retry", Ready(stage=running.stage, not_before=due))
+        case Blocked(code=code, message=message):
+            transition(visit, "stopped", Ready(stage=running.stage))
+            blocked.block(draft, visit, code, message)
+        case _:
+            assert_never(left)
 
 
 def _responded(draft: WorkingState, event: events.Responded) -> None:
@@ -374,6 +393,11 @@ def _end(draft: WorkingState, ending: Ending) -> bool:
 def _apply_due(draft: WorkingState) -> None:
     """Carry out everything that is due by now, the earliest first."""
     messages.expire(draft)
+    for address, moment in draft.state.pauses():
+        if moment <= draft.now:
+            visit = draft.visit(address)
+            assert isinstance(visit.state, Ready)  # noqa: S101 only such a visit has a pause
+            transition(visit, "proceed", Ready(stage=visit.state.stage))
     while (first := draft.state.first_deadline()) is not None and first[0] <= draft.now:
         match first[1]:
             case Interrupt() as interrupt:

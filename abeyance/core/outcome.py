@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 from abeyance.core.json import Json
+from abeyance.core.retries import Attempts
 from abeyance.core.spec import InterruptSpec, Kind
 
 ToolStatus: TypeAlias = Literal["success", "failed", "denied", "interrupted"]
@@ -142,13 +143,29 @@ class Stopped:
     """The code was stopped, because of a pause, continue-as-new or an ending.
 
     `patch` is what it had changed so far: it counts only if the visit does not run again. `begun`
-    False: no worker had started this attempt.
+    False: no worker had started this attempt. `attempts`: None if they are as they were.
     """
 
     kind: Literal["stopped"] = "stopped"
     journal: Json = None
     patch: Mapping[str, Json] = field(default_factory=dict)
     begun: bool = True
+    attempts: Attempts | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptFailed:
+    """The code failed, and runs again after `pause` seconds. `attempts` include this one and the pause.
+
+    `patch` is what it had changed so far: it counts only if the visit does not run again.
+    """
+
+    kind: Literal["attempt_failed"] = "attempt_failed"
+    message: str
+    attempts: Attempts
+    pause: float
+    journal: Json = None
+    patch: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,4 +197,4 @@ class Blocked:
     patch: Mapping[str, Json] = field(default_factory=dict)
 
 
-VisitOutcome: TypeAlias = Finished | Interrupted | Stopped | Failed | Blocked
+VisitOutcome: TypeAlias = Finished | Interrupted | Stopped | AttemptFailed | Failed | Blocked

@@ -54,8 +54,10 @@ def enter(
     call: Call | None = None,
     before: Visit | None = None,
     covered: tuple[Approval, ...] = (),
+    pause: float = 0.0,
 ) -> Visit | None:
-    """Create a visit of a node, ready to start. Too many visits of one node fail the graph: None.
+    """Create a visit of a node, ready to start after `pause` seconds. Too many visits of one node fail
+    the graph: None.
 
     `before` is the visit of a call that continues in this node: at its address, as the same call.
     `covered` are the approvals that lead to it.
@@ -86,6 +88,7 @@ def enter(
             call=call,
             questions=Questions(ask_counts=asked),
             approvals=covered,
+            state=Ready(not_before=draft.after(pause) if pause else None),
         )
     )
 
@@ -253,6 +256,7 @@ def go(
     results: Json = None,
     before: Visit | None = None,
     covered: tuple[Approval, ...] = (),
+    pause: float = 0.0,
 ) -> None:
     """Enter a target, unless it is END or the run is ending."""
     if target != END and draft.state.ending is None:
@@ -264,10 +268,11 @@ def go(
             results=results,
             before=before,
             covered=covered,
+            pause=pause,
         )
 
 
-def go_instead(draft: WorkingState, visit: Visit, target: str) -> None:
+def go_instead(draft: WorkingState, visit: Visit, target: str, *, pause: float = 0.0) -> None:
     """Follow a goto, in place of the edges of a finished visit.
 
     Inside a fan-out it leads out of it, unless the target leads to a join that gathers it. A node
@@ -289,6 +294,7 @@ def go_instead(draft: WorkingState, visit: Visit, target: str) -> None:
         members=members,
         before=visit if is_call else None,
         covered=approvals.out_of_items(visit, members),
+        pause=pause,
     )
 
 

@@ -28,17 +28,17 @@ from abeyance.core import (
 from abeyance.core.effects import RunNode, VisitInput, Yield
 from abeyance.core.json import Json, size
 from abeyance.core.outcome import Finished, key_of
+from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import FunctionNode, InterruptNode, SubgraphNode
 from abeyance.core.state import RunState
 from abeyance.core.visit import Approval, Failure, Ready, Running, Visit, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, FailureCode, Refusal
 
+_SHORTEST_TIMEOUT: Final = 0.1
+"""In seconds, of a finally node's last attempt."""
 _ORDER_BYTES = 2_000
 """Overhead of an input beside its values, answers and journal."""
-
-
-_ROUTE_RETRIES: Final = 3
 
 
 def start_ready(draft: WorkingState) -> bool:
@@ -61,6 +61,8 @@ def start_ready(draft: WorkingState) -> bool:
 
 def _is_held(state: RunState, visit: Visit, running: int) -> bool:
     if state.rotation == "hard" or (state.rotation == "soft" and not running):
+        return True
+    if isinstance(visit.state, Ready) and visit.state.not_before is not None:
         return True
     return not visit.is_finally and (state.pause is not None or state.ending is not None)
 
@@ -190,8 +192,9 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
     transition(visit, "start", Running(answered_keys=tuple(visit.questions.answers)))
     visit.activations += 1
     visit.questions = replace(visit.questions, moment=_moment(draft.state, visit))
-    if visit.is_finally and node.timeout is None:
-        node = replace(node, timeout=draft.state.limits.finally_timeout)
+    timeout, retry = node.timeout, node.retry
+    if visit.is_finally:
+        timeout, retry = _bounded(draft.state, visit, node)
     item = None
     if visit.members:
         item = items.item_of(draft.state, visit.scope, visit.members[-1]).item
@@ -201,8 +204,9 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
         shown_hashes=_bound(visit),
         asks=node.asks,
         activation=visit.activations,
-        retries=node.retries,
-        timeout=node.timeout,
+        retry=retry,
+        attempts=visit.checkpoint.attempts,
+        timeout=timeout,
         # Its next attempts wait, which a local activity does not do well.
         local=node.local and visit.blocked is None,
         journal=visit.checkpoint.journal,
@@ -217,6 +221,16 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
     )
     draft.emit(RunNode(input=visit_input, heartbeat=node.heartbeat))
     return True
+
+
+def _bounded(state: RunState, visit: Visit, node: FunctionNode) -> tuple[float, RetryPolicy]:
+    """Return the timeout and the retries of a finally node, which must not delay the end of the run: all
+    its attempts together have the time of one.
+    """
+    whole = state.limits.finally_timeout if node.timeout is None else node.timeout
+    retry_for = whole if node.retry.retry_for is None else min(whole, node.retry.retry_for)
+    left = max(_SHORTEST_TIMEOUT, whole - visit.checkpoint.attempts.seconds)
+    return left, replace(node.retry, retry_for=retry_for)
 
 
 def _input(draft: WorkingState, visit: Visit, answers: Mapping[str, Json]) -> VisitInput:
@@ -300,7 +314,10 @@ def _decide(draft: WorkingState, visit: Visit, stage: Literal["body", "rules"]) 
     visit.activations += 1
     visit_input = _input(draft, visit, items.answers_of(draft.state, visit))
     visit_input = replace(
-        visit_input, kind="routes", retries=_ROUTE_RETRIES, local=visit.blocked is None
+        visit_input,
+        kind="routes",
+        attempts=visit.checkpoint.attempts,
+        local=visit.blocked is None,
     )
     draft.emit(RunNode(input=visit_input))
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias, assert_never
 
 from abeyance.core.json import Json, sha256
+from abeyance.core.retries import RetryPolicy
 
 Kind: TypeAlias = Literal[
     "question", "approval", "static", "error", "outcome", "rule", "elicitation"
@@ -117,17 +118,17 @@ class FieldSpec:
 class FunctionNode:
     """A node that is a Python function. Times are in seconds.
 
-    `retries` counts the attempts after the first. `to` names the targets that a returned `Goto` or
-    `Send` may have. `reads_inbox`: it receives the messages that are unread when it starts. `guarded`:
-    it runs again, rather than being left, while messages for it are unread. `asks` are the capabilities
-    that its code may ask for, as names or patterns such as `tenant:*:approve`.
+    `timeout` bounds one attempt. `to` names the targets that a returned `Goto` or `Send` may have.
+    `reads_inbox`: it receives the messages that are unread when it starts. `guarded`: it runs again,
+    rather than being left, while messages for it are unread. `asks` are the capabilities that its code
+    may ask for, as names or patterns such as `tenant:*:approve`.
     """
 
     kind: Literal["function"] = "function"
     id: str
     description: str = ""
     timeout: float | None = None
-    retries: int = 3
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
     heartbeat: float = 5.0
     local: bool = False
     on_error: OnError = field(default_factory=Fail)
@@ -279,9 +280,11 @@ class HaltRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """A rule runs the node again, as a new visit."""
+    """A rule runs the node again, or `node`, as a new visit, which begins after `backoff` seconds."""
 
     kind: Literal["retry"] = "retry"
+    node: str | None = None
+    backoff: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,8 +335,8 @@ class Rule:
                     targets.add(node)
                 case Parallel(nodes=nodes):
                     targets.update(nodes)
-                case Retry():
-                    targets.add(source)
+                case Retry(node=again):
+                    targets.add(source if again is None else again)
                 case Ask() | HaltRun() | Assert() | Retract():
                     pass
                 case _:

@@ -27,6 +27,7 @@ from abeyance.core.visit import (
     Failure,
     FanOutBranch,
     Nested,
+    Ready,
     Token,
     Undo,
     Visit,
@@ -319,6 +320,19 @@ class RunState:
         """Yield the visits in a state, oldest first."""
         return (visit for visit in self.visits.values() if type(visit.state) is kind)
 
+    def pauses(self) -> list[tuple[str, datetime]]:
+        """Return the addresses of the visits in a pause between two attempts, and when it ends."""
+        states = ((visit.address, visit.state) for visit in self.visits.values())
+        return [
+            (address, moment)
+            for address, state in states
+            if isinstance(state, Ready) and (moment := state.not_before) is not None
+        ]
+
+    def next_attempt(self) -> datetime | None:
+        """Return when the first pause between two attempts ends."""
+        return min((moment for _, moment in self.pauses()), default=None)
+
     def first_deadline(self) -> tuple[datetime, Interrupt | Pause | Ending] | None:
         """Return the earliest deadline and what is due then; of equal ones the older."""
         first: tuple[datetime, Interrupt | Pause | Ending] | None = None
@@ -331,10 +345,8 @@ class RunState:
     def next_deadline(self) -> datetime | None:
         """Return when the run needs a tick if nothing happens before."""
         first = self.first_deadline()
-        moments = [] if first is None else [first[0]]
-        if (expiry := self.mailbox.next_expiry()) is not None:
-            moments.append(expiry)
-        return min(moments, default=None)
+        moments = (first and first[0], self.mailbox.next_expiry(), self.next_attempt())
+        return min((moment for moment in moments if moment is not None), default=None)
 
 
 ScopeValues: TypeAlias = Mapping[str, Mapping[str, Json]]

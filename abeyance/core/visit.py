@@ -21,6 +21,7 @@ from abeyance.core.copying import changeable
 from abeyance.core.events import Message
 from abeyance.core.json import Json
 from abeyance.core.outcome import Call, Finished
+from abeyance.core.retries import Attempts
 from abeyance.core.spec import Decision
 
 Stage: TypeAlias = Literal["entered", "before", "body", "error", "after", "rules"]
@@ -59,11 +60,12 @@ class BeforeMigration:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     """It starts as soon as the run has a place for it, at `stage`: where that has asked people, they
-    have answered.
+    have answered. A pause between two attempts lasts until `not_before`.
     """
 
     kind: Literal["ready"] = "ready"
     stage: Stage = "entered"
+    not_before: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +117,7 @@ Transition: TypeAlias = Literal[
     "proceed",
     "stop",
     "stopped",
+    "retry",
     "ask",
     "resume",
     "begin_graph",
@@ -137,6 +140,8 @@ TRANSITIONS: Final[Mapping[tuple[type[VisitState], Transition], type[VisitState]
             # Its code is told to stop, and has stopped: it runs again later.
             (Running, "stop"): Running,
             (Running, "stopped"): Ready,
+            # Its code has failed, and runs again after a pause.
+            (Running, "retry"): Ready,
             # People are asked: by the graph, by its code, by one rule after another.
             (Ready, "ask"): Waiting,
             (Running, "ask"): Waiting,
@@ -304,13 +309,14 @@ class Checkpoint:
 
     `journal` are its finished steps, `user_state` is what it stored when it asked, and `interrupted`
     says that it has asked. `patch` is what it had changed: it counts only if the visit ends without
-    running its code again.
+    running its code again. `attempts` are those that failed since the visit began or was answered.
     """
 
     journal: Json = None
     user_state: Json = None
     interrupted: bool = False
     patch: Mapping[str, Json] = field(default_factory=dict)
+    attempts: Attempts = field(default_factory=Attempts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -337,7 +337,9 @@ def _carry_out(draft: WorkingState, visit: Visit, decision: Decision) -> None:
     match decision:
         case HaltRun(reason=reason):
             lifecycle.begin_ending(draft, "halted", reason)
-        case Retry():
+        case Retry(node=str() as node, backoff=backoff):
+            routing.go_instead(draft, visit, node, pause=backoff)
+        case Retry(backoff=backoff):
             routing.enter(
                 draft,
                 visit.scope,
@@ -345,6 +347,7 @@ def _carry_out(draft: WorkingState, visit: Visit, decision: Decision) -> None:
                 members=visit.members,
                 results=visit.results,
                 covered=visit.approvals,
+                pause=backoff,
             )
         case GoTo(node=node):
             routing.go_instead(draft, visit, node)

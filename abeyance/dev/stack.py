@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 import httpx
 
+from abeyance import wire
 from abeyance.dev import server as devserver
 from abeyance.dev.parent_death import STDIN, leashed
 from abeyance.dev.ports import claim_ports, closed_to_browsers, free_ports
@@ -101,7 +102,8 @@ async def with_stack(
     """Start a stack, do some work, and stop the stack.
 
     Return the result of the work, or None if a signal came first. `announce` gets a message for every
-    restart of a process. Raises SettingsError for an invalid plan, and Unavailable if the stack fails.
+    restart of a process, and for every visit that the worker reports as blocked. Raises SettingsError for
+    an invalid plan, and Unavailable if the stack fails.
     """
     server = devserver.binary()
     with (
@@ -248,6 +250,7 @@ def _programs(
             patience=_PATIENCE_WITH_TEMPORAL if name == TEMPORAL else _PATIENCE,
             wrong_settings=None if name == TEMPORAL else _WRONG_SETTINGS,
             awaits_change=plan.reload,
+            announced=wire.BLOCKED_LINE if name == WORKER else None,
             loses_its_state=lost if name == TEMPORAL and plan.in_memory else None,
             # Only the owner may read the database. Files that nodes write keep the usual umask.
             umask=0o077 if name == TEMPORAL else -1,

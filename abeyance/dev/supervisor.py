@@ -28,16 +28,19 @@ _MOST_RESTARTS: Final = 5
 _WINDOW: Final = 60.0
 _FIRST_PAUSE: Final = 0.1
 _TAIL: Final = 8_192
+_FOLLOW: Final = 0.2
+"""Seconds until a log is read again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """A supervised program.
 
-    `command` starts with the path of an executable and runs in `directory`. `log` gets its output. It may
-    take `patience` seconds to stop. A program is not restarted after the exit code `wrong_settings`, or
-    if it `loses_its_state`, which is the reason as text. With `awaits_change` it is started again by
-    `restart` after wrong settings, instead of ending the group. `umask` is -1 to inherit ours.
+    `command` starts with the path of an executable and runs in `directory`. `log` gets its output; its
+    lines that contain `announced` are announced. The program may take `patience` seconds to stop. It is
+    not restarted after the exit code `wrong_settings`, or if it `loses_its_state`, which is the reason as
+    text. With `awaits_change` it is started again by `restart` after wrong settings, instead of ending
+    the group. `umask` is -1 to inherit ours.
     """
 
     name: str
@@ -50,10 +53,14 @@ class Program:
     loses_its_state: str | None = None
     awaits_change: bool = False
     umask: int = -1
+    announced: str | None = None
 
 
 class Supervisor:
-    """Restarts one program until it is stopped. `announce` gets a message for every restart."""
+    """Restarts one program until it is stopped.
+
+    `announce` gets a message for every restart, and the announced lines of its log.
+    """
 
     def __init__(self, program: Program, announce: Callable[[str], None]) -> None:
         self.program = program
@@ -108,6 +115,7 @@ class Supervisor:
             self._announce(f"the {program.name} is running again (process {process.pid})")
         ended = asyncio.create_task(process.wait())
         asked = asyncio.create_task(_first_of(self._stop, self._again, timeout=None))
+        following = asyncio.create_task(self._follow_log())
         try:
             await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
@@ -115,10 +123,28 @@ class Supervisor:
                 await asyncio.wait({ended}, timeout=program.patience)
         finally:
             asked.cancel()
+            following.cancel()
             # Also ends the children of the program, and the program itself if it ignored SIGTERM.
             _kill_group(process.pid)
             self.pid = None
         return await ended
+
+    async def _follow_log(self) -> None:
+        announced = self.program.announced
+        if announced is None:
+            return
+        with self.program.log.open(encoding="utf-8", errors="replace") as log:
+            log.seek(self._log_from)
+            line = ""
+            while True:
+                line += log.readline()
+                if not line.endswith("\n"):
+                    await asyncio.sleep(_FOLLOW)
+                    continue
+                if announced in line:
+                    # Without the time and the logger.
+                    self._announce(line.strip().partition(" | ")[2] or line.strip())
+                line = ""
 
     def _pause_before_restart(self, code: int) -> float | None:
         """Return the seconds to wait, or None to wait for `restart`.

@@ -32,6 +32,18 @@ _REMEMBERED: Final = 10_000
 _MESSAGE: Final = ("text", "parts", "metadata", "action", "params", "target")
 
 
+def capability_of(data: Mapping[str, Any], shown: Mapping[str, Any]) -> str | None:
+    """Return the capability that a question takes, None for none, by its event and what it showed.
+
+    What was shown may lack it, as anything that is too large. Then only who may do everything sees the
+    answer.
+    """
+    if not shown or "requested_capability" in shown.get("omitted", ()):
+        shown = {"requested_capability": wire.ANY_CAPABILITY}
+    capability: str | None = data.get("capability", shown.get("requested_capability"))
+    return capability
+
+
 class Orders:
     """What was sent to a run, until its events refer to it.
 
@@ -77,7 +89,7 @@ class Orders:
                 shown = dict(event.shown or {})
                 if "default" in shown:
                     self._remember(shown["default"])
-                self._capabilities[event.data["id"]] = shown.get("requested_capability")
+                self._capabilities[event.data["id"]] = capability_of(event.data, shown)
                 return {"shown": shown}
             case "interrupt.answered":
                 hashed = event.data["answer_sha256"]

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from temporalio.api.common.v1 import Payload, WorkflowExecution
+from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as Execution
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflowservice.v1 import (
@@ -30,6 +31,7 @@ from abeyance.temporal.retry import NotFound, RetryableError
 from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
 _BLOCKING: Final = frozenset(BlockedCode)
+_STARTED: Final = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 ENDINGS: Final = frozenset({"completed", "failed", "cancelled", "halted"})
 """The statuses of a run that has ended."""
 _ENDED_AS: Final = {
@@ -128,6 +130,9 @@ class RunDescription:
             if code not in _BLOCKING:
                 continue
             address, node = pending.activity_id, pending.activity_type.name
+            if address not in by_address and pending.state == _STARTED:
+                # Its code runs again, and the run was told that nothing blocks it, or could not be told.
+                continue
             known = by_address.get(
                 address, views.BlockedView(code=code, node=node, address=address)
             )

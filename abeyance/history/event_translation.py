@@ -1,9 +1,9 @@
 """Translation of history events into events of the feed. Pure.
 
-Each `node.started` is followed by exactly one of `node.finished`, `node.failed` and `node.stopped` (by a
-pause, a continue-as-new or the end of the run), unless the run ended first. The same visit may start
-again under the same address. A tool call has the same events, as `tool.started` and so on; a model turn
-also has `model.turn`.
+Each `node.started` is followed by exactly one of `node.finished`, `node.retrying`, `node.failed` and
+`node.stopped` (by a pause, a continue-as-new or the end of the run), unless the run ended first. The same
+visit may start again under the same address. A tool call has the same events, as `tool.started` and so
+on; a model turn also has `model.turn`.
 """
 
 from __future__ import annotations
@@ -49,6 +49,20 @@ def visit_started(address: str, time: datetime | None = None) -> Entry:
 def visit_stopped(address: str) -> Entry:
     """The run stopped the visit."""
     return Entry(type=f"{node_or_tool(address)}.stopped", address=address)
+
+
+def visit_retrying(address: str, outcome: Mapping[str, Any]) -> Entry:
+    """An attempt at the visit failed, and another follows."""
+    attempts = outcome.get("attempts") or {}
+    return Entry(
+        type=f"{node_or_tool(address)}.retrying",
+        address=address,
+        data={
+            "message": outcome.get("message"),
+            "attempt": attempts.get("count"),
+            "pause": outcome.get("pause"),
+        },
+    )
 
 
 def visit_failed(address: str, code: str, message: str) -> Entry:
@@ -103,6 +117,8 @@ def visit_reported(address: str, report: Mapping[str, Any]) -> Iterator[Entry]:
                     yield turn_finished(address, turn)
         case "stopped":
             yield visit_stopped(address)
+        case "attempt_failed":
+            yield visit_retrying(address, outcome)
         case "failed":
             yield visit_failed(address, outcome["code"], outcome["message"])
         case _:

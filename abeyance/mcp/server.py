@@ -23,7 +23,9 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from abeyance.authoring.declarations import DeclarationErrors
+from abeyance.authoring.retries import DEFAULT_BACKOFF, Backoff, retry_policy
 from abeyance.core.json import Json, canonical
+from abeyance.core.retries import RetryPolicy
 from abeyance.duration import Duration, seconds
 from abeyance.mcp.elicitation import Ask, Record
 from abeyance.mcp.errors import McpDown, McpError, McpToolError, McpUnusable
@@ -42,6 +44,8 @@ __all__ = [
 
 Approve: TypeAlias = bool | Callable[[str, Mapping[str, Any]], bool]
 
+_RETRIES: Final = 3
+"""The retries of a server that says neither how many nor for how long."""
 _SECRET_HEADERS: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 
@@ -90,8 +94,9 @@ class McpServer:
     need `requested_capability`.
 
     `timeout` bounds the work of a call, without the time that a person takes to answer.
-    `connect_timeout` bounds connecting. `retries` counts the attempts after the first, for calls that did
-    not reach the server; a call that may have been done is not retried. `max_result` is in bytes.
+    `connect_timeout` bounds connecting. `retries` counts the attempts after the first (3, or with
+    `retry_for` without a bound), for calls that did not reach the server; a call that may have been done
+    is not retried. `backoff` and `retry_for` are as for a node. `max_result` is in bytes.
     `connections` bounds the concurrent calls of one process (each connection to a `command` is a process
     of its own); an unused connection is closed after `idle`.
 
@@ -115,7 +120,9 @@ class McpServer:
     timeout: Duration = 60.0
     connect_timeout: Duration = 30.0
     idle: Duration = 300.0
-    retries: int = 3
+    retries: int | None = None
+    backoff: Backoff = DEFAULT_BACKOFF
+    retry_for: Duration | None = None
     max_result: int = 100_000
     connections: int = 4
 
@@ -131,7 +138,7 @@ class McpServer:
             if not seconds(getattr(self, option)) > 0:
                 message = f"{option}={getattr(self, option)!r} of {self.title} must be above zero"
                 raise ValueError(message)
-        for option, minimum in (("retries", 0), ("max_result", 1), ("connections", 1)):
+        for option, minimum in (("max_result", 1), ("connections", 1)):
             if getattr(self, option) < minimum:
                 message = (
                     f"{option}={getattr(self, option)!r} of {self.title} must be at least {minimum}"
@@ -139,11 +146,27 @@ class McpServer:
                 raise ValueError(message)
         errors = DeclarationErrors(StateModel(None))
         errors.capability(self.requested_capability, self.title)
+        self._retry(errors.note)
         if errors.faults:
             raise ValueError(errors.faults[0])
         if isinstance(self.tools, str) or isinstance(self.exclude, str):
             message = f"tools= or exclude= of {self.title} is a text: pass a list of names"
             raise ValueError(message)  # noqa: TRY004 - as every error of a declaration
+
+    @property
+    def retry(self) -> RetryPolicy:
+        """How calls that did not reach the server are tried again."""
+        return self._retry(lambda _: None)
+
+    def _retry(self, note: Callable[[str], None]) -> RetryPolicy:
+        return retry_policy(
+            note,
+            self.title,
+            retries=self.retries,
+            backoff=self.backoff,
+            retry_for=self.retry_for,
+            default=_RETRIES,
+        )
 
     @property
     def title(self) -> str:

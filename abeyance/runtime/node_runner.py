@@ -2,7 +2,7 @@
 
 Convert the values to the author's state, call the function, validate its patch, and call the node's route
 functions. Exceptions of the author's code are let through, so that the caller decides about retries. An
-error that no retry can mend is a `Failed` outcome, and a question is an `Interrupted` one. CLIPS rules
+error that no retry can fix is a `Failed` outcome, and a question is an `Interrupted` one. CLIPS rules
 are evaluated here too: only this code may take long or need a library.
 """
 
@@ -25,8 +25,9 @@ from abeyance.core import outcome as outcomes
 from abeyance.core.blocked import unpinned_target
 from abeyance.core.effects import VisitInput
 from abeyance.core.json import Json, size, why_not_json
-from abeyance.core.outcome import Failed, Finished, Interrupted, VisitOutcome
+from abeyance.core.outcome import AttemptFailed, Failed, Finished, Interrupted, VisitOutcome
 from abeyance.core.patch import PatchError, merged
+from abeyance.core.retries import Attempts
 from abeyance.core.spec import END, Clips
 from abeyance.core.text import truncate
 from abeyance.errors import AgentFailed, Blocked, BlockedCode, FailureCode, Fatal
@@ -46,6 +47,15 @@ class CodeMissing(Blocked):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=BlockedCode.CODE_MISSING)
+
+
+class TimedOut(TimeoutError):
+    """The code of a visit took longer than its timeout."""
+
+    def __init__(self, visit_input: VisitInput) -> None:
+        super().__init__(
+            f"{visit_input.node!r} took longer than its timeout of {visit_input.timeout:g} s."
+        )
 
 
 def graph_for(visit_input: VisitInput, graphs: Mapping[str, Graph]) -> Graph:
@@ -105,6 +115,31 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
         message = f"the rules cannot be evaluated after {visit_input.node!r}: {error}"
         outcome = _failed(FailureCode.NODE_FAILED, message)
     return _with_journal(outcome, context)
+
+
+def failed_attempt(
+    graph: Graph, context: Context, error: BaseException, attempts: Attempts
+) -> AttemptFailed | Failed:
+    """Return the outcome of an attempt whose code raised. `attempts` include this one."""
+    visit_input, journal = context.input, context.runtime.journal
+    steps, patch = journal.steps or None, journal.partial_patch
+    message = described(error)
+    code = graph.code.get(visit_input.node)
+    is_worth_it = code is None or isinstance(error, code.retry_on)
+    pause = visit_input.retry.pause_after(attempts)
+    if is_worth_it and pause is not None:
+        return AttemptFailed(
+            message=message,
+            attempts=replace(attempts, seconds=attempts.seconds + pause),
+            pause=pause,
+            journal=steps,
+            patch=patch,
+        )
+    if isinstance(error, TimedOut):
+        not_retried = "TimeoutError is not in its retry_on."
+        why = visit_input.retry.why_none_left(attempts) if is_worth_it else not_retried
+        message = f"{error} {why}"
+    return Failed(code=FailureCode.NODE_FAILED, message=message, journal=steps, patch=patch)
 
 
 def _with_journal(outcome: VisitOutcome, context: Context) -> VisitOutcome:

@@ -12,11 +12,10 @@ from collections import deque
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, assert_never
 
 from abeyance import projections, wire
-from abeyance.agents.tool_errors import described
 from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
@@ -25,18 +24,16 @@ from abeyance.core import outcome as outcomes
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
 from abeyance.core.json import Json
-from abeyance.core.outcome import Failed, Stopped, VisitOutcome
+from abeyance.core.outcome import Stopped, VisitOutcome
 from abeyance.core.state import RunState
-from abeyance.errors import Blocked, FailureCode
+from abeyance.errors import Blocked
 from abeyance.history import event_translation
-from abeyance.runtime.node_runner import graph_for, run_visit
+from abeyance.runtime.node_runner import failed_attempt, graph_for, run_visit
 from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.views import Event
 
 MAX_STEPS: Final = 100_000
 """Maximum number of steps until a run has to wait for something."""
-_LONGEST_BACKOFF: Final = 60.0
-"""Seconds until the next attempt of a visit, at most."""
 
 
 class Driver:
@@ -116,8 +113,12 @@ class Driver:
         for _ in range(MAX_STEPS):
             if self._effects:
                 await self._perform(self._effects.popleft())
-            elif (moment := self.state.next_deadline()) is not None and moment <= self.now:
-                # The deadline passed while code ran, or before the interrupt was opened.
+            elif (moment := self.state.next_deadline()) is not None and (
+                moment <= self.now or moment == self.state.next_attempt()
+            ):
+                # The deadline passed while code ran, or before the interrupt was opened. A pause between
+                # two attempts passes by itself.
+                self.now = max(self.now, moment)
                 self._advance(events.Ticked(now=self.now))
             elif again:
                 if (effect := self._blocked.pop(again.pop(0), None)) is not None:
@@ -184,48 +185,45 @@ class Driver:
         self._advance(events.VisitEnded(now=self.now, visit=visit, outcome=outcome))
 
     async def _outcome(self, visit_input: VisitInput) -> VisitOutcome:
-        """Run the code of a visit, again after a failed attempt, and return its last outcome."""
-        steps: dict[str, Json] = dict(visit_input.journal or {})
+        """Make one attempt at a visit, and return its outcome."""
 
-        async def write(finished: Mapping[str, Json]) -> None:
-            steps.update(finished)
+        async def write(steps: Mapping[str, Json]) -> None:
+            """Keep nothing: the outcome has the steps."""
 
-        attempt = 1
-        while True:
-            journal = Journal(steps, None if visit_input.local else write, lambda: self.now)
-            context = Context(
-                input=visit_input,
-                attempt=attempt,
-                logger=logging.LoggerAdapter(logging.getLogger("abeyance.node")),
-                is_cancelled=lambda: False,
-                runtime=VisitRuntime(
-                    journal=journal,
-                    channel=_MemoryChannel(self, visit_input.address),
-                    send_heartbeat=lambda: None,
-                    blobs=self.blobs,
+        began = self.now
+        context = Context(
+            input=visit_input,
+            attempt=visit_input.attempts.count + 1,
+            logger=logging.LoggerAdapter(logging.getLogger("abeyance.node")),
+            is_cancelled=lambda: False,
+            runtime=VisitRuntime(
+                journal=Journal(
+                    visit_input.journal or {},
+                    None if visit_input.local else write,
+                    lambda: self.now,
                 ),
+                channel=_MemoryChannel(self, visit_input.address),
+                send_heartbeat=lambda: None,
+                blobs=self.blobs,
+                attempts=lambda: visit_input.attempts.with_failed(
+                    (self.now - began).total_seconds()
+                ),
+            ),
+        )
+        journal = context.runtime.journal
+        try:
+            graph = graph_for(visit_input, {self._graph.name: self._graph})
+            return await run_visit(graph, context)
+        except Blocked as blocked:
+            self._reasons[visit_input.address] = blocked
+            return outcomes.Blocked(
+                code=blocked.code,
+                message=str(blocked),
+                journal=journal.steps or None,
+                patch=journal.partial_patch,
             )
-            try:
-                graph = graph_for(visit_input, {self._graph.name: self._graph})
-                return await run_visit(graph, context)
-            except Blocked as blocked:
-                self._reasons[visit_input.address] = blocked
-                return outcomes.Blocked(
-                    code=blocked.code,
-                    message=str(blocked),
-                    journal=steps or None,
-                    patch=journal.partial_patch,
-                )
-            except Exception as error:  # noqa: BLE001 any exception of an author's code is a failed attempt
-                if attempt > visit_input.retries:
-                    return Failed(
-                        code=FailureCode.NODE_FAILED,
-                        message=described(error),
-                        journal=steps or None,
-                        patch=journal.partial_patch,
-                    )
-            self.now += timedelta(seconds=min(2.0 ** (attempt - 1), _LONGEST_BACKOFF))
-            attempt += 1
+        except Exception as error:  # noqa: BLE001 any exception of an author's code is a failed attempt
+            return failed_attempt(graph, context, error, context.runtime.attempts())
 
     def _publish_end(self) -> None:
         view = projections.run_view(self.state, self._start)

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, TypeAlias, assert_never
 from pydantic import AfterValidator, BaseModel, ConfigDict, WithJsonSchema, create_model
 
 from abeyance.authoring.graph import Graph
+from abeyance.authoring.retries import Backoff
 from abeyance.authoring.rules import node_of
 from abeyance.core.json import Json, canonical
 from abeyance.core.spec import START
@@ -25,6 +26,7 @@ from abeyance.yaml.schema import (
     REFERENCE,
     ActionForm,
     AssertForm,
+    BackoffForm,
     EdgeForm,
     FunctionNodeForm,
     GotoForm,
@@ -245,7 +247,19 @@ class Declaration:
         options = {
             name: value for name, value in form.config if name in form.config.model_fields_set
         }
+        if isinstance(backoff := form.config.backoff, BackoffForm):
+            options["backoff"] = Backoff(backoff.first, backoff.factor, backoff.most)
+        options |= self._exceptions(form.config.retry_on, (*place[:-1], "config", "retry_on"))
         self._graph.node(name=form.id, **options)(function if callable(function) else _nothing)
+
+    def _exceptions(self, names: str | list[str] | None, place: Place) -> dict[str, Any]:
+        """Return the option `retry_on`, if it is given."""
+        if names is None:
+            return {}
+        listed = [names] if isinstance(names, str) else names
+        references = [name if ":" in name else f"builtins:{name}" for name in listed]
+        found = [self._imported(reference, place) for reference in references]
+        return {"retry_on": [each for each in found if each is not None]}
 
     def _nested(self, form: GraphNodeForm, place: Place) -> None:
         inner = self._inner(form.config.graph, place)
@@ -300,10 +314,15 @@ class Declaration:
         match form:
             case InterruptForm():
                 return {"kind": form.kind, **self._question(form, place)}
-            case RetryForm(target=target) if target in {None, own}:
-                return {"kind": "retry"}
-            case RetryForm(target=target):
-                return {"kind": "goto", "node": target}
+            case RetryForm(node=node, backoff=backoff, backoff_ms=milliseconds):
+                if milliseconds is not None:
+                    if backoff is not None:
+                        same = "'backoff' and 'backoff_ms' are the same: write one of them"
+                        self._faults.note(place, same)
+                    backoff = milliseconds / 1000
+                options = {"node": None if node == own else node, "backoff": backoff}
+                given = {name: value for name, value in options.items() if value is not None}
+                return {"kind": "retry", **given}
             case ParallelForm(nodes=nodes):
                 return {"kind": "parallel", "nodes": nodes}
             case AssertForm() | GotoForm() | HaltForm() | RetractForm():

@@ -147,6 +147,8 @@ GRAPH: Final = "graph"
 
 _GOTO: Final = r"goto:.+"
 _CODE: Final = rf"{REFERENCE}|.+\.ya?ml"
+_EXCEPTION: Final = rf"[A-Za-z]+|{REFERENCE}"
+_EXCEPTION_WORDS: Final = "an exception of Python, such as ConnectionError, or module:Class"
 
 Schema: TypeAlias = Annotated[
     dict[str, Any], Field(description="a JSON Schema (2020-12)"), Tag("mapping")
@@ -205,11 +207,35 @@ class QuestionForm(Form):
         return options
 
 
+class BackoffForm(Form):
+    """The pauses between attempts."""
+
+    first: Seconds = Field(1.0, description="the pause before the first retry")
+    factor: float = Field(2.0, ge=1, description="how many times as long each further pause is")
+    most: Seconds = Field(60.0, description="the longest pause")
+
+
+Exceptions: TypeAlias = Annotated[
+    Annotated[str, Written(_EXCEPTION, _EXCEPTION_WORDS), Tag("text")]
+    | Annotated[list[Annotated[str, Written(_EXCEPTION, _EXCEPTION_WORDS)]], Tag("list")],
+    by_sort("the name of an exception, or a list of names"),
+]
+
+
 class FunctionForm(Form):
     """How a function is run."""
 
     timeout: OptionalSeconds = Field(None, description="bounds one attempt")
-    retries: int = Field(3, ge=0, description="attempts after the first")
+    retries: int | None = Field(
+        None, ge=0, description="attempts after the first: 3, or with retry_for without a bound"
+    )
+    backoff: BackoffForm | None = None
+    retry_for: OptionalSeconds = Field(
+        None, description="bounds the attempts and the pauses between them together"
+    )
+    retry_on: Exceptions | None = Field(
+        None, description="the exceptions after which it is tried again; every one, if not given"
+    )
     heartbeat: Seconds = 5.0
     local: bool = False
     on_error: OnError | None = None
@@ -337,10 +363,13 @@ class RetryForm(Form):
     """Run the node again."""
 
     kind: Literal["retry"]
-    target: str | None = Field(None, description="run this node again, in place of the rule's own")
-    backoff_ms: int | None = Field(
-        None, ge=0, description="has no effect: a node's visits follow each other at once"
+    node: str | None = Field(
+        None,
+        validation_alias=_either("node", "target"),
+        description="run this node, in place of the visited one",
     )
+    backoff: OptionalSeconds = Field(None, ge=0, description="the pause before it")
+    backoff_ms: int | None = Field(None, ge=0, description="the pause before it, in milliseconds")
 
 
 def _kind_of_action(value: object) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,21 @@ async def test_a_running_api_accepts_a_new_token_and_refuses_a_revoked_one(
         empty = (await api.http.get("/runs", headers=bob)).status_code
 
     assert (added, revoked, empty) == ([200, 200], [401, 200], 401)
+
+
+async def test_a_copy_with_the_time_and_the_size_of_the_file_replaces_its_tokens(
+    site: Site, tmp_path: Path
+) -> None:
+    file, other = tmp_path / "tokens.json", tmp_path / "other.json"
+    ada = bearer(add_token(file, "ada", ["runs:read"]))
+    eve = bearer(add_token(other, "eve", ["runs:read"]))
+    async with served(app_for(site, tokens_file=file)) as api:
+        before = file.stat()
+        file.write_bytes(other.read_bytes())
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        codes = [(await api.http.get("/runs", headers=who)).status_code for who in (ada, eve)]
+
+    assert codes == [401, 200]
 
 
 async def test_while_the_file_cannot_be_used_its_former_tokens_count_and_the_log_says_so_once(

@@ -134,7 +134,7 @@ async def test_a_change_is_sent_as_json_or_it_is_refused(api: Api, headers: dict
     body = json.dumps({"graph": "gated", "input": {}, "run_id": run_id})
     response = await api.http.post("/runs", content=body, headers=headers)
 
-    problem(response, 403, "foreign_origin")
+    problem(response, 415, "unsupported_media_type")
     problem(await api.http.get(f"/runs/{run_id}"), 404, "unknown_run")
 
 
@@ -144,8 +144,11 @@ async def test_an_empty_body_needs_a_header_that_no_foreign_page_can_send(
     run_id, _ = standing
     bare = await api.http.post(f"/runs/{run_id}/cancel")
 
-    found = problem(bare, 403, "foreign_origin")
-    assert "X-Abeyance-Request" in found["detail"]
+    found = problem(bare, 415, "unsupported_media_type")
+    assert found["detail"] == (
+        "Set the header Content-Type: application/json or, for a call without a body, "
+        "X-Abeyance-Request: 1."
+    )
     assert (await api.http.get(f"/runs/{run_id}")).json()["status"] == "awaiting-input"
 
 

@@ -218,6 +218,7 @@ def test_every_call_that_changes_something_is_an_operation() -> None:
         ("POST", "/conversations/team/7/pause", "pause"),
         ("POST", "/runs/a/pause-and-send", "pause-and-send"),
         ("DELETE", "/runs/a/messages", "clear"),
+        ("DELETE", "/runs/a", "erase"),
         ("GET", "/runs/a/messages", None),
         ("PATCH", "/runs/a/values", "edit"),
         ("POST", "/batch/pause", "batch"),

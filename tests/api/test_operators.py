@@ -319,7 +319,7 @@ async def test_somebody_elses_workflow_is_no_run(api: Api, site: Site) -> None:
         for call in calls:
             problem(await call, 404, "unknown_run")
         taken = await api.http.post("/runs", json={"graph": "gated", "input": {}, "run_id": id_})
-        assert "that is no run of ours" in problem(taken, 409, "run_exists")["detail"]
+        assert "in Temporal that is not a run" in problem(taken, 409, "run_exists")["detail"]
         history = (await handle.fetch_history()).events
         await handle.terminate()
 

@@ -76,7 +76,7 @@ def test_the_details_say_who_started_a_run_and_how_to_stop_it() -> None:
 
     assert details(run.state, start).endswith(
         "Started by `ada`, conversation `c*1*`, labels `a=1, b=2`.\n\n"
-        "Signals, without an argument: `pause` stops it for a while, `cancel` ends it in good order."
+        "Signals, without an argument: `pause` stops it for a while, `cancel` ends it gracefully."
     )
 
 

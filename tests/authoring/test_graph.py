@@ -100,7 +100,7 @@ def test_a_graph_becomes_a_spec_that_reads_like_its_declaration() -> None:
         "log": "append",
         "decision": "last",
     }
-    assert (assess.description, assess.retries) == ("Say how risky it is.", 1)
+    assert (assess.description, assess.retry.retries) == ("Say how risky it is.", 1)
     assert (assess.timeout, assess.heartbeat) == (30.0, 2.0)
     assert approve.question.timeout == 2 * 86_400
     assert approve.question.on_timeout == GoTo(node="late")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, SecretStr, model_validator
 
-from abeyance import END, START, Graph, GraphError, add, append, merge
+from abeyance import END, START, Backoff, Graph, GraphError, add, append, merge
 
 
 class Decision(BaseModel):
@@ -120,9 +120,21 @@ def test_all_faults_are_told_at_once_and_numbered() -> None:
         ({"timeout": float("inf")}, "longer than 100 years"),
         ({"timeout": "0s"}, "has a timeout of 0 s"),
         ({"heartbeat": -1}, "has a heartbeat of -1 s"),
-        ({"retries": -1}, "has -1 retries"),
-        ({"retries": "3"}, "the node 'a', retries: Input should be a valid integer"),
-        ({"retries": True}, "the node 'a', retries: Input should be a valid integer"),
+        ({"retries": -1}, "the node 'a', retries=-1 is negative"),
+        ({"retries": "3"}, "the node 'a', retries='3' is invalid"),
+        ({"retries": True}, "the node 'a', retries=True is invalid"),
+        ({"backoff": 5}, "backoff=5 is invalid: use Backoff("),
+        ({"backoff": Backoff(factor=0.5)}, "backoff, factor=0.5 is invalid"),
+        ({"backoff": Backoff(factor=float("inf"))}, "backoff, factor=inf is invalid"),
+        ({"backoff": Backoff(first=0)}, "backoff, first is 0 s: it must be positive"),
+        ({"backoff": Backoff(most="soon")}, "backoff, most: 'soon' is not a duration"),
+        ({"backoff": Backoff("1m", 2, "1s")}, "most=1 s, which is shorter than first=60 s"),
+        ({"retry_for": "-1s"}, "retry_for: '-1s' is not a duration"),
+        ({"retry_for": 0}, "retry_for is 0 s: it must be positive"),
+        ({"retry_for": "500ms"}, "retry_for of 0.5 s is over before the first retry"),
+        ({"retry_on": ("ConnectionError",)}, "retry_on: 'ConnectionError' is not an exception"),
+        ({"retry_on": (int,)}, "retry_on: <class 'int'> is not an exception"),
+        ({"retry_on": ()}, "retry_on is empty"),
         ({"on_error": "goto:b"}, "on_error, leads to an unknown node 'b'"),
         ({"on_error": "goto:"}, "on_error, leads to an unknown node ''"),
         ({"on_error": 5}, "on_error=5 is invalid"),
@@ -172,7 +184,10 @@ def test_a_name_in_the_place_of_the_function_is_said_to_be_one() -> None:
     ("question", "told"),
     [
         ({"response": {"type": "strange"}}, "is not a JSON Schema that can be used"),
-        ({"response": {"$ref": "https://example.com/a.json"}}, "cannot fetch"),
+        (
+            {"response": {"$ref": "https://example.com/a.json"}},
+            "outside of the schema: begin references with '#'",
+        ),
         ({"response": list["Undefined"]}, "is not fully defined"),  # type: ignore[name-defined]  # noqa: F821
         ({"response": object()}, "cannot be written as a JSON Schema"),
         ({"timeout": "a while"}, "timeout=: 'a while' is not a duration"),

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from abeyance import END, START, Context, Fatal, Goto, Graph, NodeError, add, append
 from abeyance.core.outcome import Finished
+from abeyance.errors import Blocked
 from abeyance.runtime.node_runner import CodeMissing, run_visit
 
 
@@ -307,14 +308,15 @@ async def test_a_route_that_this_worker_does_not_have_is_missing_before_the_node
 
 
 @pytest.mark.parametrize("kind", ["visit", "routes"])
-async def test_values_that_todays_model_refuses_fail_the_visit_before_its_code_runs(
+async def test_values_that_todays_model_refuses_block_the_visit_before_its_code_runs(
     kind: str,
 ) -> None:
     ran: list[Any] = []
-    outcome = await visit(routed(ran.append, node=ran.append), {"amount": "many"}, kind=kind)
+    graph = routed(ran.append, node=ran.append)
 
-    assert (outcome.kind, outcome.code) == ("failed", "values_incompatible")
-    assert "/amount: Input should be a valid integer" in outcome.message
+    with pytest.raises(Blocked, match="/amount: Input should be a valid integer") as caught:
+        await visit(graph, {"amount": "many"}, kind=kind)
+    assert caught.value.code == "values_incompatible"
     assert ran == []
 
 

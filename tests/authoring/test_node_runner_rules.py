@@ -11,7 +11,7 @@ from one_visit import visit
 from pydantic import BaseModel
 
 from abeyance import START, Graph, append
-from abeyance.runtime.node_runner import CodeMissing
+from abeyance.errors import Blocked
 
 
 class State(BaseModel):
@@ -58,8 +58,11 @@ async def test_a_worker_that_cannot_evaluate_rules_runs_nothing(
     rules = graph.build().rules_on("a")
     monkeypatch.setitem(sys.modules, "clips", None)
 
-    with pytest.raises(CodeMissing, match=r"rule 'seven' has CLIPS text .* abeyance\[rules\]"):
+    with pytest.raises(
+        Blocked, match=r"rule 'seven' has CLIPS text .* pip install 'abeyance\[rules\]'"
+    ) as caught:
         await visit(graph, {}, kind=kind, rules=rules)
+    assert caught.value.code == "extra_missing"
     assert ran == []
 
 

@@ -50,6 +50,16 @@ def test_a_token_is_printed_once_and_stored_as_its_hash(
     assert [path.name for path in file.parent.iterdir()] == ["tokens.json"]
 
 
+def test_a_changed_file_is_for_the_same_readers_as_before(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(capsys, "add", "ada", "--can", "runs:read")
+    file.chmod(0o640)
+
+    assert call(capsys, "revoke", "ada")[0] == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+
+
 def test_the_list_shows_who_may_do_what_and_no_token(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import pty
-import select
 import signal
-import struct
 import subprocess
-import termios
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -21,6 +15,7 @@ from typing import Any
 import pytest
 from command_line import Terminal
 from dev_stack import Stack, command, until
+from screen import Screen
 
 from abeyance.http import events as follow
 
@@ -163,41 +158,6 @@ def test_who_reads_no_further_gets_no_trace(standing: Stack) -> None:
         process.wait(timeout=20)
         assert process.stderr is not None
         assert process.stderr.read() == ""
-
-
-class Screen:
-    """A terminal of 30 lines, in which a command is run."""
-
-    def __init__(self, stack: Stack, *arguments: str) -> None:
-        self._ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
-        self._text = ""
-        self.process = subprocess.Popen(
-            command(*arguments),
-            cwd=stack.place.folder,
-            env={**stack.place.environment, "ABEYANCE_URL": stack.api, "TERM": "xterm"},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-        )
-        os.close(theirs)
-
-    def shows(self, word: str) -> bool:
-        """Whether the word has come since the last one that was waited for."""
-        if select.select([self._ours], [], [], 0)[0]:
-            # A terminal that everybody has left cannot be read.
-            with suppress(OSError):
-                self._text += os.read(self._ours, 65_536).decode("utf-8", "replace")
-        _, found, rest = self._text.partition(word)
-        if found:
-            self._text = rest
-        return bool(found)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._ours)
 
 
 def test_in_a_terminal_a_picture_of_the_run_moves_with_it(

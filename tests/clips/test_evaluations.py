@@ -72,7 +72,7 @@ def output_of(program: str) -> str:
 
 def test_without_the_library_the_error_names_the_rule_and_what_to_install() -> None:
     assert output_of(MISSING) == (
-        "the rule 'r1' has CLIPS text as its condition: install abeyance[rules]"
+        "the rule 'r1' has CLIPS text as its condition: pip install 'abeyance[rules]'"
     )
 
 

@@ -26,7 +26,7 @@ def codes(run: Drive) -> list[tuple[str, str]]:
 
 
 def test_a_blocked_visit_is_tried_again_with_its_journal_and_says_why_and_since_when() -> None:
-    run = Drive(chain(FunctionNode(id="work", asks=(), local=True, retries=2)))
+    run = Drive(chain(FunctionNode(id="work", asks=(), local=True)))
     blocked(run, journal={"step": 1})
     visit = run.visit("work")
 
@@ -69,6 +69,17 @@ def test_the_end_of_its_code_ends_the_block_and_a_stop_does_not() -> None:
     assert run.orders("work")[-1].blocked_by == "code_missing"
     run.finish("work")
     assert codes(run) == [("node.blocked", "code_missing"), ("node.unblocked", "code_missing")]
+
+
+def test_a_visit_that_is_stopped_between_two_attempts_keeps_the_steps_that_its_worker_reported() -> (
+    None
+):
+    run = Drive(chain("work"))
+    run.feed(events.VisitBlocked, visit=WORK, code="code_missing", journal={"a": 1})
+    run.feed(events.VisitBlocked, visit=WORK, code="code_missing", journal={"a": 1, "b": 2})
+    run.feed(events.WorkerStarted)
+    run.stopped("work")
+    assert run.orders("work")[-1].journal == {"a": 1, "b": 2}
 
 
 def test_what_a_worker_says_of_a_visit_that_does_not_run_is_ignored() -> None:

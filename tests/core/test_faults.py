@@ -52,9 +52,8 @@ def function(
     on_error: str | None = None,
     timeout: float | None = None,
     heartbeat: float = 5.0,
-    retries: int = 3,
 ) -> FunctionNode:
-    node = FunctionNode(id=id_, to=to, timeout=timeout, heartbeat=heartbeat, retries=retries)
+    node = FunctionNode(id=id_, to=to, timeout=timeout, heartbeat=heartbeat)
     return node if on_error is None else replace(node, on_error=GoTo(node=on_error))
 
 
@@ -166,7 +165,6 @@ FAULTY = {
     "the node 'a' has a heartbeat of 0 s: it must be positive and finite": of(
         nodes=(function("a", heartbeat=0),)
     ),
-    "the node 'a' has -1 retries: the minimum is 0": of(nodes=(function("a", retries=-1),)),
     "the node 'a', to=, leads to an unknown node 'b'": of(nodes=(function("a", to=("b",)),)),
     "the node 'a', on_error, leads to an unknown node 'b'": of(
         nodes=(function("a", on_error="b"),)
@@ -250,7 +248,7 @@ def test_all_faults_are_told_at_once_in_reading_order_and_each_once() -> None:
         edge("a", "nowhere"),
         edge("a", "nowhere"),
         nodes=(
-            function("a", retries=-1, on_error="nowhere"),
+            function("a", heartbeat=-1, on_error="nowhere"),
             gate("ask", on_timeout=Default(answer=default), answer_to="y"),
             FunctionNode(id="island"),
         ),
@@ -263,7 +261,7 @@ def test_all_faults_are_told_at_once_in_reading_order_and_each_once() -> None:
         "the graph name ''",
         "the edge from 'a' to 'nowhere' leads to an unknown node 'nowhere'",
         "the route 'r' from 'a' has no targets: name them with to=[...]",
-        "the node 'a' has -1 retries: the minimum is 0",
+        "the node 'a' has a heartbeat of -1 s: it",
         "the node 'a', on_error, leads to an unknown node 'nowhere'",
         "the interrupt 'ask' has on_timeout but no timeout: add a timeout",
         "the interrupt 'ask' has answer_to='y', which is not a field of the state",

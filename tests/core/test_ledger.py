@@ -322,14 +322,14 @@ def test_an_ended_run_tells_of_each_interrupt_what_became_of_it() -> None:
 def test_an_answer_without_an_id_means_the_only_open_interrupt() -> None:
     run = asking()
 
-    assert addressee(run.state.ledger, None) == run.open("ask").id
+    assert addressee(run.state.ledger, None, ADA) == run.open("ask").id
 
 
 def test_where_nothing_was_asked_there_is_nothing_to_answer() -> None:
     run = Drive(graph(ways=[(START, END)]))
 
     with pytest.raises(Refusal) as caught:
-        addressee(run.state.ledger, None)
+        addressee(run.state.ledger, None, ADA)
 
     assert (caught.value.code, caught.value.details) == (Code.NOTHING_OPEN, {})
 
@@ -345,7 +345,7 @@ def test_where_nothing_is_open_the_last_answer_is_told_and_whether_it_is_the_sam
     run.answer("ask", {"yes": True})
 
     with pytest.raises(Refusal) as caught:
-        addressee(run.state.ledger, answer)
+        addressee(run.state.ledger, answer, ADA)
 
     assert caught.value.code is Code.NOTHING_OPEN
     last = caught.value.details["last"]
@@ -353,12 +353,26 @@ def test_where_nothing_is_open_the_last_answer_is_told_and_whether_it_is_the_sam
     assert ("the same answer" in caught.value.message) is is_same
 
 
+@pytest.mark.parametrize(("principal", "is_told"), [(ADA, False), (CFO, True)])
+def test_the_last_answer_is_told_only_to_who_could_have_given_it(
+    principal: Principal, *, is_told: bool
+) -> None:
+    run = asking(capability="refunds:approve")
+    run.answer("ask", {"yes": True}, principal=CFO)
+
+    with pytest.raises(Refusal) as caught:
+        addressee(run.state.ledger, {"yes": True}, principal)
+
+    assert caught.value.code is Code.NOTHING_OPEN
+    assert ("last" in caught.value.details, "cfo" in caught.value.message) == (is_told, is_told)
+
+
 def test_an_answer_without_an_id_is_ambiguous_where_several_are_open() -> None:
     names = ("one", "two")
     run = Drive(graph(*map(gate, names), ways=[(START, name) for name in names]))
 
     with pytest.raises(Refusal) as caught:
-        addressee(run.state.ledger, None)
+        addressee(run.state.ledger, None, ADA)
 
     assert caught.value.code is Code.AMBIGUOUS_INTERRUPT
     assert caught.value.details == {

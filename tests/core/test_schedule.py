@@ -50,7 +50,6 @@ def test_an_order_carries_all_that_the_code_needs() -> None:
             address="graph:g;node:a",
             values={"x": 1},
             answers={"ask": "yes"},
-            retries=3,
             timeout=9,
         )
     ]
@@ -76,7 +75,6 @@ def test_an_order_of_a_visit_that_asked_carries_what_it_was_told_and_kept() -> N
         node="one",
         address="graph:g;node:one",
         activation=2,
-        retries=3,
         values={"x": 1},
         own_answers={"plan": "yes"},
         journal={"step": 1},
@@ -110,7 +108,6 @@ def test_an_order_to_ask_routes_carries_what_they_look_at() -> None:
             address="graph:g;node:n;graph:inner;node:ask",
             values={"x": 1},
             answers={"ask": "yes"},
-            retries=3,
             local=True,
             routes=("r",),
             targets=("END",),

@@ -8,6 +8,7 @@ import pytest
 from core_drive import CONTROL, SNAPSHOT, Drive, chain, gate, graph, restored
 
 from abeyance.core import events
+from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import START, Default, FunctionNode, GoTo
 from abeyance.core.state import FORMAT, joined, parted
 
@@ -86,7 +87,7 @@ def test_the_version_of_a_graph_changes_with_anything_in_it() -> None:
         replace(spec, description="other"),
         chain("a", gate("ask", prompt="other")),
         chain("a", gate("ask", timeout=1)),
-        chain(FunctionNode(id="a", retries=1), gate("ask")),
+        chain(FunctionNode(id="a", retry=RetryPolicy(retries=1)), gate("ask")),
         chain(gate("ask"), "a"),
     ]
 

@@ -260,7 +260,7 @@ def test_without_the_extra_only_text_that_needs_it_is_a_fault() -> None:
 
     assert done.stdout.splitlines() == [
         "built",
-        "the rule 'large' has CLIPS text as its condition: install abeyance[rules]",
+        "the rule 'large' has CLIPS text as its condition: pip install 'abeyance[rules]'",
     ]
 
 

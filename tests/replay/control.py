@@ -160,6 +160,28 @@ async def cancelled_before_the_node_was_begun(stage: Stage) -> None:
         await run.ended("cancelled")
 
 
+async def blocked_until_a_worker_starts_that_has_the_code(stage: Stage) -> None:
+    known, unknown = Graph("blocked", state=State), Graph("blocked", state=State)
+    for graph in (known, unknown):
+        graph.node(name="other", local=True)(_tidy)
+        graph.edge(START, "other")
+    known.node(name="work")(_tidy)
+    known.edge("other", "work")
+    known.node(name="local", local=True)(_tidy)
+    known.edge("other", "local")
+    site = stage.site(known)
+    async with site.worker(unknown):
+        run = await stage.started(site)
+
+        async def are_blocked() -> bool:
+            return len((await site.client.run(run.id).view()).blocked) == 2
+
+        await eventually(are_blocked)
+    async with site.worker(known):
+        await site.client.run(run.id).worker_started()
+        await run.ended()
+
+
 async def cancelled_while_a_local_node_runs(stage: Stage) -> None:
     held = Held(local=True)
     async with stage.run(held.graph) as run:
@@ -338,6 +360,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     cancelled_in_the_finally_nodes,
     cancelled_natively_while_it_waits,
     cancelled_natively_while_a_node_runs,
+    blocked_until_a_worker_starts_that_has_the_code,
     signals_without_an_argument,
     signals_before_the_first_task,
     a_signal_that_is_refused,

@@ -34,7 +34,6 @@ EVENTS = frozenset(
         "ACTIVITY_TASK_COMPLETED",
         "ACTIVITY_TASK_CANCEL_REQUESTED",
         "ACTIVITY_TASK_CANCELED",
-        "ACTIVITY_TASK_TIMED_OUT",
         "MARKER_RECORDED",
         "TIMER_STARTED",
         "TIMER_FIRED",
@@ -63,6 +62,8 @@ FACTS = frozenset(
         "interrupt.deadline_edited",
         "interrupt.expired",
         "interrupt.opened",
+        "node.blocked",
+        "node.unblocked",
         "message.delivered",
         "message.queued",
         "message.rejected",
@@ -199,7 +200,7 @@ def test_every_search_attribute_that_a_run_sets_is_set() -> None:
         .get("indexedFields", {})
     }
 
-    assert updated == {wire.STATUS, wire.CAPABILITY, wire.DEADLINE, wire.ACTIVITY}
+    assert updated == {wire.STATUS, wire.CAPABILITY, wire.DEADLINE, wire.ACTIVITY, wire.BLOCKED}
 
 
 def test_there_are_histories_of_runs_that_still_wait() -> None:

@@ -278,7 +278,7 @@ async def test_the_id_of_another_deployments_run_is_taken_and_nothing_else_is_to
 
     assert found.keys() <= {"type", "title", "status", "detail", "code", "run_id"}
     assert found["detail"] == (
-        f"A workflow '{run_id}' that is no run of ours is in Temporal. Choose another id."
+        f"The id '{run_id}' belongs to a workflow in Temporal that is not a run. Choose another id."
     )
     view = await two.ours.site.client.run(run_id).view()
     assert view.status == ("completed" if is_over else "awaiting-input")

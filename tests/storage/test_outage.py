@@ -15,7 +15,8 @@ from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from abeyance import START, Context, Graph
+from abeyance import START, Context, Graph, views
+from abeyance.history.feed import Feed
 from abeyance.settings import Settings
 from abeyance.workflows.run import AgentRun
 
@@ -42,6 +43,16 @@ class Cellar:
 @pytest.fixture
 def cellar(tmp_path: Path) -> Cellar:
     return Cellar(tmp_path)
+
+
+AWAY = [("node.blocked", "storage_unavailable"), ("node.unblocked", "storage_unavailable")]
+
+
+async def blocked_events(site: Site, run_id: str) -> list[tuple[str, Any]]:
+    """What the events say of blocked visits: type and code."""
+    types = {"node.blocked", "node.unblocked"}
+    page, _ = await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 1_000)
+    return [(event.type, event.data["code"]) for event in page if event.type in types]
 
 
 def one_node(name: str, retries: int, function: Any) -> Graph:
@@ -97,10 +108,10 @@ async def test_a_visit_that_a_worker_cannot_read_costs_no_attempt(
     temporal: TemporalClient, tmp_path: Path, keys: str, what: str, expected: tuple[str, str]
 ) -> None:
     code, message = expected
-    made: list[int] = []
+    made: list[list[views.BlockedView]] = []
 
     async def work(state: State, ctx: Context) -> dict[str, Any]:
-        made.append(ctx.attempt)
+        made.append((await site.client.run(ctx.run_id).view()).blocked)
         return {"log": ["done"]}
 
     settings = Settings(
@@ -122,7 +133,10 @@ async def test_a_visit_that_a_worker_cannot_read_costs_no_attempt(
     assert why.code == code
     assert why.message.startswith(message)
     assert ended.status == "completed", ended.error
-    assert len(made) == 1
+    # Nothing blocks it once a worker can read it.
+    assert made == [[]]
+    # A worker without the key cannot tell the run either.
+    assert await blocked_events(site, run_id) == ([] if what == "key" else AWAY)
 
 
 @pytest.mark.parametrize("what", ["key", "storage"])
@@ -181,8 +195,8 @@ async def test_a_step_and_a_result_wait_for_the_storage_and_are_done_once(
         cellar.shut()
         return {"given": text}
 
-    def told(text: str) -> int:
-        return sum(text in record.getMessage() for record in caplog.records)
+    async def seen(count: int) -> bool:
+        return len(await blocked_events(site, run_id)) == count
 
     site = Site(
         connected(temporal, Settings(storage=str(cellar.folder))), one_node("waiting", 0, work)
@@ -190,15 +204,18 @@ async def test_a_step_and_a_result_wait_for_the_storage_and_are_done_once(
     with caplog.at_level(logging.WARNING, logger="abeyance.node"):
         async with site.worker():
             run_id = await site.start()
-            await eventually(lambda: told("cannot be stored yet") >= 2)
+            await eventually(lambda: seen(1))
             assert done == ["fetch"]
             cellar.open()
-            await eventually(lambda: "fetched" in done)
-            before = told("cannot be stored yet")
-            await eventually(lambda: told("cannot be stored yet") >= before + 2)
+            await eventually(lambda: seen(3))
+            assert done == ["fetch", "fetched"]
             cellar.open()
             ended = await site.ended(run_id)
 
+    assert await blocked_events(site, run_id) == [*AWAY, *AWAY]
+    told = [record for record in caplog.records if "the visit is blocked" in record.getMessage()]
+    assert len(told) == 2
+    assert not any(record.exc_info for record in caplog.records)
     assert ended.status == "completed", ended.error
     assert done == ["fetch", "fetched"]
     assert ended.values["given"] == STEPPED

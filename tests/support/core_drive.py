@@ -15,7 +15,16 @@ from abeyance.core import events, machine
 from abeyance.core.effects import Effect, Publish, RunNode, StopNode, VisitInput
 from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt
-from abeyance.core.outcome import Asked, Failed, Finished, Interrupted, Send, Stopped, VisitOutcome
+from abeyance.core.outcome import (
+    Asked,
+    AttemptFailed,
+    Failed,
+    Finished,
+    Interrupted,
+    Send,
+    Stopped,
+    VisitOutcome,
+)
 from abeyance.core.policy import Principal
 from abeyance.core.spec import (
     END,
@@ -264,6 +273,13 @@ class Drive:
         """The oldest running visit of the node fails."""
         visit = self.visit(node).address
         self.end(Failed, visit=visit, code="node_failed", message=message)
+
+    def retry(self, node: str, pause: float = 1.0, **fields: Any) -> None:
+        """The oldest running visit of the node fails, and is to be tried again."""
+        visit = self.visit(node)
+        attempts = visit.checkpoint.attempts.with_failed(pause)
+        about = {"message": "it broke", "attempts": attempts, "pause": pause}
+        self.end(AttemptFailed, visit=visit.address, **{**about, **fields})
 
     def stopped(self, node: str, journal: Json = None) -> None:
         """The oldest running visit of the node lets itself be stopped."""

@@ -28,7 +28,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from abeyance.core import events, machine
 from abeyance.core.json import Json
 from abeyance.core.messages import for_visit
-from abeyance.core.outcome import Failed, Finished, Interrupted, Send, Stopped, VisitOutcome
+from abeyance.core.outcome import (
+    AttemptFailed,
+    Failed,
+    Finished,
+    Interrupted,
+    Send,
+    Stopped,
+    VisitOutcome,
+)
 from abeyance.core.policy import Principal
 from abeyance.core.spec import END, Fail, FunctionNode, GraphSpec, InterruptNode
 from abeyance.core.state import Limits, joined, parted
@@ -146,6 +154,23 @@ class Watched(RuleBasedStateMachine):
         visit = data.draw(st.sampled_from(sorted(self.watch.stops)))
         self.end(Stopped, visit=visit, journal=journal)
 
+    @precondition(lambda self: self.watch.orders)
+    @rule(data=st.data(), journal=JOURNALS, pause=st.sampled_from([1.0, 90.0]))
+    def code_is_to_be_tried_again(
+        self, data: st.DataObject, journal: Json, *, pause: float
+    ) -> None:
+        visit = data.draw(st.sampled_from(sorted(self.watch.orders)))
+        before = self.watch.orders[visit].attempts
+        attempts = before.with_failed(pause)
+        self.end(
+            AttemptFailed,
+            visit=visit,
+            message="it broke",
+            journal=journal,
+            attempts=attempts,
+            pause=pause,
+        )
+
     @precondition(lambda self: not self.state.finished)
     @rule(data=st.data(), most=st.integers(0, 3))
     def code_takes_messages(self, data: st.DataObject, most: int) -> None:
@@ -206,6 +231,9 @@ class Watched(RuleBasedStateMachine):
     def everybody_does_their_part(self) -> None:
         if machine.may_rotate(self.state):
             self.the_run_is_handed_over()
+        if (due := self.state.next_attempt()) is not None:
+            self.now = max(self.now, due)
+            self.feed(events.Ticked)
         if self.state.yielding:
             self.feed(events.TaskBegan)
         sending = dict(senders(self.watch))

@@ -23,6 +23,7 @@ _MARK: Final = "TEST_STACK"
 """A variable that every process of a stack inherits: by it they are found, whoever their parent is."""
 
 GRAPHS: Final = """\
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -41,6 +42,8 @@ graph = Graph("sum", state=Sum)
 
 @graph.node
 def double(state: Sum, ctx: Context) -> dict[str, Any]:
+    if state.label == "export" and not Path("installed").exists():
+        raise ModuleNotFoundError("No module named 'boto3'", name="boto3")
     if state.amount < 0:
         raise Fatal(f"nothing to double in {state.amount}")
     return {"amount": state.amount * 2}

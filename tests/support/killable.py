@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -98,18 +98,26 @@ asyncio.run(serve())
 
 @contextmanager
 def worker_process(
-    server: KillableServer, app: str, log: Path, *, blobs: Path | None = None
+    server: KillableServer | str,
+    app: str,
+    log: Path,
+    *,
+    blobs: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    imports: Sequence[Path] = (),
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker in a process of its own, killed at the end if it still lives.
+    """A worker in a process of its own, killed at the end if it still lives. `server` may be an address.
 
-    What it keeps outside of Temporal is in the folder `blobs`, else in its memory.
+    What it keeps outside of Temporal is in the folder `blobs`, else in its memory. `imports` are further
+    folders of modules, `variables` further variables of its environment.
     """
     command = ["-c", _WORKER] if blobs is None else ["-c", _KEEPING_WORKER, str(blobs)]
     environment = {
         **os.environ,
         "ABEYANCE_APP": app,
-        "TEMPORAL_ADDRESS": f"127.0.0.1:{server.port}",
-        "PYTHONPATH": os.pathsep.join([str(_ROOT), str(Path(__file__).parent)]),
+        "TEMPORAL_ADDRESS": server if isinstance(server, str) else f"127.0.0.1:{server.port}",
+        "PYTHONPATH": os.pathsep.join(map(str, [*imports, _ROOT, Path(__file__).parent])),
+        **(variables or {}),
     }
     with log.open("ab") as out:
         process = subprocess.Popen(

@@ -56,8 +56,10 @@ def context(**about: Any) -> Context:
 
 async def visit(graph: Graph, values: Any = None, **about: Any) -> Any:
     """Run it as an activity does: what it is given and what it gives back is JSON."""
-    routes = tuple(route.name for route in graph.build().routes_from("a"))
-    sent = _read_again(given(values, **{"routes": routes, **about}))
+    built = graph.build()
+    routes = tuple(route.name for route in built.routes_from("a"))
+    own = {"routes": routes, "targets": built.targets_of("a")}
+    sent = _read_again(given(values, **own | about))
     return _read_again(await run_visit(graph, context(input=sent)))
 
 

@@ -139,6 +139,16 @@ class Site:
         assert view.status in statuses, f"the run is {view.status}: {view}"
         return view
 
+    async def until_blocked(self, run_id: str, attempt: int = 1) -> views.RunView:
+        """The view once a visit is blocked, and was tried so often."""
+
+        async def found() -> views.RunView | None:
+            view = await self.client.run(run_id).view()
+            return view if any((why.attempt or 0) >= attempt for why in view.blocked) else None
+
+        view: views.RunView = await eventually(found)
+        return view
+
     async def ended(self, run_id: str, *, seconds: float = 60) -> views.RunView:
         """The view of the ended run."""
         view = await self.client.run(run_id).wait(timeout=seconds)

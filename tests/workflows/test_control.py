@@ -269,7 +269,10 @@ async def test_a_finally_node_that_takes_too_long_is_reported_with_its_timeout(
 
     told = [(failure.address, failure.message) for failure in ended.beside]
     assert told == [
-        ("graph:slow;node:tidy", "the node 'tidy' did not finish within its timeout of 1 s")
+        (
+            "graph:slow;node:tidy",
+            "'tidy' took longer than its timeout of 1 s. No retries are left (retries=0).",
+        )
     ]
 
 

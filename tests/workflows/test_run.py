@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from sample_graphs import State, chain, gated, gates
-from temporal_site import ANYBODY, Site, eventually
+from temporal_site import ANYBODY, Site
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Fatal, Goto, Graph, Principal, Refusal, views
+from abeyance import START, Context, Fatal, Goto, Graph, Principal, Refusal
 from abeyance.errors import Code
 
 
@@ -274,11 +274,7 @@ async def test_code_that_no_worker_has_is_waited_for_and_shown_as_blocked(
     site = Site(temporal, new)
     run_id = await site.start()
     async with site.worker(old):
-
-        async def is_blocked() -> list[views.BlockedView]:
-            return (await site.client.run(run_id).view()).blocked
-
-        (blocked,) = await eventually(is_blocked)
+        (blocked,) = (await site.until_blocked(run_id)).blocked
     async with site.worker():
         ended = await site.ended(run_id)
 
@@ -287,12 +283,13 @@ async def test_code_that_no_worker_has_is_waited_for_and_shown_as_blocked(
     assert ended.values["log"] == ["n0", "n1"]
 
 
-async def test_values_that_todays_model_refuses_fail_the_visit_and_name_the_field(
+async def test_values_that_todays_model_refuses_wait_for_code_that_reads_them(
     temporal: TemporalClient,
 ) -> None:
     class Stricter(BaseModel):
-        amount: int
+        amount: float = 0
         log: list[str] = []
+        currency: str
 
     def graph(model: type[BaseModel]) -> Graph:
         made = Graph("changed", state=model)
@@ -307,11 +304,14 @@ async def test_values_that_todays_model_refuses_fail_the_visit_and_name_the_fiel
     site = Site(temporal, graph(State))
     run_id = await site.start({"amount": 0.5})
     async with site.worker(graph(Stricter)):
+        view = await site.until_blocked(run_id)
+    async with site.worker():
         ended = await site.ended(run_id)
 
-        assert ended.error is not None
-        assert ended.error.code == "values_incompatible"
-        assert "/amount" in ended.error.message
+    (why,) = view.blocked
+    assert (view.status, why.code) == ("running", "values_incompatible")
+    assert "/currency" in why.message
+    assert ended.status == "completed"
 
 
 async def test_local_nodes_cost_no_activity_and_do_the_same(temporal: TemporalClient) -> None:

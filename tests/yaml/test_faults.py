@@ -141,8 +141,14 @@ ONE_FAULT = {
     "line 5: the edge from 'a', 'b' to 'c' leads to an unknown node 'c'": (
         RULE % "when: {node: a}, then: [{kind: parallel, targets: [a, b], join: c}]"
     ),
-    "line 5: the rule 'r', goto, leads to an unknown node 'd'": (
+    "line 5: the rule 'r', retry, leads to an unknown node 'd'": (
         RULE % "when: {node: a}, then: [{kind: retry, target: d}]"
+    ),
+    "line 5: 'backoff' and 'backoff_ms' are the same: write one of them": (
+        RULE % "when: {node: a}, then: [{kind: retry, backoff: 1s, backoff_ms: 5}]"
+    ),
+    "line 5: 'backoff' should be greater than or equal to 0, not -1.0": (
+        RULE % "when: {node: a}, then: [{kind: retry, backoff: -1}]"
     ),
     "line 5: 'when' should be a mapping, or CLIPS text, not 5": RULE % "when: 5, then: []",
     "line 5: 'slots' should be a valid dictionary, not 5": (
@@ -278,7 +284,7 @@ def test_clips_without_the_extra_is_told_with_its_line_and_what_to_install(
     monkeypatch.setitem(sys.modules, "clips", None)
 
     assert faults(RULE % "when: (risk), then: [{kind: halt}]") == [
-        "line 5: the rule 'r' has CLIPS text as its condition: install abeyance[rules]"
+        "line 5: the rule 'r' has CLIPS text as its condition: pip install 'abeyance[rules]'"
     ]
 
 

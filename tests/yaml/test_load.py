@@ -11,9 +11,9 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 from yaml_documents import Load
 
-from abeyance import START, Graph, GraphError, Refusal, load, testing
+from abeyance import START, Backoff, Graph, GraphError, Refusal, load, testing
 from abeyance.core.json import Json
-from abeyance.core.spec import AskHuman, GraphSpec
+from abeyance.core.spec import AskHuman, FunctionNode, GraphSpec
 
 TRIAGE = """
     id: triage
@@ -210,13 +210,22 @@ def test_the_options_of_a_function_are_those_of_a_node_in_python(loaded: Load) -
     spec = nodes_only(
         loaded,
         '{id: a, kind: "triage_nodes:act", config: {timeout: 1m, retries: 0, heartbeat: 7, '
+        "backoff: {first: 2s, factor: 3, most: 5m}, retry_for: 6h, retry_on: ConnectionError, "
         'local: true, on_error: "goto:b", to: b}}',
         B,
         edges="[[START, a]]",
     )
     graph = Graph("triage")
     graph.node(
-        name="a", timeout="1m", retries=0, heartbeat=7, local=True, on_error="goto:b", to=["b"]
+        name="a",
+        timeout="1m",
+        retries=0,
+        backoff=Backoff("2s", 3, "5m"),
+        retry_for="6h",
+        heartbeat=7,
+        local=True,
+        on_error="goto:b",
+        to=["b"],
     )(nodes().act)
     graph.node(name="b")(nodes().nothing)
     graph.edge(START, "a")
@@ -359,7 +368,9 @@ def test_an_anchor_stands_for_what_it_names(loaded: Load) -> None:
         "{id: b, kind: 'triage_nodes:nothing', config: *patient}",
     )
 
-    assert {getattr(node, "retries", None) for node in spec.nodes.values()} == {9}
+    assert {
+        node.retry.retries for node in spec.nodes.values() if isinstance(node, FunctionNode)
+    } == {9}
 
 
 def test_a_file_may_begin_with_a_byte_order_mark(folder: Path, loaded: Load) -> None:

@@ -62,8 +62,8 @@ async def test_actions_load_in_the_words_of_stargraph(loaded: Load) -> None:
     )
     assert [rule.actions for rule in graph.build().rules[1:]] == [
         (GoTo(node="last"),),
-        (Retry(),),
-        (GoTo(node="last"),),
+        (Retry(backoff=0.5),),
+        (Retry(node="last"),),
     ]
 
     run = await testing.run(graph, {"record_id": "R-7"})

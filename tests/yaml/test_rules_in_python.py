@@ -110,7 +110,7 @@ def test_a_gate_without_a_prompt_is_asked_by_its_rule_whichever_comes_first() ->
         (
             {"node": "price"},
             [{"kind": "retry", "times": 3}],
-            "the rule 'r', then[0]: 'retry' has no key 'times': it has no other keys",
+            "the rule 'r', then[0]: 'retry' has no key 'times': it has 'backoff', 'node'",
         ),
         ("(x)", [{"kind": "assert"}], "then[0], fact=: None is not CLIPS: use a string"),
         ("(x)", [{"kind": "retract"}], "then[0], pattern=: None is not CLIPS: use a string"),

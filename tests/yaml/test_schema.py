@@ -29,7 +29,8 @@ interrupt_before: [classify]
 interrupt_after: "*"
 nodes:
   - {id: classify, kind: "triage_nodes:classify", config: {timeout: 30s, retries: 1, heartbeat: 5,
-     local: false, on_error: "goto:act", to: [act]}}
+     backoff: {first: 1s, factor: 1.5, most: 1m}, retry_for: 6h,
+     retry_on: [ConnectionError, "builtins:OSError"], local: false, on_error: "goto:act", to: [act]}}
   - id: gate
     kind: interrupt
     config: {prompt: Go, reason: {a: 1}, payload: [1], response: "triage_nodes:Decision",
@@ -53,7 +54,8 @@ rules:
   - {id: all, when: {node: act, "ok.approved": true},
      then: [{kind: goto, node: gate}, {kind: halt, reason: done}, {kind: retry},
             {kind: parallel, nodes: [gate, act]},
-            {kind: retry, target: gate, backoff_ms: 500}, {kind: goto, target: gate},
+            {kind: retry, target: gate, backoff_ms: 500},
+            {kind: retry, node: act, backoff: 2s}, {kind: goto, target: gate},
             {kind: parallel, targets: [gate, act], join: legal, strategy: all},
             {kind: assert, fact: alarm, slots: {level: high}}]}
   - {id: clips, when: '?a <- (alarm (level "high"))', then: [{kind: retract, pattern: "?a"}]}

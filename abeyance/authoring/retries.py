@@ -1,0 +1,121 @@
+"""`Backoff`, and the options `retries`, `backoff`, `retry_for` and `retry_on`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from abeyance.core.retries import RetryPolicy
+from abeyance.duration import Duration, seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The pauses between attempts: 1 s, 2 s, 4 s, and so on up to 1 min, unless given otherwise.
+
+    `first` is the pause before the first retry, each further one is `factor` times as long, and none is
+    longer than `most`. What is wrong is reported when the graph is built.
+    """
+
+    first: Duration = 1.0
+    factor: float = 2.0
+    most: Duration = 60.0
+
+
+DEFAULT_BACKOFF: Final = Backoff()
+
+RetryOn: TypeAlias = type[BaseException] | Sequence[type[BaseException]]
+"""The exceptions after which code is tried again."""
+
+ANY_ERROR: Final = (BaseException,)
+
+
+def retry_policy(
+    note: Callable[[str], None],
+    label: str,
+    *,
+    retries: object,
+    backoff: object,
+    retry_for: object,
+    default: int,
+    prefix: str = "",
+) -> RetryPolicy:
+    """Return the policy, and `note` the faults of its options, whose names begin with `prefix`.
+
+    `default` are the retries if neither `retries` nor `retry_for` is given.
+    """
+    start = f"{label}, {prefix}"
+    faults: list[str] = []
+    if retries is not None and not (isinstance(retries, int) and not isinstance(retries, bool)):
+        faults.append(f"{start}retries={retries!r} is invalid: use a whole number, such as 0 or 3")
+    elif isinstance(retries, int) and retries < 0:
+        faults.append(f"{start}retries={retries} is negative: the minimum is 0")
+    if not isinstance(backoff, Backoff):
+        faults.append(f"{start}backoff={backoff!r} is invalid: use Backoff(first=, factor=, most=)")
+        backoff = DEFAULT_BACKOFF
+    first = _duration(backoff.first, f"{start}backoff, first", faults)
+    most = _duration(backoff.most, f"{start}backoff, most", faults)
+    within = None
+    if retry_for is not None:
+        within = _duration(retry_for, f"{start}retry_for", faults)
+    factor: Any = backoff.factor
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not _is_growth(factor):
+        faults.append(f"{start}backoff, factor={factor!r} is invalid: use a number of at least 1")
+    if not faults:
+        faults += _misfits(start, first, most, within)
+    for fault in faults:
+        note(fault)
+    if faults:
+        return RetryPolicy(retries=default)
+    assert retries is None or isinstance(retries, int)  # noqa: S101 anything else is a fault
+    if retries is None and within is None:
+        retries = default
+    return RetryPolicy(
+        retries=retries, first=first, factor=float(factor), most=most, retry_for=within
+    )
+
+
+def exceptions(
+    note: Callable[[str], None], label: str, value: object, prefix: str = ""
+) -> tuple[type[BaseException], ...]:
+    """Return the classes of `retry_on`, and `note` what is none."""
+    given = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+    classes = tuple(
+        each for each in given if isinstance(each, type) and issubclass(each, BaseException)
+    )
+    for each in given:
+        if each not in classes:
+            note(
+                f"{label}, {prefix}retry_on: {each!r} is not an exception: use classes, such as "
+                "(ConnectionError,)"
+            )
+    if not given:
+        note(f"{label}, {prefix}retry_on is empty: name exceptions, or write retries=0")
+    return classes
+
+
+def _duration(value: object, label: str, faults: list[str]) -> float:
+    try:
+        length = seconds(value)
+    except ValueError as error:
+        faults.append(f"{label}: {error}")
+        return 1.0
+    if not 0 < length < math.inf:
+        faults.append(f"{label} is {length:g} s: it must be positive and finite")
+    return length
+
+
+def _is_growth(factor: float) -> bool:
+    return 1 <= factor < math.inf
+
+
+def _misfits(start: str, first: float, most: float, within: float | None) -> Iterator[str]:
+    if most < first:
+        yield f"{start}backoff has most={most:g} s, which is shorter than first={first:g} s"
+    if within is not None and within < first:
+        yield (
+            f"{start}retry_for of {within:g} s is over before the first retry, which follows after "
+            f"{first:g} s: make it longer, or backoff.first shorter"
+        )

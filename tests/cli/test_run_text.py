@@ -1,0 +1,49 @@
+"""The text of a run, as `abeyance show` and `abeyance interrupts` print it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from abeyance.cli.formatting import interrupt_lines, run_lines
+
+FAILED: dict[str, Any] = {
+    "run_id": "r",
+    "graph": "g",
+    "created_at": "2026-03-02T09:00:00Z",
+    "status": "failed",
+    "outcome": "failed",
+    "reason": "no such account",
+    "error": {"code": "node_failed", "message": "no such account", "address": "graph:g;node:pay"},
+}
+
+
+def test_the_reason_of_a_failure_is_printed_once() -> None:
+    texts = [text for _, text in run_lines(FAILED)]
+
+    assert texts[1] == "failed"
+    assert texts[-1] == "node_failed: no such account at graph:g;node:pay"
+
+
+def test_another_reason_is_printed_beside_the_status() -> None:
+    halted = {**FAILED, "status": "halted", "outcome": "halted", "reason": "evicted", "error": None}
+
+    assert run_lines(halted)[1].text == "halted: evicted"
+
+
+def test_an_answered_question_is_printed_with_its_answer() -> None:
+    answered = {
+        "id": "r.1",
+        "status": "answered",
+        "prompt": "Pay?",
+        "address": "graph:g;node:ask",
+        "answered_by": "ada",
+        "answered_at": "2026-03-02T09:00:00Z",
+        "answer": {"approved": False, "reason": "zu teuer, größer als 5"},
+    }
+
+    assert [text for _, text in interrupt_lines([answered])] == [
+        "Pay?",
+        "r.1  at graph:g;node:ask",
+        "by ada at 2026-03-02T09:00:00Z",
+        'answer {"approved": false, "reason": "zu teuer, größer als 5"}',
+    ]

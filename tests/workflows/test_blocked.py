@@ -1,0 +1,210 @@
+"""Visits that wait for a deploy or an operator: what is done is kept, and everybody sees the reason."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blocked_graphs import MODEL_URL, answering, exporting
+from killable import worker_process
+from model_server import ModelServer, serving
+from sample_graphs import State
+from temporal_site import Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import END, START, Goto, Graph
+from abeyance.core.state import Limits
+from abeyance.handle import RunFilter
+from abeyance.history.feed import Feed
+
+_APP = "blocked_graphs:graphs"
+
+
+async def blocked_events(site: Site, run_id: str) -> list[tuple[str, str]]:
+    """What the events say of blocked visits: type and code."""
+    page, _ = await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 1_000)
+    wanted = {"node.blocked", "node.unblocked", "node.failed"}
+    return [(event.type, event.data["code"]) for event in page if event.type in wanted]
+
+
+async def listed(site: Site, *, blocked: bool) -> list[str]:
+    rows, _ = await site.client.runs.list(RunFilter(blocked=blocked))
+    return [row.run_id for row in rows]
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Path:
+    return tmp_path / "witness"
+
+
+async def test_a_worker_without_an_extra_names_it_once_and_one_that_has_it_goes_on_at_once(
+    temporal: TemporalClient, address: str, tmp_path: Path, witness: Path
+) -> None:
+    site = Site(temporal, exporting())
+    # The worker has no library for S3.
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['boto3'] = None\n")
+    queue = {"ABEYANCE_TASK_QUEUE": site.settings.task_queue}
+    first, second = tmp_path / "first.log", tmp_path / "second.log"
+    with worker_process(address, _APP, first, variables=queue, imports=[tmp_path]):
+        run_id = await site.start({"witness": str(witness)})
+        waited = await site.client.run(run_id).wait(until=frozenset({"blocked"}), timeout=30)
+        # It has been blocked for longer than its timeout, and has no retries.
+        view = await site.until_blocked(run_id, attempt=3)
+        await eventually(lambda: listed(site, blocked=True))
+        assert await listed(site, blocked=False) == []
+    with worker_process(address, _APP, second, variables=queue):
+        ended = await site.ended(run_id)
+
+    (why,) = view.blocked
+    assert (view.status, why.code) == ("running", "extra_missing")
+    assert "pip install 'abeyance[s3]'" in why.message
+    assert [each.code for each in waited.blocked] == ["extra_missing"]
+    assert (ended.status, ended.values["exported"], ended.blocked) == ("completed", 10, [])
+    assert witness.read_text() == "collected\n"
+    assert await blocked_events(site, run_id) == [
+        ("node.blocked", "extra_missing"),
+        ("node.unblocked", "extra_missing"),
+    ]
+    log = first.read_text()
+    assert log.count("the visit is blocked") == 1
+    assert "Traceback" not in log
+    assert await listed(site, blocked=True) == []
+
+
+async def test_a_worker_that_starts_does_not_wait_for_the_end_of_a_long_pause(
+    temporal: TemporalClient, address: str, tmp_path: Path
+) -> None:
+    busy = {"error": {"message": "busy"}}
+    async with serving(ModelServer(status=429, body=busy, headers={"retry-after": "60"})) as model:
+        site = Site(temporal, answering(model.url))
+        async with site.worker():
+            run_id = await site.start()
+            await site.until_blocked(run_id)
+            await eventually(lambda: listed(site, blocked=True))
+        model.status = 200
+        variables = {"ABEYANCE_TASK_QUEUE": site.settings.task_queue, MODEL_URL: model.url}
+        log = tmp_path / "worker.log"
+        with worker_process(address, _APP, log, variables=variables):
+            await eventually(lambda: log.exists() and "serving" in log.read_text())
+            async with asyncio.timeout(5):
+                ended = await site.ended(run_id)
+
+    assert ended.status == "completed"
+    assert await blocked_events(site, run_id) == [
+        ("node.blocked", "model_unavailable"),
+        ("node.unblocked", "model_unavailable"),
+    ]
+
+
+async def test_a_blocked_visit_that_is_stopped_keeps_its_steps(
+    temporal: TemporalClient, witness: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    site = Site(temporal, exporting())
+    async with site.worker():
+        run_id = await site.start({"witness": str(witness)})
+        await site.until_blocked(run_id, attempt=2)
+        await site.client.run(run_id).pause(mode="now")
+        paused = await site.until(run_id, "paused")
+        monkeypatch.setitem(sys.modules, "boto3", sys)
+        await site.client.run(run_id).resume()
+        ended = await site.ended(run_id)
+
+    assert [why.code for why in paused.blocked] == ["extra_missing"]
+    assert (ended.status, witness.read_text()) == ("completed", "collected\n")
+
+
+def paying(name: str, *, way: str, made: list[str]) -> Graph:
+    """assess -> the node `name`, by a route or a Goto."""
+    graph = Graph("paying", state=State)
+
+    @graph.node(to=[name] if way == "goto" else (), retries=0)
+    async def assess(state: State) -> Any:
+        made.append("assess")
+        return Goto(name, {"log": ["assessed"]}) if way == "goto" else {"log": ["assessed"]}
+
+    graph.node(name=name)(lambda state: {"log": [name]})
+    graph.edge(START, "assess")
+    if way == "route":
+        graph.route("assess", choose_of(name), to=[name, END])
+    return graph
+
+
+def choose_of(name: str) -> Any:
+    def choose(state: State) -> str:
+        return name
+
+    return choose
+
+
+async def test_a_route_to_a_renamed_node_waits_for_one_to_the_old_name_and_the_node_runs_once(
+    temporal: TemporalClient,
+) -> None:
+    made: list[str] = []
+    old, new = (paying(name, way="route", made=made) for name in ("pay", "payout"))
+    site = Site(temporal, old)
+    async with site.worker(new):
+        run_id = await site.start()
+        view = await site.until_blocked(run_id, attempt=2)
+    async with site.worker():
+        ended = await site.ended(run_id)
+
+    (why,) = view.blocked
+    assert (view.status, why.code, why.node) == ("running", "target_unknown", "paying.assess")
+    assert "'assess' chose to go to 'payout'" in why.message
+    assert view.values["log"] == ["assessed"]
+    assert (ended.values["log"], made) == (["assessed", "pay"], ["assess"])
+    assert await blocked_events(site, run_id) == [
+        ("node.blocked", "target_unknown"),
+        ("node.unblocked", "target_unknown"),
+    ]
+
+
+async def test_a_goto_to_a_renamed_node_is_blocked_with_what_was_done(
+    temporal: TemporalClient,
+) -> None:
+    made: list[str] = []
+    old, new = (paying(name, way="goto", made=made) for name in ("pay", "payout"))
+    site = Site(temporal, old)
+    async with site.worker(new):
+        run_id = await site.start()
+        view = await site.client.run(run_id).wait(until=frozenset({"blocked"}), timeout=30)
+        await site.client.run(run_id).cancel()
+        ended = await site.ended(run_id)
+
+    (why,) = view.blocked
+    assert (view.status, why.code, view.values["log"]) == (
+        "running",
+        "target_unknown",
+        ["assessed"],
+    )
+    assert (ended.status, made) == ("cancelled", ["assess"])
+
+
+async def test_a_blocked_finally_node_blocks_the_end_for_longer_than_its_timeout(
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    graph = Graph("closing", state=State)
+    graph.node(name="work")(lambda state: {"log": ["worked"]})
+
+    @graph.node
+    async def archive(state: State) -> dict[str, Any]:
+        importlib.import_module("boto3")
+        return {"log": ["archived"]}
+
+    graph.edge(START, "work")
+    graph.finally_("archive")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start(limits=Limits(finally_timeout=1))
+        view = await site.until_blocked(run_id, attempt=3)
+        monkeypatch.setitem(sys.modules, "boto3", sys)
+        ended = await site.ended(run_id)
+
+    assert (view.status, view.blocked[0].node) == ("ending", "closing.archive")
+    assert (ended.status, ended.values["log"]) == ("completed", ["worked", "archived"])
