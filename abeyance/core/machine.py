@@ -231,7 +231,8 @@ def _resume(draft: WorkingState, resumption: Resumption) -> None:
     """Complete a retry or a fork: publish its facts, and end the code that ran in the run before."""
     draft.state.resumption = None
     draft.effects[:0] = resumption.facts
-    for visit, outcome in resumption.outcomes.items():
+    for address, outcome in resumption.outcomes.items():
+        visit = _address_now(draft.state, address)
         _visit_ended(draft, events.VisitEnded(now=draft.now, visit=visit, outcome=outcome))
     if not draft.state.visits and not draft.state.counters.visits:
         visits.start_scope(draft, draft.state.root.address)

@@ -1,0 +1,360 @@
+"""A run that ended without completing goes on from where it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from core_agents import CLERK, gated, reviewing, said, turn
+from core_drive import ADA, Drive, asked, at, chain, edge, gate, graph, nested, reader, restored
+
+from abeyance.core import events
+from abeyance.core.outcome import Blocked, Failed, Finished, Interrupted, Stopped
+from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.snapshots import retried
+from abeyance.core.spec import (
+    END,
+    START,
+    Ask,
+    AskHuman,
+    FunctionNode,
+    GoTo,
+    GraphSpec,
+    HaltRun,
+    Matches,
+    Rule,
+)
+from abeyance.core.state import Limits
+from abeyance.errors import Refusal
+
+ROOT = Principal(subject="root", capabilities=("*",))
+
+
+def retry(run: Drive, *, principal: Principal = ROOT, **fields: Any) -> None:
+    """Somebody retries the run, and it starts from what was written down."""
+    given: dict[str, Any] = {"patch": {}, "renames": {}, **fields}
+    again = retried(run.state, now=run.now, principal=principal, **given)
+    assert restored(again) == again
+    run.state = again
+    run.feed(events.Restored)
+
+
+def refusal(run: Drive, **fields: Any) -> Refusal:
+    with pytest.raises(Refusal) as refused:
+        retry(run, **fields)
+    return refused.value
+
+
+def test_a_failed_visit_runs_again_with_its_journal_and_what_finished_before_it_does_not() -> None:
+    run = Drive(chain("a", "b", "c"))
+    run.finish("a", {"log": ["a"]})
+    run.end(
+        Failed,
+        visit=run.visit("b").address,
+        code="x",
+        message="no",
+        journal={"s": 1},
+        patch={"log": ["half"]},
+    )
+    assert (run.status, run.values) == ("failed", {"log": ["a", "half"]})
+    run.wait(60)
+    retry(run)
+
+    assert (run.status, run.running, run.values) == ("running", ["b"], {"log": ["a"]})
+    assert run.orders("b")[-1].journal == {"s": 1}
+    assert run.orders("b")[-1].activation == 2
+    (fact,) = run.facts("run.retried")
+    assert (fact.actor, fact.data["outcome"], fact.data["reason"]) == ("root", "failed", "no")
+    assert [each.number for each in run.wanted(type(fact))] == [*range(1, fact.number + 1)]
+    run.finish("b", {"log": ["b"]})
+    run.finish("c")
+    assert (run.status, run.started) == ("completed", ["a", "b", "b", "c"])
+
+
+def test_an_open_question_is_open_again_with_its_id_and_the_time_that_was_left() -> None:
+    run = Drive(graph("work", gate("ask", timeout=600), ways=[(START, "work"), (START, "ask")]))
+    before = run.open("ask")
+    run.wait(100)
+    run.fail("work")
+    run.wait(10_000)
+    retry(run)
+
+    after = run.open("ask")
+    assert (after.id, after.digest, after.created_at) == (
+        before.id,
+        before.digest,
+        before.created_at,
+    )
+    assert after.deadline == at(10_600)
+    assert run.facts("interrupt.opened")[-1].data["id"] == before.id
+    run.answer("ask")
+    run.finish("work")
+    assert run.status == "completed"
+
+
+def test_the_question_whose_deadline_halted_the_run_gets_its_whole_time_again() -> None:
+    run = Drive(chain(gate("ask", timeout=60)))
+    run.tick(60)
+    assert run.status == "halted"
+    run.wait(1_000)
+    retry(run)
+
+    assert run.open("ask").deadline == run.now + timedelta(seconds=60)
+    assert not run.state.ledger.settled
+
+
+def test_a_question_without_a_deadline_has_none_after_a_retry() -> None:
+    run = Drive(chain(gate("ask")))
+    run.cancel()
+    retry(run)
+
+    assert (run.status, run.open("ask").deadline) == ("awaiting-input", None)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "orders"),
+    [
+        (Finished(patch={"log": ["two"]}), ["one", "two", "one"]),
+        (Stopped(journal={"s": 1}), ["one", "two", "one", "two"]),
+        (Failed(code="x", message="no"), ["one", "two", "one", "two"]),
+        (Failed(code="x", message="no", journal={"s": 1}), ["one", "two", "one", "two"]),
+        (Blocked(code="x", message="no", journal={"s": 1}), ["one", "two", "one", "two"]),
+        (Interrupted(interrupts=(asked("q"),), journal={"s": 1}), ["one", "two", "one"]),
+        (None, ["one", "two", "one", "two"]),
+    ],
+)
+def test_what_came_of_a_visit_while_the_run_ended_counts_after_a_retry(
+    outcome: Any, orders: list[str]
+) -> None:
+    run = Drive(graph("one", "two", ways=[(START, "one"), (START, "two")]))
+    two = run.visit("two").address
+    run.fail("one")
+    if outcome is None:
+        run.tick(30)
+    else:
+        run.feed(events.VisitEnded, visit=two, outcome=outcome)
+    assert run.status == "failed"
+    retry(run)
+
+    assert run.started == orders
+    if getattr(outcome, "journal", None) and "two" in run.running:
+        assert run.orders("two")[-1].journal == {"s": 1}
+    if isinstance(outcome, Finished):
+        assert run.values == {"log": ["two"]}
+    if isinstance(outcome, Interrupted):
+        assert run.asking == [("q", two)]
+
+
+def test_a_run_can_be_retried_many_times_and_keeps_one_past() -> None:
+    run = Drive(chain("a"))
+    for _ in range(3):
+        run.fail("a")
+        assert run.ending.before is not None
+        assert run.ending.before.ending is None
+        retry(run)
+
+    assert run.running == ["a"]
+
+
+def test_finally_nodes_run_at_each_end_under_addresses_of_their_own() -> None:
+    run = Drive(chain("a", finally_=["clean"]))
+    for _ in range(2):
+        run.fail("a")
+        run.finish("clean", {"log": ["clean"]})
+        assert run.values == {"log": ["clean"]}
+        retry(run)
+        assert run.values == {}
+
+    assert [each.address for each in run.orders("clean")] == [
+        "graph:g;node:clean",
+        "graph:g;node:clean:2",
+    ]
+
+
+def test_messages_that_were_reported_undelivered_stay_reported_and_keys_and_counters_are_kept() -> (
+    None
+):
+    run = Drive(chain("a"))
+    run.send("m1")
+    run.feed(events.Paused, actor="ada", key="k")
+    run.cancel(mode="now")
+    retry(run)
+
+    assert [each.message_id for each in run.state.mailbox.undelivered] == ["m1"]
+    assert (run.state.mailbox.queue, run.status) == ((), "running")
+    assert (run.state.counters.messages_queued, run.state.counters.pause_count) == (1, 1)
+    run.feed(events.Paused, actor="ada", key="k")
+    assert run.status == "running"
+
+
+def test_messages_that_code_was_given_and_never_read_stay_reported() -> None:
+    run = Drive(graph(gate("ask"), reader(), ways=[(START, "ask"), ("ask", "work")]))
+    run.send("m1")
+    run.answer("ask")
+    run.cancel()
+    run.end(Stopped, visit=run.visit("work").address, begun=False)
+    assert [each.message_id for each in run.state.mailbox.undelivered] == ["m1"]
+    retry(run)
+
+    assert [order.inbox for order in run.orders("work")][1:] == [()]
+
+
+def test_a_run_that_a_rule_halted_is_held_against_the_rule_again() -> None:
+    rule = Rule(id="stop", condition=Matches(equals={"x": None}), actions=(HaltRun(reason="no x"),))
+    run = Drive(chain("a", "b", rules=[rule]))
+    run.finish("a")
+    assert (run.status, run.ending.reason) == ("halted", "no x")
+    retry(run)
+    assert run.status == "halted"
+    retry(run, patch={"x": 1})
+
+    assert (run.running, run.started) == (["b"], ["a", "b"])
+
+
+def test_a_visit_without_a_way_out_takes_one_after_a_patch() -> None:
+    run = Drive(graph("a", "b", ways=[(START, "a"), edge("a", "b", {"x": 1}), ("b", END)]))
+    run.finish("a", {"log": ["a"]})
+    assert run.error[0] == "no_way_out"
+    retry(run, patch={"x": 1})
+
+    assert (run.started, run.values) == (["a", "b"], {"log": ["a"], "x": 1})
+
+
+def test_a_run_without_a_way_in_starts_after_a_patch() -> None:
+    run = Drive(graph("a", ways=[edge(START, "a", {"x": 1})]))
+    assert run.error[0] == "no_way_out"
+    retry(run, patch={"x": 1})
+
+    assert run.running == ["a"]
+
+
+def test_a_loop_that_was_cut_off_goes_on_where_it_was() -> None:
+    run = Drive(chain(FunctionNode(id="a", to=("a",)), "b"), limits=Limits(max_visits=2))
+    run.finish("a", {"log": [1]}, goto="a")
+    run.finish("a", {"log": [2]}, goto="a")
+    assert run.error[0] == "max_visits"
+    retry(run)
+
+    assert [each.address for each in run.orders("a")][-1] == "graph:g;node:a:3"
+    assert run.values == {"log": [1, 2]}
+
+
+def test_what_failed_in_a_nested_graph_goes_on_inside_it() -> None:
+    run = Drive(chain(nested("sub", chain("in1", "in2", name="inner"))))
+    run.finish("in1", {"x": 1})
+    run.fail("in2")
+    assert run.status == "failed"
+    retry(run)
+
+    assert (run.running, run.started) == (["in2"], ["in1", "in2", "in2"])
+    run.finish("in2")
+    assert (run.status, run.values) == ("completed", {"x": 1})
+
+
+def test_a_failure_that_an_operator_let_stand_is_tried_again() -> None:
+    run = Drive(chain(FunctionNode(id="a", on_error=AskHuman())))
+    run.fail("a")
+    run.answer("error", {"action": "fail"})
+    assert run.status == "failed"
+    retry(run)
+
+    assert run.running == ["a"]
+
+
+def test_a_run_that_was_paused_when_it_ended_goes_on() -> None:
+    run = Drive(chain("a"))
+    run.feed(events.Paused, actor="ada", mode="now")
+    run.stopped("a", {"s": 1})
+    run.cancel()
+    assert run.status == "cancelled"
+    retry(run)
+
+    assert (run.status, run.orders("a")[-1].journal) == ("running", {"s": 1})
+
+
+def test_an_approved_call_that_may_have_been_made_is_not_made_again_without_a_question() -> None:
+    run = reviewing()
+    turn(run, gated("c1"))
+    said(run, "c1", {"approved": True})
+    run.cancel(mode="now")
+    retry(run)
+
+    order = run.orders("pay")[-1]
+    assert order.journal == {"/begun": 1}
+    assert order.own_answers
+    assert len(run.orders("pay")) == 2
+
+
+def test_an_approved_call_whose_journal_is_known_keeps_it() -> None:
+    run = reviewing()
+    turn(run, gated("c1"))
+    said(run, "c1", {"approved": True})
+    run.cancel()
+    run.stopped("pay", {"step": 1})
+    retry(run)
+
+    assert run.orders("pay")[-1].journal == {"step": 1}
+    assert run.orders("pay")[-1].address == f"{CLERK};tool:pay:c1"
+
+
+def test_a_retry_of_what_runs_or_completed_is_refused() -> None:
+    run = Drive(chain("a", finally_=["clean"]))
+    assert refusal(run).code == "not_finished"
+    run.cancel(mode="now")
+    assert (run.status, refusal(run).code) == ("ending", "not_finished")
+    run = Drive(chain("a"))
+    run.finish("a")
+
+    assert (run.status, refusal(run).code) == ("completed", "run_finished")
+
+
+def guarded() -> Drive:
+    run = Drive(chain(gate("ask", capability="approve"), "pay"))
+    run.answer("ask", principal=ROOT)
+    return run
+
+
+@pytest.mark.parametrize(
+    "fields", [{"patch": {"x": 1}}, {"spec": chain(gate("ask", prompt="?"), "pay")}]
+)
+def test_a_retry_that_changes_the_course_takes_every_capability(fields: Mapping[str, Any]) -> None:
+    run = Drive(chain(gate("ask", capability="approve"), "pay"))
+    run.cancel()
+
+    assert refusal(run, principal=ADA, **fields).details["capabilities"] == ["approve"]
+    assert refusal(run, principal=Principal(subject="eve")).details["capabilities"] == [
+        "runs:control"
+    ]
+    retry(run, principal=ADA)
+    assert run.status == "awaiting-input"
+
+
+def test_a_retry_of_what_was_approved_once_takes_the_capability_of_its_gate() -> None:
+    run = guarded()
+    run.fail("pay")
+    assert refusal(run, principal=ADA).details["capabilities"] == ["approve"]
+    retry(run)
+
+    assert run.running == ["pay"]
+
+
+def test_callers_of_temporal_may_retry() -> None:
+    run = Drive(chain("a"))
+    run.fail("a")
+    retry(run, principal=TEMPORAL)
+
+    assert run.running == ["a"]
+
+
+def test_a_retry_may_move_the_run_to_another_graph_with_what_ran() -> None:
+    run = Drive(graph("one", "two", ways=[(START, "one"), (START, "two")]))
+    run.fail("one")
+    run.stopped("two", {"s": 1})
+    spec = graph("one", "three", ways=[(START, "one"), (START, "three")])
+    assert refusal(run, spec=spec).code == "cannot_migrate"
+    retry(run, spec=spec, renames={"two": "three"})
+
+    assert sorted(run.running) == ["one", "three"]
+    assert run.orders("three")[-1].journal == {"s": 1}

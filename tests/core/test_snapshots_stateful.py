@@ -1,0 +1,171 @@
+"""Migrate, retry and fork of random runs, at any moment: nothing is done twice, and nothing is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from core_drive import restored
+from core_renamed import renamed
+from core_people import Peopled
+from core_strategies import MODES, VALUES, graphs, limits
+from core_ways import targets_of
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+
+from abeyance.core import events, machine
+from abeyance.core.effects import RunNode
+from abeyance.core.json import Json
+from abeyance.core.outcome import Finished
+from abeyance.core.policy import Principal
+from abeyance.core.snapshots import forked, migrated, retried
+from abeyance.core.spec import GraphSpec
+from abeyance.core.state import Limits, RunState, Status
+from abeyance.core.visit import Running
+from abeyance.errors import Refusal
+
+FAILED = {Status.FAILED, Status.HALTED, Status.CANCELLED}
+MOST_ROUNDS = 8
+ROOT = Principal(subject="root", capabilities=("*",))
+"""Who may do everything, whatever the pattern of a capability."""
+
+
+class Snapshots(Peopled):
+    """A run of any graph that is moved, tried again and copied beside everything else."""
+
+    @initialize(spec=graphs(), limits=limits(), values=VALUES)
+    def a_run_begins(self, spec: GraphSpec, limits: Limits, values: dict[str, Json]) -> None:
+        self.begin(spec, limits, values)
+
+    @precondition(lambda self: self.state.ending is None)
+    @rule(mode=MODES)
+    def people_cancel(self, mode: str) -> None:
+        self.feed(events.CancelRequested, actor="ada", mode=mode)
+
+    def feed(self, kind: type[events.Event], **fields: Any) -> Refusal | None:
+        before = self.state if hasattr(self, "state") else None
+        if kind is events.Started:
+            self.done: set[str] = set()
+        refusal = super().feed(kind, **fields)
+        visit = fields.get("visit")
+        if (
+            isinstance(fields.get("outcome"), Finished)
+            and before is not None
+            and isinstance(visit, str)
+            and (ran := before.visits.get(visit)) is not None
+            and isinstance(ran.state, Running)
+            and self.state.root.version > before.root.version
+        ):
+            # Its changes are merged, so it has not failed.
+            self.done.add(visit)
+        return refusal
+
+    @rule()
+    def the_graph_is_the_same(self) -> None:
+        after = migrated(self.state, self.state.spec, patch={}, renames={}, now=self.now)
+        assert after is self.state
+
+    @precondition(lambda self: self.state.ending is None)
+    @rule()
+    def every_node_is_renamed_there_and_back(self) -> None:
+        spec, names = renamed(self.state.spec, "_x")
+        there = migrated(self.state, spec, patch={}, renames=names, now=self.now)
+        assert restored(there) == there
+        moves = {new: old for old, new in names.items()}
+        back = migrated(there, self.state.spec, patch={}, renames=moves, now=self.now)
+        assert replace(back, updated_at=self.state.updated_at) == self.state
+        assert {*there.ledger.open} == {*self.state.ledger.open}
+        # The same happens under other names.
+        self.play(there, self.now, {f"{visit}_x" for visit in self.done})
+
+    @precondition(lambda self: self.state.finished and self.state.status in FAILED)
+    @rule(hours=st.integers(0, 30))
+    def the_run_is_tried_again(self, hours: int) -> None:
+        now = self.now + timedelta(hours=hours)
+        again = retried(self.state, now=now, principal=ROOT, patch={}, renames={})
+        ending = self.state.ending
+        assert ending is not None
+        assert ending.before is not None
+        assert restored(again) == again
+        assert again.status is not self.state.status
+        assert again.mailbox == self.state.mailbox
+        assert again.keys == self.state.keys
+        for id_, entry in ending.before.ledger.open.items():
+            asked = again.ledger.open[id_]
+            assert asked.digest == entry.digest
+            if entry.deadline is not None:
+                assert asked.deadline is not None
+                assert asked.deadline > now
+                assert asked.deadline - now <= entry.deadline - entry.created_at
+        self.play(again, now, self.done)
+
+    @precondition(lambda self: self.state.ending is None or self.state.finished)
+    @rule(data=st.data(), go_back=st.booleans())
+    def the_run_is_forked(self, data: st.DataObject, *, go_back: bool) -> None:
+        back = data.draw(st.integers(1, 3)) if go_back else 0
+        written = self.state
+        try:
+            fork = forked(self.state, run_id="f", salt="s", back=back, now=self.now, principal=ROOT)
+        except Refusal as refusal:
+            assert refusal.code == "no_such_past"
+            assert refusal.details["most"] < back
+            return
+        assert self.state == written
+        assert restored(fork) == fork
+        assert not {*fork.ledger.open} & {*self.state.ledger.open, *self.state.ledger.settled}
+        assert not fork.mailbox.queue
+        if not back and self.state.ending is None:
+            assert {(e.name, e.address) for e in fork.ledger.open.values()} <= {
+                (e.name, e.address) for e in self.state.ledger.open.values()
+            }
+        self.play(fork, self.now, set() if back else self.done)
+
+    def play(self, state: RunState, now: datetime, done: set[str]) -> None:
+        """Let everybody do their part in a copy, in which what is `done` may not be done again."""
+        # Code that runs reports under the address that it was started with.
+        known = {visit.code_address: visit for visit in state.visits_in(Running)}
+        orders: dict[str, Any] = {}
+        if state.resumption is None:
+            orders = {address: self.watch.orders.get(address) for address in known}
+        state, effects = machine.advance(state, events.Restored(now=now))
+        for _ in range(MOST_ROUNDS):
+            for effect in effects:
+                if isinstance(effect, RunNode):
+                    order = effect.input
+                    assert order.kind == "routes" or order.address not in done
+                    orders[order.address] = order
+            if state.finished:
+                return
+            if state.yielding:
+                state, effects = machine.advance(state, events.TaskBegan(now=now))
+            elif orders:
+                address, order = orders.popitem()
+                routed: tuple[str, ...] = ()
+                if order is not None:
+                    graph = state.spec
+                    for name in order.path:
+                        graph = getattr(graph.nodes.get(name), "graph", graph)
+                    routed = tuple(targets_of(graph, order.node)[:1])
+                ended = events.VisitEnded(
+                    now=now, visit=address, outcome=Finished(route_targets=routed)
+                )
+                state, effects = machine.advance(state, ended)
+            else:
+                others: dict[str, Any] = {"static": None, "error": {"action": "fail"}}
+                answers = {
+                    id_: others.get(entry.kind, True) for id_, entry in state.ledger.open.items()
+                }
+                faults: dict[str, Any] = dict.fromkeys(answers, ())
+                answered = events.Responded(
+                    now=now, principal=ROOT, answers=answers, schema_faults=faults
+                )
+                state, effects = machine.advance(state, answered)
+        assert restored(state) == state
+
+
+Snapshots.TestCase.settings = settings(
+    max_examples=int(__import__("os").environ.get("EX","30")), phases=[Phase.generate], stateful_step_count=20, deadline=None, derandomize=True
+)
+TestSnapshots = Snapshots.TestCase
