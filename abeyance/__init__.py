@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         SettingsError,
         Unavailable,
     )
-    from abeyance.handle import InboxFilter, RunFilter, RunHandle, Started, Steered
+    from abeyance.handle import Forked, InboxFilter, RunFilter, RunHandle, Started, Steered
     from abeyance.mcp.server import McpServer
     from abeyance.schemas.state_model import add, append, merge, union
     from abeyance.views import (
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
         InterruptView,
         MessageReceipt,
         MessageView,
+        Migration,
+        Obstacle,
         RunView,
     )
     from abeyance.yaml.loader import load
@@ -68,6 +70,7 @@ __all__ = [
     "Context",
     "Event",
     "Fatal",
+    "Forked",
     "Goto",
     "Graph",
     "GraphError",
@@ -78,7 +81,9 @@ __all__ = [
     "McpServer",
     "MessageReceipt",
     "MessageView",
+    "Migration",
     "NodeError",
+    "Obstacle",
     "Principal",
     "Receipt",
     "Refusal",
@@ -121,6 +126,7 @@ _MODULES = {
     "Context": "authoring.context",
     "Event": "views",
     "Fatal": "errors",
+    "Forked": "handle",
     "Goto": "authoring.context",
     "Graph": "authoring.graph",
     "GraphError": "errors",
@@ -131,7 +137,9 @@ _MODULES = {
     "McpServer": "mcp.server",
     "MessageReceipt": "views",
     "MessageView": "views",
+    "Migration": "views",
     "NodeError": "errors",
+    "Obstacle": "views",
     "Principal": "core.policy",
     "Receipt": "core.ledger",
     "Refusal": "errors",

@@ -7,7 +7,7 @@ abbreviates (`on_timeout`, `timeout`) is parsed here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, assert_never
 
@@ -15,9 +15,9 @@ from pydantic import ValidationError
 
 from abeyance import wire
 from abeyance.core import events, idempotency, ledger
-from abeyance.core.json import Json, why_not_json
+from abeyance.core.json import Json, sha256, why_not_json
 from abeyance.core.ledger import Ledger
-from abeyance.core.spec import GoTo, Halt, ResumeRun
+from abeyance.core.spec import GoTo, GraphSpec, Halt, ResumeRun
 from abeyance.schemas import json_schema
 
 E = TypeVar("E")
@@ -136,6 +136,21 @@ def deadline_edited(order: wire.EditDeadline, now: datetime) -> events.DeadlineE
         moves=bool({"deadline", "timeout"} & order.model_fields_set),
         deadline=deadline,
         on_timeout=None if order.on_timeout is None else _on_timeout(order.on_timeout),
+    )
+
+
+def migrated(
+    order: wire.Migrate, now: datetime, *, spec: GraphSpec, patch: Mapping[str, Json]
+) -> events.Migrated:
+    """Return a migration to `spec`, with the patch as its state model writes it."""
+    return events.Migrated(
+        now=now,
+        principal=order.principal,
+        spec=spec,
+        patch=patch,
+        renames=order.map,
+        request=sha256([order.patch, order.map]),
+        key=order.key,
     )
 
 

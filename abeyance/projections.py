@@ -16,6 +16,7 @@ from abeyance.core import authority, items
 from abeyance.core.address import Address
 from abeyance.core.json import Json, size
 from abeyance.core.ledger import Interrupt, Ledger
+from abeyance.core.policy import EVERYTHING
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import RunState
 from abeyance.core.visit import Failure, Running
@@ -24,6 +25,8 @@ _MAX_BLOCKED: Final = 20
 _MAX_AGENTS: Final = 50
 """In a view: most of its readers want something else of it."""
 _ABRIDGED_CHARS: Final = 200
+LARGEST_ATTRIBUTE: Final = 1_500
+"""In bytes: the server ends a run one of whose search attributes is larger than 2 KB."""
 _ROW_BYTES: Final = 500
 """What ids, addresses and times of an interrupt take."""
 _SHOWN: Final = [
@@ -50,6 +53,7 @@ def run_view(state: RunState, start: wire.StartRun) -> views.RunView:
         session_type=start.session_type,
         labels=start.labels,
         started_by=start.started_by,
+        forked_from=start.forked_from,
         created_at=state.created_at,
         updated_at=state.updated_at,
         ended_at=state.updated_at if is_over else None,
@@ -82,6 +86,12 @@ def run_view(state: RunState, start: wire.StartRun) -> views.RunView:
     )
 
 
+def guards_for_memo(capabilities: tuple[str, ...]) -> list[str]:
+    """The capabilities that guard a run, as its memo has them."""
+    # Too many for the memo: then only a caller with all capabilities is sure to have them.
+    return list(capabilities) if size(list(capabilities)) <= LARGEST_ATTRIBUTE else [EVERYTHING]
+
+
 def blocked_visits(state: RunState) -> list[views.BlockedView]:
     """The blocked visits, oldest first, as many as a view shows."""
     blocked = (visit for visit in state.visits.values() if visit.blocked is not None)
@@ -111,6 +121,7 @@ def closing_record(state: RunState, start: wire.StartRun) -> views.ClosingRecord
         interrupts=settled_interrupts(state),
         transcripts=items.transcripts(state),
         keys=dict(state.keys),
+        snapshot=views.Snapshot.of(state, start).model_dump(mode="json"),
     )
 
 

@@ -15,8 +15,9 @@ from pydantic import Field, PrivateAttr
 from abeyance.core.events import Message, Priority
 from abeyance.core.ledger import Parent, Receipt
 from abeyance.core.mailbox import Rejected, Undelivered
-from abeyance.core.state import Called
-from abeyance.wire import Record
+from abeyance.core.spec import GraphSpec
+from abeyance.core.state import Called, RunState, joined, parted
+from abeyance.wire import Record, StartRun
 
 
 class InterruptView(Record):
@@ -134,6 +135,7 @@ class RunView(Record):
     session_type: str = "agent"
     labels: dict[str, str] = Field(default_factory=dict)
     started_by: str | None = None
+    forked_from: str | None = None
     created_at: datetime
     updated_at: datetime
     ended_at: datetime | None = None
@@ -170,7 +172,8 @@ class ClosingRecord(Record):
     """The record of an ended run: enough to read it, and to check late answers, without a worker.
 
     `transcripts` are the references of its agents' transcripts by address, None if unrecorded. `keys` are
-    the latest calls with an idempotency key.
+    the latest calls with an idempotency key. `snapshot` is the JSON of a `Snapshot`, None if it was too
+    large.
     """
 
     outcome: str
@@ -181,6 +184,52 @@ class ClosingRecord(Record):
     interrupts: list[InterruptView] = Field(default_factory=list)
     transcripts: dict[str, str] | None = None
     keys: dict[str, Called] = Field(default_factory=dict)
+    snapshot: Any = None
+
+
+class Snapshot(Record):
+    """Everything that a run is: how it was started, its state, its graph, its values by scope."""
+
+    start: StartRun
+    state: RunState
+    spec: GraphSpec
+    values: dict[str, dict[str, Any]]
+
+    @classmethod
+    def of(cls, state: RunState, start: StartRun) -> Snapshot:
+        """Return the snapshot of a run."""
+        bare, spec, values = parted(state)
+        by_scope = {address: dict(each) for address, each in values.items()}
+        return cls(start=start, state=bare, spec=spec, values=by_scope)
+
+    def joined(self) -> RunState:
+        """Return the state of the run. Raises ValueError if a later version wrote it."""
+        return joined(self.state, self.spec, self.values)
+
+
+class Obstacle(Record):
+    """What a migration has no place for: `what` it is, its name and address, why, and what to do."""
+
+    what: str
+    name: str
+    why: str
+    remedy: str
+    address: str | None = None
+
+
+class Migration(Record):
+    """What a migration did, or with `dry_run` would do.
+
+    `before` and `after` are versions of the graph. `nodes` are those at which the run stands, each with
+    its name in today's graph. `obstacles` are empty unless it is a dry run that found some.
+    """
+
+    run_id: str
+    dry_run: bool = False
+    before: str
+    after: str
+    nodes: dict[str, str] = Field(default_factory=dict)
+    obstacles: list[Obstacle] = Field(default_factory=list)
 
 
 class Event(Record):

@@ -31,6 +31,7 @@ from pydantic import (
 from abeyance.core.events import Priority
 from abeyance.core.outcome import VisitOutcome
 from abeyance.core.policy import Principal
+from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits
 from abeyance.duration import OptionalSeconds
 
@@ -284,6 +285,7 @@ JANITOR_WORKFLOW = "Janitor"
 ARCHIVER_WORKFLOW = "Archiver"
 ERASURE_WORKFLOW = "Erasure"
 RELEASE_ACTIVITY = "release-conversation"
+READ_GRAPH_ACTIVITY = "read-graph"
 EVICT_ACTIVITY = "evict-inactive"
 ARCHIVE_ACTIVITY = "archive-runs"
 ERASE_ACTIVITY = "erase-run"
@@ -335,8 +337,15 @@ leaves nothing in the history."""
 EMPTY = "queue_empty"
 """The type of the error with which `take_messages` is rejected if there is nothing to take."""
 
+NO_GRAPH = "no_graph"
+"""The type of the error of a worker that is asked for a graph that it does not have."""
+
 STILL_ACTIVE = "still_active"
 """The type of the error with which a run rejects `evict`."""
+
+
+def _is_empty(value: object) -> bool:
+    return not value
 
 
 class StartRun(Record, Stamped):
@@ -348,6 +357,11 @@ class StartRun(Record, Stamped):
 
     `generation` grows from each history of the run to the next, which orders their events. `used` are the
     nonces of the latest commands. With a stamp, the run accepts only what was sealed for it.
+
+    `interrupt_before`, `interrupt_after` and `on_error` are the start's own, which another version of the
+    graph gets too. A retry has the execution that it goes on from (`retry_of`), the first of all
+    (`origin`), and the hashes of its latest calls with a key (`retry_keys`). A fork has the id of the run
+    that it is `forked_from`.
     """
 
     run_id: str
@@ -363,6 +377,13 @@ class StartRun(Record, Stamped):
     generation: int = 0
     used: tuple[str, ...] = ()
     salt: str = ""
+    interrupt_before: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
+    interrupt_after: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
+    on_error: str | None = Field(default=None, exclude_if=_is_empty)
+    retry_of: str = Field(default="", exclude_if=_is_empty)
+    origin: str = Field(default="", exclude_if=_is_empty)
+    retry_keys: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
+    forked_from: str | None = Field(default=None, exclude_if=_is_empty)
 
 
 class VisitReport(Record, Stamped):
@@ -523,6 +544,92 @@ class EditDeadline(DeadlineBody, Keyed):
 
     interrupt_id: str
     principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+
+
+def _node_names(renames: dict[str, str]) -> dict[str, str]:
+    if odd := [name for pair in renames.items() for name in pair if not name.strip(".")]:
+        message = f"{odd[0]!r} is not the name of a node: write names, nested ones as outer.inner"
+        raise ValueError(message)
+    return renames
+
+
+Renames: TypeAlias = Annotated[dict[str, str], AfterValidator(_node_names), Field(max_length=1_000)]
+"""The names of nodes in the run's graph, nested ones as `outer.inner`, and what they are called now."""
+
+
+class MigrateBody(Request):
+    """A migration to today's graph: a `patch` of the values, and a `map` of nodes that were renamed.
+
+    With `dry_run` nothing changes, and the response says what would.
+    """
+
+    dry_run: bool = Field(default=False, strict=True)
+    patch: dict[str, Value] = Field(default_factory=dict)
+    map: Renames = Field(default_factory=dict)
+
+
+class Migrate(MigrateBody, Keyed):
+    """A migration as the run gets it. `version` is that of the sender's graph, if it has one."""
+
+    version: str | None = None
+    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+
+
+class RetryBody(Request):
+    """A retry of an ended run: by the graph that it has, or by today's, with a `map` of renamed nodes."""
+
+    graph: Literal["pinned", "today"] = "pinned"
+    patch: dict[str, Value] = Field(default_factory=dict)
+    map: Renames = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _maps_to_today(self) -> Self:
+        if self.map and self.graph == "pinned":
+            raise ValueError("`map` is for today's graph: add `graph: today`, or leave it out")
+        return self
+
+    @property
+    def changes_course(self) -> bool:
+        """Whether it changes more than that the run goes on."""
+        return self.graph == "today" or bool(self.patch)
+
+
+class ForkBody(Request):
+    """A fork: how many finished visits it goes back, and the id of the new run, generated if absent."""
+
+    back: int = Field(default=0, ge=0, le=1_000_000, strict=True)
+    run_id: str | None = None
+
+
+class ScopeValues(Record):
+    """The values of one graph of a run, and the names of the nodes that lead to it from the root."""
+
+    path: tuple[str, ...] = ()
+    values: dict[str, Any]
+
+
+class ReadGraph(Record):
+    """What is needed to read today's graph for a run: its start's options, values and renamed nodes."""
+
+    graph: str
+    interrupt_before: tuple[str, ...] = ()
+    interrupt_after: tuple[str, ...] = ()
+    on_error: str | None = None
+    renames: dict[str, str] = Field(default_factory=dict)
+    patch: dict[str, Any] = Field(default_factory=dict)
+    scopes: list[ScopeValues] = Field(default_factory=list)
+
+
+class GraphToday(Record):
+    """Today's graph: as it is pinned in a run, its `version`, and the patch as JSON that fits its model.
+
+    `faults` are the values that do not fit, each as an obstacle of a migration.
+    """
+
+    spec: GraphSpec
+    version: str
+    patch: dict[str, Any] = Field(default_factory=dict)
+    faults: list[dict[str, Any]] = Field(default_factory=list)
 
 
 class WhichInterrupt(Request):

@@ -21,6 +21,7 @@ from abeyance.activities.maintenance import (
     AuditActivities,
     ConversationActivities,
     EvictionActivities,
+    GraphActivities,
 )
 from abeyance.activities.node import NodeActivities
 from abeyance.app import load_graphs
@@ -118,6 +119,7 @@ def make_worker(
             EvictionActivities(client).evict,
             audits.archive,
             audits.erase,
+            GraphActivities(graphs).read,
         ],
         interceptors=[] if settings.enable_metrics else [Unmetered()],
         workflow_runner=InOrderWorkflowRunner(

@@ -1,13 +1,17 @@
-"""Activities of the workflows beside runs: conversations, the janitor, the archiver, erasures."""
+"""Activities beside those of nodes: conversations, the janitor, the archiver, erasures, migrations."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from abeyance import wire
+from abeyance.authoring.graph import Graph
 from abeyance.client import Client
 from abeyance.errors import Refusal, SettingsError
+from abeyance.runtime import graph_today
 
 
 class ConversationActivities:
@@ -57,3 +61,19 @@ class AuditActivities:
             raise ApplicationError(
                 refusal.message, type=refusal.code, non_retryable=True
             ) from refusal
+
+
+class GraphActivities:
+    """Activities of migrations, with the graphs of a worker."""
+
+    def __init__(self, graphs: Mapping[str, Graph]) -> None:
+        self._graphs = graphs
+
+    @activity.defn(name=wire.READ_GRAPH_ACTIVITY)
+    async def read(self, order: wire.ReadGraph) -> wire.GraphToday:
+        """Return today's graph, held against the values of a run."""
+        graph = self._graphs.get(order.graph)
+        if graph is None:
+            message = f"this worker has no graph {order.graph!r}"
+            raise ApplicationError(message, type=wire.NO_GRAPH)
+        return graph_today.read_graph(graph, order)

@@ -34,6 +34,7 @@ from abeyance.api.routers import (
     interrupts,
     messages,
     runs,
+    snapshots,
 )
 from abeyance.api.routers import graphs as graphs_router
 from abeyance.app import load_graphs
@@ -95,7 +96,7 @@ def create_app(
     )
     for part in (health, inbox):
         app.include_router(part.router)
-    for part in (graphs_router, runs, interrupts, control, messages):
+    for part in (graphs_router, runs, interrupts, control, snapshots, messages):
         app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])
     for part in (events, audit, conversations, batch, admin):
         app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])

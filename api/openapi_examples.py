@@ -52,6 +52,7 @@ RUN: Final[dict[str, Any]] = {
     "session_type": "agent",
     "labels": {"team": "support"},
     "started_by": "ada",
+    "forked_from": None,
     "created_at": "2026-03-02T09:00:00Z",
     "updated_at": "2026-03-02T09:00:01Z",
     "ended_at": None,
@@ -253,11 +254,46 @@ CANCEL: Final[dict[str, Any]] = {"reason": "the order was withdrawn", "grace": "
 
 VALUES: Final[dict[str, Any]] = {"patch": {"amount": 200.0}, "version": 2}
 
+MIGRATE: Final[dict[str, Any]] = {
+    "patch": {"cost_center": "C7"},
+    "map": {"pay": "payout"},
+    "dry_run": True,
+}
+
+MIGRATION: Final[dict[str, Any]] = {
+    "run_id": "refund-4711",
+    "dry_run": True,
+    "before": "2c26b46b68ff",
+    "after": "fcde2b2edba5",
+    "nodes": {"approve": "approve"},
+    "obstacles": [
+        {
+            "what": "value",
+            "name": "cost_center",
+            "why": "Field required",
+            "remedy": "set the field by `patch`, or give it a default or a type that takes the value",
+            "address": None,
+        }
+    ],
+}
+
+RETRY: Final[dict[str, Any]] = {"patch": {"amount": 200.0}, "graph": "pinned"}
+
+FORK: Final[dict[str, Any]] = {"back": 1, "run_id": "refund-4711-again"}
+
 DEADLINE: Final[dict[str, Any]] = {"timeout": "P2D", "on_timeout": "goto:escalate"}
 
 TO_ALL: Final[dict[str, Any]] = {"text": "The customer accepts half of the amount."}
 
 REACHED: Final[dict[str, Any]] = {"count": 1, "runs": ["refund-4711"]}
+
+FORKED: Final[dict[str, Any]] = {
+    "run_id": "refund-4711-again",
+    "forked_from": "refund-4711",
+    "interrupts": [
+        {**INTERRUPT, "id": "refund-4711-again.5c6ffbdd40d9556b", "run_id": "refund-4711-again"}
+    ],
+}
 
 STEERED: Final[dict[str, Any]] = {**REACHED, "message_id": "note-1"}
 

@@ -256,6 +256,14 @@ class RunStatus(BaseModel):
     status: str
 
 
+class ForkedRun(BaseModel):
+    """A fork, and the questions that it asks first."""
+
+    run_id: str
+    forked_from: str
+    interrupts: list[views.InterruptView]
+
+
 class InterruptStatus(BaseModel):
     """An interrupt, for a caller without `runs:read`."""
 
@@ -271,6 +279,7 @@ class RunResult(views.ClosingRecord):
     status: str
     error: views.ErrorView | None = None
     keys: dict[str, Called] = Field(default_factory=dict, exclude=True)
+    snapshot: Any = Field(default=None, exclude=True)
 
     @classmethod
     def of(cls, run_id: str, record: views.ClosingRecord) -> RunResult:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
@@ -32,9 +33,11 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.spec import GraphSpec
     from abeyance.core.state import RunState, joined
     from abeyance.errors import Refusal
+    from abeyance.runtime import graph_today
     from abeyance.workflows import (
         activity_calls,
         continue_as_new,
+        migration,
         requests,
         visibility,
     )
@@ -74,7 +77,9 @@ class AgentRun:
         self._is_local = False
         self._tasks_begun = 0
         self._history = History()
-        self._metered = MeteredRun(start, spec.name, is_carried=carried is not None)
+        # A retry and a fork carry a state into a new run.
+        is_continued = workflow.info().continued_run_id is not None
+        self._metered = MeteredRun(start, spec.name, is_carried=is_continued)
         event: events.Event
         if carried is None:
             # A refusal must end the run instead of failing this task forever.
@@ -87,11 +92,12 @@ class AgentRun:
                     now=now,
                     salt=start.salt,
                 )
-            self._visibility = VisibilityWriter(None, now)
+            self._visibility = VisibilityWriter(start, None, now)
             event = events.Started(now=now)
         else:
             self._state = joined(carried, spec, values)
-            self._visibility = VisibilityWriter(self._state, now)
+            written = self._state if is_continued else None
+            self._visibility = VisibilityWriter(start, written, now)
             event = events.Restored(now=now)
         self._advance(event)
 
@@ -249,13 +255,13 @@ class AgentRun:
     async def take_messages(self, order: wire.TakeMessages) -> list[events.Message]:
         event = events.MessagesTaken(now=workflow.now(), visit=order.visit, upto=order.upto)
         self._feed_update(event, order.stamp)
-        visit = self._state.visits.get(order.visit)
+        visit = self._state.visits.get(machine.address_now(self._state, order.visit))
         return [] if visit is None else list(visit.inbox.taken[order.start : order.upto])
 
     @take_messages.validator
     def _check_take_messages(self, order: wire.TakeMessages) -> None:
         self._check_sealed("take_messages", order)
-        visit = self._state.visits.get(order.visit)
+        visit = self._state.visits.get(machine.address_now(self._state, order.visit))
         if visit is not None and (
             len(visit.inbox.taken) > order.start or any(messages.for_visit(self._state, visit))
         ):
@@ -299,6 +305,42 @@ class AgentRun:
     def _check_edit_deadline(self, order: wire.EditDeadline) -> None:
         self._check_edit("edit_deadline", order, commands.deadline_edited(order, workflow.now()))
 
+    @workflow.update(
+        description='Migrate to the graph of today: {"patch": ..., "map": {"old": "new"}}.'
+    )
+    async def migrate(self, order: wire.Migrate | None = None) -> views.Migration:
+        order = order or wire.Migrate()
+        with requests.refusals_as_application_errors():
+            today = await migration.read_graph(self._state, self._start, order)
+            now = workflow.now()
+            event = commands.migrated(order, now, spec=today.spec, patch=today.patch)
+            outcome = graph_today.migration(
+                self._state, self._start, today, event, dry_run=order.dry_run
+            )
+            if order.dry_run:
+                self._orders.use("migrate", order.stamp)
+                self._history.updates += 1
+                return outcome
+        self._feed_update(event, order.stamp)
+        self._start = self._start.model_copy(update={"graph_version": today.version})
+        return outcome
+
+    @migrate.validator
+    def _check_migrate(self, order: wire.Migrate | None = None) -> None:
+        order = order or wire.Migrate()
+        # The graph of today is known later, and checked then.
+        event = commands.migrated(order, workflow.now(), spec=self._state.spec, patch={})
+        with requests.refusals_as_application_errors():
+            self._orders.check_sealed("migrate", order.stamp)
+            called = None if order.dry_run else idempotency.earlier(self._state.keys, event)
+        if called is not None:
+            version = self._start.graph_version
+            again = views.Migration(run_id=self._state.run_id, before=version, after=version)
+            raise requests.replayed(again)
+        self._check_sealed("migrate", order)
+        with requests.refusals_as_application_errors():
+            machine.check(self._state, replace(event, renames={}, key=None))
+
     @workflow.query(description="The whole view of the run.")
     def view(self) -> views.RunView:
         return projections.run_view(self._state, self._start)
@@ -313,6 +355,10 @@ class AgentRun:
     @workflow.query(description="One interrupt, with all details.")
     def interrupt(self, which: wire.WhichInterrupt) -> views.InterruptView:
         return projections.interrupt(self._state, which.interrupt_id)
+
+    @workflow.query(description="Everything that the run is, for a fork or a retry.")
+    def snapshot(self) -> views.Snapshot:
+        return views.Snapshot.of(self._state, self._start)
 
     @workflow.query(description="Unread messages, in reading order.")
     def messages(self) -> list[events.Message]:

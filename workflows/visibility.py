@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import projections, views, wire
-    from abeyance.core import effects
+    from abeyance.core import authority, effects
     from abeyance.core.effects import Publish
     from abeyance.core.json import Json, size
     from abeyance.core.ledger import Interrupt
@@ -177,7 +177,8 @@ class VisibilityWriter:
     begins later than the run did (tested).
     """
 
-    def __init__(self, carried: RunState | None, now: datetime) -> None:
+    def __init__(self, start: wire.StartRun, carried: RunState | None, now: datetime) -> None:
+        self._graph_version = start.graph_version
         self._must_write = carried is not None
         self._rows: Mapping[str, Json] = {} if carried is None else memo_rows(carried)
         # The client wrote these when it started the run.
@@ -199,15 +200,18 @@ class VisibilityWriter:
     ) -> None:
         """Write all changes since the last write."""
         workflow.set_current_details(details(state, start))
-        self._write_memo(state, facts)
+        self._write_memo(state, facts, start)
         self._write_attributes(state)
 
-    def _write_memo(self, state: RunState, facts: Sequence[effects.Publish]) -> None:
+    def _write_memo(
+        self, state: RunState, facts: Sequence[effects.Publish], start: wire.StartRun
+    ) -> None:
         rows = memo_rows(state)
         changes: dict[str, Json] = {
             key: row for key, row in rows.items() if self._rows.get(key) != row
         }
         changes.update(dict.fromkeys(self._rows.keys() - rows.keys()))
+        changes.update(self._migrated(state, start))
         has_new_status = state.status not in (self._status, Status.COMPLETED)
         has_changes = bool(changes or facts or has_new_status or self._must_write)
         self._must_write = False
@@ -221,6 +225,17 @@ class VisibilityWriter:
         workflow.upsert_memo(changes)
         for batch in more:
             workflow.upsert_memo({wire.MEMO_FACTS: batch})
+
+    def _migrated(self, state: RunState, start: wire.StartRun) -> Mapping[str, Json]:
+        """The part of the memo that only a migration changes, if there was one."""
+        if start.graph_version == self._graph_version:
+            return {}
+        self._graph_version = start.graph_version
+        changed = {
+            "graph_version": start.graph_version,
+            "guarded_by": projections.guards_for_memo(authority.guarded_by(state)),
+        }
+        return {wire.MEMO_START: {**workflow.memo().get(wire.MEMO_START, {}), **changed}}
 
     def _write_attributes(self, state: RunState) -> None:
         if _runs_only_local(state):
@@ -274,10 +289,12 @@ def _update(name: str, value: Any) -> SearchAttributeUpdate[Any]:
 def record_of(state: RunState, start: wire.StartRun) -> views.ClosingRecord:
     """Return the closing record of a finished run. Raises to close it as failed or cancelled."""
     record = projections.closing_record(state, start)
+    if size(record.model_dump(mode="json")) > state.limits.visit_bytes:
+        record = record.model_copy(update={"snapshot": None})
     ending = state.ending
     if ending is not None and ending.native:
-        # A cancelled workflow has no result: put the record into the memo.
-        whole = record.model_dump(mode="json")
+        # A cancelled workflow has no result: put the record into the memo. A worker has the snapshot.
+        whole = record.model_copy(update={"snapshot": None}).model_dump(mode="json")
         if size(whole) > _CLOSING_MEMO_BYTES:
             view = {**whole["view"], "degraded": True}
             keys = dict([*whole["keys"].items()][-_CLOSING_KEYS:])

@@ -21,6 +21,7 @@ from abeyance.cli.errors import ErrorText, ExitCode, leave, print_error
 from abeyance.cli.graphs import charts
 from abeyance.cli.lists import overview
 from abeyance.cli.runs import calls
+from abeyance.cli.snapshots import moving
 from abeyance.cli.steer import steering
 from abeyance.cli.tokens import tokens
 from abeyance.cli.transcript import transcribing
@@ -38,7 +39,17 @@ commands = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for of_runs in (calls, overview, watching, transcribing, steering, bulk, auditing, examination):
+for of_runs in (
+    calls,
+    moving,
+    overview,
+    watching,
+    transcribing,
+    steering,
+    bulk,
+    auditing,
+    examination,
+):
     commands.add_typer(of_runs)
 commands.add_typer(conversing, name="conversation", rich_help_panel=PANEL)
 commands.add_typer(charts, name="graph", rich_help_panel="Graphs")

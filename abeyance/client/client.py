@@ -8,11 +8,14 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance.authoring.graph import Graph
 from abeyance.client.audits import Archiver, Audits
+from abeyance.client.claims import Claims
 from abeyance.client.conversations import Conversations
+from abeyance.client.deployment import Deployment
 from abeyance.client.erasures import Erasures
+from abeyance.client.eviction import Capacity, Evictions, Recency
+from abeyance.client.executions import Executions
 from abeyance.client.inbox import Inbox
 from abeyance.client.listing import Listing
-from abeyance.client.reader import Deployment
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.client.run import TemporalRun
 from abeyance.client.runs import Runs
@@ -55,13 +58,22 @@ class Client:
         line = WorkflowRpc(temporal, task_queue, patience=patience)
         listing = Listing(temporal, task_queue, patience=patience)
         audits = Audits(line, archive, signing_key)
+        recency = Recency(listing)
+        evictions = Evictions(line, recency)
+        claims = Claims(line)
         self._deployment = Deployment(
-            line=line, listing=listing, blobs=blobs, feed=Feed(temporal, task_queue), audits=audits
+            line=line,
+            listing=listing,
+            claims=claims,
+            executions=Executions(line, claims, Capacity(recency, evictions.for_another)),
+            blobs=blobs,
+            feed=Feed(temporal, task_queue),
+            audits=audits,
         )
         self.archiver = Archiver(audits, listing, lambda run_id: self.run(run_id).view())
         self.erasures = Erasures(line, listing, blobs, audits, signing_key)
         self.conversations = Conversations(self._deployment)
-        self.runs = Runs(self._deployment, self.conversations, self.erasures)
+        self.runs = Runs(self._deployment, recency, evictions, self.erasures)
         self.inbox = Inbox(listing, lambda run_id: self.run(run_id).interrupts())
 
     @classmethod

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Final
 
 from temporalio.api.enums.v1 import EventType
@@ -18,8 +17,8 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from abeyance import views, wire
 from abeyance.agents.transcript_view import TranscriptItem
-from abeyance.client.audits import Audits
-from abeyance.client.listing import Listing, listed_view
+from abeyance.client.deployment import Deployment
+from abeyance.client.listing import listed_view
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.events import Message
 from abeyance.core.policy import Principal
@@ -28,9 +27,7 @@ from abeyance.history import transcripts
 from abeyance.history.closing_record import closing_record_in
 from abeyance.history.description import ENDINGS, RunDescription, decoded, statuses_of
 from abeyance.history.event_translation import CLOSING_EVENTS
-from abeyance.history.feed import Feed
 from abeyance.history.transcripts import MAX_ITEMS, heads
-from abeyance.storage.blobs import Blobs
 from abeyance.storage.converter import of_run
 from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
@@ -101,20 +98,6 @@ async def _statuses(line: WorkflowRpc, run_id: str, event: HistoryEvent) -> froz
 
 
 _PAGE: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
-    """What the parts of one client share, for the runs of one task queue.
-
-    `blobs` is where workers store transcripts.
-    """
-
-    line: WorkflowRpc
-    listing: Listing
-    blobs: Blobs
-    feed: Feed
-    audits: Audits
 
 
 class RunReader:

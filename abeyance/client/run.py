@@ -18,7 +18,10 @@ from temporalio.exceptions import ApplicationError
 
 from abeyance import commands, views, wire
 from abeyance.authoring.graph import Graph
-from abeyance.client.reader import Deployment, RunReader
+from abeyance.client import snapshots
+from abeyance.client.deployment import Deployment
+from abeyance.client.executions import UNBOUNDED, Room
+from abeyance.client.reader import RunReader
 from abeyance.client.rpc import RunEnded
 from abeyance.core import idempotency, ledger, mailbox, messages
 from abeyance.core.events import Control, Keyed, Message
@@ -28,11 +31,14 @@ from abeyance.core.state import Called
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.handle import (
+    Forked,
     MessageFields,
     deadline_order,
     message_order,
+    migrate_order,
     order_of,
     respond_order,
+    retry_order,
 )
 from abeyance.history.closing_record import edit_after_the_end, respond_after_the_end
 from abeyance.schemas.state_model import ValuesError
@@ -250,6 +256,97 @@ class TemporalRun(RunReader):
             if isinstance(order, wire.EditDeadline):
                 raise edit_after_the_end(record, order) from ended
             raise ended.described.not_running() from ended
+
+    async def migrate(
+        self,
+        *,
+        patch: Mapping[str, Any] | None = None,
+        renames: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> views.Migration:
+        """Move the open run to the graph that its worker has today, and return what that does.
+
+        A handle with a graph (`Client.run`) is refused with `versions_differ` if the worker has another
+        version of it. Raises as `RunHandle.migrate`.
+        """
+        order = migrate_order(
+            patch=patch,
+            renames=renames,
+            dry_run=dry_run,
+            principal=principal or TEMPORAL,
+            key=key,
+            version=None if self._graph is None else self._graph.build().version,
+        )
+        return await self.migrate_by(order)
+
+    async def migrate_by(self, order: wire.Migrate) -> views.Migration:
+        """Migrate by a command."""
+        try:
+            return await self._line.update(
+                self.run_id, "migrate", order, views.Migration, Turn.RESPOND
+            )
+        except ApplicationError as error:
+            if error.type != wire.REPLAYED:
+                raise
+            return views.Migration.model_validate(error.details[0])
+        except RunEnded as ended:
+            raise ended.described.not_running() from ended
+
+    async def retry(
+        self,
+        *,
+        graph: Literal["pinned", "today"] = "pinned",
+        patch: Mapping[str, Any] | None = None,
+        renames: Mapping[str, str] | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Let a run that failed, was halted or was cancelled go on from where it ended, under its id.
+
+        Today's graph is that of the handle (`Client.run`). Raises as `RunHandle.retry`; and ValueError
+        without a graph, if a patch or today's graph is wanted.
+        """
+        order = retry_order(graph=graph, patch=patch, renames=renames)
+        await self.retry_by(order, principal=principal or TEMPORAL, key=key)
+
+    async def retry_by(
+        self,
+        order: wire.RetryBody,
+        *,
+        principal: Principal,
+        key: str | None = None,
+        room: Room = UNBOUNDED,
+    ) -> None:
+        """Retry by a command."""
+        about = (self._deployment, self.run_id, order)
+        await snapshots.retry(*about, self._graph, principal=principal, key=key, room=room)
+
+    async def fork(
+        self, *, back: int = 0, run_id: str | None = None, principal: Principal | None = None
+    ) -> Forked:
+        """Start a new run with the past of this one, open or ended, which stays as it is.
+
+        Raises as `RunHandle.fork`.
+        """
+        order = order_of(wire.ForkBody, {"back": back, "run_id": run_id})
+        started = await self.fork_by(order, principal=principal or TEMPORAL)
+        run = TemporalRun(self._deployment, started.run_id, self._graph)
+        asked = started.interrupts if started.created else await run.interrupts()
+        return Forked(run=run, interrupts=asked)
+
+    async def fork_by(
+        self,
+        order: wire.ForkBody,
+        *,
+        principal: Principal,
+        request: str | None = None,
+        room: Room = UNBOUNDED,
+    ) -> snapshots.ForkStarted:
+        """Fork by a command. `request` is as in `Client.runs.start`."""
+        about = (self._deployment, self.run_id, order)
+        return await snapshots.fork(*about, principal=principal, request=request, room=room)
 
     async def send(self, text: str = "", **fields: Unpack[MessageFields]) -> views.MessageReceipt:
         """Put a message into the mailbox, and return the run's receipt.

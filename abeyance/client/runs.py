@@ -8,26 +8,21 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from pydantic import BaseModel
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from abeyance import views, wire
 from abeyance.authoring.graph import Graph
-from abeyance.client.conversations import Conversations
+from abeyance.client.deployment import Deployment
 from abeyance.client.erasures import Erasures
-from abeyance.client.eviction import Active, Capacity, Evictions, Policy, Recency
-from abeyance.client.reader import Deployment
-from abeyance.client.rpc import RPC
+from abeyance.client.eviction import Active, Evictions, Policy, Recency
+from abeyance.client.executions import Room
 from abeyance.client.run import TemporalRun
 from abeyance.client.start import StartPlan
-from abeyance.core.conversation import Claim
-from abeyance.core.json import rfc3339
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
 from abeyance.errors import AbeyanceError, Code, Refusal
 from abeyance.handle import RunFilter, Started
-from abeyance.storage.converter import is_all_sealed
-from abeyance.temporal.retry import retry_until
 from abeyance.util import checked_run_id
 
 _LOCAL: Final = Principal(subject="local")
@@ -39,15 +34,18 @@ class Runs:
     """The runs of one deployment."""
 
     def __init__(
-        self, deployment: Deployment, conversations: Conversations, erasures: Erasures
+        self,
+        deployment: Deployment,
+        recency: Recency,
+        evictions: Evictions,
+        erasures: Erasures,
     ) -> None:
         self._erasures = erasures
         self._deployment = deployment
         self._line = deployment.line
-        self._conversations = conversations
-        self._recency = Recency(deployment.listing)
-        self._evictions = Evictions(deployment.line, self._recency)
-        self._capacity = Capacity(self._recency, self._evictions.for_another)
+        self._executions = deployment.executions
+        self._recency = recency
+        self._evictions = evictions
 
     async def start(
         self,
@@ -97,43 +95,39 @@ class Runs:
             interrupt_after=interrupt_after,
             on_error=on_error,
         )
-        if is_all_sealed(self._line.temporal.data_converter):
-            plan = plan.stamped()
         if reuse and request is not None and await self._is_repeat(plan):
             return Started(run_id=plan.start.run_id, created=False)
-        claim = _claim_of(plan, allow_concurrent=allow_concurrent)
         try:
-            if claim is not None:
-                await self._conversations.claim_run(conversation_id or "", claim)
+            plan = await self._executions.claim(plan, allow_concurrent=allow_concurrent)
         except Refusal:
             # The conversation may be full because this very run was started before.
             if not await self._is_again(run_id, reuse=reuse):
                 raise
-            return await self._already_started(plan)
+            return await self._executions.already_started(plan)
         try:
             if max_active_runs and not await self._is_again(run_id, reuse=reuse):
-                await self._capacity.make_room(
-                    plan.start.run_id, max_active_runs, max_active_runs_policy
-                )
+                room = Room(bound=max_active_runs, policy=max_active_runs_policy)
+                await self._executions.make_room(plan.start.run_id, room)
         except AbeyanceError:
-            await self._give_back(plan, claim)
+            await self._executions.give_back(plan)
             raise
         try:
-            return await self._send(plan.claimed(claim.token if claim else None), reuse=reuse)
+            await self._send(plan, reuse=reuse)
         except (WorkflowAlreadyStartedError, Refusal) as error:
             # Not if the outcome of the start is unknown: such a claim expires if there is no run.
-            await self._give_back(plan, claim)
+            await self._executions.give_back(plan)
             if isinstance(error, Refusal):
                 raise
-            return await self._already_started(plan)
+            return await self._executions.already_started(plan)
+        return Started(run_id=plan.start.run_id, created=True)
 
-    async def _send(self, plan: StartPlan, *, reuse: bool) -> Started:
+    async def _send(self, plan: StartPlan, *, reuse: bool) -> None:
         try:
-            return await self._sent(plan, WorkflowIDReusePolicy.REJECT_DUPLICATE)
+            return await self._executions.send(plan, WorkflowIDReusePolicy.REJECT_DUPLICATE)
         except WorkflowAlreadyStartedError:
             if not (reuse and await self._has_ended(plan.start.run_id)):
                 raise
-        return await self._sent(plan, WorkflowIDReusePolicy.ALLOW_DUPLICATE)
+        return await self._executions.send(plan, WorkflowIDReusePolicy.ALLOW_DUPLICATE)
 
     async def _has_ended(self, run_id: str) -> bool:
         """Return whether an ended run of this deployment has the id, which alone may be replaced."""
@@ -141,36 +135,6 @@ class Runs:
             return not (await self._line.described(run_id)).is_running
         except Refusal:
             return False
-
-    async def _sent(self, plan: StartPlan, policy: WorkflowIDReusePolicy) -> Started:
-        run_id = plan.start.run_id
-
-        async def send() -> Started:
-            started = await self._line.temporal.start_workflow(
-                wire.WORKFLOW,
-                args=plan.arguments,
-                id=run_id,
-                task_queue=self._line.task_queue,
-                memo={**plan.memo, wire.MEMO_QUEUE: self._line.task_queue},
-                search_attributes=plan.search_attributes,
-                static_summary=plan.summary,
-                id_reuse_policy=policy,
-                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                rpc_timeout=RPC,
-            )
-            first = started.first_execution_run_id or ""
-            self._line.learn(run_id, first, execution=first, start=plan.memo_of_start)
-            return Started(run_id=run_id, created=True)
-
-        return await retry_until(run_id, send, seconds=self._line.patience)
-
-    async def _give_back(self, plan: StartPlan, claim: Claim | None) -> None:
-        self._capacity.forget(plan.start.run_id)
-        if claim is not None:
-            conversation_id = plan.start.conversation_id or ""
-            await self._conversations.release(
-                wire.Release(conversation_id=conversation_id, tokens=[claim.token])
-            )
 
     async def _is_again(self, run_id: str | None, *, reuse: bool) -> bool:
         """Return whether a run of that id exists, so that a start can only return it."""
@@ -189,35 +153,6 @@ class Runs:
         except Refusal:
             return False
         return plan.repeats(described)
-
-    async def _already_started(self, plan: StartPlan) -> Started:
-        run_id = plan.start.run_id
-        try:
-            described = await self._line.described(run_id)
-        except Refusal:
-            raise Refusal(
-                Code.RUN_EXISTS,
-                f"The id {run_id!r} belongs to a workflow in Temporal that is not a run. Choose another "
-                "id.",
-                run_id=run_id,
-            ) from None
-        if plan.repeats(described):
-            return Started(run_id=run_id, created=False)
-        if not described.is_running:
-            status = described.ended_as()
-            raise Refusal(
-                Code.RUN_EXISTS,
-                f"A run {run_id!r} has ended ({status}). Choose another id, or say reuse: true.",
-                run_id=run_id,
-                run_status=status,
-                ended_at=described.ended_at and rfc3339(described.ended_at),
-            )
-        raise Refusal(
-            Code.RUN_EXISTS,
-            f"A run {run_id!r} is under way with another graph or another input. Choose another id.",
-            run_id=run_id,
-            run_status=(described.memo.get(wire.MEMO_SUMMARY) or {}).get("status", "running"),
-        )
 
     async def active(self) -> list[Active]:
         """Return the open runs, the most recently active first: a moment late, and to the minute."""
@@ -329,14 +264,3 @@ class Runs:
     async def count_of_others(self) -> int:
         """Return how many runs of other deployments the client's credentials can see in the namespace."""
         return await self._deployment.listing.count_of_others()
-
-
-def _claim_of(plan: StartPlan, *, allow_concurrent: bool) -> Claim | None:
-    if plan.start.conversation_id is None:
-        return None
-    return Claim(
-        run_id=plan.start.run_id,
-        session_type=plan.start.session_type,
-        token=uuid.uuid4().hex,
-        allow_concurrent=allow_concurrent,
-    )

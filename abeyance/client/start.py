@@ -12,29 +12,30 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 
 from abeyance import wire
 from abeyance.authoring.graph import Graph
+from abeyance.core import authority
 from abeyance.core.json import Json, sha256, size, why_not_json
-from abeyance.core.policy import EVERYTHING
-from abeyance.core.spec import GraphSpec, SubgraphNode
-from abeyance.core.state import Limits, Status
+from abeyance.core.spec import GraphSpec
+from abeyance.core.state import Limits, RunState, Status, parted
 from abeyance.errors import Code, GraphError, Refusal
 from abeyance.history.description import RunDescription
+from abeyance.projections import LARGEST_ATTRIBUTE, guards_for_memo
+from abeyance.runtime.graph_today import pinned as pinned_graph
 from abeyance.schemas import answers as limits_
 from abeyance.schemas.state_model import to_mapping
 from abeyance.util import checked_run_id, generated_run_id
 
 _LARGEST: Final = 1_900_000
 """In bytes: Temporal's server takes 2 MB, for all arguments of a start together."""
-_LARGEST_ATTRIBUTE: Final = 1_500
-"""In bytes: the server ends a run one of whose search attributes is larger than 2 KB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPlan:
-    """A run that is about to start."""
+    """A run that is about to start. `carried` is the state of a retry or a fork, None of a new run."""
 
     start: wire.StartRun
     spec: GraphSpec
     values: Mapping[str, Json]
+    carried: RunState | None = None
 
     @classmethod
     def of(
@@ -67,14 +68,14 @@ class StartPlan:
         _check_size("The graph and its input", size(values) + size(asdict(spec)), _LARGEST)
         # Each label has a frame of its own in the search attribute.
         _check_size(
-            "The labels", sum(size(label) + 6 for label in _label_words(labels)), _LARGEST_ATTRIBUTE
+            "The labels", sum(size(label) + 6 for label in _label_words(labels)), LARGEST_ATTRIBUTE
         )
         for label, text in {
             "The conversation's id": conversation_id or "",
             "The session's type": session_type,
             "The name of who starts it": started_by,
         }.items():
-            _check_size(label, size(text), _LARGEST_ATTRIBUTE)
+            _check_size(label, size(text), LARGEST_ATTRIBUTE)
         version = pinned.version
         return cls(
             spec=spec,
@@ -90,8 +91,23 @@ class StartPlan:
                 graph_version=version,
                 request=request,
                 salt=salt,
+                interrupt_before=_names(interrupt_before),
+                interrupt_after=_names(interrupt_after),
+                on_error=on_error,
             ),
         )
+
+    @classmethod
+    def going_on(cls, state: RunState, start: wire.StartRun) -> StartPlan:
+        """Plan a retry or a fork. Raises `payload_too_large`."""
+        plan = cls(spec=state.spec, values=state.root.values, start=start, carried=state)
+        carried, _, values = parted(state)
+        _check_size(
+            "The state of the run",
+            size(to_jsonable_python(carried)) + size(values) + size(asdict(state.spec)),
+            state.limits.visit_bytes,
+        )
+        return plan
 
     def repeats(self, run: RunDescription) -> bool:
         """Return whether the run of this id was started by the same call.
@@ -123,7 +139,10 @@ class StartPlan:
     @property
     def arguments(self) -> list[Any]:
         """The arguments of the workflow; the last is the snapshot of a continued run."""
-        spec = _without_schemas(self.spec)
+        if self.carried is not None:
+            carried, spec, values = parted(self.carried)
+            return [self.start, spec, values, carried]
+        spec = pinned_graph(self.spec)
         return [self.start, spec, {f"graph:{spec.name}": self.values}, None]
 
     @property
@@ -131,12 +150,17 @@ class StartPlan:
         """The part of the memo that never changes."""
         about = self.start.model_dump(
             mode="json",
-            exclude={"run_id", "limits", "claim", "generation", "used", "salt"},
+            exclude={
+                *("run_id", "limits", "claim", "generation", "used", "salt", "retry_of"),
+                *("interrupt_before", "interrupt_after", "on_error"),
+            },
         )
+        state = self.carried
+        guards = self.spec.guarded_by if state is None else authority.guarded_by(state)
         return {
             **about,
             "graph": self.spec.name,
-            "guarded_by": _guards_for_memo(self.spec.guarded_by),
+            "guarded_by": guards_for_memo(guards),
         }
 
     @property
@@ -170,9 +194,8 @@ class StartPlan:
         return TypedSearchAttributes(pairs)
 
 
-def _guards_for_memo(capabilities: tuple[str, ...]) -> list[str]:
-    # Too many for the memo: then only a caller with all capabilities is sure to have them.
-    return list(capabilities) if size(list(capabilities)) <= _LARGEST_ATTRIBUTE else [EVERYTHING]
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _spec_of(
@@ -180,7 +203,7 @@ def _spec_of(
 ) -> GraphSpec:
     nodes = graph.build().nodes
     for names in (before, after):
-        for name in [names] if isinstance(names, str) else names:
+        for name in _names(names):
             if name not in nodes and name != "*":
                 raise Refusal(
                     Code.UNKNOWN_NODE,
@@ -197,18 +220,6 @@ def _spec_of(
             f"The run cannot be started: {'; '.join(error.faults)}.",
             errors=faults,
         ) from error
-
-
-def _without_schemas(spec: GraphSpec) -> GraphSpec:
-    # The input is validated already; a run needs the schema only if answers may set fields.
-    nodes = {
-        id_: replace(node, graph=_without_schemas(node.graph))
-        if isinstance(node, SubgraphNode)
-        else node
-        for id_, node in spec.nodes.items()
-    }
-    schema = spec.input_schema if spec.lets_values_be_edited else None
-    return replace(spec, nodes=nodes, input_schema=schema)
 
 
 def _as_json(arguments: Mapping[str, Any], values: Mapping[str, Json]) -> Json:

@@ -248,11 +248,12 @@ class Migrated(_Event):
     """A principal moved the run to another version of its graph.
 
     `renames` maps names of nodes of the run's graph to those in `spec`, nested ones as `outer.inner`.
-    `patch` sets fields of the values.
+    `patch` sets fields of the values. `request` is a hash of the call, by which its repeat is recognised.
     """
 
     principal: Principal
     spec: GraphSpec
+    request: str = ""
     patch: Mapping[str, Json] = field(default_factory=dict)
     renames: Mapping[str, str] = field(default_factory=dict)
     key: str | None = None

@@ -86,6 +86,9 @@ def digest(event: events.Keyed) -> str:
             content["actor"] = event.principal.subject
         case _:
             pass
+    if isinstance(event, events.Migrated):
+        # `request` has the patch as it was sent; this is as the model of the worker wrote it.
+        del content["patch"]
     if isinstance(event, events.DeadlineEdited):
         # A timeout is a different point in time in each call.
         moment = event.deadline if event.timeout is None else None

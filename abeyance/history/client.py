@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
@@ -21,7 +22,8 @@ from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
 from abeyance import wire
-from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.errors import Code, Refusal, Unavailable, Unreadable
+from abeyance.history.description import decoded
 from abeyance.storage.converter import of_run
 from abeyance.temporal.retry import NotFound, attempts, is_retryable
 from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
@@ -38,10 +40,14 @@ _RUNNING: Final = (WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING, PA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """One of a run's executions. `first` is the oldest of its chain, `reset_to` what replaced it."""
+    """One of a run's executions. `first` is the oldest of its chain, `reset_to` what replaced it.
+
+    A retry begins a chain. `origin` is the oldest execution of the chain that was retried first.
+    """
 
     id: str
     first: str
+    origin: str
     is_running: bool
     reset_to: str
 
@@ -81,9 +87,21 @@ class HistoryClient:
         return Execution(
             id=info.execution.run_id,
             first=info.first_run_id,
+            origin=await self._origin(run_id, info) or info.first_run_id,
             is_running=info.status in _RUNNING,
             reset_to=response.workflow_extended_info.reset_run_id,
         )
+
+    async def _origin(self, run_id: str, info: WorkflowExecutionInfo) -> str:
+        payload = info.memo.fields.get(wire.MEMO_START)
+        if payload is None:
+            return ""
+        try:
+            start = await decoded(self.converter(run_id), payload)
+        except Unreadable:
+            # Then its events cannot be read either, which says why.
+            return ""
+        return str(start.get("origin") or "") if isinstance(start, Mapping) else ""
 
     async def history(
         self, run_id: str, execution: str, token: bytes = b"", *, wait: bool, most: int = _PAGE

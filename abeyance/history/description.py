@@ -171,6 +171,7 @@ class RunDescription:
             session_type=start.get("session_type", "agent"),
             labels=start.get("labels", {}),
             started_by=start.get("started_by"),
+            forked_from=start.get("forked_from"),
             created_at=self.started_at,
             updated_at=self.ended_at
             or (datetime.fromisoformat(updated) if updated else self.started_at),

@@ -310,7 +310,8 @@ _RESET: Final = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLO
 class HistoryState:
     """The state of a translation: what later events of a history refer to.
 
-    `birth` is that of a cursor. `visits` are the addresses of visits by the event that scheduled their
+    `birth` is that of a cursor. `previous` is the execution that this one continues or
+    retries. `visits` are the addresses of visits by the event that scheduled their
     activity, `held` the starts that are held back. `last` is the latest event and `count` how many events
     of the feed it made. `closing` is the record of a run that is about to end as cancelled.
     """
@@ -318,6 +319,7 @@ class HistoryState:
     run_id: str
     execution: str
     birth: int = 0
+    previous: str = ""
     visits: Mapping[int, str] = field(default_factory=dict)
     held: tuple[Entry, ...] = ()
     last: int = 0
@@ -415,7 +417,10 @@ def _numbered(
 def _advanced(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -> HistoryState:
     match event.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-            return replace(state, birth=mapping(values).get("generation", 0))
+            start = mapping(values)
+            begun = event.workflow_execution_started_event_attributes
+            previous = begun.continued_execution_run_id or start.get("retry_of") or ""
+            return replace(state, birth=start.get("generation", 0), previous=previous)
         case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
             if event.workflow_task_failed_event_attributes.cause != _RESET:
                 return state
@@ -436,7 +441,7 @@ def _advanced(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -
 def _entries(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -> Iterator[Entry]:
     match event.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-            if not event.workflow_execution_started_event_attributes.continued_execution_run_id:
+            if not state.previous:
                 yield run_started(values)
         case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
             written = dict(zip(upserted(event), values, strict=True))

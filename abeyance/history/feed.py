@@ -85,7 +85,7 @@ class Tail:
         self._histories = histories
         self._on_over = on_over
         self._executions = {newest.id}
-        self._has_whole_run = newest.first == newest.id
+        self._has_whole_run = newest.origin == newest.id
         self._followers: set[Follower] = set()
         self._task = asyncio.create_task(self._read(newest))
         self._task.add_done_callback(self._over)

@@ -60,7 +60,7 @@ class HistoryWalk:
         """
         if self._place is None:
             newest = await self._histories.newest(self.run_id)
-            self._place = Place.beginning(self.run_id, newest.first)
+            self._place = Place.beginning(self.run_id, newest.origin)
         try:
             page = await self._histories.read(self._place)
         except NotFound:
@@ -172,35 +172,39 @@ class Histories:
     async def _ended(
         self, event: HistoryEvent, events: list[views.Event], state: HistoryState
     ) -> Page:
-        successor = await self._successor(event, state)
+        successor, is_retry = await self._successor(event, state)
         if successor is None:
             return Page(events=tuple(events), then=None)
-        if events and events[-1].type in views.TERMINAL_EVENTS:
+        if not is_retry and events and events[-1].type in views.TERMINAL_EVENTS:
             # It was not the end of the run.
             events.pop()
         return Page(events=tuple(events), then=Place.beginning(state.run_id, successor))
 
-    async def _successor(self, event: HistoryEvent, state: HistoryState) -> str | None:
+    async def _successor(self, event: HistoryEvent, state: HistoryState) -> tuple[str | None, bool]:
+        """Return the execution that goes on after this one, if any, and whether it is a retry."""
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
             attributes = event.workflow_execution_continued_as_new_event_attributes
-            return attributes.new_execution_run_id
+            return attributes.new_execution_run_id, False
         try:
             ended = await self._source.execution(state.run_id, state.execution)
             newest = await self._source.execution(state.run_id)
         except NotFound:
-            return None
+            return None, False
         if ended.reset_to:
-            return ended.reset_to
-        if newest.first != ended.first or newest.id == ended.id:
-            return None
-        # A reset of an older execution has ended this one without a trace in it. Its successor was copied
-        # from an earlier history, so it is the first whose beginning is not later than the end here.
+            return ended.reset_to, False
+        if newest.origin != ended.origin or newest.id == ended.id:
+            return None, False
+        # A retry names this one. A reset of an older execution has ended this one without a trace in it:
+        # its successor was copied from an earlier history, so it is the first whose beginning is not
+        # later than the end here.
         execution = newest.id
         async for begun in self._backwards(state.run_id, newest.id):
             execution = begun.execution
+            if begun.previous == state.execution:
+                return execution, True
             if begun.birth <= state.birth:
                 break
-        return execution
+        return execution, False
 
     async def _backwards(self, run_id: str, execution: str) -> AsyncIterator[HistoryState]:
         """Yield the state after the first event of each history, back to the oldest of the chain."""
@@ -211,7 +215,7 @@ class Histories:
                 event, HistoryState(run_id=run_id, execution=execution)
             )
             yield state
-            execution = event.workflow_execution_started_event_attributes.continued_execution_run_id
+            execution = state.previous
 
     async def _translated(
         self, event: HistoryEvent, state: HistoryState

@@ -18,7 +18,7 @@ from abeyance.http.connection import Connection as Connection
 
 if TYPE_CHECKING:
     from abeyance.http.client import HttpClient as HttpClient
-    from abeyance.http.client import HttpRun as HttpRun
+    from abeyance.http.run import HttpRun as HttpRun
 
 __all__ = [
     "ApiProblem",

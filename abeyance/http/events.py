@@ -55,7 +55,8 @@ async def follow(
                     if event is not None:
                         yield event
                         last = event["id"]
-                        if event["type"] in TERMINAL_EVENTS:
+                        # The run goes on after its end if it was retried.
+                        if event["type"] in TERMINAL_EVENTS and await _is_last(api, path, last):
                             return
             # The stream of an ended run may close without its last event: read the remaining events.
             items, following = await _page(api, path, last)
@@ -75,6 +76,11 @@ async def follow(
             on_gap()
         await asyncio.sleep(_PAUSES[tries])
         tries += 1
+
+
+async def _is_last(api: Connection, path: str, last: str | None) -> bool:
+    items, following = await _page(api, path, last)
+    return not items and following is None
 
 
 async def _page(

@@ -8,6 +8,7 @@ processes cannot be tested here.
     assert ended.values["log"] == ["assessed", "paid"]
 """
 
-from abeyance.testing.in_memory_run import EPOCH, InMemoryRun, run
+from abeyance.testing.answering import run
+from abeyance.testing.in_memory_run import EPOCH, InMemoryRun
 
 __all__ = ["EPOCH", "InMemoryRun", "run"]

@@ -29,7 +29,7 @@ from abeyance.core.state import RunState
 from abeyance.errors import Blocked
 from abeyance.history import event_translation
 from abeyance.runtime.node_runner import failed_attempt, graph_for, run_visit
-from abeyance.storage.blobs import MemoryBlobs
+from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.views import Event
 
 MAX_STEPS: Final = 100_000
@@ -42,12 +42,19 @@ class Driver:
     `moved` is set, and replaced, with each published event.
     """
 
-    def __init__(self, graph: Graph, state: RunState, start: wire.StartRun) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        state: RunState,
+        start: wire.StartRun,
+        *,
+        blobs: Blobs | None = None,
+    ) -> None:
         self.state = state
         self.now = state.created_at
         self.events: list[Event] = []
         self.moved = asyncio.Event()
-        self.blobs = MemoryBlobs()
+        self.blobs = MemoryBlobs() if blobs is None else blobs
         self._graph = graph
         self._start = start
         self._effects: deque[effects.Effect] = deque()
@@ -57,6 +64,28 @@ class Driver:
 
     async def start(self) -> None:
         """Start the run, and continue until it has to wait."""
+        self._publish_start()
+        await self.feed(events.Started(now=self.now))
+
+    def deploy(self, graph: Graph) -> None:
+        """Run the code of another version of the graph from now on."""
+        self._graph = graph
+
+    def begin(self, start: wire.StartRun) -> None:
+        """Change what the run's view says of its start."""
+        self._start = start
+
+    async def go_on(self, state: RunState, *, is_new: bool = False) -> None:
+        """Go on with a retried or forked state, until it has to wait."""
+        self.state = state
+        self._effects.clear()
+        self._blocked.clear()
+        self._reasons.clear()
+        if is_new:
+            self._publish_start()
+        await self.feed(events.Restored(now=self.now))
+
+    def _publish_start(self) -> None:
         data = {
             "graph": self.state.spec.name,
             "graph_version": self._start.graph_version,
@@ -64,7 +93,6 @@ class Driver:
             "session_type": "agent",
         }
         self._publish("run.started", None, "tester", data)
-        await self.feed(events.Started(now=self.now))
 
     async def feed(self, event: events.Event) -> None:
         """Change the run by an event, try blocked visits again, and carry out all that follows.

@@ -2,54 +2,50 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import EllipsisType
 from typing import Any, Final, Literal, Unpack
 
 from pydantic import BaseModel
 
-from abeyance import commands, projections, wire
-from abeyance.agents import transcript
-from abeyance.agents.transcript_view import TranscriptItem, transcript_items
+from abeyance import commands, wire
 from abeyance.authoring.graph import Graph
-from abeyance.core import events, idempotency, items, ledger, machine, messages
+from abeyance.core import events, idempotency, ledger, machine, messages, snapshots
 from abeyance.core.events import CancelRequested, Control, MessageSent, Paused, Resumed
 from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.state import Limits, RunState
-from abeyance.core.text import truncate
 from abeyance.duration import Duration, seconds
 from abeyance.errors import Code, Refusal
 from abeyance.handle import (
+    Forked,
     MessageFields,
     deadline_order,
     message_order,
+    migrate_order,
     order_of,
     respond_order,
+    retry_order,
 )
-from abeyance.history.transcripts import choose_address
+from abeyance.runtime import graph_today, retries
 from abeyance.schemas import answers as limits_
 from abeyance.schemas.state_model import ValuesError
-from abeyance.testing.driver import MAX_STEPS, Driver
+from abeyance.storage.blobs import Blobs
+from abeyance.testing.driver import Driver
+from abeyance.testing.reader import InMemoryReader
 from abeyance.views import (
-    TERMINAL_EVENTS,
-    ClosingRecord,
-    Event,
-    InterruptView,
     MessageReceipt,
     MessageView,
-    RunView,
+    Migration,
 )
 
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
-_ANYBODY: Final = Principal(subject="tester", capabilities=(EVERYTHING,))
+ANYBODY: Final = Principal(subject="tester", capabilities=(EVERYTHING,))
 
 
-class InMemoryRun:
+class InMemoryRun(InMemoryReader):
     """A run that a test drives (`abeyance.RunHandle`). It changes only while one of its methods runs.
 
     `principal` defaults to `tester`, who has every capability. While a visit is blocked, each method that
@@ -68,31 +64,34 @@ class InMemoryRun:
         interrupt_after: str | Sequence[str] = (),
         on_error: str | None = None,
     ) -> None:
-        self._sent = 0
-        self._graph = graph
-        self._start = wire.StartRun(run_id=run_id, graph_version=graph.build().version)
+        start = wire.StartRun(
+            run_id=run_id,
+            graph_version=graph.build().version,
+            interrupt_before=_names(interrupt_before),
+            interrupt_after=_names(interrupt_after),
+            on_error=on_error,
+        )
+        spec = graph.build_for(
+            interrupt_before=interrupt_before,
+            interrupt_after=interrupt_after,
+            on_error=on_error,
+        )
         state = machine.new_run(
             run_id=run_id,
-            spec=graph.build_for(
-                interrupt_before=interrupt_before,
-                interrupt_after=interrupt_after,
-                on_error=on_error,
-            ),
+            spec=graph_today.pinned(spec),
             limits=limits_.checked_limits(limits or Limits()),
             values=graph.states.initial(input or {}),
             now=now,
         )
-        self._driver = Driver(graph, state, self._start)
+        self._set_up(graph, state, start)
 
-    @property
-    def now(self) -> datetime:
-        """The run's own clock."""
-        return self._driver.now
-
-    @property
-    def status(self) -> str:
-        """The status that callers see."""
-        return str(self.state.status)
+    def _set_up(
+        self, graph: Graph, state: RunState, start: wire.StartRun, *, blobs: Blobs | None = None
+    ) -> None:
+        self._sent = self._forks = 0
+        self._graph = graph
+        self._start = start
+        self._driver = Driver(graph, state, start, blobs=blobs)
 
     @property
     def reason(self) -> str | None:
@@ -105,16 +104,6 @@ class InMemoryRun:
         """The values of the run's graph, as JSON."""
         return self.state.root.values
 
-    @property
-    def run_id(self) -> str:
-        """The run's id."""
-        return self.state.run_id
-
-    @property
-    def state(self) -> RunState:
-        """The core's state of the run."""
-        return self._driver.state
-
     async def start(self) -> None:
         """Start the run, and continue until it needs an answer or the passing of time."""
         await self._driver.start()
@@ -125,82 +114,6 @@ class InMemoryRun:
         while await self._driver.reach_deadline(until):
             pass
         self._driver.raise_blocked()
-
-    async def view(self) -> RunView:
-        """Return the run as it is now."""
-        return projections.run_view(self.state, self._start)
-
-    async def interrupts(self, *, status: str = "open") -> list[InterruptView]:
-        """Return the interrupts of one status, or `all`: open ones first, in the order of opening."""
-        entries = [
-            *projections.open_interrupts(self.state),
-            *projections.settled_interrupts(self.state),
-        ]
-        return [entry for entry in entries if status in ("all", entry.status)]
-
-    async def interrupt(self, interrupt_id: str) -> InterruptView | None:
-        """Return an interrupt by its id or, while it is open, its name; None if there is none."""
-        try:
-            return projections.interrupt(self.state, self._id_of(interrupt_id))
-        except KeyError:
-            return None
-
-    async def events(
-        self, *, after: str | None = None, follow: bool = True
-    ) -> AsyncGenerator[Event, None]:
-        """Yield the events after the one with the id `after`, in order.
-
-        With `follow`, continue with new events until the run has ended.
-        """
-        place = 0 if after is None else self._place_after(after)
-        while True:
-            moved = self._driver.moved
-            for event in self._driver.events[place:]:
-                yield event
-                place += 1
-                if event.type in TERMINAL_EVENTS:
-                    return
-            if not follow:
-                return
-            if place == len(self._driver.events):
-                await moved.wait()
-
-    def _place_after(self, after: str) -> int:
-        ids = [event.id for event in self._driver.events]
-        if after not in ids:
-            raise Refusal(
-                Code.INVALID_BODY,
-                f"{truncate(after, 100)!r} is not the id of an event of this run.",
-            )
-        return ids.index(after) + 1
-
-    async def wait(self, *, until: frozenset[str] = frozenset(), timeout: float = 30.0) -> RunView:
-        """Return the view once the status is in `until`, the run has ended, or `timeout` has passed.
-
-        `timeout` is in seconds of the run's own clock, which moves at once. Raise Blocked if it has
-        passed and a visit is blocked; with `blocked` in `until` the view is returned instead.
-        """
-        end = self.now + timedelta(seconds=timeout)
-        is_left = True
-        while not (view := await self.view()).is_awaited(until):
-            if not is_left:
-                self._driver.raise_blocked()
-                break
-            # Other tasks act first.
-            await asyncio.sleep(0)
-            is_left = await self._driver.reach_deadline(end)
-        return view
-
-    async def result(self) -> ClosingRecord:
-        """Return the closing record. Raise the Refusal `not_finished` while the run is not over."""
-        if not self.state.finished:
-            raise Refusal(
-                Code.NOT_FINISHED,
-                f"The run {self.run_id!r} is {self.status} and has no result yet.",
-                run_status=self.status,
-            )
-        record = projections.closing_record(self.state, self._start)
-        return record.model_copy(update={"view": await self.view()})
 
     async def respond(
         self,
@@ -222,7 +135,7 @@ class InMemoryRun:
             answers = {self._id_of(name): answer for name, answer in answers.items()}
         digests = {self._id_of(name): digest for name, digest in (digests or {}).items()}
         order = respond_order(
-            answers, response, principal=principal or _ANYBODY, note=note, digests=digests, key=key
+            answers, response, principal=principal or ANYBODY, note=note, digests=digests, key=key
         )
         event = commands.responded(order, self.state.ledger, self.now, keys=self.state.keys)
         if (called := idempotency.earlier(self.state.keys, event)) is not None:
@@ -248,7 +161,7 @@ class InMemoryRun:
 
         Sent as a signal: a refusal is published as the event `signal.refused`.
         """
-        actor = principal or _ANYBODY
+        actor = principal or ANYBODY
         about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
         by = {"actor": actor.subject, "capabilities": tuple(actor.capabilities), "key": key}
         await self._signal(
@@ -263,7 +176,7 @@ class InMemoryRun:
         key: str | None = None,
     ) -> None:
         """End a pause."""
-        about = {"reason": reason, "actor": (principal or _ANYBODY).subject, "key": key}
+        about = {"reason": reason, "actor": (principal or ANYBODY).subject, "key": key}
         await self._signal("resume", commands.control(order_of(wire.Resume, about), self.now))
 
     async def cancel(
@@ -276,7 +189,7 @@ class InMemoryRun:
         key: str | None = None,
     ) -> None:
         """Cancel the run; `grace` is how long its nodes may take to stop."""
-        actor = (principal or _ANYBODY).subject
+        actor = (principal or ANYBODY).subject
         about = {"reason": reason, "mode": mode, "grace": grace, "actor": actor, "key": key}
         order = order_of(wire.Cancel, about)
         await self._signal("cancel", commands.control(order, self.now))
@@ -334,7 +247,7 @@ class InMemoryRun:
 
     def _message(self, text: str, fields: MessageFields, *, signalled: bool = False) -> MessageSent:
         self._sent += 1
-        order = message_order(text, fields, principal=fields.get("principal") or _ANYBODY)
+        order = message_order(text, fields, principal=fields.get("principal") or ANYBODY)
         return commands.message_sent(order, self.now, f"m{self._sent}", signalled=signalled)
 
     async def messages(self) -> list[MessageView]:
@@ -345,7 +258,7 @@ class InMemoryRun:
         self, *, principal: Principal | None = None, key: str | None = None
     ) -> int:
         """Discard the unread messages, publish that, and return their number."""
-        actor = (principal or _ANYBODY).subject
+        actor = (principal or ANYBODY).subject
         order = order_of(wire.ClearMessages, {"actor": actor, "key": key})
         event = commands.messages_cleared(order, self.now)
         if (earlier := idempotency.earlier(self.state.keys, event)) is not None:
@@ -371,7 +284,7 @@ class InMemoryRun:
         except ValuesError as error:
             raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
         read = self.state.root.version if version is None else version
-        about = {"patch": checked, "version": read, "principal": principal or _ANYBODY}
+        about = {"patch": checked, "version": read, "principal": principal or ANYBODY}
         order = order_of(wire.EditValues, {**about, "key": key})
         await self._driver.feed(commands.values_edited(order, self.now))
 
@@ -394,89 +307,111 @@ class InMemoryRun:
             deadline=deadline,
             timeout=timeout,
             on_timeout=on_timeout,
-            principal=principal or _ANYBODY,
+            principal=principal or ANYBODY,
             key=key,
         )
         await self._driver.feed(commands.deadline_edited(order, self.now))
 
-    async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
-        """Return an agent's transcript, oldest first.
+    def deploy(self, graph: Graph) -> None:
+        """Run the code of another version of the graph from now on, as after a deploy.
 
-        `address` may be omitted if there is one agent. Raise the Refusal that the API would return.
+        The run keeps the graph that it was started with, until it is migrated or retried with today's.
         """
-        heads = items.transcripts(self.state)
-        agent = choose_address(self.state.run_id, heads, address)
-        return transcript_items(await transcript.read(self._driver.blobs, heads[agent]))
+        self._graph = graph
+        self._driver.deploy(graph)
 
-    def _id_of(self, id_or_name: str) -> str:
-        opened = self.state.ledger.open.values()
-        named = [entry.id for entry in opened if entry.name == id_or_name]
-        if len(named) > 1:
-            raise Refusal(
-                Code.AMBIGUOUS_INTERRUPT,
-                f"{len(named)} open interrupts are named {id_or_name!r}; name one by its id: "
-                f"{', '.join(named)}.",
-                interrupts=named,
-            )
-        return named[0] if named else id_or_name
+    async def migrate(
+        self,
+        *,
+        patch: Mapping[str, Any] | None = None,
+        renames: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> Migration:
+        """Move the open run to the graph that was deployed last, and return what that does.
+
+        Raise the Refusal if the run cannot be migrated.
+        """
+        order = migrate_order(
+            patch=patch, renames=renames, dry_run=dry_run, principal=principal or ANYBODY, key=key
+        )
+        today = self._today(self.state, patch=order.patch, renames=order.map)
+        event = commands.migrated(order, self.now, spec=today.spec, patch=today.patch)
+        self._refuse_ended()
+        if idempotency.earlier(self.state.keys, event) is not None:
+            version = self._start.graph_version
+            return Migration(run_id=self.run_id, before=version, after=version)
+        outcome = graph_today.migration(self.state, self._start, today, event, dry_run=dry_run)
+        if not dry_run:
+            self._begin({"graph_version": today.version})
+            await self._driver.feed(event)
+        return outcome
+
+    async def retry(
+        self,
+        *,
+        graph: Literal["pinned", "today"] = "pinned",
+        patch: Mapping[str, Any] | None = None,
+        renames: Mapping[str, str] | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Let the run go on from where it ended; today's graph is the one that was deployed last.
+
+        Raise the Refusal if it completed, is open, or cannot be moved to today's graph.
+        """
+        order = retry_order(graph=graph, patch=patch, renames=renames)
+        caller = principal or ANYBODY
+        mark = retries.mark(order, caller, key)
+        if retries.was_retried(self._start.retry_keys, mark, key):
+            return
+        state, version = retries.retried(
+            self.state, self._start, order, self._graph, principal=caller, now=self.now
+        )
+        marks = retries.marked(self._start.retry_keys, mark)
+        self._begin({"graph_version": version, "retry_keys": marks})
+        await self._driver.go_on(state)
+
+    async def fork(
+        self, *, back: int = 0, run_id: str | None = None, principal: Principal | None = None
+    ) -> Forked:
+        """Start a new run with the past of this one, which stays as it is, with a clock of its own.
+
+        Raise the Refusal if it cannot go back so far.
+        """
+        order = order_of(wire.ForkBody, {"back": back, "run_id": run_id})
+        self._forks += 1
+        new_id = order.run_id or f"{self.run_id}-fork{self._forks}"
+        state = snapshots.forked(
+            self.state,
+            run_id=new_id,
+            salt=new_id,
+            back=order.back,
+            now=self.now,
+            principal=principal or ANYBODY,
+        )
+        changes = {"run_id": new_id, "forked_from": self.run_id, "retry_keys": ()}
+        copy = InMemoryRun.__new__(InMemoryRun)
+        await copy._go_on(  # noqa: SLF001 it is made here
+            self, state, self._start.model_copy(update=changes)
+        )
+        return Forked(run=copy, interrupts=await copy.interrupts())
+
+    async def _go_on(self, origin: InMemoryRun, state: RunState, start: wire.StartRun) -> None:
+        self._set_up(origin._graph, state, start, blobs=origin._driver.blobs)
+        await self._driver.go_on(state, is_new=True)
+
+    def _today(
+        self, state: RunState, *, patch: Mapping[str, Json], renames: Mapping[str, str]
+    ) -> wire.GraphToday:
+        order = graph_today.order_of(state, self._start, patch=patch, renames=renames)
+        return graph_today.read_graph(self._graph, order)
+
+    def _begin(self, changes: Mapping[str, Any]) -> None:
+        self._start = self._start.model_copy(update=changes)
+        self._driver.begin(self._start)
 
 
-async def run(
-    graph: Graph,
-    input: Mapping[str, Any] | BaseModel | None = None,  # noqa: A002
-    *,
-    answers: Mapping[str, Any | Callable[[InterruptView], Any]] | None = None,
-    principal: Principal = _ANYBODY,
-    limits: Limits | None = None,
-    skip_time: bool = True,
-    run_id: str = "test",
-    now: datetime = EPOCH,
-    interrupt_before: str | Sequence[str] = (),
-    interrupt_after: str | Sequence[str] = (),
-    on_error: str | None = None,
-) -> InMemoryRun:
-    """Run a graph until it ends or waits for an answer that `answers` does not have.
-
-    `answers` maps the name or id of an interrupt to a value, or to a function of the interrupt, which
-    may be async. The clock moves to the deadline of an interrupt without an answer, unless `skip_time`
-    is False. The other parameters are those of a start. Raise the Refusal if the run refuses an answer.
-    """
-    trial = InMemoryRun(
-        graph,
-        input,
-        run_id=run_id,
-        limits=limits,
-        now=now,
-        interrupt_before=interrupt_before,
-        interrupt_after=interrupt_after,
-        on_error=on_error,
-    )
-    await trial.start()
-    for _ in range(MAX_STEPS):
-        if trial.state.finished:
-            break
-        if not await _answer_one(trial, answers or {}, principal):
-            moment = trial.state.next_deadline()
-            if moment is None or not skip_time:
-                break
-            await trial.advance(max(moment - trial.now, timedelta()))
-    return trial
-
-
-async def _answer_one(
-    trial: InMemoryRun,
-    answers: Mapping[str, Any | Callable[[InterruptView], Any]],
-    principal: Principal,
-) -> bool:
-    for entry in trial.state.ledger.open.values():
-        key = entry.id if entry.id in answers else entry.name
-        if key not in answers:
-            continue
-        answer = answers[key]
-        if callable(answer):
-            answer = answer(projections.interrupt(trial.state, entry.id))
-            if inspect.isawaitable(answer):
-                answer = await answer
-        await trial.respond(entry.id, answer, principal=principal)
-        return True
-    return False
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)

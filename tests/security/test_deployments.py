@@ -360,7 +360,9 @@ async def test_an_id_that_has_passed_to_another_deployment_is_unknown_at_once(
             limits=Limits(),
             started_by="eve",
         )
-        await theirs.client.runs._sent(launch, WorkflowIDReusePolicy.ALLOW_DUPLICATE)
+        await theirs.client._deployment.executions.send(
+            launch, WorkflowIDReusePolicy.ALLOW_DUPLICATE
+        )
         asked = (await theirs.until(run_id, "awaiting-input")).interrupts[0]
         before = await theirs.history(run_id)
         order = wire.Respond(responses={asked.id: YES}, principal=ANYBODY)

@@ -1,0 +1,29 @@
+"""What the parts of one client share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from abeyance.client.audits import Audits
+from abeyance.client.claims import Claims
+from abeyance.client.executions import Executions
+from abeyance.client.listing import Listing
+from abeyance.client.rpc import WorkflowRpc
+from abeyance.history.feed import Feed
+from abeyance.storage.blobs import Blobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """What the parts of one client share, for the runs of one task queue.
+
+    `blobs` is where workers store transcripts.
+    """
+
+    line: WorkflowRpc
+    listing: Listing
+    blobs: Blobs
+    feed: Feed
+    audits: Audits
+    claims: Claims
+    executions: Executions

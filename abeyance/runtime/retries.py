@@ -1,0 +1,85 @@
+"""Retries of ended runs: the state to go on with, and calls that are repeated."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from abeyance.authoring.graph import Graph
+from abeyance.core import idempotency, snapshots
+from abeyance.core.json import sha256
+from abeyance.core.policy import Principal
+from abeyance.core.state import RunState
+from abeyance.runtime import graph_today
+from abeyance.wire import RetryBody, StartRun
+
+_MOST_MARKS: Final = 20
+
+
+def retried(
+    state: RunState,
+    start: StartRun,
+    order: RetryBody,
+    graph: Graph | None,
+    *,
+    principal: Principal,
+    now: datetime,
+) -> tuple[RunState, str]:
+    """Return the state of a retry, and the version of its graph.
+
+    Raises the Refusals of the core, `cannot_migrate` with the values that do not fit, and ValueError if
+    the retry needs today's graph and there is none.
+    """
+    if not order.changes_course:
+        again = snapshots.retried(state, now=now, principal=principal, patch={}, renames={})
+        return again, start.graph_version
+    if graph is None:
+        raise ValueError(
+            "a retry with a patch or today's graph needs the run's graph: client.run(run_id, graph)"
+        )
+    # What finally nodes have changed is not kept.
+    before = state if state.ending is None else state.ending.before or state
+    today = graph_today.read_graph(
+        graph, graph_today.order_of(before, start, patch=order.patch, renames=order.map)
+    )
+    is_today = order.graph == "today"
+
+    def attempt() -> RunState:
+        return snapshots.retried(
+            state,
+            now=now,
+            principal=principal,
+            spec=today.spec if is_today else None,
+            patch=today.patch,
+            renames=order.map,
+        )
+
+    if found := graph_today.obstacles(today, attempt):
+        raise graph_today.cannot_migrate(found)
+    return attempt(), today.version if is_today else start.graph_version
+
+
+def mark(order: RetryBody, principal: Principal, key: str | None) -> str:
+    """Return what a retry is known by: of one without a key, only to the call itself."""
+    if key is None:
+        return uuid.uuid4().hex
+    return f"{_hash(principal.subject, key)}.{_hash(order.model_dump(mode='json'))}"
+
+
+def was_retried(marks: Sequence[str], own: str, key: str | None) -> bool:
+    """Return whether a run was retried by this call. Raises `idempotency_conflict`."""
+    same_key = f"{own.partition('.')[0]}."
+    if key is not None and own not in marks and any(each.startswith(same_key) for each in marks):
+        raise idempotency.conflict(key)
+    return own in marks
+
+
+def marked(marks: Sequence[str], own: str) -> tuple[str, ...]:
+    """Return the marks of a run with that of a retry. The oldest ones are dropped."""
+    return (*marks, own)[-_MOST_MARKS:]
+
+
+def _hash(*parts: object) -> str:
+    return sha256([*parts]).removeprefix("sha256:")[:16]

@@ -1,0 +1,143 @@
+"""Reading a run in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from datetime import datetime, timedelta
+
+from abeyance import projections, wire
+from abeyance.agents import transcript
+from abeyance.agents.transcript_view import TranscriptItem, transcript_items
+from abeyance.core import items
+from abeyance.core.state import RunState
+from abeyance.core.text import truncate
+from abeyance.errors import Code, Refusal
+from abeyance.history.transcripts import choose_address
+from abeyance.testing.driver import Driver
+from abeyance.views import TERMINAL_EVENTS, ClosingRecord, Event, InterruptView, RunView
+
+
+class InMemoryReader:
+    """The reading half of a run in memory."""
+
+    _driver: Driver
+    _start: wire.StartRun
+
+    @property
+    def now(self) -> datetime:
+        """The run's own clock."""
+        return self._driver.now
+
+    @property
+    def status(self) -> str:
+        """The status that callers see."""
+        return str(self.state.status)
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.state.run_id
+
+    @property
+    def state(self) -> RunState:
+        """The core's state of the run."""
+        return self._driver.state
+
+    async def view(self) -> RunView:
+        """Return the run as it is now."""
+        return projections.run_view(self.state, self._start)
+
+    async def interrupts(self, *, status: str = "open") -> list[InterruptView]:
+        """Return the interrupts of one status, or `all`: open ones first, in the order of opening."""
+        entries = [
+            *projections.open_interrupts(self.state),
+            *projections.settled_interrupts(self.state),
+        ]
+        return [entry for entry in entries if status in ("all", entry.status)]
+
+    async def interrupt(self, interrupt_id: str) -> InterruptView | None:
+        """Return an interrupt by its id or, while it is open, its name; None if there is none."""
+        try:
+            return projections.interrupt(self.state, self._id_of(interrupt_id))
+        except KeyError:
+            return None
+
+    async def events(
+        self, *, after: str | None = None, follow: bool = True
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the events after the one with the id `after`, in order.
+
+        With `follow`, continue with new events until the run has ended.
+        """
+        place = 0 if after is None else self._place_after(after)
+        while True:
+            moved = self._driver.moved
+            for event in self._driver.events[place:]:
+                yield event
+                place += 1
+                is_last = place == len(self._driver.events)
+                if is_last and event.type in TERMINAL_EVENTS:
+                    return
+            if not follow:
+                return
+            if place == len(self._driver.events):
+                await moved.wait()
+
+    def _place_after(self, after: str) -> int:
+        ids = [event.id for event in self._driver.events]
+        if after not in ids:
+            raise Refusal(
+                Code.INVALID_BODY,
+                f"{truncate(after, 100)!r} is not the id of an event of this run.",
+            )
+        return ids.index(after) + 1
+
+    async def wait(self, *, until: frozenset[str] = frozenset(), timeout: float = 30.0) -> RunView:
+        """Return the view once the status is in `until`, the run has ended, or `timeout` has passed.
+
+        `timeout` is in seconds of the run's own clock, which moves at once. Raise Blocked if it has
+        passed and a visit is blocked; with `blocked` in `until` the view is returned instead.
+        """
+        end = self.now + timedelta(seconds=timeout)
+        is_left = True
+        while not (view := await self.view()).is_awaited(until):
+            if not is_left:
+                self._driver.raise_blocked()
+                break
+            # Other tasks act first.
+            await asyncio.sleep(0)
+            is_left = await self._driver.reach_deadline(end)
+        return view
+
+    async def result(self) -> ClosingRecord:
+        """Return the closing record. Raise the Refusal `not_finished` while the run is not over."""
+        if not self.state.finished:
+            raise Refusal(
+                Code.NOT_FINISHED,
+                f"The run {self.run_id!r} is {self.status} and has no result yet.",
+                run_status=self.status,
+            )
+        record = projections.closing_record(self.state, self._start)
+        return record.model_copy(update={"view": await self.view()})
+
+    async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
+        """Return an agent's transcript, oldest first.
+
+        `address` may be omitted if there is one agent. Raise the Refusal that the API would return.
+        """
+        heads = items.transcripts(self.state)
+        agent = choose_address(self.state.run_id, heads, address)
+        return transcript_items(await transcript.read(self._driver.blobs, heads[agent]))
+
+    def _id_of(self, id_or_name: str) -> str:
+        opened = self.state.ledger.open.values()
+        named = [entry.id for entry in opened if entry.name == id_or_name]
+        if len(named) > 1:
+            raise Refusal(
+                Code.AMBIGUOUS_INTERRUPT,
+                f"{len(named)} open interrupts are named {id_or_name!r}; name one by its id: "
+                f"{', '.join(named)}.",
+                interrupts=named,
+            )
+        return named[0] if named else id_or_name

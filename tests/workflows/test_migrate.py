@@ -1,0 +1,190 @@
+"""An open run moves to the graph that its worker has today, with all that it waits for, or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from changed_graphs import Payments, State, Stricter
+from temporal_site import ANYBODY, Site
+from temporalio.client import Client as TemporalClient
+
+from abeyance import Migration, Refusal
+from abeyance.core.policy import Principal
+from abeyance.core.state import Limits
+from abeyance.errors import Code
+
+
+async def waiting(site: Site, **options: Any) -> tuple[str, str]:
+    """Start a run that waits for the approval, and return its id and that of the question."""
+    async with site.worker():
+        run_id = await site.start({"amount": 3}, **options)
+        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+    return run_id, asked.id
+
+
+async def test_a_waiting_run_goes_on_in_todays_graph_and_its_answer_counts(
+    temporal: TemporalClient,
+) -> None:
+    payments = Payments()
+    before = payments.graph()
+    site = Site(temporal, before)
+    run_id, question = await waiting(site)
+    today = payments.graph(pay="payout", state=Stricter)
+    run = site.client.run(run_id)
+    async with site.worker(today):
+        (shown,) = await run.interrupts()
+        done = await run.migrate(
+            patch={"cost_center": "C7"}, renames={"pay": "payout"}, principal=ANYBODY
+        )
+        (still,) = await run.interrupts()
+        view = await run.view()
+        await run.respond(question, True, digests={question: str(shown.digest)}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+        versions = (before.build().version, today.build().version)
+        assert (done.before, done.after) == versions
+        assert (done.nodes, done.obstacles, done.dry_run) == ({"approve": "approve"}, [], False)
+        assert still == shown
+        assert view.graph_version == ended.graph_version == versions[1]
+        assert (ended.status, ended.values["log"]) == ("completed", ["check", "payout 3"])
+        assert ended.values["cost_center"] == "C7"
+        (told,) = await site.events(run_id, "run.migrated")
+        assert (told["renames"], told["fields"]) == ({"pay": "payout"}, ["cost_center"])
+        await site.replays(run_id)
+
+
+async def test_what_has_no_place_is_listed_at_once_and_nothing_changes(
+    temporal: TemporalClient,
+) -> None:
+    payments = Payments(fails=1_000)
+    site = Site(temporal, payments.graph(state=State))
+    run_id, question = await waiting(site)
+    run = site.client.run(run_id)
+    today = payments.graph(pay="payout", state=Stricter)
+    today_without = payments.graph(state=Stricter, ask="confirm")
+    async with site.worker(today_without):
+        tried = await run.migrate(dry_run=True, principal=ANYBODY)
+        with pytest.raises(Refusal) as refused:
+            await run.migrate(principal=ANYBODY)
+
+        assert refused.value.code is Code.CANNOT_MIGRATE
+        assert refused.value.details["obstacles"] == [
+            each.model_dump(mode="json") for each in tried.obstacles
+        ]
+        found = {(each.what, each.name) for each in tried.obstacles}
+        assert ("value", "cost_center") in found
+        assert "approve" in {name for _, name in found}
+        assert all(each.why and each.remedy for each in tried.obstacles)
+        assert await site.events(run_id, "run.migrated") == []
+        (still,) = await run.interrupts()
+        assert still.id == question
+    async with site.worker(today):
+        done = await run.migrate(dry_run=True, patch={"cost_center": "C7"}, principal=ANYBODY)
+
+        assert isinstance(done, Migration)
+        assert (done.obstacles, done.dry_run) == ([], True)
+        assert (await run.view()).graph_version == done.before
+        await site.replays(run_id)
+
+
+async def test_only_who_may_approve_what_either_graph_asks_may_migrate(
+    temporal: TemporalClient,
+) -> None:
+    payments = Payments()
+    site = Site(temporal, payments.graph(capability="payments:approve"))
+    run_id, question = await waiting(site)
+    run = site.client.run(run_id)
+    operator = Principal(subject="olga", capabilities=("runs:control",))
+    both = Principal(subject="bo", capabilities=("runs:control", "payments:approve"))
+    async with site.worker(payments.graph(capability="money:approve")):
+        with pytest.raises(Refusal) as missing:
+            await run.migrate(principal=operator)
+        await run.migrate(principal=both)
+
+        assert missing.value.details["capabilities"] == ["payments:approve"]
+        assert (await run.view()).guarded_by == ["money:approve", "payments:approve"]
+        assert await run.guarded_by(anew=True) == ("money:approve", "payments:approve")
+        await run.respond(question, True, principal=both)
+        assert (await site.ended(run_id)).status == "completed"
+
+
+async def test_a_client_with_another_version_of_the_graph_says_so(temporal: TemporalClient) -> None:
+    payments = Payments()
+    site = Site(temporal, payments.graph())
+    run_id, _ = await waiting(site)
+    today = payments.graph(pay="payout")
+    async with site.worker(today):
+        with pytest.raises(Refusal) as refused:
+            await site.client.run(run_id, site.graphs["payment"]).migrate(principal=ANYBODY)
+        own = site.client.run(run_id, today)
+        await own.migrate(renames={"pay": "payout"}, principal=ANYBODY, key="k")
+        again = await own.migrate(renames={"pay": "payout"}, principal=ANYBODY, key="k")
+        with pytest.raises(Refusal) as other:
+            await own.migrate(principal=ANYBODY, key="k")
+
+        assert refused.value.code is Code.VERSIONS_DIFFER
+        assert refused.value.details["worker_version"] == today.build().version
+        assert again.after == today.build().version
+        assert other.value.code is Code.IDEMPOTENCY_CONFLICT
+        assert len(await site.events(run_id, "run.migrated")) == 1
+
+
+async def test_a_worker_without_the_graph_is_an_obstacle(temporal: TemporalClient) -> None:
+    site = Site(temporal, Payments().graph(), patience=60)
+    run_id, _ = await waiting(site)
+    async with site.worker(Payments().graph(name="another")):
+        with pytest.raises(Refusal) as refused:
+            await site.client.run(run_id).migrate(principal=ANYBODY)
+
+        (obstacle,) = refused.value.details["obstacles"]
+        assert (obstacle["what"], obstacle["name"]) == ("graph", "payment")
+
+
+async def test_a_blocked_visit_goes_on_at_once_in_a_graph_that_has_its_target(
+    temporal: TemporalClient,
+) -> None:
+    payments = Payments()
+    site = Site(temporal, payments.graph(pay="gone"))
+    run_id, question = await waiting(site)
+    run = site.client.run(run_id)
+    today = payments.graph(pay="payout")
+    async with site.worker(today):
+        await run.respond(question, True, principal=ANYBODY)
+        blocked = await run.wait(until=frozenset({"blocked"}), timeout=30)
+        await run.migrate(renames={"gone": "payout"}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+        assert [each.code for each in blocked.blocked] == ["code_missing"]
+        assert ended.values["log"] == ["check", "payout 3"]
+
+
+async def test_a_migrated_run_is_continued_as_new(temporal: TemporalClient) -> None:
+    payments = Payments()
+    site = Site(temporal, payments.graph())
+    run_id, question = await waiting(site, limits=Limits(continue_as_new_after=6))
+    run = site.client.run(run_id)
+    today = payments.graph(pay="payout")
+    async with site.worker(today):
+        await run.migrate(renames={"pay": "payout"}, principal=ANYBODY)
+        for _ in range(3):
+            await site.pause_and_resume(run_id)
+        await run.respond(question, True, principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+        assert (ended.graph_version, ended.values["log"]) == (
+            today.build().version,
+            ["check", "payout 3"],
+        )
+
+
+async def test_an_ended_run_cannot_be_migrated(temporal: TemporalClient) -> None:
+    site = Site(temporal, Payments().graph())
+    run_id, _ = await waiting(site)
+    async with site.worker():
+        await site.client.run(run_id).cancel()
+        await site.ended(run_id)
+        with pytest.raises(Refusal) as refused:
+            await site.client.run(run_id).migrate(principal=ANYBODY)
+
+        assert refused.value.code is Code.NOT_RUNNING

@@ -1,0 +1,206 @@
+"""A run that ended badly goes on from where it ended, under its id: nothing is done twice or lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from changed_graphs import Payments
+from temporal_site import ANYBODY, Site
+from temporalio.client import Client as TemporalClient
+
+from abeyance import Principal, Refusal
+from abeyance.errors import Code
+
+OPERATOR = Principal(subject="olga", capabilities=("runs:control",))
+
+
+async def failed(site: Site) -> str:
+    """Start a run whose payment fails after the approval, and return its id."""
+    run_id = await site.start({"amount": 3})
+    (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+    await site.client.run(run_id).respond(asked.id, True, principal=ANYBODY)
+    assert (await site.ended(run_id)).status == "failed"
+    return run_id
+
+
+async def types(site: Site, run_id: str, **options: Any) -> list[str]:
+    return [event.type async for event in site.client.run(run_id).events(**options)]
+
+
+async def test_a_failed_run_goes_on_and_runs_no_finished_node_or_step_again(
+    temporal: TemporalClient,
+) -> None:
+    payments = Payments(fails=1)
+    site = Site(temporal, payments.graph(ends="notify"))
+    async with site.worker():
+        run_id = await failed(site)
+        run = site.client.run(run_id)
+        seen = [event async for event in run.events()]
+        await run.retry(principal=OPERATOR)
+        ended = await site.ended(run_id)
+        more = [event async for event in run.events(after=seen[-1].id)]
+
+        assert (ended.status, ended.values["log"]) == ("completed", ["check", "pay 3"])
+        done = ["check", "reserve", "notify failed", "pay", "notify completed"]
+        assert payments.done == done
+        assert (seen[-1].type, more[0].type, more[-1].type) == (
+            "run.failed",
+            "run.retried",
+            "run.completed",
+        )
+        assert (more[0].actor, more[0].data["outcome"]) == ("olga", "failed")
+        assert await types(site, run_id) == [event.type for event in (*seen, *more)]
+        await site.replays(run_id)
+
+
+async def test_a_run_that_fails_again_is_retried_again(temporal: TemporalClient) -> None:
+    payments = Payments(fails=2)
+    site = Site(temporal, payments.graph())
+    async with site.worker():
+        run_id = await failed(site)
+        run = site.client.run(run_id)
+        await run.retry()
+        assert (await site.ended(run_id)).status == "failed"
+        await run.retry()
+        assert (await site.ended(run_id)).status == "completed"
+
+        assert payments.done == ["check", "reserve", "pay"]
+        told = await types(site, run_id)
+        assert [type_ for type_ in told if type_.startswith("run.")] == [
+            "run.started",
+            "run.awaiting_input",
+            "run.failed",
+            "run.retried",
+            "run.failed",
+            "run.retried",
+            "run.completed",
+        ]
+
+
+async def test_a_cancelled_run_asks_its_open_question_again_under_its_id(
+    temporal: TemporalClient,
+) -> None:
+    payments = Payments()
+    site = Site(temporal, payments.graph(timeout="1h"))
+    async with site.worker():
+        run_id = await site.start({"amount": 3}, labels={"team": "a"})
+        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+        run = site.client.run(run_id)
+        await run.cancel("by mistake")
+        assert (await site.ended(run_id)).status == "cancelled"
+        await run.retry()
+        again = await site.until(run_id, "awaiting-input")
+
+        assert [(entry.id, entry.status) for entry in again.interrupts] == [(asked.id, "open")]
+        assert again.labels == {"team": "a"}
+        assert again.interrupts[0].deadline is not None
+        assert asked.deadline is not None
+        assert again.interrupts[0].deadline > asked.deadline
+        await run.respond(asked.id, True, principal=ANYBODY)
+        assert (await site.ended(run_id)).status == "completed"
+        assert payments.done == ["check", "reserve", "pay"]
+
+
+async def test_only_a_run_that_ended_badly_can_be_retried(temporal: TemporalClient) -> None:
+    site = Site(temporal, Payments().graph())
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+        run = site.client.run(run_id)
+        with pytest.raises(Refusal) as still_open:
+            await run.retry()
+        await run.respond(asked.id, True, principal=ANYBODY)
+        await site.ended(run_id)
+        with pytest.raises(Refusal) as completed:
+            await run.retry()
+
+        assert still_open.value.code is Code.NOT_FINISHED
+        assert still_open.value.details["run_status"] == "awaiting-input"
+        assert completed.value.code is Code.RUN_FINISHED
+
+
+async def test_a_repeat_with_the_same_key_starts_nothing_more(temporal: TemporalClient) -> None:
+    payments = Payments(fails=2)
+    site = Site(temporal, payments.graph())
+    async with site.worker():
+        run_id = await failed(site)
+        run = site.client.run(run_id, site.graphs["payment"])
+        await run.retry(key="once")
+        assert (await site.ended(run_id)).status == "failed"
+        await run.retry(key="once")
+        with pytest.raises(Refusal) as other:
+            await run.retry(key="once", patch={"amount": 4})
+
+        assert (await run.view()).status == "failed"
+        assert other.value.code is Code.IDEMPOTENCY_CONFLICT
+
+
+async def test_a_patch_is_a_change_of_course_and_has_to_fit_the_model(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, Payments(fails=1).graph(capability="payments:approve"))
+    async with site.worker():
+        run_id = await failed(site)
+        run = site.client.run(run_id, site.graphs["payment"])
+        with pytest.raises(Refusal) as missing:
+            await run.retry(patch={"amount": 4}, principal=OPERATOR)
+        with pytest.raises(Refusal) as misfit:
+            await run.retry(patch={"amount": "much"}, principal=ANYBODY)
+        with pytest.raises(ValueError, match="needs the run's graph"):
+            await site.client.run(run_id).retry(patch={"amount": 4})
+        await run.retry(patch={"amount": 4}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+        assert missing.value.code is Code.CAPABILITY_REQUIRED
+        assert misfit.value.code is Code.CANNOT_MIGRATE
+        assert (ended.status, ended.values["log"]) == ("completed", ["check", "pay 4"])
+
+
+async def test_a_retry_by_todays_graph_goes_through_renamed_nodes(
+    temporal: TemporalClient,
+) -> None:
+    payments = Payments(fails=1)
+    site = Site(temporal, payments.graph())
+    async with site.worker():
+        run_id = await failed(site)
+    today = payments.graph(pay="payout")
+    async with site.worker(today):
+        run = site.client.run(run_id, today)
+        with pytest.raises(Refusal) as unmapped:
+            await run.retry(graph="today", principal=ANYBODY)
+        await run.retry(graph="today", renames={"pay": "payout"}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+        assert unmapped.value.code is Code.CANNOT_MIGRATE
+        assert [each["name"] for each in unmapped.value.details["obstacles"]] == ["pay"]
+        assert ended.values["log"] == ["check", "payout 3"]
+        assert ended.graph_version == today.build().version
+        assert payments.done == ["check", "reserve", "pay"]
+
+
+async def test_a_conversation_has_the_retried_run_again_or_refuses_it(
+    temporal: TemporalClient,
+) -> None:
+    payments = Payments(fails=1)
+    site = Site(temporal, payments.graph())
+    talk = "order-7"
+    async with site.worker():
+        run_id = await site.start({"amount": 3}, conversation_id=talk)
+        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+        await site.client.run(run_id).respond(asked.id, True, principal=ANYBODY)
+        await site.ended(run_id)
+        other = await site.start({"amount": 4}, conversation_id=talk)
+        with pytest.raises(Refusal) as busy:
+            await site.client.run(run_id).retry()
+        await site.client.run(other).cancel()
+        await site.ended(other)
+        payments.fails = 1
+        await site.client.run(run_id).retry()
+        await site.ended(run_id)
+
+        assert busy.value.code is Code.CONVERSATION_BUSY
+        assert await site.client.conversations.runs(talk) == []
+        payments.fails = 0
+        await site.client.run(run_id).retry()
+        assert (await site.ended(run_id)).status == "completed"
