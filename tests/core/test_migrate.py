@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from core_agents import CLERK, gated, reviewing, said, turn
-from core_drive import ADA, Drive, asked, chain, edge, gate, graph, nested, reader, restored
+from core_drive import ADA, Drive, chain, edge, gate, graph, nested, reader, restored
 from core_fans import fan, sent
 from core_renamed import renamed
 
@@ -21,7 +21,6 @@ from abeyance.core.spec import (
     END,
     START,
     Ask,
-    Clips,
     FieldSpec,
     FunctionNode,
     GoTo,
