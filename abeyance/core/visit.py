@@ -32,16 +32,16 @@ if it failed, the breakpoint after it, and the questions of rules. `entered`: no
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeforeMigration:
-    """The `address` under which code was started, and the `targets` that it may choose: the names that they
-    have now, by those that it knows.
+    """The `address` under which code was started, and the `targets` that it may choose: the names that
+    they have now, by those that it knows.
     """
 
     address: str
     targets: Mapping[str, str] = field(default_factory=dict)
 
     def as_now(self, finished: Finished) -> Finished:
-        """Return what the code chose, by today's names. It did not know the run's graph, so what that lacks
-        is no fault of its author.
+        """Return what the code chose, by today's names. It did not know the run's graph, so what that
+        lacks is no fault of its author.
         """
 
         def now(name: str) -> str:
