@@ -184,9 +184,13 @@ class Audits:
         if self.archive is not None:
             # An archiver that was killed may have left what was erased.
             erased = await erased_executions(self.archive, run_id)
-            for execution in await self.archive.executions(run_id):
-                if execution not in erased and (lines := await self._kept(run_id, execution)):
-                    found.append((content_of(lines[0])["time"], execution, lines))
+            left = [each for each in await self.archive.executions(run_id) if each not in erased]
+            kept = [(each, await self._kept(run_id, each)) for each in left]
+            found = [
+                (content_of(lines[0])["time"], execution, lines)
+                for execution, lines in kept
+                if lines
+            ]
         if not found:
             if await self.erasure(run_id) is None:
                 raise unknown

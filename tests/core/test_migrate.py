@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from core_agents import CLERK, gated, reviewing, said, turn
-from core_drive import ADA, Drive, chain, edge, gate, graph, nested, reader, restored
+from core_drive import ADA, Drive, asked, chain, gate, graph, nested, reader, restored
 from core_fans import fan, sent
 from core_renamed import renamed
 
@@ -316,8 +316,7 @@ def test_a_finished_visit_that_can_be_gone_back_to_needs_its_place() -> None:
 
 
 def test_tokens_at_joins_and_fan_outs_go_along() -> None:
-    ways = [(START, "a"), (START, "b"), edge(("a", "b"), "c")]
-    old = graph("a", "b", "c", ways=ways)
+    old = graph("a", "b", "c", ways=[(START, "a"), (START, "b"), (("a", "b"), "c")])
     run = Drive(old)
     run.finish("a")
     lost = graph("a", "b", "c", ways=[(START, "a"), (START, "b"), ("a", "c"), ("b", "c")])
@@ -518,3 +517,38 @@ def test_a_dry_migration_is_a_value() -> None:
     assert (run.state is before, after.spec, after.root.values) == (True, spec, {"x": 1})
     with pytest.raises(Refusal):
         migrated(run.state, chain("b"), patch={}, renames={}, now=run.now)
+
+
+def test_an_obstacle_is_told_once_and_questions_of_processes_go_along() -> None:
+    run = Drive(chain(gate("ask", capability="approve"), "pay", FunctionNode(id="ship")))
+    run.answer("ask", principal=ROOT)
+    run.finish("pay")
+    run.ask("ship", asked("q", "first"), composite=True)
+    found = obstacles(run, chain(gate("other"), "pay", "ship"))
+    assert sorted(found) == [("approval", "ask"), ("finished visit", "ask")]
+    spec, names = renamed(run.state.spec, "_x")
+    migrate(run, spec, renames=names)
+
+    assert run.asking == [("q", "graph:g;node:ship_x;process:first")]
+    run.answer("q")
+    assert run.running == ["ship_x"]
+
+
+def test_code_that_runs_is_known_by_its_first_name_after_many_migrations() -> None:
+    run = Drive(chain("a", "b"))
+    migrate(run, chain("c", "b"), renames={"a": "c"})
+    migrate(run, chain("d", "b"), renames={"c": "d"})
+    assert run.state.visits["graph:g;node:d"].code_address == "graph:g;node:a"
+    run.end(Finished, visit="graph:g;node:a")
+
+    assert run.started == ["a", "b"]
+
+
+def test_what_an_agent_remembers_goes_along() -> None:
+    talk = sub("m", id_="talk", agent=True, remembers=("x",))
+    run = Drive(chain(talk, "b"))
+    run.finish("m", {"x": 1})
+    assert run.state.agent_memory == {"graph:g/talk": {"x": 1}}
+    migrate(run, chain(replace(talk, id="speak"), "b"), renames={"talk": "speak"})
+
+    assert run.state.agent_memory == {"graph:g/speak": {"x": 1}}
