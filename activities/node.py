@@ -196,6 +196,8 @@ class Attempt:
         steps, is_new = self._notebook.steps, error.code != self._pulse.journal.blocked_by
         journal = steps if is_new or steps.keys() != self._known_steps else None
         await self._pulse.report_blocked(error.code, str(error), journal)
+        kept = self._pulse.journal
+        self._pulse.journal = kept.model_copy(update={"blocked_inside": self._pulse.has_begun})
         return await self._excused(str(error), error.code, error.retry_after)
 
     async def _run_in_time(self, graph: Graph, context: Context) -> VisitOutcome:
@@ -328,6 +330,7 @@ class Attempt:
                 send_heartbeat=say,
                 blobs=self._blobs,
                 attempts=self._attempts,
+                begin=self._pulse.begin,
             ),
         )
 

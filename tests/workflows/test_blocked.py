@@ -13,8 +13,9 @@ from blocked_graphs import MODEL_URL, answering, exporting
 from killable import worker_process
 from model_server import ModelServer, serving
 from pydantic import BaseModel
-from sample_graphs import Decision, State
+from sample_graphs import Decision, State, chain
 from temporal_site import ANYBODY, Site, eventually
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
 from abeyance import END, START, Context, Goto, Graph
@@ -98,6 +99,41 @@ async def test_a_worker_that_starts_does_not_wait_for_the_end_of_a_long_pause(
     assert await blocked_events(site, run_id) == [
         ("node.blocked", "model_unavailable"),
         ("node.unblocked", "model_unavailable"),
+    ]
+
+
+async def test_a_worker_that_starts_does_not_stop_code_that_another_one_has_unblocked(
+    temporal: TemporalClient,
+) -> None:
+    begun: list[str] = []
+    release = asyncio.Event()
+    new = chain(1, "deployed")
+
+    @new.node
+    async def n1(state: State) -> dict[str, Any]:
+        begun.append("n1")
+        await release.wait()
+        return {"log": ["n1"]}
+
+    new.edge("n0", "n1")
+    site = Site(temporal, new)
+    run_id = await site.start()
+    run = site.client.run(run_id)
+    async with site.worker(chain(1, "deployed")):
+        await site.until_blocked(run_id)
+    async with site.worker():
+        await eventually(lambda: begun)
+        await run.worker_started()
+        assert (await run.view()).blocked == []
+        release.set()
+        await site.ended(run_id)
+
+    assert begun == ["n1"]
+    types = {event.event_type for event in (await site.history(run_id)).events}
+    assert EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED not in types
+    assert await blocked_events(site, run_id) == [
+        ("node.blocked", "code_missing"),
+        ("node.unblocked", "code_missing"),
     ]
 
 
