@@ -232,7 +232,7 @@ def _resume(draft: WorkingState, resumption: Resumption) -> None:
     draft.state.resumption = None
     draft.effects[:0] = resumption.facts
     for address, outcome in resumption.outcomes.items():
-        visit = _address_now(draft.state, address)
+        visit = address_now(draft.state, address)
         _visit_ended(draft, events.VisitEnded(now=draft.now, visit=visit, outcome=outcome))
     if not draft.state.visits and not draft.state.counters.visits:
         visits.start_scope(draft, draft.state.root.address)

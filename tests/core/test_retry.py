@@ -17,11 +17,8 @@ from abeyance.core.snapshots import retried
 from abeyance.core.spec import (
     END,
     START,
-    Ask,
     AskHuman,
     FunctionNode,
-    GoTo,
-    GraphSpec,
     HaltRun,
     Matches,
     Rule,

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from core_drive import restored
-from core_renamed import renamed
 from core_people import Peopled
+from core_renamed import renamed
 from core_strategies import MODES, VALUES, graphs, limits
 from core_ways import targets_of
 from hypothesis import Phase, settings
