@@ -70,7 +70,8 @@ def read_graph(graph: Graph, order: ReadGraph) -> GraphToday:
         patch = graph.states.patch(order.patch)
     except ValuesError as error:
         faults += _faults(error, "send a `patch` that fits")
-        patch = order.patch
+        # It is told once.
+        patch = {}
     for scope in order.scopes:
         inner = _graph_at(graph, scope.path, order.renames)
         values = {**scope.values, **({} if scope.path else patch)}
