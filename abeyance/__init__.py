@@ -99,7 +99,6 @@ __all__ = [
     "ToolContext",
     "TranscriptItem",
     "Unavailable",
-    "__version__",
     "add",
     "append",
     "load",
@@ -179,4 +178,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, "__version__"])

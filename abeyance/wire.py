@@ -421,12 +421,14 @@ class Journal(Record):
     `visit` is its owner, "" if unknown. `steps` are the results of finished steps by name. `excused`
     counts the attempts that did not fail; the others were lost with their workers. `blocked_by` is the
     code of the reason that the run was told last, "" if it was told that the visit is not blocked.
+    `blocked_inside`: the code of the node had begun when the last attempt was blocked.
     """
 
     visit: str = ""
     steps: dict[str, Any] = Field(default_factory=dict)
     excused: int = 0
     blocked_by: str | None = None
+    blocked_inside: bool = False
 
     @staticmethod
     def owner(execution: str, address: str) -> str:

@@ -122,6 +122,7 @@ def journal_in(written: DecodedPayloads, visit: str) -> wire.Journal:
         blocked_by=next(
             (each.blocked_by for each in reversed(journals) if each.blocked_by is not None), None
         ),
+        blocked_inside=bool(journals) and journals[-1].blocked_inside,
     )
 
 
@@ -139,6 +140,7 @@ class Kept:
             blocked_by=None
             if journal.blocked_by == self.journal.blocked_by
             else journal.blocked_by,
+            blocked_inside=journal.blocked_inside,
         )
         return None if rest == wire.Journal() else rest
 
@@ -152,7 +154,9 @@ def kept_in(written: DecodedPayloads, visit: str) -> Kept | None:
 
 
 class Heartbeater:
-    """The heartbeats of one attempt. `journal` is the content of the next one."""
+    """The heartbeats of one attempt. `journal` is the content of the next one, and `has_begun` is whether
+    the code of the node runs or has run.
+    """
 
     def __init__(
         self,
@@ -166,6 +170,7 @@ class Heartbeater:
         if self.journal.blocked_by is not None:
             blockage.reported = self.journal.blocked_by or None
         self._blockage = blockage
+        self.has_begun = False
         if info.is_local:
             # A local activity has no heartbeat, and no attempt of it can be lost.
             self.journal = wire.Journal(visit=visit, excused=info.attempt - 1)
@@ -208,6 +213,16 @@ class Heartbeater:
         await self._blockage.report(code, message, journal=journal)
         told = self._blockage.reported or ""
         self.journal = self.journal.model_copy(update={"blocked_by": told})
+
+    async def begin(self) -> None:
+        """Report that a blocked visit can go on, right before its code runs: who starts a worker must
+        not stop it.
+
+        If the code itself could not go on, only its end is reported: else each attempt would be.
+        """
+        if self._blockage.reported is not None and not self.journal.blocked_inside:
+            await self.report_blocked(None, "")
+        self.has_begun = True
 
     async def beat(self) -> None:
         """Send a heartbeat."""

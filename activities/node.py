@@ -164,10 +164,20 @@ class Attempt:
             return await self._blocked(error)
         except Superseded as error:
             message = "the visit was taken over by another worker"
-            raise ApplicationError(message, type=FailureCode.NODE_FAILED) from error
+            _logger.warning(
+                "run=%s address=%s | %s", visit_input.run_id, visit_input.address, message
+            )
+            # Nobody waits for this error.
+            raise ApplicationError(
+                message,
+                type=FailureCode.NODE_FAILED,
+                category=ApplicationErrorCategory.BENIGN,
+            ) from error
         except asyncio.CancelledError:
             # The worker shuts down, or an operator paused or reset the activity: not the node's fault,
             # and the visit continues in another attempt.
+            text = "run=%s address=%s | %s: the visit continues in another attempt"
+            _logger.info(text, visit_input.run_id, visit_input.address, _cancel_reason())
             return await self._excused(_cancel_reason(), FailureCode.NODE_FAILED)
 
     async def _blocked(self, error: Blocked) -> VisitOutcome:
@@ -186,6 +196,8 @@ class Attempt:
         steps, is_new = self._notebook.steps, error.code != self._pulse.journal.blocked_by
         journal = steps if is_new or steps.keys() != self._known_steps else None
         await self._pulse.report_blocked(error.code, str(error), journal)
+        kept = self._pulse.journal
+        self._pulse.journal = kept.model_copy(update={"blocked_inside": self._pulse.has_begun})
         return await self._excused(str(error), error.code, error.retry_after)
 
     async def _run_in_time(self, graph: Graph, context: Context) -> VisitOutcome:
@@ -267,14 +279,13 @@ class Attempt:
         )
         details = [journal] if size(journal) <= _MAX_DETAILS else []
         delay = None if retry_after is None else timedelta(seconds=retry_after)
-        # A blocked visit was reported: no traceback for each attempt.
-        category = (
-            ApplicationErrorCategory.UNSPECIFIED
-            if code is FailureCode.NODE_FAILED
-            else ApplicationErrorCategory.BENIGN
-        )
         return ApplicationError(
-            message, *details, type=code, next_retry_delay=delay, category=category
+            message,
+            *details,
+            type=code,
+            next_retry_delay=delay,
+            # The log has a line about it: no traceback for what is not the node's fault.
+            category=ApplicationErrorCategory.BENIGN,
         )
 
     async def _remember(self, **changes: int) -> bool:
@@ -319,6 +330,7 @@ class Attempt:
                 send_heartbeat=say,
                 blobs=self._blobs,
                 attempts=self._attempts,
+                begin=self._pulse.begin,
             ),
         )
 

@@ -228,7 +228,7 @@ def declared_question(
         errors,
         _NO_STATE,
         response=_answer_schema(schema),
-        requested_capability=requested_capability,
+        requested_capability=errors.plain_capability(requested_capability, label),
         timeout=timeout,
         on_timeout=default,
     )

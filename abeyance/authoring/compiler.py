@@ -126,6 +126,14 @@ def _misfits(outer: StateModel, inner: StateModel, node: SubgraphNode) -> Iterat
             why = misfit(source.field_schema(from_), target.field_schema(to))
             if why is not None:
                 yield f"{option}: {from_!r} cannot become {to!r}: {why}"
+    passed = inner.fields if node.input is None else node.input
+    for name in filter(inner.is_read_only, passed):
+        from_ = name if node.input is None else node.input[name]
+        if not outer.is_read_only(from_) and (outer.is_open or from_ in outer.fields):
+            yield (
+                f"input=: {name!r} is read-only, and whoever starts a run can set {from_!r}: declare "
+                "that as read-only too, or map another field to it"
+            )
 
 
 def _inside(graph: Graph) -> list[Graph]:

@@ -66,12 +66,17 @@ class RunChannel(Protocol):
         """
 
 
+async def _nothing() -> None:
+    pass
+
+
 @dataclass(frozen=True, kw_only=True)
 class VisitRuntime:
     """The services behind a `Context`; authors do not use them.
 
     `attempts` returns the attempts that count if the present one fails now. `blobs` stores large data
-    outside the history.
+    outside the history. `begin` is called right before the author's code: a visit that was blocked until
+    then is not any more.
     """
 
     journal: Journal
@@ -79,6 +84,7 @@ class VisitRuntime:
     send_heartbeat: Callable[[], None]
     blobs: Blobs | None = None
     attempts: Callable[[], Attempts] = lambda: Attempts(count=1)
+    begin: Callable[[], Awaitable[None]] = _nothing
 
 
 @dataclass(frozen=True, kw_only=True)

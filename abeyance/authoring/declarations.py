@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from abeyance import wire
 from abeyance.authoring.callables import can_take, takes
-from abeyance.core.json import Json, canonical, size, why_not_json
+from abeyance.core.json import Json, canonical, fill_by, paths, size, why_not_json
 from abeyance.core.spec import (
     Ask,
     AskHuman,
@@ -143,10 +143,60 @@ class DeclarationErrors:
             return None
         return value
 
+    def plain_capability(self, value: str | None, label: str) -> str | None:
+        """Return the name of a capability that no field fills, or None."""
+        if isinstance(value, str) and "{" in value:
+            self.note(
+                f"{label} requests the capability {value!r}: only a declared interrupt can fill in a "
+                "field; elsewhere write a pattern such as 'approve:*' in asks="
+            )
+            return None
+        return self.capability(value, label)
+
+    def capability_template(
+        self, value: str | None, label: str, *, from_input: object
+    ) -> str | None:
+        """Return the capability of a declared question, which may contain `{field}`, or None."""
+        template = self.capability(value, label)
+        if template is None:
+            return None
+        start, fields = f"{label} requests the capability {template!r}", [*paths(template)]
+        if not set(fill_by(template, lambda _: "")).isdisjoint("{}"):
+            self.note(f"{start}, with a brace that is not part of a {{field}}: correct it")
+        elif fill_by(template, lambda _: "*").startswith("*"):
+            self.note(
+                f"{start}, which a field alone decides: begin with a word, as 'approve:{{team}}'"
+            )
+        if not fields and from_input is not False:
+            self.note(f"{start}, and from_input= has no effect without a {{field}}: remove it")
+        for path in fields:
+            name = path.split(".")[0]
+            if not self._states.is_open and name not in self._states.fields:
+                self.note(f"{start}, but {name!r} is not a field of the state")
+            elif from_input is not True and not self._states.is_read_only(name):
+                self.note(
+                    f"{start}, and whoever starts a run can set {name!r}: declare the field as "
+                    'read-only, with Field(json_schema_extra={"readOnly": True}), or allow it with '
+                    "from_input=True"
+                )
+        return template
+
+    def prompt(self, value: object, label: str) -> str:
+        """Return the prompt of a declared question, whose fields the state must have."""
+        prompt = self.text("" if value is None else value, f"{label}, prompt=")
+        names = dict.fromkeys(path.split(".")[0] for path in paths(prompt))
+        for name in names if not self._states.is_open else ():
+            if name not in self._states.fields:
+                self.note(
+                    f"{label}, prompt=, shows {{{name}}}, which is not a field of the state: correct "
+                    f"it, or write {{{{{name}}}}} to show the braces"
+                )
+        return prompt
+
     def capabilities(self, value: str | Iterable[str], label: str) -> tuple[str, ...]:
         """Return the capabilities that code may request, by name or pattern (`tenant:*:approve`)."""
         names = self.names(value, f"{label}, asks=")
-        capabilities = (self.capability(name, f"{label}, asks=,") for name in names)
+        capabilities = (self.plain_capability(name, f"{label}, asks=,") for name in names)
         return tuple(dict.fromkeys(name for name in capabilities if name is not None))
 
     def on_error(self, value: object, label: str) -> OnError:
@@ -265,6 +315,7 @@ def question_of(
     response: object = None,
     answer_to: str | None = None,
     requested_capability: str | None = None,
+    from_input: object = False,
     timeout: object = None,
     on_timeout: object = "halt",
 ) -> InterruptSpec:
@@ -280,7 +331,7 @@ def question_of(
                 errors.note(f"{label} has answers that the field {answer_to!r} cannot hold: {why}")
             # Nodes must be able to read every answer that is accepted.
             response_schema = errors.schema(narrowed(response_schema, field), label)
-    prompt = errors.text("" if prompt is None else prompt, f"{label}, prompt=")
+    prompt = errors.prompt(prompt, label)
     reason = errors.json(reason, f"{label}, reason=")
     payload = errors.json(payload, f"{label}, payload=")
     shown = size([prompt, reason, payload, response_schema])
@@ -295,7 +346,9 @@ def question_of(
         reason=reason,
         payload=payload,
         response_schema=response_schema,
-        requested_capability=errors.capability(requested_capability, label),
+        requested_capability=errors.capability_template(
+            requested_capability, label, from_input=from_input
+        ),
         timeout=errors.seconds(timeout, f"{label}, timeout="),
         on_timeout=errors.on_timeout(
             on_timeout,

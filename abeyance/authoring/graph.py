@@ -220,6 +220,7 @@ class Graph:
         response: Any = None,
         answer_to: str | None = None,
         requested_capability: str | None = None,
+        from_input: bool = False,
         timeout: Duration | None = None,
         on_timeout: str | Mapping[Literal["default"], Json] = "halt",
     ) -> None:
@@ -230,8 +231,9 @@ class Graph:
         the approver's program. `response` is the type of the answer: a pydantic model, a type, a
         Literal, or a JSON Schema; it defaults to the type of the field `answer_to`, which receives the
         answer; without both, any JSON value is accepted. `requested_capability` is the capability that
-        the approver must have. `timeout` None waits for ever; `on_timeout` is `halt`, `goto:<node>` or
-        `{"default": answer}`.
+        the approver must have; `{field}` in it is filled once, when the question opens, and must be a
+        read-only field of the state, or one that `from_input=True` allows whoever starts a run to set.
+        `timeout` None waits for ever; `on_timeout` is `halt`, `goto:<node>` or `{"default": answer}`.
         """
         question = question_of(
             name,
@@ -244,6 +246,7 @@ class Graph:
             response=response,
             answer_to=answer_to,
             requested_capability=requested_capability,
+            from_input=from_input,
             timeout=timeout,
             on_timeout=on_timeout,
         )

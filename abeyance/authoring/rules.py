@@ -43,6 +43,7 @@ _QUESTION_KEYS: Final = frozenset(
         "response",
         "answer_to",
         "requested_capability",
+        "from_input",
         "timeout",
         "on_timeout",
     }

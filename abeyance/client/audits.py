@@ -24,9 +24,10 @@ from abeyance.core.json import Json, rfc3339
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.history.audit import AuditHistories, capability_of, contents
-from abeyance.history.audit_chain import END, OPEN, Chain, content_of
-from abeyance.keyring import SigningKey
+from abeyance.history.audit_chain import END, OPEN, Chain, are_signed, content_of, verify
+from abeyance.keyring import SigningKey, VerifyingKey
 from abeyance.storage.archive import Archive, Progress
+from abeyance.storage.blobs import in_thread
 from abeyance.temporal.retry import NotFound, retry_until
 from abeyance.util import erasure_workflow_id, gather_limited
 
@@ -79,12 +80,22 @@ class Audits:
             if refusal.code is not Code.UNKNOWN_RUN:
                 raise
             document = await self._archived(run_id, refusal)
+        # A long one takes seconds.
+        return await in_thread(lambda: self._read_by(reader, document))
+
+    def _read_by(self, reader: Principal | None, document: Document) -> bytes:
         if reader is None or reader.may(_ADMIN):
             return self._written(document)
-        # Redacted lines have other hashes, so the whole chain is made anew.
-        chain = Chain(self._key)
+        # Redacted lines have other hashes, so the whole chain is made anew: signed only if this key has
+        # signed what was archived, for anybody who can write the archive could have made it.
+        chain = Chain(self._key if self._has_signed(document) else None)
         hidden = (_redacted(content, reader) for content in _contents(document))
         return _joined(chain.add(content) for content in hidden)
+
+    def _has_signed(self, document: Document) -> bool:
+        last = [] if document.last is None else [document.last]
+        public = None if self._key is None else VerifyingKey.parse(self._key.public)
+        return public is not None and are_signed([*document.lines, *last], public)
 
     async def view(self, run_id: str, unknown: Refusal) -> views.RunView:
         """Return the view of a run that Temporal has deleted, from its archive.
@@ -105,7 +116,8 @@ class Audits:
         document = await self._document(run_id, view)
         if not document.is_new:
             return False
-        await archive.write(run_id, document.execution, self._written(document))
+        audit = await in_thread(lambda: self._written(document))
+        await archive.write(run_id, document.execution, audit)
         # An erasure writes its tombstone before it deletes, so one of the two sees the other.
         if document.execution in await erased_executions(archive, run_id):
             await archive.delete(run_id, document.execution)
@@ -137,10 +149,8 @@ class Audits:
     async def _document(self, run_id: str, view: View) -> Document:
         described = await self._line.described(run_id)
         execution = described.first
-        archived = None if self.archive is None else await self.archive.read(run_id, execution)
-        kept = [] if archived is None else archived.splitlines()
-        *lines, last = kept or [b""]
-        earlier = [content_of(line) for line in lines]
+        *lines, last = await self._kept(run_id, execution) or [b""]
+        earlier = await in_thread(lambda: [content_of(line) for line in lines])
         histories = AuditHistories(
             self._line.temporal,
             self._line.task_queue,
@@ -172,10 +182,15 @@ class Audits:
         """The newest archived audit of an id. Raises `erased`, or the refusal `unknown`."""
         found: list[tuple[str, str, list[bytes]]] = []
         if self.archive is not None:
-            for execution in await self.archive.executions(run_id):
-                lines = (await self.archive.read(run_id, execution) or b"").splitlines()
-                if lines:
-                    found.append((content_of(lines[0])["time"], execution, lines))
+            # An archiver that was killed may have left what was erased.
+            erased = await erased_executions(self.archive, run_id)
+            left = [each for each in await self.archive.executions(run_id) if each not in erased]
+            kept = [(each, await self._kept(run_id, each)) for each in left]
+            found = [
+                (content_of(lines[0])["time"], execution, lines)
+                for execution, lines in kept
+                if lines
+            ]
         if not found:
             if await self.erasure(run_id) is None:
                 raise unknown
@@ -184,6 +199,20 @@ class Audits:
             )
         _, execution, (*lines, last) = max(found)
         return Document(execution=execution, lines=lines, contents=(), last=last)
+
+    async def _kept(self, run_id: str, execution: str) -> list[bytes]:
+        """The archived lines of an execution, none if it is not archived. Raises Unavailable for a
+        damaged file, so that nothing is made of it or in its place.
+        """
+        data = None if self.archive is None else await self.archive.read(run_id, execution)
+        if data is None:
+            return []
+        if faults := (await in_thread(lambda: verify(data))).faults:
+            raise Unavailable(
+                f"the archived audit of the run {run_id!r}, execution {execution}, is damaged "
+                f"({faults[0]}): restore it from a backup, or move it away"
+            )
+        return data.splitlines()
 
     def _written(self, document: Document) -> bytes:
         chain = Chain(self._key, document.lines)
@@ -275,11 +304,10 @@ class Archiver:
             try:
                 if await self._audits.archive_run(run_id, lambda: self._view_of(run_id)):
                     written_.append(run_id)
-            except Refusal as refusal:
-                # Temporal has deleted it since.
-                if refusal.code is not Code.UNKNOWN_RUN:
-                    raise
-            except Unavailable as error:
+            except (Refusal, Unavailable) as error:
+                # Temporal has deleted it since, perhaps because it is being erased.
+                if isinstance(error, Refusal) and error.code in {Code.UNKNOWN_RUN, Code.ERASED}:
+                    return
                 _logger.warning("run=%s | not archived: %s", run_id, error)
                 if row.HasField("close_time"):
                     left.append(row.close_time.ToDatetime(tzinfo=UTC))

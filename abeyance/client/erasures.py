@@ -61,10 +61,12 @@ class Erasures:
         except Refusal as refusal:
             if refusal.code is not Code.UNKNOWN_RUN or await self._line.is_foreign(run_id):
                 raise
-            if (state := await self._audits.erasure(run_id)) is not None:
+            state, archive = await self._audits.erasure(run_id), self._audits.archive
+            # Of a later run of this id, or left by an archiver that was killed.
+            is_archived = archive is not None and bool(await archive.executions(run_id))
+            if state is not None and (state == "erasing" or not is_archived):
                 return state
-            archive = self._audits.archive
-            if archive is None or not await archive.executions(run_id):
+            if not is_archived:
                 raise
         else:
             if described.is_running:
@@ -106,8 +108,9 @@ class Erasures:
         if archive is not None:
             # First, so that an archiver that has read the run before does not keep what it writes.
             await archive.bury(run_id, tombstone + b"\n")
-        await self._delete_histories(run_id, ids)
+        # Before the histories: without those a new run may have the id, and blobs of its own.
         await self._blobs.delete_run(run_id)
+        await self._delete_histories(run_id, ids)
         if archive is not None:
             for execution in await archive.executions(run_id):
                 await archive.delete(run_id, execution)

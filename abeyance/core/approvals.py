@@ -280,7 +280,7 @@ def changed(
         }
         return replace(approval, shown_hashes={**approval.shown_hashes, **fresh})
 
-    _put_all(draft, scope, members, lambda all_: tuple(updated(a, is_own=False) for a in all_))
+    put_all(draft, scope, members, lambda all_: tuple(updated(a, is_own=False) for a in all_))
     return tuple(updated(approval, is_own=True) for approval in own)
 
 
@@ -292,7 +292,7 @@ def edited(draft: WorkingState, scope: str) -> None:
     def updated(each: Approval) -> Approval:
         return each if each.begun or each.shown_hashes else replace(each, broken=True)
 
-    _put_all(draft, scope, (), lambda all_: tuple(map(updated, all_)))
+    put_all(draft, scope, (), lambda all_: tuple(map(updated, all_)))
 
 
 def invalidate(visit: Visit) -> None:
@@ -313,26 +313,6 @@ def first_invalid(state: RunState, visit: Visit) -> Approval | None:
     return None
 
 
-def inherit(draft: WorkingState) -> None:
-    """Let no approval of the run that this one is forked from count without being given again.
-
-    A gate is asked again, if nothing behind it has been done. Else what was done would be done twice, so
-    its approval is confirmed where the run goes on.
-    """
-
-    def inherited(each: Approval) -> Approval:
-        trail = draft.state.scopes[each.scope].trail
-        is_next = bool(trail) and trail[-1].address == each.gate
-        return (
-            replace(each, inherited=True)
-            if each.begun and not is_next
-            else replace(each, broken=True)
-        )
-
-    for scope in list(draft.state.scopes):
-        _put_all(draft, scope, (), lambda all_: tuple(map(inherited, all_)))
-
-
 def first_inherited(state: RunState, visit: Visit) -> Approval | None:
     """Return the first inherited approval that has to be confirmed before a visit's code may run."""
     for unit in (visit, *_around(state, visit)):
@@ -351,7 +331,7 @@ def confirm(draft: WorkingState, visit: Visit) -> None:
         return replace(each, inherited=False) if is_confirmed else each
 
     for scope in list(draft.state.scopes):
-        _put_all(draft, scope, (), lambda all_: tuple(map(without_mark, all_)))
+        put_all(draft, scope, (), lambda all_: tuple(map(without_mark, all_)))
 
 
 def begin(draft: WorkingState, visit: Visit) -> None:
@@ -471,10 +451,10 @@ def forget(draft: WorkingState, approval: Approval) -> None:
     def rest(covered: _Covered) -> _Covered:
         return tuple(each for each in covered if each.gate != approval.gate)
 
-    _put_all(draft, approval.scope, (), rest)
+    put_all(draft, approval.scope, (), rest)
 
 
-def _put_all(
+def put_all(
     draft: WorkingState, scope: str, members: tuple[FanOutBranch, ...], change: _Change
 ) -> None:
     """Change the approvals of every branch that reads values of a scope, or of an item in it."""

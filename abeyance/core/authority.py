@@ -11,13 +11,14 @@ the rest of the run, but may not touch an open question without its capability.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
 from abeyance.core import events
 from abeyance.core.events import Message
-from abeyance.core.json import Json
+from abeyance.core.json import Json, canonical, fill_by, look_up
 from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import GoTo, GraphSpec
@@ -27,6 +28,8 @@ from abeyance.errors import Code, Refusal
 READ: Final = "runs:read"
 CONTROL: Final = "runs:control"
 STEER: Final = "runs:steer"
+
+_FILLING: Final = re.compile(r"[^\s*:,\x00-\x1f\x7f]+")
 
 COURSE: Final = frozenset({"rerun", "go_back", "skip", "update_state"})
 """Directives that change the course of a run."""
@@ -133,6 +136,28 @@ def fits(capability: str, declared: str) -> bool:
         part and fnmatchcase(part, each.replace("[", "[[]").replace("?", "[?]"))
         for part, each in zip(parts, pattern, strict=True)
     )
+
+
+def filled(template: str, values: Mapping[str, Json]) -> str:
+    """Return a capability with each `{field}` in it filled.
+
+    Raise ValueError for a value that could mean another capability than the author's: one that is not
+    text or a whole number, is empty, or contains `*`, `:`, `,` or a blank.
+    """
+
+    def value_of(path: str) -> str:
+        value = look_up(values, path)
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        text = str(value) if is_whole else value
+        if not isinstance(text, str) or not _FILLING.fullmatch(text):
+            message = (
+                f"it requests the capability {template!r}, and {path!r} is {canonical(value)[:100]}: the "
+                "field must be text without '*', ':', ',' and blanks, and not empty"
+            )
+            raise ValueError(message)
+        return text
+
+    return fill_by(template, value_of)
 
 
 def asked_for(graph: GraphSpec, node: str, capability: str | None) -> str | None:

@@ -29,7 +29,7 @@ from abeyance.core.spec import END, Ask, GraphSpec, InterruptNode, InterruptSpec
 from abeyance.core.state import RunState
 from abeyance.core.visit import Failure, FanOutBranch, Ready, Visit, Waiting, transition
 from abeyance.core.working_state import WorkingState
-from abeyance.errors import Code, Refusal
+from abeyance.errors import Code, FailureCode, Refusal
 
 ERROR: Final = "error"
 """Name of the question about a failed visit; its answer is `{action, patch?}`."""
@@ -37,6 +37,16 @@ FORKED: Final = "approve_fork"
 """Name of the question whether an approval of the run that this one was forked from counts here too."""
 _LONGEST_PROMPT: Final = 10_000
 """In characters: a template may show a field that holds a whole document."""
+
+
+def fault_of(draft: WorkingState, visit: Visit, question: InterruptSpec) -> Failure | None:
+    """Return why a declared question cannot be opened: a field of its capability has no usable value."""
+    try:
+        authority.filled(question.requested_capability or "", items.values_of(draft.state, visit))
+    except ValueError as error:
+        message = f"the question {question.name!r} of {visit.node!r} cannot be asked: {error}"
+        return Failure(code=FailureCode.UNDECLARED_CAPABILITY, message=message)
+    return None
 
 
 def open_question(
@@ -47,12 +57,13 @@ def open_question(
 ) -> None:
     """Ask a person on behalf of a visit, which waits from now on. What is shown is frozen here.
 
-    `{field}` in the prompt and the reason is filled.
+    `{field}` in the prompt, the reason and the capability is filled; `fault_of` says whether it can be.
     """
     values = items.values_of(draft.state, visit)
-    capability = authority.asked_for(
-        draft.graph(visit.scope), visit.node, question.requested_capability
-    )
+    capability = question.requested_capability
+    if capability is not None:
+        capability = authority.filled(capability, values)
+    capability = authority.asked_for(draft.graph(visit.scope), visit.node, capability)
     question = replace(question, requested_capability=capability)
     fields = approvals.shown_by(question, values)
     transition(visit, "ask", Waiting(stage="rules" if kind == "rule" else "body"))

@@ -7,7 +7,7 @@ the same answer. NaN and infinities are not JSON and are refused.
 A template is filled once, with plain values, and never evaluated. A field is a plain name, and dots
 walk mappings only: there is no attribute access, no index, no format specification. What was filled in
 is not filled again, so a value that contains `{secret}` shows just that. A missing field stays as
-written.
+written. `{{` is a brace.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -106,20 +106,33 @@ def _key(key: Json) -> str:
     raise TypeError(message)
 
 
-_TEMPLATE_FIELD = re.compile(r"\{([A-Za-z_]\w*(?:\.\w+)*)\}")
+_TEMPLATE = re.compile(r"\{\{([^{}]*)\}\}|(\{\{)|\{([A-Za-z_]\w*(?:\.\w+)*)\}")
+"""`{{text}}` is `{text}` and `{{` is `{`; `{field}` is a field."""
 _MISSING = object()
 
 
 def fill(text: str, values: Mapping[str, Json]) -> str:
-    """Return the text with every existing `{field}` replaced by its value."""
+    """Return the text with every existing `{field}` replaced by its value. `{{` stands for a brace."""
 
-    def replacement(match: re.Match[str]) -> str:
-        value = look_up(values, match[1], _MISSING)
+    def value_of(path: str) -> str:
+        value = look_up(values, path, _MISSING)
         if value is _MISSING:
-            return match[0]
+            return f"{{{path}}}"
         return value if isinstance(value, str) else canonical(value)
 
-    return _TEMPLATE_FIELD.sub(replacement, text)
+    return fill_by(text, value_of)
+
+
+def fill_by(text: str, value_of: Callable[[str], str]) -> str:
+    """Return the text with every `{field}` replaced by what `value_of` returns for its path."""
+
+    def replacement(match: re.Match[str]) -> str:
+        quoted, brace, path = match.groups()
+        if path is not None:
+            return value_of(path)
+        return "{" if brace else f"{{{quoted}}}"
+
+    return _TEMPLATE.sub(replacement, text)
 
 
 def fill_all(value: Json, values: Mapping[str, Json]) -> Json:
@@ -139,7 +152,7 @@ def paths(value: Json) -> Iterator[str]:
     """Yield the paths of all fields in the texts of a JSON value, existing or not."""
     match value:
         case str():
-            yield from _TEMPLATE_FIELD.findall(value)
+            yield from (match[3] for match in _TEMPLATE.finditer(value) if match[3])
         case Mapping():
             for item in value.values():
                 yield from paths(item)

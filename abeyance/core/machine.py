@@ -184,10 +184,7 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
         case events.VisitEnded():
             _visit_ended(draft, event)
         case events.VisitBlocked():
-            visit = draft.state.visits.get(event.visit)
-            if visit is not None and isinstance(visit.state, Running):
-                visit = draft.visit(event.visit)
-                blocked.report(draft, visit, event.code, event.message, event.journal)
+            _visit_blocked(draft, event)
         case events.WorkerStarted():
             blocked.try_again(draft)
         case events.Responded():
@@ -254,6 +251,13 @@ def _migrated(draft: WorkingState, event: events.Migrated) -> None:
         renames=dict(event.renames),
         fields=sorted(event.patch),
     )
+
+
+def _visit_blocked(draft: WorkingState, event: events.VisitBlocked) -> None:
+    visit = draft.state.visits.get(event.visit)
+    if visit is not None and isinstance(visit.state, Running):
+        visit = draft.visit(event.visit)
+        blocked.report(draft, visit, event.code, event.message, event.journal)
 
 
 def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:

@@ -124,7 +124,10 @@ def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
         case FunctionNode() as node:
             return has_place and _run(draft, visit, node)
         case InterruptNode(question=question) if question.name not in visit.questions.answers:
-            interrupts.open_question(draft, visit, question)
+            if (fault := interrupts.fault_of(draft, visit, question)) is not None:
+                routing.fail(draft, visit, fault)
+            else:
+                interrupts.open_question(draft, visit, question)
             return True
         case InterruptNode(question=question, answer_to=field):
             answer = visit.questions.answers[question.name]

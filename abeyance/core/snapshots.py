@@ -23,7 +23,16 @@ from abeyance.core.outcome import CALL_STARTED, Failed, Finished, Stopped, Visit
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Counters, Ending, Resumption, RunState
-from abeyance.core.visit import Ready, Running, Transition, Visit, Waiting, transition
+from abeyance.core.visit import (
+    Approval,
+    Nested,
+    Ready,
+    Running,
+    Transition,
+    Visit,
+    Waiting,
+    transition,
+)
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
@@ -156,7 +165,7 @@ def forked(
     _go_back(draft, back)
     for visit in list(draft.state.visits.values()):
         _forget_gates(draft, draft.visit(visit.address))
-    approvals.inherit(draft)
+    _inherit_approvals(draft)
     # What has happened so far was no event of the new run.
     draft.effects.clear()
     draft.state.events_published = 0
@@ -341,6 +350,33 @@ def _forget_gates(draft: WorkingState, visit: Visit) -> None:
     visit.routing = replace(visit.routing, decision=None, is_stale=True)
     name: Transition = "resume" if isinstance(visit.state, Waiting) else "proceed"
     transition(visit, name, Ready(stage="after"))
+
+
+def _inherit_approvals(draft: WorkingState) -> None:
+    """Let no approval of the original count without being given again.
+
+    A gate is asked again if nothing behind it has been done. Else what was done would be done twice, so
+    its approval is confirmed where the fork goes on.
+    """
+
+    def inherited(each: Approval) -> Approval:
+        if each.begun and not _is_untouched(draft.state, each):
+            return replace(each, inherited=True)
+        return replace(each, broken=True)
+
+    for scope in list(draft.state.scopes):
+        approvals.put_all(draft, scope, (), lambda all_: tuple(map(inherited, all_)))
+
+
+def _is_untouched(state: RunState, approval: Approval) -> bool:
+    """Return whether nothing was done behind a gate: no visit, no nested graph, and no step of code."""
+    trail = state.scopes[approval.scope].trail
+    is_last = bool(trail) and trail[-1].address == approval.gate
+    return is_last and not any(
+        visit.checkpoint.journal or isinstance(visit.state, Nested)
+        for visit in state.visits.values()
+        if approvals.covers(approval.gate, visit.approvals)
+    )
 
 
 def _ask_in_fork(draft: WorkingState, entry: Interrupt) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias, assert_never
 
-from abeyance.core.json import Json, sha256
+from abeyance.core.json import Json, fill_by, sha256
 from abeyance.core.retries import RetryPolicy
 
 Kind: TypeAlias = Literal[
@@ -91,6 +91,12 @@ class InterruptSpec:
     requested_capability: str | None = None
     timeout: float | None = None
     on_timeout: OnTimeout = field(default_factory=Halt)
+
+    @property
+    def capability_pattern(self) -> str | None:
+        """The requested capability with `*` for each `{field}`, which is filled when it is opened."""
+        template = self.requested_capability
+        return None if template is None else fill_by(template, lambda _: "*")
 
 
 START = "START"
@@ -417,7 +423,7 @@ class GraphSpec:
     def asks_of(self, node: str) -> tuple[str, ...]:
         """Return the capabilities that a node declares for its questions."""
         match self.nodes.get(node):
-            case InterruptNode(question=InterruptSpec(requested_capability=str() as capability)):
+            case InterruptNode(question=InterruptSpec(capability_pattern=str() as capability)):
                 return (capability,)
             case FunctionNode(asks=asks) | SubgraphNode(asks=asks):
                 return asks
@@ -431,7 +437,7 @@ class GraphSpec:
         Changing what was approved requires permission to approve it: changing the course of a run takes
         all of these, for its whole life.
         """
-        names = {question.requested_capability for question in self.questions}
+        names = {question.capability_pattern for question in self.questions}
         for name, node in self.nodes.items():
             names.update(self.asks_of(name))
             if isinstance(node, SubgraphNode):

@@ -254,6 +254,10 @@ def _apply_rules(draft: WorkingState, visit: Visit, route: RoutingDecision) -> N
     # Answers to rules that asked earlier, and after which no way out was found, are merged already.
     stale = {key_of("rule", rule.id) for rule in graph.rules_on(visit.node)}
     visit.questions = visit.questions.without(stale)
+    faults = (interrupts.fault_of(draft, visit, question) for question in questions)
+    if (fault := next(filter(None, faults), None)) is not None:
+        routing.fail(draft, visit, fault)
+        return
     for question in questions:
         interrupts.open_question(draft, visit, question, "rule")
     if not questions:
@@ -311,6 +315,7 @@ def _hold(draft: WorkingState, visit: Visit, route: RoutingDecision, target: str
         # The answers to rules are merged.
         rules = {key_of("rule", rule.id) for rule in draft.graph(visit.scope).rules_on(visit.node)}
         visit.questions = visit.questions.without(rules)
+        visit.routing = route
         transition(visit, "hold", Unroutable())
     else:
         # Other code may choose otherwise, so the routes run again.

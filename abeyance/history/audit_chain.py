@@ -134,6 +134,11 @@ def verify(data: bytes, key: VerifyingKey | None = None) -> Verified:
     )
 
 
+def are_signed(lines: Iterable[bytes], key: VerifyingKey) -> bool:
+    """Return whether each of these lines is signed by the key."""
+    return all(_read(line, key)[1] is None for line in lines)
+
+
 def _read(line: bytes, key: VerifyingKey | None) -> tuple[dict[str, Any], str | None]:
     """The content of a line, and what is wrong with it by itself."""
     try:

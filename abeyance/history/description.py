@@ -121,7 +121,7 @@ class RunDescription:
     def blocked(self, recorded: Sequence[views.BlockedView]) -> list[views.BlockedView]:
         """The blocked visits: those that the run has `recorded`, with the latest attempts by Temporal.
 
-        A visit whose worker could not tell the run is known to Temporal alone.
+        A visit whose worker could not tell the run is known to Temporal alone, between its attempts.
         """
         by_address = {each.address: each for each in recorded}
         for pending in self._pending:

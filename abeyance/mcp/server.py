@@ -145,7 +145,7 @@ class McpServer:
                 )
                 raise ValueError(message)
         errors = DeclarationErrors(StateModel(None))
-        errors.capability(self.requested_capability, self.title)
+        errors.plain_capability(self.requested_capability, self.title)
         self._retry(errors.note)
         if errors.faults:
             raise ValueError(errors.faults[0])

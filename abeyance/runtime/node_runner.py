@@ -216,6 +216,7 @@ async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> Visit
         )
     state = graph.states.read(visit_input.values)
     named = {INBOX: list(context.inbox)} if code.takes_inbox else {}
+    await context.runtime.begin()
     returned = await call(code.function, *(state, context)[: code.takes], **named)
     # Fail closed: code that caught its own question has no answer.
     context.runtime.journal.require_all_answered()

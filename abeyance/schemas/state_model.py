@@ -140,6 +140,21 @@ class StateModel:
         except ValueError:
             return None
 
+    def is_read_only(self, name: str) -> bool:
+        """Return whether only the graph sets a field, and no input: JSON Schema's `readOnly`."""
+        return name in self._read_only
+
+    @cached_property
+    def _read_only(self) -> frozenset[str]:
+        if self.model is None:
+            return frozenset()
+        try:
+            properties = self.model.model_json_schema(by_alias=False).get("properties", {})
+        except (PydanticUserError, PydanticUndefinedAnnotation):
+            # The graph reports this error itself.
+            return frozenset()
+        return frozenset(name for name, schema in properties.items() if schema.get("readOnly"))
+
     def initial(self, given: Mapping[str, Any] | BaseModel) -> dict[str, Json]:
         """Return the initial values of a run, from a mapping or an instance of the model.
 
@@ -149,6 +164,7 @@ class StateModel:
             given = to_mapping(given)
             if self.model is None:
                 return self._open_patch(given)
+            self._refuse_read_only(given)
             return self._validated(self.model, given)
         except ValuesError as error:
             raise Refusal(
@@ -156,6 +172,15 @@ class StateModel:
                 f"The input does not match the graph's state: {error}.",
                 errors=error.errors,
             ) from error
+
+    def _refuse_read_only(self, given: Mapping[str, Any]) -> None:
+        names = [name for name in given if isinstance(name, str) and self.is_read_only(name)]
+        message = "is read-only: leave it out, the graph sets it"
+        if names:
+            raise ValuesError(
+                f"/{names[0]}: {message}",
+                [{"pointer": f"/{name}", "message": message} for name in names],
+            )
 
     def defaults(self, given: Iterable[str]) -> tuple[dict[str, Json], list[str]]:
         """Return the defaults of the fields not in `given`, and the names of required ones among them."""

@@ -10,11 +10,11 @@ an archive and see nothing of each other. With keys, files are sealed for their 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
-from pydantic import TypeAdapter
+from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from abeyance.keyring import Keyring, NotSealed, is_sealed, owner_of
 from abeyance.settings import Settings
@@ -24,6 +24,7 @@ from abeyance.storage.blobs import Files, folder_of
 _SUFFIX: Final = ".jsonl"
 _TOMBSTONE: Final = "erased"
 _PROGRESS: Final = "progress.json"
+_logger = logging.getLogger("abeyance.archive")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +33,8 @@ class Progress:
     `open_at`. None: never.
     """
 
-    closed_until: datetime | None = None
-    open_at: datetime | None = None
+    closed_until: AwareDatetime | None = None
+    open_at: AwareDatetime | None = None
 
 
 _PROGRESSES: Final = TypeAdapter(Progress)
@@ -83,9 +84,13 @@ class Archive:
         await self.write(run_id, _TOMBSTONE, tombstone)
 
     async def progress(self) -> Progress:
-        """Return how far the archiver is."""
+        """Return how far the archiver is: at the beginning, if its file is damaged."""
         data = await self._files.read(f"{self._folder}/{_PROGRESS}")
-        return Progress() if data is None else _PROGRESSES.validate_json(data)
+        try:
+            return Progress() if data is None else _PROGRESSES.validate_json(data)
+        except ValidationError:
+            _logger.warning("%s is damaged: all runs are archived again", _PROGRESS)
+            return Progress()
 
     async def record(self, progress: Progress) -> None:
         """Record how far the archiver is."""

@@ -195,6 +195,10 @@ class QuestionForm(Form):
     response: Annotated[Schema | Reference, by_sort("a JSON Schema, or module:Class")] | None = None
     answer_to: str | None = Field(None, description="the field to which the answer is written")
     requested_capability: str | None = None
+    from_input: bool = Field(
+        default=False,
+        description="the input of a run may set the fields in requested_capability",
+    )
     timeout: OptionalSeconds = None
     on_timeout: OnTimeout = "halt"
 

@@ -159,9 +159,9 @@ async def fork(
 
     `back` is how many finished visits of the branch that moved last the new run goes back; they run
     again. What else has finished is not done again, and every gate whose effects lie ahead is asked
-    again. The same request under the same `run_id` or `Idempotency-Key` starts nothing more. This requires every
-    capability in the run's `guarded_by`. Without `runs:read` the response has only the new run's id and
-    status.
+    again. The same request under the same `run_id` or `Idempotency-Key` starts nothing more. This
+    requires every capability in the run's `guarded_by`. Without `runs:read` the response has only the
+    new run's id and status.
     """
     await require_course(caller, client, run_id)
     order = body or wire.ForkBody()

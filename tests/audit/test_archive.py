@@ -19,7 +19,7 @@ from abeyance import Principal
 from abeyance.api.app import create_app
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
-from abeyance.history.audit_chain import verify
+from abeyance.history.audit_chain import Chain, content_of, verify
 from abeyance.settings import Settings
 from abeyance.storage.archive import Progress, archive_of
 from abeyance.storage.blobs import MemoryBlobs
@@ -315,3 +315,61 @@ async def test_a_reader_of_python_may_be_anybody(temporal: TemporalClient, tmp_p
     found = verified(await site.client.run(run_id).audit(reader=nobody))
     assert [line["answer"] for line in found if "answer" in line] == [YES]
     assert "signature" not in found[0]
+
+
+async def test_a_damaged_file_hides_no_other_run_and_is_not_replaced(
+    temporal: TemporalClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = AuditedSite(temporal, gated(), audit=tmp_path)
+    archive = archive_of(site.settings, temporal.namespace)
+    assert archive is not None
+    async with site.worker():
+        bad = await answered(site)
+        await archived(site)
+        (file,) = files(tmp_path)
+        half = file.read_bytes()[:200]
+        file.write_bytes(half)
+        await archive.record(Progress())
+        await answered(site)
+        await archived(site)
+    assert f"run={bad} | not archived" in caplog.text
+    assert "is damaged (line 1: it is not a JSON object)" in caplog.text
+    assert (len(files(tmp_path)), file.read_bytes()) == (2, half)
+    with pytest.raises(Unavailable, match="is damaged"):
+        await site.client.run(bad).audit()
+    await site.forgotten(bad)
+    with pytest.raises(Unavailable, match="is damaged"):
+        await site.client.run(bad).view()
+
+
+async def test_what_somebody_wrote_into_the_archive_is_not_signed_for_a_reader(
+    temporal: TemporalClient, tmp_path: Path
+) -> None:
+    site = AuditedSite(temporal, gated(capability="payments:approve"), audit=tmp_path)
+    async with site.worker():
+        run_id = await answered(site)
+        await archived(site)
+    await site.forgotten(run_id)
+    reader = Principal(subject="rita", capabilities=("runs:read",))
+    run = site.client.run(run_id)
+    assert verified(await run.audit(reader=reader), site.public)
+
+    (file,) = files(tmp_path)
+    forged = Chain(None)
+    lines = [content_of(line) for line in file.read_bytes().splitlines()]
+    file.write_bytes(b"".join(forged.add({**line, "actor": "eve"}) + b"\n" for line in lines))
+    for read in (await run.audit(), await run.audit(reader=reader)):
+        assert {line.get("signature") for line in verified(read)} == {None}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"open_at": "2026-01-01T00:00:00"}'])
+async def test_an_archiver_whose_progress_is_damaged_begins_again(
+    tmp_path: Path, content: bytes
+) -> None:
+    archive = archive_of(Settings(audit=str(tmp_path)), "default")
+    assert archive is not None
+    await archive.record(Progress(closed_until=datetime.now(UTC)))
+    (file,) = tmp_path.rglob("progress.json")
+    file.write_bytes(content)
+
+    assert await archive.progress() == Progress()

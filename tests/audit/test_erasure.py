@@ -18,7 +18,7 @@ from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
 from abeyance.settings import Settings
 from abeyance.storage.archive import archive_of
-from abeyance.storage.blobs import FolderBlobs
+from abeyance.storage.blobs import FolderBlobs, MemoryBlobs
 from abeyance.temporal.connection import connect_temporal
 from abeyance.util import erasure_workflow_id
 
@@ -199,3 +199,51 @@ async def test_runs_of_others_are_not_erased(temporal: TemporalClient) -> None:
 
     assert refused.value.code is Code.UNKNOWN_RUN
     assert (await site.client.run(run_id).view()).status == "completed"
+
+
+async def test_a_later_run_of_an_erased_id_is_erased_too_and_what_was_left_is_never_read(
+    temporal: TemporalClient, tmp_path: Path
+) -> None:
+    site = AuditedSite(temporal, gated(), audit=tmp_path)
+
+    async def is_archived() -> bool:
+        return bool(await site.client.archiver.round())
+
+    async with site.worker():
+        run_id = await answered(site)
+        await eventually(is_archived)
+        (file,) = tmp_path.rglob("*.jsonl")
+        archived = file.read_bytes()
+        await erased(site, run_id)
+        # As by an archiver that was killed when it had written.
+        file.write_bytes(archived)
+        with pytest.raises(Refusal) as refused:
+            await site.client.run(run_id).view()
+        assert refused.value.code is Code.ERASED
+
+        await answered(site, run_id=run_id)
+        await eventually(is_archived)
+        await site.forgotten(run_id)
+        assert (await site.client.run(run_id).view()).archived
+        await erased(site, run_id)
+
+    assert b"31337" not in b"".join(content(tmp_path).values())
+
+
+async def test_nobody_has_the_id_of_a_run_whose_blobs_are_being_deleted(
+    temporal: TemporalClient,
+) -> None:
+    codes: list[Code] = []
+
+    class Watched(MemoryBlobs):
+        async def delete_run(self, run_id: str) -> int:
+            with pytest.raises(Refusal) as refused:
+                await site.start({"amount": 7}, run_id=run_id)
+            codes.append(refused.value.code)
+            return await super().delete_run(run_id)
+
+    site = AuditedSite(temporal, gated(), audit=None, blobs=Watched())
+    async with site.worker():
+        await erased(site, await answered(site))
+
+    assert codes == [Code.RUN_EXISTS]

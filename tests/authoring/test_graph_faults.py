@@ -8,9 +8,10 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, SecretStr, model_validator
+from pydantic import BaseModel, Field, SecretStr, model_validator
 
-from abeyance import END, START, Backoff, Graph, GraphError, add, append, merge
+from abeyance import END, START, Backoff, Graph, GraphError, Refusal, add, append, merge
+from abeyance.errors import Code
 
 
 class Decision(BaseModel):
@@ -31,6 +32,11 @@ class State(BaseModel):
     amount: int = 0
     log: Annotated[list[str], append] = []
     decision: Decision | None = None
+    desk: str = Field("", json_schema_extra={"readOnly": True})
+
+
+class Town(State):
+    town: str = ""
 
 
 def nothing() -> None:
@@ -232,10 +238,87 @@ def test_a_name_in_the_place_of_the_function_is_said_to_be_one() -> None:
         ({"reason": "x" * 100_001}, "the interrupt 'ask' has 1000"),
         ({"prompt": "x" * 100_001}, "the limit is 100000: store large data elsewhere"),
         ({"requested_capability": 5}, "requests the capability 5, which no principal can have"),
+        (
+            {"prompt": "Refund {amout}?"},
+            "prompt=, shows {amout}, which is not a field of the state",
+        ),
+        ({"prompt": "{decision.approved} {no.such}"}, "prompt=, shows {no}, which is not a field"),
+        ({"requested_capability": "approve:{amout}"}, "but 'amout' is not a field of the state"),
+        (
+            {"requested_capability": "approve:{amount}"},
+            "and whoever starts a run can set 'amount': declare the field as read-only",
+        ),
+        (
+            {"requested_capability": "approve:{desk}"[:-1]},
+            "with a brace that is not part of a {field}",
+        ),
+        (
+            {"requested_capability": "{desk}:approve"},
+            "which a field alone decides: begin with a word",
+        ),
+        (
+            {"requested_capability": "approve", "from_input": True},
+            "from_input= has no effect without a {field}: remove it",
+        ),
     ],
 )
 def test_a_wrong_option_of_an_interrupt_is_told(question: dict[str, Any], told: str) -> None:
     assert told in only_fault(asking(**question))
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"prompt": "{{amout}} of {amount}?"},
+        {"reason": {"text": "{amout}"}},
+        {"requested_capability": "approve:{desk}"},
+        {"requested_capability": "approve:{amount}", "from_input": True},
+    ],
+)
+def test_what_a_template_may_hold_is_no_fault(question: dict[str, Any]) -> None:
+    assert asking(**question).build()
+
+
+def test_an_open_state_may_have_any_field_and_its_input_can_set_each() -> None:
+    graph = Graph("g")
+    graph.interrupt("ask", prompt="{anything}?", requested_capability="approve:{team}")
+    graph.edge(START, "ask")
+    assert "whoever starts a run can set 'team'" in only_fault(graph)
+
+
+def test_only_a_declared_interrupt_fills_a_capability() -> None:
+    graph = Graph("g", state=State)
+    graph.node(name="work", asks=["approve:{desk}"])(nothing)
+    graph.edge(START, "work")
+    assert "only a declared interrupt can fill in a field" in only_fault(graph)
+
+
+def test_a_nested_graph_gets_a_read_only_field_from_another_alone() -> None:
+    inner = asking(requested_capability="approve:{desk}")
+    outer = Graph("outer", state=State)
+    outer.subgraph("review", inner)
+    outer.edge(START, "review")
+    assert outer.build()
+
+    for mapped in (
+        {"desk": "amount"},
+        {"desk": "town"},
+    ):
+        outer = Graph("outer", state=Town)
+        outer.subgraph("review", inner, input=mapped)
+        outer.edge(START, "review")
+        told = "\n".join(faults(outer))
+        assert "'desk' is read-only, and whoever starts a run can set" in told
+
+
+def test_the_input_of_a_run_cannot_set_a_read_only_field() -> None:
+    graph = asking(requested_capability="approve:{desk}")
+
+    with pytest.raises(Refusal) as refused:
+        graph.states.initial({"amount": 1, "desk": "red"})
+    assert refused.value.code is Code.INVALID_INPUT
+    assert refused.value.details["errors"][0]["pointer"] == "/desk"
+    assert graph.states.initial(State(amount=1))["desk"] == ""
 
 
 def test_what_is_nested_too_deep_is_a_fault() -> None:

@@ -194,17 +194,20 @@ def came_to(view: views.RunView) -> list[str]:
     return [view.values["report"].partition(":")[0]]
 
 
+def missing_library(folder: Path) -> Path:
+    """A folder that makes the library of agents missing, where it comes first on the import path."""
+    module = folder / "lacking" / "pydantic_ai.py"
+    module.parent.mkdir()
+    module.write_text("raise ModuleNotFoundError('not installed', name=__name__)\n")
+    return module.parent
+
+
 async def test_two_hundred_runs_outlive_every_deploy_and_nothing_is_done_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ABEYANCE_SHUTDOWN_GRACE", "0.5s")
     monkeypatch.setenv("ABEYANCE_STORAGE", str(tmp_path / "storage"))
     monkeypatch.setenv("ABEYANCE_STORAGE_SHARED", "true")
-    lacking = tmp_path / "lacking"
-    (lacking / "pydantic_ai").mkdir(parents=True)
-    (lacking / "pydantic_ai" / "__init__.py").write_text(
-        "raise ModuleNotFoundError(\"No module named 'pydantic_ai'\", name='pydantic_ai')\n"
-    )
     async with killable_server(tmp_path) as server, aclosing(Workers(server, tmp_path)) as workers:
         client = await server.client()
         office = Office(client, tmp_path / "ledger")
@@ -251,7 +254,7 @@ async def test_two_hundred_runs_outlive_every_deploy_and_nothing_is_done_twice(
             # One of two workers lacks the library of agents.
             walks += await office.start("tool_kept", "walks", 10)
             answer([*clerks[35:45], *walks[30:]])
-            lacking_log = await workers.replace(0, "tool_kept", hiding=lacking)
+            lacking_log = await workers.replace(0, "tool_kept", hiding=missing_library(tmp_path))
             newest = await office.start("tool_kept", "clerks", 10)
             answer([*clerks[45:], *newest])
             await workers.replace(0, "tool_kept")
@@ -268,3 +271,6 @@ async def test_two_hundred_runs_outlive_every_deploy_and_nothing_is_done_twice(
         "success: charged in EUR"
     }
     assert "code=extra_missing" in lacking_log.read_text("utf-8")
+    assert [
+        log.name for log in tmp_path.glob("*.log") if "Traceback" in log.read_text("utf-8")
+    ] == []

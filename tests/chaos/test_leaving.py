@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 _APP = "leaving_graphs:graphs"
 _FAILING = {
-    "gathered": "a node raised SystemExit (3)",
-    "grouped": "a node raised SystemExit (3)",
+    "gathered": "the code called sys.exit(3)",
+    "grouped": "the code called sys.exit(3)",
     "rude": "Rude: enough",
     "rude-in-a-thread": "Rude: enough",
     "interrupted": "KeyboardInterrupt",

@@ -173,6 +173,31 @@ def test_what_was_done_behind_a_gate_is_not_done_again_but_the_rest_is_confirmed
     assert (copy.status, copy.started, copy.values) == ("completed", ["ship", "tell"], {"x": 1})
 
 
+def test_steps_that_were_done_behind_a_gate_are_confirmed_too() -> None:
+    run = Drive(chain(gate("ask", capability="approve"), "pay"))
+    run.answer("ask", principal=ROOT)
+    run.ask("pay", "which", journal={"charged": True})
+    copy = fork(run)
+    copy.answer("which", "that", principal=ROOT)
+    assert ([name for name, _ in copy.asking], copy.started) == (["approve_fork"], [])
+    copy.answer("approve_fork", principal=ROOT)
+
+    (order,) = copy.orders("pay")
+    assert (order.journal, order.own_answers) == ({"charged": True}, {"which": "that"})
+
+
+def test_what_was_done_in_a_nested_graph_behind_a_gate_is_confirmed_too() -> None:
+    inner = chain("pay", "ship", name="inner")
+    run = Drive(chain(gate("ask", capability="approve"), nested("sub", inner)))
+    run.answer("ask", principal=ROOT)
+    run.finish("pay")
+    copy = fork(run)
+    assert ([name for name, _ in copy.asking], copy.started) == (["approve_fork"], [])
+    copy.answer("approve_fork", principal=ROOT)
+
+    assert copy.started == ["ship"]
+
+
 def test_an_edit_updates_the_question_whether_an_approval_counts_in_a_fork() -> None:
     run = Drive(chain(gate("ask", capability="approve"), "pay", "ship"))
     run.answer("ask", principal=ROOT)

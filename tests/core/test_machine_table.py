@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, get_args
 
 import pytest
-from core_drive import ADA, SNAPSHOT, Drive, asked, gate, graph, restored
+from core_drive import ADA, SNAPSHOT, Drive, asked, chain, gate, graph, restored
 
 from abeyance.core import events, machine
 from abeyance.core.json import Json
@@ -116,6 +116,14 @@ def moved(seconds: float, **fields: Any) -> Callable[[Drive], Mapping[str, Any]]
             "deadline": deadline,
             **fields,
         }
+
+    return order
+
+
+def migrated(principal: Principal) -> Callable[[Drive], Mapping[str, Any]]:
+    def order(run: Drive) -> Mapping[str, Any]:
+        spec = replace(run.state.spec, description="the next version")
+        return {"principal": principal, "spec": spec}
 
     return order
 
@@ -250,6 +258,18 @@ TABLE: dict[str, Row] = {
     "anybody edits values":  Row(
         events.ValuesEdited, edit({"x": 2}, principal=ADA),
         "capability_required capability_required capability_required" + " not_running" * 5,
+    ),
+    "it is migrated":        Row(events.Migrated, migrated(BOSS), "+ + +" + " not_running" * 5),
+    "anybody migrates it":   Row(
+        events.Migrated, migrated(ADA), " ".join(["capability_required"] * 3 + ["not_running"] * 5),
+    ),
+    "to where it has no place": Row(
+        events.Migrated, {"principal": BOSS, "spec": chain("work")},
+        " ".join(["cannot_migrate"] * 3 + ["not_running"] * 5),
+    ),
+    "to its own graph":      Row(
+        events.Migrated, lambda run: {"principal": BOSS, "spec": run.state.spec},
+        ". . ." + " not_running" * 5,
     ),
     "a deadline comes near": Row(
         events.DeadlineEdited, moved(60),

@@ -11,7 +11,7 @@ from core_people import Peopled
 from core_renamed import renamed
 from core_strategies import MODES, VALUES, graphs, limits
 from core_ways import targets_of
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
@@ -166,6 +166,6 @@ class Snapshots(Peopled):
 
 
 Snapshots.TestCase.settings = settings(
-    max_examples=int(__import__("os").environ.get("EX","30")), phases=[Phase.generate], stateful_step_count=20, deadline=None, derandomize=True
+    max_examples=40, stateful_step_count=20, deadline=None, derandomize=True
 )
 TestSnapshots = Snapshots.TestCase

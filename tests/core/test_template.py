@@ -26,6 +26,10 @@ VALUES = {
         ("{order.lines}", '[{"sku":"x"}]'),
         ("{name}{name}", "AdaAda"),
         ("no field", "no field"),
+        ("{{amount}}", "{amount}"),
+        ("{{amount}} is {amount}", "{amount} is 100"),
+        ("{{", "{"),
+        ('{{"a": {amount}', '{"a": 100'),
     ],
 )
 def test_a_field_shows_its_value(text: str, filled: str) -> None:
@@ -45,7 +49,6 @@ def test_a_field_shows_its_value(text: str, filled: str) -> None:
         "{}",
         "{ amount }",
         "{name.__class__}",
-        "{{",
         "{9}",
     ],
 )

@@ -61,8 +61,10 @@ async def test_a_run_whose_model_is_down_says_so_and_goes_on_when_it_is_up_again
     assert [event.type for event in events] == [
         "run.started",
         "node.started",
+        "node.blocked",
         "node.finished",
         "model.turn",
+        "node.unblocked",
         "run.completed",
     ]
 

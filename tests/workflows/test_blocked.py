@@ -12,11 +12,13 @@ import pytest
 from blocked_graphs import MODEL_URL, answering, exporting
 from killable import worker_process
 from model_server import ModelServer, serving
-from sample_graphs import State
-from temporal_site import Site, eventually
+from pydantic import BaseModel
+from sample_graphs import Decision, State, chain
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import END, START, Goto, Graph
+from abeyance import END, START, Context, Goto, Graph
 from abeyance.core.state import Limits
 from abeyance.handle import RunFilter
 from abeyance.history.feed import Feed
@@ -97,6 +99,41 @@ async def test_a_worker_that_starts_does_not_wait_for_the_end_of_a_long_pause(
     assert await blocked_events(site, run_id) == [
         ("node.blocked", "model_unavailable"),
         ("node.unblocked", "model_unavailable"),
+    ]
+
+
+async def test_a_worker_that_starts_does_not_stop_code_that_another_one_has_unblocked(
+    temporal: TemporalClient,
+) -> None:
+    begun: list[str] = []
+    release = asyncio.Event()
+    new = chain(1, "deployed")
+
+    @new.node
+    async def n1(state: State) -> dict[str, Any]:
+        begun.append("n1")
+        await release.wait()
+        return {"log": ["n1"]}
+
+    new.edge("n0", "n1")
+    site = Site(temporal, new)
+    run_id = await site.start()
+    run = site.client.run(run_id)
+    async with site.worker(chain(1, "deployed")):
+        await site.until_blocked(run_id)
+    async with site.worker():
+        await eventually(lambda: begun)
+        await run.worker_started()
+        assert (await run.view()).blocked == []
+        release.set()
+        await site.ended(run_id)
+
+    assert begun == ["n1"]
+    types = {event.event_type for event in (await site.history(run_id)).events}
+    assert EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED not in types
+    assert await blocked_events(site, run_id) == [
+        ("node.blocked", "code_missing"),
+        ("node.unblocked", "code_missing"),
     ]
 
 
@@ -183,6 +220,41 @@ async def test_a_goto_to_a_renamed_node_is_blocked_with_what_was_done(
         ["assessed"],
     )
     assert (ended.status, made) == ("cancelled", ["assess"])
+
+
+async def test_an_accepted_answer_that_todays_code_cannot_read_waits_for_code_that_can(
+    temporal: TemporalClient,
+) -> None:
+    class Reasoned(BaseModel):
+        approved: bool
+        why: str
+
+    def asking(response: type[BaseModel]) -> Graph:
+        graph = Graph("asking", state=State)
+
+        @graph.node(retries=0)
+        async def decide(state: State, ctx: Context) -> dict[str, Any]:
+            answer = await ctx.interrupt("pay", response=response)
+            return {"log": [f"approved {answer.approved}"]}
+
+        graph.edge(START, "decide")
+        return graph
+
+    site = Site(temporal, asking(Decision))
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+    async with site.worker(asking(Reasoned)):
+        await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
+        view = await site.until_blocked(run_id)
+    async with site.worker():
+        ended = await site.ended(run_id)
+
+    (why,) = view.blocked
+    assert why.code == "values_incompatible"
+    assert "the answer to 'pay' does not fit its type" in why.message
+    assert "why" in why.message
+    assert ended.values["log"] == ["approved True"]
 
 
 async def test_a_blocked_finally_node_blocks_the_end_for_longer_than_its_timeout(

@@ -1,0 +1,233 @@
+"""The places of a run's nodes in another version of its graph: names, addresses, joins, questions.
+
+A node has its place in a node of the same kind, under the same name or a new one. What has none is an
+obstacle to the migration of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+from abeyance.core.address import Address
+from abeyance.core.json import Json
+from abeyance.core.spec import END, GraphSpec, InterruptNode, Node, SubgraphNode
+from abeyance.core.state import RunState
+from abeyance.core.visit import Questions
+
+Path: TypeAlias = tuple[str, ...]
+"""The names of nodes that lead from the run's graph to a node, with its own; empty for the graph."""
+
+_RETIRE: Final = (
+    "keep the node, as graph.retired({name!r})(function), or give its new name in `map`"
+)
+
+
+def _kind(node: Node) -> str:
+    if isinstance(node, SubgraphNode) and node.agent:
+        return "agent"
+    return node.kind
+
+
+class Places:
+    """The place in the graph `new` of everything in the graph of a run, and the `obstacles` found so far.
+
+    `renames` are the new names of nodes, by their old ones, in nested graphs as `outer.inner`.
+    """
+
+    def __init__(self, state: RunState, new: GraphSpec, renames: Mapping[str, str]) -> None:
+        self.obstacles: list[dict[str, Json]] = []
+        self._state = state
+        self.new = new
+        self.names: dict[Path, str] = {}
+        self.graphs: dict[Path, tuple[GraphSpec, GraphSpec | None]] = {}
+        self._addresses: dict[str, str] = {}
+        self.targets: dict[str, str] = {}
+        if new.name != state.spec.name:
+            self.obstacle(
+                *("graph", state.spec.name, f"the other graph is named {new.name!r}"),
+                remedy="migrate to a version of the same graph",
+            )
+        unknown = dict(renames)
+        self._pair(state.spec, new, (), "", unknown)
+        for name in unknown:
+            remedy = "correct the name in `map`"
+            self.obstacle("rename", name, "the run's graph has no such node", remedy=remedy)
+
+    def _pair(
+        self,
+        old: GraphSpec,
+        new: GraphSpec | None,
+        path: Path,
+        prefix: str,
+        renames: dict[str, str],
+    ) -> None:
+        """Pair the nodes of a graph with those of its new version. `prefix` is the new name of the
+        graph's node, with a dot. What is used of `renames` is removed.
+        """
+        self.graphs[path] = old, new
+        around = ".".join([*path, ""])
+        chosen = {
+            name: renames.pop(around + name).removeprefix(prefix)
+            for name in old.nodes
+            if around + name in renames
+        }
+        for name, node in old.nodes.items():
+            inner = (*path, name)
+            renamed = self.names[inner] = chosen.get(name, name)
+            # A message may name a node of a nested graph; one of the run's graph comes first.
+            self.targets.setdefault(name, renamed)
+            counterpart = None if new is None else new.nodes.get(renamed)
+            if renamed != name and new is not None:
+                self._check_rename(inner, renamed, chosen, old, new)
+            if isinstance(node, SubgraphNode):
+                graph = counterpart.graph if isinstance(counterpart, SubgraphNode) else None
+                if graph is not None and node.agent:
+                    self.targets.setdefault(node.graph.name, graph.name)
+                self._pair(node.graph, graph, inner, f"{prefix}{renamed}.", renames)
+
+    def _check_rename(
+        self, path: Path, name: str, chosen: Mapping[str, str], old: GraphSpec, new: GraphSpec
+    ) -> None:
+        if name not in new.nodes:
+            why = f"the other graph has no node {name!r}"
+        elif (
+            name in old.nodes or [*chosen.values()].count(name) > 1 or self._was_visited(path, name)
+        ):
+            why = f"the run's graph has, or had, another node {name!r}"
+        elif path[-1] in new.nodes:
+            why = f"the other graph has a node {path[-1]!r} too"
+        else:
+            return
+        remedy = "give the node a name of its own"
+        self.obstacle("rename", ".".join(path), why, remedy=remedy)
+
+    def _was_visited(self, path: Path, name: str) -> bool:
+        scopes = self._state.scopes.values()
+        return any(scope.path == path[:-1] and name in scope.ordinals for scope in scopes)
+
+    def obstacle(
+        self, what: str, name: str, why: str, *, remedy: str, address: str | None = None
+    ) -> None:
+        """Add an obstacle, once."""
+        found: dict[str, Json] = {"what": what, "name": name, "why": why, "remedy": remedy}
+        if address is not None:
+            found["address"] = address
+        if found not in self.obstacles:
+            self.obstacles.append(found)
+
+    def node(self, path: Path, what: str, address: str) -> str:
+        """Return the new name of a node, where something of the run is."""
+        old, new = self.graphs[path[:-1]]
+        name, before = self.names.get(path, path[-1]), old.nodes.get(path[-1])
+        if new is None or before is None:
+            # What is around it has no place either, or the name was the author's fault.
+            return name
+        after = new.nodes.get(name)
+        if after is None:
+            why = f"the other graph has no node {name!r}"
+        elif _kind(before) != _kind(after):
+            why = f"{name!r} is a node of another kind there ({_kind(after)}, not {_kind(before)})"
+        elif (path[-1] in old.finally_nodes) != (name in new.finally_nodes):
+            why = f"{name!r} is a finally node in one of the two graphs only"
+        else:
+            return name
+        remedy = _RETIRE.format(name=path[-1])
+        self.obstacle(what, ".".join(path), why, remedy=remedy, address=address)
+        return name
+
+    def target(self, path: Path, name: str, what: str, address: str) -> str:
+        """Return the new name of a node of the graph at `path`, to which something goes later."""
+        return name if name == END else self.node((*path, name), what, address)
+
+    def by_name(self, path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a mapping by nodes of the graph at `path`, by their new names."""
+        return {self.names.get((*path, name), name): value for name, value in values.items()}
+
+    def address(self, text: str) -> str:
+        """Return an address with the new names in it."""
+        if text not in self._addresses:
+            segments, passed = [], ""
+            path: Path = ()
+            for each in Address.parse(text).segments:
+                passed = f"{passed};{each}" if passed else str(each)
+                new = each
+                match each.type:
+                    case "graph" | "agent":
+                        _, graph = self.graphs.get(path, (None, None))
+                        new = each if graph is None else replace(each, id=graph.name)
+                    case "node":
+                        path = (*path, each.id)
+                        new = replace(each, id=self.names.get(path, each.id))
+                    case "tool":
+                        # The call keeps the name that the model called.
+                        visit = self._state.visits.get(passed)
+                        path = (*path, each.id if visit is None else visit.node)
+                    case _:
+                        pass
+                segments.append(new)
+            self._addresses[text] = str(Address(tuple(segments)))
+        return self._addresses[text]
+
+    def path(self, scope: str) -> Path:
+        """Return the path of the graph that is walked in a scope."""
+        return self._state.scopes[scope].path
+
+    def edge(self, path: Path, key: str, address: str) -> str:
+        """Return the key of a join in the new graph."""
+        old, new = self.graphs[path]
+        edge = next(each for each in old.edges if each.key == key)
+        moved = replace(
+            edge,
+            sources=tuple(self.names.get((*path, source), source) for source in edge.sources),
+            target=self.names.get((*path, edge.target), edge.target),
+        )
+        if new is not None and not any(e.key == moved.key and e.is_join for e in new.edges):
+            why = f"the other graph has no join {moved.key!r}"
+            remedy = "keep the join, or wait until the run has passed it"
+            self.obstacle("join", key, why, remedy=remedy, address=address)
+        return moved.key
+
+    def fields(self, graph: GraphSpec, names: Iterable[str], address: str) -> None:
+        """Find the fields that the state of a graph does not have."""
+        for name in names:
+            if name not in graph.fields and not graph.open_values:
+                why = f"the state of the other graph {graph.name!r} has no such field"
+                remedy = "keep the field in the state"
+                self.obstacle("field", name, why, remedy=remedy, address=address)
+
+    # Questions of interrupt nodes, whose names are often those of their nodes
+
+    def question(self, node: Path, name: str) -> str:
+        """Return the name that the question of an interrupt node has now; any other as it is."""
+        return self._asked_by(node).get(name, name)
+
+    def questions(self, node: Path, own: Questions) -> Questions:
+        """Return the questions of a visit by the names that they have now."""
+        names = self._asked_by(node)
+        return replace(
+            own,
+            answers={names.get(key, key): each for key, each in own.answers.items()},
+            ask_counts={names.get(key, key): each for key, each in own.ask_counts.items()},
+            shown_hashes={names.get(key, key): each for key, each in own.shown_hashes.items()},
+            shown_at={names.get(key, key): each for key, each in own.shown_at.items()},
+        )
+
+    def by_question(self, path: Path, answers: Mapping[str, Json]) -> dict[str, Json]:
+        """Return answers by the names that their questions have now."""
+        names: dict[str, str] = {}
+        for name in self.graphs[path][0].nodes:
+            names.update(self._asked_by((*path, name)))
+        return {names.get(name, name): answer for name, answer in answers.items()}
+
+    def _asked_by(self, node: Path) -> Mapping[str, str]:
+        """Return the old and the new name of an interrupt node's question, if it has another now."""
+        old, new = self.graphs[node[:-1]]
+        match old.nodes[node[-1]], None if new is None else new.nodes.get(self.names[node]):
+            case InterruptNode(question=before), InterruptNode(question=after) if (
+                before.name != after.name
+            ):
+                return {before.name: after.name}
+            case _:
+                return {}
