@@ -27,6 +27,7 @@ from abeyance.core import idempotency, ledger, mailbox, messages
 from abeyance.core.events import Control, Keyed, Message
 from abeyance.core.json import Json
 from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Called
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal, Unavailable
@@ -292,7 +293,12 @@ class TemporalRun(RunReader):
                 raise
             return views.Migration.model_validate(error.details[0])
         except RunEnded as ended:
-            raise ended.described.not_running() from ended
+            # Today's graph is no part of the call.
+            event = commands.migrated(order, datetime.now(UTC), spec=GraphSpec(name=""), patch={})
+            if order.dry_run or await self._earlier(ended, event) is None:
+                raise ended.described.not_running() from ended
+            version = (await self._line.record(ended.described)).view.graph_version
+            return views.Migration(run_id=self.run_id, before=version, after=version)
 
     async def retry(
         self,

@@ -338,10 +338,10 @@ class InMemoryRun(InMemoryReader):
         )
         today = self._today(self.state, patch=order.patch, renames=order.map)
         event = commands.migrated(order, self.now, spec=today.spec, patch=today.patch)
-        self._refuse_ended()
-        if idempotency.earlier(self.state.keys, event) is not None:
+        if not dry_run and idempotency.earlier(self.state.keys, event) is not None:
             version = self._start.graph_version
             return Migration(run_id=self.run_id, before=version, after=version)
+        self._refuse_ended()
         outcome = graph_today.migration(self.state, self._start, today, event, dry_run=dry_run)
         if not dry_run:
             self._begin({"graph_version": today.version})

@@ -128,6 +128,10 @@ async def test_a_client_with_another_version_of_the_graph_says_so(temporal: Temp
         assert again.after == today.build().version
         assert other.value.code is Code.IDEMPOTENCY_CONFLICT
         assert len(await site.events(run_id, "run.migrated")) == 1
+        await own.cancel()
+        await site.ended(run_id)
+        after = await own.migrate(renames={"pay": "payout"}, principal=ANYBODY, key="k")
+        assert after.after == today.build().version
 
 
 async def test_a_worker_without_the_graph_is_an_obstacle(temporal: TemporalClient) -> None:

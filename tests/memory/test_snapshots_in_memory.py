@@ -1,0 +1,72 @@
+"""Migrate, retry and fork of runs in memory."""
+
+from __future__ import annotations
+
+import pytest
+from changed_graphs import Payments
+
+from abeyance import Refusal, testing
+from abeyance.errors import Blocked, Code
+
+RENAMED = {"pay": "payout"}
+
+
+async def waiting(payments: Payments, **options: str) -> testing.InMemoryRun:
+    run = testing.InMemoryRun(payments.graph(**options), {"amount": 3})  # type: ignore[arg-type]
+    await run.start()
+    return run
+
+
+async def test_a_run_that_met_a_deploy_is_migrated_and_goes_on() -> None:
+    payments = Payments()
+    run = await waiting(payments)
+    (asked,) = await run.interrupts()
+    run.deploy(payments.graph(pay="payout"))
+    with pytest.raises(Blocked):
+        await run.respond("approve", True)
+    tried = await run.migrate(dry_run=True)
+    with pytest.raises(Refusal) as refused:
+        await run.migrate()
+    done = await run.migrate(renames=RENAMED, key="k")
+    again = await run.migrate(renames=RENAMED, key="k")
+
+    assert [each.name for each in tried.obstacles] == ["pay"]
+    assert refused.value.code is Code.CANNOT_MIGRATE
+    assert (done.nodes, again.after) == ({"pay": "payout"}, done.after)
+    assert (run.status, run.values["log"]) == ("completed", ["check", "payout 3"])
+    assert (await run.view()).graph_version == done.after
+    (settled,) = await run.interrupts(status="answered")
+    assert settled.id == asked.id
+
+
+async def test_a_failed_run_is_retried_and_its_events_go_on() -> None:
+    payments = Payments(fails=1)
+    run = await waiting(payments)
+    await run.respond("approve", True)
+    told = [event async for event in run.events()]
+    await run.retry(key="once")
+    await run.retry(key="once")
+    with pytest.raises(Refusal) as completed:
+        await run.retry()
+
+    assert (told[-1].type, run.status) == ("run.failed", "completed")
+    assert payments.done == ["check", "reserve", "pay"]
+    more = [event.type async for event in run.events(after=told[-1].id)]
+    assert (more[0], more[-1]) == ("run.retried", "run.completed")
+    assert completed.value.code is Code.RUN_FINISHED
+
+
+async def test_a_fork_asks_for_itself() -> None:
+    payments = Payments()
+    run = await waiting(payments, capability="payments:approve")
+    forked = await run.fork()
+    back = await run.fork(back=1, run_id="earlier")
+    with pytest.raises(Refusal) as too_far:
+        await run.fork(back=9)
+    await forked.run.respond(forked.interrupts[0].id, True)
+
+    view = await forked.run.view()
+    assert (view.status, view.forked_from) == ("completed", "test")
+    assert (run.status, back.run.run_id) == ("awaiting-input", "earlier")
+    assert payments.done == ["check", "check", "reserve", "pay"]
+    assert too_far.value.details["most"] == 1
