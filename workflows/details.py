@@ -65,7 +65,7 @@ def details(state: RunState, start: wire.StartRun) -> str:
     parts.append(_about(start))
     if state.ending is None:
         other = "" if state.pause is not None else "`pause` stops it for a while, "
-        parts.append(f"Signals, without an argument: {other}`cancel` ends it in good order.")
+        parts.append(f"Signals, without an argument: {other}`cancel` ends it gracefully.")
     return "\n\n".join(parts)
 
 
