@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from typing import Final, Literal, Unpack
 
 from abeyance import wire
@@ -16,8 +15,6 @@ from abeyance.errors import Code, Refusal
 from abeyance.handle import MessageFields, Steered, message_order
 from abeyance.util import gather_limited
 
-_UNSTARTED: Final = timedelta(seconds=60)
-"""How long a claim without a run is valid. Longer than a start is retried."""
 _SWEEPS: Final = 3
 _MAX_LISTED: Final = 20
 _GONE: Final = frozenset({Code.NOT_RUNNING, Code.UNKNOWN_RUN})

@@ -105,8 +105,8 @@ async def test_answers_re_enter_a_visit_and_finished_steps_are_not_run_again(
         assert done == {"first": 1, "second": 1, "third": 1, "failed": 1}
         history = await site.history(run_id)
         types = Counter(event.event_type for event in history.events)
-        # Once for the beginning and once for each answer; the ValueError was retried in between.
-        assert types[EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED] == 3
+        # Once for the beginning, once for each answer, and once for the retry of the ValueError.
+        assert types[EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED] == 4
         assert types[EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED] == 0
         await site.replays(run_id)
 

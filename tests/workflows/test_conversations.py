@@ -14,7 +14,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.testing import WorkflowEnvironment
 
 from abeyance import wire
-from abeyance.client import conversations
+from abeyance.client import claims
 from abeyance.core.conversation import Claim
 from abeyance.errors import Code, Refusal
 from abeyance.util import gather_limited
@@ -207,7 +207,7 @@ async def test_a_claim_without_a_run_holds_for_a_minute_and_no_longer(
         refusal = await refused(site.start(conversation_id=talk))
         assert refusal.details["run_id"] == crashed.run_id
 
-        monkeypatch.setattr(conversations, "_UNSTARTED", timedelta(0))
+        monkeypatch.setattr(claims, "_UNSTARTED", timedelta(0))
         run_id = await site.start(conversation_id=talk)
         assert await site.client.conversations.runs(talk) == [run_id]
 
