@@ -43,7 +43,9 @@ async def test_a_fork_of_a_waiting_run_asks_under_an_id_of_its_own(
         await site.replays(new_id)
 
 
-async def test_an_approval_that_was_not_used_is_asked_again(temporal: TemporalClient) -> None:
+async def test_an_approval_is_asked_for_again_and_steps_that_were_done_are_not_repeated(
+    temporal: TemporalClient,
+) -> None:
     payments = Payments(fails=1)
     site = Site(temporal, payments.graph(capability="payments:approve"))
     async with site.worker():
@@ -56,13 +58,17 @@ async def test_an_approval_that_was_not_used_is_asked_again(temporal: TemporalCl
         view = await site.until(forked.run.run_id, "awaiting-input")
 
         assert forked.run.run_id == f"{run_id}-again"
-        assert [entry.name for entry in view.interrupts] == ["approve"]
+        (asked,) = view.interrupts
+        assert (asked.name, asked.requested_capability) == ("approve_fork", "payments:approve")
         assert payments.done == ["check", "reserve"]
         same = await run.fork(run_id=f"{run_id}-again", principal=ANYBODY)
         assert [entry.id for entry in same.interrupts] == [entry.id for entry in view.interrupts]
         with pytest.raises(Refusal) as other:
             await run.fork(run_id=f"{run_id}-again", back=1, principal=ANYBODY)
         assert other.value.code is Code.RUN_EXISTS
+        await forked.run.respond(asked.id, None, principal=ANYBODY)
+        assert (await site.ended(forked.run.run_id)).status == "completed"
+        assert payments.done == ["check", "reserve", "pay"]
 
 
 async def test_a_fork_goes_back_as_far_as_there_is_a_past(temporal: TemporalClient) -> None:
