@@ -7,6 +7,7 @@ package wrote.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Self
 
@@ -188,23 +189,48 @@ class ClosingRecord(Record):
 
 
 class Snapshot(Record):
-    """Everything that a run is: how it was started, its state, its graph, its values by scope."""
+    """Everything that a run is: how it was started, its state, its graph, its values by scope.
+
+    `unchanged` are the scopes whose values are the same as before the end of the run.
+    """
 
     start: StartRun
     state: RunState
     spec: GraphSpec
     values: dict[str, dict[str, Any]]
+    unchanged: list[str] = Field(default_factory=list)
 
     @classmethod
     def of(cls, state: RunState, start: StartRun) -> Snapshot:
         """Return the snapshot of a run."""
         bare, spec, values = parted(state)
+        unchanged: list[str] = []
+        if (ending := bare.ending) is not None and (before := ending.before) is not None:
+            unchanged = [
+                address
+                for address, scope in before.scopes.items()
+                if scope.values == values.get(address)
+            ]
+            without: dict[str, dict[str, Any]] = {address: {} for address in unchanged}
+            bare = replace(bare, ending=replace(ending, before=_with_values(before, without)))
         by_scope = {address: dict(each) for address, each in values.items()}
-        return cls(start=start, state=bare, spec=spec, values=by_scope)
+        return cls(start=start, state=bare, spec=spec, values=by_scope, unchanged=unchanged)
 
     def joined(self) -> RunState:
         """Return the state of the run. Raises ValueError if a later version wrote it."""
-        return joined(self.state, self.spec, self.values)
+        state = joined(self.state, self.spec, self.values)
+        if (ending := state.ending) is not None and (before := ending.before) is not None:
+            same = {address: self.values[address] for address in self.unchanged}
+            state = replace(state, ending=replace(ending, before=_with_values(before, same)))
+        return state
+
+
+def _with_values(state: RunState, values: Mapping[str, Mapping[str, Any]]) -> RunState:
+    scopes = {
+        address: replace(scope, values=values[address]) if address in values else scope
+        for address, scope in state.scopes.items()
+    }
+    return replace(state, scopes=scopes)
 
 
 class Obstacle(Record):

@@ -58,17 +58,37 @@ async def test_an_approval_is_asked_for_again_and_steps_that_were_done_are_not_r
         view = await site.until(forked.run.run_id, "awaiting-input")
 
         assert forked.run.run_id == f"{run_id}-again"
-        (asked,) = view.interrupts
-        assert (asked.name, asked.requested_capability) == ("approve_fork", "payments:approve")
+        # Going back to the gate would do the step behind it again.
+        assert [(e.name, e.requested_capability) for e in view.interrupts] == [
+            ("approve_fork", "payments:approve")
+        ]
         assert payments.done == ["check", "reserve"]
         same = await run.fork(run_id=f"{run_id}-again", principal=ANYBODY)
         assert [entry.id for entry in same.interrupts] == [entry.id for entry in view.interrupts]
         with pytest.raises(Refusal) as other:
             await run.fork(run_id=f"{run_id}-again", back=1, principal=ANYBODY)
         assert other.value.code is Code.RUN_EXISTS
-        await forked.run.respond(asked.id, None, principal=ANYBODY)
+        await forked.run.respond(view.interrupts[0].id, None, principal=ANYBODY)
         assert (await site.ended(forked.run.run_id)).status == "completed"
         assert payments.done == ["check", "reserve", "pay"]
+
+
+async def test_a_gate_with_nothing_done_behind_it_is_asked_again(temporal: TemporalClient) -> None:
+    payments = Payments()
+    site = Site(temporal, payments.graph(capability="payments:approve"))
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+        run = site.client.run(run_id)
+        await run.pause()
+        await site.until(run_id, "paused")
+        await run.respond(asked.id, True, principal=ANYBODY)
+        forked = await run.fork(principal=ANYBODY)
+        view = await site.until(forked.run.run_id, "awaiting-input")
+        await run.cancel()
+
+        assert [entry.name for entry in view.interrupts] == ["approve"]
+        assert payments.done == ["check"]
 
 
 async def test_a_fork_goes_back_as_far_as_there_is_a_past(temporal: TemporalClient) -> None:

@@ -1,0 +1,86 @@
+"""What a retry and a fork need of a run is kept where its large and secret values are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from stored import LARGE, LOGGED, SECRET, State, connected, letters, shows
+from temporal_site import ANYBODY, Site
+from temporalio.client import Client as TemporalClient
+
+from abeyance import START, Graph
+from abeyance.settings import Settings
+from abeyance.storage.blobs import FolderBlobs
+
+
+@pytest.mark.parametrize("way", ["stored", "encrypted", "both", "required"])
+async def test_a_large_and_secret_run_is_retried_and_forked(
+    temporal: TemporalClient, tmp_path: Path, keys: str, way: str
+) -> None:
+    settings = Settings(
+        storage=None if way == "encrypted" else str(tmp_path),
+        encryption_keys=None if way == "stored" else keys,
+        encryption_required=way == "required",
+    )
+    site = Site(connected(temporal, settings), letters(), blobs=FolderBlobs(tmp_path))
+    async with site.worker():
+        run_id = await site.start({}, limits=settings.limits())
+        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+        run = site.client.run(run_id)
+        await run.cancel()
+        assert (await site.ended(run_id)).status == "cancelled"
+        record = await run.result()
+        await run.retry(principal=ANYBODY)
+        (again,) = (await site.until(run_id, "awaiting-input")).interrupts
+        forked = await run.fork(principal=ANYBODY)
+        await run.respond(again.id, {"note": LARGE}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+        (other,) = forked.interrupts
+        await forked.run.respond(other.id, {"note": LARGE}, principal=ANYBODY)
+        copied = await site.ended(forked.run.run_id)
+        handle = site.temporal.get_workflow_handle(run_id)
+        history = (await handle.fetch_history()).to_json()
+
+    assert record.snapshot is not None
+    assert (again.id, other.id != again.id) == (asked.id, True)
+    assert ended.values["log"] == copied.values["log"] == LOGGED
+    assert [event.type async for event in run.events()].count("run.retried") == 1
+    assert shows(history, SECRET) == (way == "stored")
+    assert len(history) < len(LARGE) or way == "encrypted"
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_a_run_that_fails_with_the_largest_values_is_retried(
+    temporal: TemporalClient, tmp_path: Path, is_stored: bool
+) -> None:
+    done: list[str] = []
+    graph = Graph("largest", state=State)
+
+    @graph.node
+    async def collect(state: State) -> dict[str, str]:
+        done.append("collect")
+        return {"text": "x" * 1_200_000}
+
+    @graph.node(retries=0)
+    async def fails_once(state: State) -> dict[str, list[str]]:
+        done.append("fails_once")
+        if len(done) == 2:
+            raise RuntimeError("once")
+        return {"log": [str(len(state.text))]}
+
+    graph.edge(START, "collect")
+    graph.edge("collect", "fails_once")
+    settings = Settings(storage=str(tmp_path) if is_stored else None)
+    site = Site(connected(temporal, settings), graph)
+    async with site.worker():
+        run_id = await site.start({}, limits=settings.limits())
+        assert (await site.ended(run_id)).status == "failed"
+        record = await site.client.run(run_id).result()
+        # Without storage the record has no room for it, and a worker reads it from the history.
+        assert (record.snapshot is None) != is_stored
+        await site.client.run(run_id).retry(principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+    assert ended.values["log"] == ["1200000"]
+    assert done == ["collect", "fails_once", "fails_once"]
