@@ -15,7 +15,6 @@ from abeyance.errors import Code, Refusal
 from abeyance.handle import MessageFields, Steered, message_order
 from abeyance.util import gather_limited
 
-_SWEEPS: Final = 3
 _MAX_LISTED: Final = 20
 _GONE: Final = frozenset({Code.NOT_RUNNING, Code.UNKNOWN_RUN})
 
