@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from sample_graphs import Held, State, gated, gates
-from temporal_site import eventually
+from temporal_site import ANYBODY, eventually
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
@@ -180,6 +180,25 @@ async def blocked_until_a_worker_starts_that_has_the_code(stage: Stage) -> None:
     async with site.worker(known):
         await site.client.run(run.id).worker_started()
         await run.ended()
+
+
+async def migrated_while_it_waits(stage: Stage) -> None:
+    async def last(state: State) -> dict[str, Any]:
+        return {"log": ["last"]}
+
+    old, new = gated(), gated()
+    new.node(name="last")(last)
+    new.edge("after", "last")
+    site = stage.site(old)
+    async with site.worker(old):
+        run = await stage.started(site)
+        await run.waiting()
+    async with site.worker(new):
+        moved = await site.client.run(run.id).migrate(principal=ANYBODY)
+        assert moved.before != moved.after
+        await run.answer(approve=YES)
+        view = await run.ended()
+        assert view.values["log"][-1] == "last"
 
 
 async def cancelled_while_a_local_node_runs(stage: Stage) -> None:
@@ -361,6 +380,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     cancelled_natively_while_it_waits,
     cancelled_natively_while_a_node_runs,
     blocked_until_a_worker_starts_that_has_the_code,
+    migrated_while_it_waits,
     signals_without_an_argument,
     signals_before_the_first_task,
     a_signal_that_is_refused,
