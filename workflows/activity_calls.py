@@ -45,9 +45,13 @@ _RETRIES: Final = RetryPolicy(maximum_interval=timedelta(minutes=1))
 """Unlimited, for attempts that were lost or excused: the activity enforces the node's `retries`."""
 
 
-def start(effect: effects.RunNode) -> VisitHandle:
-    """Start the activity of a visit, or a local activity for a local node."""
-    visit_input = replace(effect.input, execution=workflow.info().first_execution_run_id)
+def start(effect: effects.RunNode, *, origin: str) -> VisitHandle:
+    """Start the activity of a visit, or a local activity for a local node.
+
+    `origin` is the first execution of a retried run, else "".
+    """
+    execution = workflow.info().first_execution_run_id
+    visit_input = replace(effect.input, execution=execution, origin=origin)
     name = Address.parse(visit_input.address).label
     # A thread that outlives the timeout holds its retry back, at most as long again.
     timeout = (

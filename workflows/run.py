@@ -431,7 +431,7 @@ class AgentRun:
     def _perform(self, effect: effects.Effect, now: datetime) -> None:
         match effect:
             case effects.RunNode(input=visit_input):
-                handle = activity_calls.start(effect)
+                handle = activity_calls.start(effect, origin=self._start.origin)
                 if visit_input.kind == "visit" or not visit_input.local:
                     self._running[visit_input.address] = handle
                 self._spawn(self._follow(visit_input, handle, now))

@@ -206,7 +206,8 @@ class Context:
         """32 hex digits, the same in every attempt and re-entry of this visit and different for every
         other visit. Pass it to services that deduplicate requests.
         """
-        identity = f"{self.run_id}|{self.input.execution}|{self.address}"
+        origin = self.input.origin or self.input.execution
+        identity = f"{self.run_id}|{origin}|{self.address}"
         return hashlib.sha256(identity.encode()).hexdigest()[:32]
 
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

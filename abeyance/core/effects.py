@@ -25,7 +25,8 @@ class VisitInput:
     """Input of a visit's code, wherever it runs.
 
     `kind`: run the visit's code, or only the route functions and rules of a node without code.
-    `execution` tells this run from an earlier one with the same id; the driver fills it in. `graph` is
+    `execution` tells this run from an earlier one with the same id; the driver fills it in, and for a
+    retried run the `origin`: the execution before all retries. `graph` is
     the graph of the node; `root` is the run's own graph, and the nodes of `path` lead from it to
     `graph`. `routes` names the route functions that the pinned graph has for the node; `rules` are
     those to evaluate after the visit, if any has CLIPS text. `asks` are the capabilities that the node
@@ -46,6 +47,7 @@ class VisitInput:
     kind: Literal["visit", "routes"] = "visit"
     run_id: str
     execution: str = ""
+    origin: str = ""
     root: str
     path: tuple[str, ...] = ()
     graph: str

@@ -89,3 +89,27 @@ async def test_a_waiting_run_survives_the_death_of_server_and_worker(tmp_path: P
     assert [view.values["log"][0] for view in ended] == ["charged"] * 5
     assert len(keys(tmp_path / "journal")) == 5
     assert {patient.name, once.name} <= {graph.name for graph in graphs}
+
+
+async def test_a_run_that_failed_by_a_kill_is_retried_with_the_same_key(tmp_path: Path) -> None:
+    journal, release = tmp_path / "journal", tmp_path / "release"
+    files = {"journal": str(journal), "release": str(release)}
+    async with killable_server(tmp_path) as server:
+        client = await server.client()
+        with worker_process(server, _APP, tmp_path / "first.log"):
+            await client.runs.start(once, files, run_id="r")
+            await eventually(lambda: keys(journal), seconds=90)
+        with worker_process(server, _APP, tmp_path / "second.log"):
+            assert (await client.run("r").wait(timeout=90)).status == "failed"
+            await client.run("r").retry()
+            await eventually(lambda: len(keys(journal)) == 2, seconds=90)
+        # The worker of the retry was killed too, and the node may be tried once.
+        release.touch()
+        with worker_process(server, _APP, tmp_path / "third.log"):
+            assert (await client.run("r").wait(timeout=90)).status == "failed"
+            await client.run("r").retry()
+            view = await client.run("r").wait(until=frozenset({"awaiting-input"}), timeout=90)
+
+    assert (view.status, view.values["log"]) == ("awaiting-input", ["charged"])
+    assert len(keys(journal)) == 3
+    assert len(set(keys(journal))) == 1
