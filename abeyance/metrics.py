@@ -25,6 +25,9 @@ Operation: TypeAlias = Literal[
     "batch",
     "evict",
     "erase",
+    "migrate",
+    "retry",
+    "fork",
 ]
 Outcome: TypeAlias = Literal["success", "refused", "timeout", "error"]
 Checkpoint: TypeAlias = Literal["journal", "hand-over"]

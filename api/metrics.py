@@ -43,6 +43,9 @@ OPERATIONS: Final[Mapping[str, metrics.Operation]] = {
     "respond_to_many": "batch",
     "evict": "evict",
     "erase_run": "erase",
+    "migrate": "migrate",
+    "retry": "retry",
+    "fork": "fork",
 }
 """The operations, by the names of their routes."""
 _METHOD_NOT_ALLOWED: Final = 405

@@ -136,5 +136,7 @@ def _operation(event: events.Event) -> metrics.Operation | None:
             return "respond"
         case events.ValuesEdited() | events.DeadlineEdited():
             return "edit"
+        case events.Migrated():
+            return "migrate"
         case _:
             return None

@@ -133,4 +133,6 @@ def url(base: str) -> str:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_every_answer_to_any_call_is_as_documented(case: schemathesis.Case[Any], url: str) -> None:
-    case.call_and_validate(base_url=url)
+    # As a call without a body has to have, else a method that a path does not have is refused before it
+    # is known to be unknown.
+    case.call_and_validate(base_url=url, headers={"X-Abeyance-Request": "1"})

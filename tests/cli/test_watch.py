@@ -237,7 +237,9 @@ class Stranger(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         after = self.headers.get("Last-Event-ID")
         if not self.headers["Accept"].startswith("text/event-stream"):
-            self._send("application/json", json.dumps({"items": [], "next_cursor": "1"}))
+            is_end = self.path.endswith(f"after={len(self.events)}")
+            page: dict[str, Any] = {"items": [], "next_cursor": None if is_end else "1"}
+            self._send("application/json", json.dumps(page))
             return
         self.asked.append(after)
         if len(self.asked) > self.open_to:

@@ -58,7 +58,7 @@ async def test_temporals_ui_says_what_a_run_waits_for_and_how_to_answer(
 
 async def test_what_a_prompt_shows_is_text_and_no_markup(temporal: TemporalClient) -> None:
     graph = Graph("rude", state=State)
-    graph.interrupt("ask", prompt="Is {name} <b>bold</b>? [x](https://e.example) `{name}`")
+    graph.interrupt("ask", prompt="Is {{name}} <b>bold</b>? [x](https://e.example) `{{name}}`")
     graph.edge(START, "ask")
     site = Site(temporal, graph)
     async with site.worker():
