@@ -416,7 +416,7 @@ AUDIT: Final = (
     + "\n"
 )
 
-ERASING: Final[dict[str, Any]] = {"run_id": "refund-4711", "state": "erasing"}
+ERASING: Final[dict[str, Any]] = {"run_id": "refund-4711", "state": "erasing", "forks": []}
 
 
 SAID: Final[dict[str, Any]] = {

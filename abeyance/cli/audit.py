@@ -83,7 +83,11 @@ def erase(run_id: RunId, *, as_json: AsJson = False) -> None:
     def lines(response: Any) -> list[Line]:
         from abeyance.cli.formatting import Line
 
-        return [Line(response["state"], response["run_id"])]
+        forks = [
+            Line("fork", f"{fork} has a copy of its past: erase it too")
+            for fork in response["forks"]
+        ]
+        return [Line(response["state"], response["run_id"]), *forks]
 
     exchange(lambda api: api.delete(path), lines, as_json=as_json)
 

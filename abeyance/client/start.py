@@ -180,6 +180,9 @@ class StartPlan:
     def search_attributes(self) -> TypedSearchAttributes:
         """The search attributes of the run at its start."""
         labels = _label_words(self.start.labels)
+        if self.start.forked_from is not None:
+            # No label of the run: who erases its origin finds it by this.
+            labels = [*labels, f"{wire.FORKED_FROM}={self.start.forked_from}"]
         keyword, keywords = SearchAttributeKey.for_keyword, SearchAttributeKey.for_keyword_list
         pairs: list[SearchAttributePair[Any]] = [
             SearchAttributePair(keyword(wire.STATUS), str(Status.RUNNING)),

@@ -19,10 +19,14 @@ _NDJSON: Final = "application/x-ndjson"
 
 
 class ErasedRun(BaseModel):
-    """The erasure of a run: `erasing`, or `erased` once nothing of it is left but the tombstone."""
+    """The erasure of a run: `erasing`, or `erased` once nothing of it is left but the tombstone.
+
+    `forks` are the runs that were forked from it: they have its past, and are not erased with it.
+    """
 
     run_id: str
     state: wire.ErasureState
+    forks: list[str]
 
 
 def _lines() -> openapi.Responses:
@@ -62,6 +66,8 @@ async def erase_run(run_id: RunId, client: ClientDep) -> ErasedRun:
     """Erase a run that has ended: its history, what is stored of it, and its archive.
 
     A worker does it. Repeat the request to learn whether it is done. A signed tombstone remains, and
-    reading the run is refused as `erased`. An open run has to be cancelled first.
+    reading the run is refused as `erased`. An open run has to be cancelled first. Erase the `forks` of
+    the run too: each has a copy of its past.
     """
-    return ErasedRun(run_id=run_id, state=await client.runs.erase(run_id))
+    state = await client.runs.erase(run_id)
+    return ErasedRun(run_id=run_id, state=state, forks=await client.runs.forks(run_id))

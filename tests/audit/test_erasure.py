@@ -139,7 +139,8 @@ async def test_the_api_erases_for_administrators_and_only_what_has_ended(
         await site.client.run(run_id).cancel()
         await site.ended(run_id)
         first = await delete()
-        assert (first.status_code, first.json()) == (202, {"run_id": run_id, "state": "erasing"})
+        erasing = {"run_id": run_id, "state": "erasing", "forks": []}
+        assert (first.status_code, first.json()) == (202, erasing)
 
         async def is_done() -> bool:
             return bool((await delete()).json()["state"] == "erased")
@@ -247,3 +248,24 @@ async def test_nobody_has_the_id_of_a_run_whose_blobs_are_being_deleted(
         await erased(site, await answered(site))
 
     assert codes == [Code.RUN_EXISTS]
+
+
+async def test_who_erases_a_run_is_told_of_its_forks(temporal: TemporalClient) -> None:
+    site = AuditedSite(temporal, gated(), audit=None)
+    async with site.worker(), served(create_app(site.settings, site.graphs, site.client)) as api:
+        run_id, other = await site.start({"amount": 1}), await site.start({"amount": 2})
+        await site.until(run_id, "awaiting-input")
+        fork = (await site.client.run(run_id).fork(principal=ANYBODY)).run.run_id
+        for each in (run_id, fork, other):
+            await site.client.run(each).cancel(mode="now")
+            await site.ended(each)
+
+        async def are_listed() -> bool:
+            return await site.client.runs.forks(run_id) == [fork]
+
+        await eventually(are_listed)
+        headers = {"Content-Type": "application/json"}
+        erasing = (await api.http.request("DELETE", f"/runs/{run_id}", headers=headers)).json()
+
+    assert erasing["forks"] == [fork]
+    assert erasing["state"] in ("erasing", "erased")
