@@ -11,7 +11,11 @@ from typing import Final
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    TimeoutError,  # noqa: A004  (Temporal's own)
+)
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import views, wire
@@ -22,7 +26,10 @@ with workflow.unsafe.imports_passed_through():
 _TIMEOUT: Final = timedelta(seconds=8)
 """Less than the time for which a client repeats its request."""
 _RETRIES: Final = RetryPolicy(
-    initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=1)
+    initial_interval=timedelta(milliseconds=200),
+    maximum_interval=timedelta(seconds=1),
+    # Some five seconds: the reason of the last attempt is then known before the time is over.
+    maximum_attempts=7,
 )
 
 
@@ -55,8 +62,11 @@ async def read_graph(state: RunState, start: wire.StartRun, order: wire.Migrate)
 
 
 def _unread(state: RunState, error: ActivityError) -> Refusal:
-    name = state.spec.name
-    match error.cause:
+    name, last = state.spec.name, error.cause
+    if isinstance(last, TimeoutError) and last.__cause__ is not None:
+        # The time was over during an attempt: the reason is that of the one before.
+        last = last.__cause__
+    match last:
         case ApplicationError(type=wire.NO_GRAPH) as missing:
             return graph_today.cannot_migrate(
                 [
