@@ -41,7 +41,7 @@ MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 100_000
 """The maximum number of values in a body, with lists and objects."""
 
-_CHANGING: Final = frozenset({"DELETE", "PATCH", "POST", "PUT"})
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # Orchestrators call these under any host name. The responses have no data.
 _ANY_HOST: Final = frozenset({"/healthz", "/readyz"})
 # Links from mails and chats lead to these pages, which have no data.
@@ -104,7 +104,7 @@ class OriginGuard:
                 # A preflight request has no credentials.
                 await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, send)
                 return
-            if scope["method"] in _CHANGING:
+            if scope["method"] not in _SAFE:
                 _check_content_type(headers)
                 credentials = await self._tokens.authenticate(Request(scope))
                 limit = self._max_size(scope, credentials.principal)
