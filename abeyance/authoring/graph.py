@@ -7,16 +7,16 @@ which a run is pinned or raises one GraphError with every fault.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 from pydantic import BaseModel
 
 from abeyance.authoring import compiler, rules
 from abeyance.authoring.callables import NodeCode, code_of, reads_inbox, summary
 from abeyance.authoring.declarations import DeclarationErrors, question_of
+from abeyance.authoring.retired import RetiredNode, RetiredNodes
 from abeyance.authoring.retries import (
     ANY_ERROR,
     DEFAULT_BACKOFF,
@@ -45,22 +45,6 @@ if TYPE_CHECKING:
     from abeyance.agents.agent import Agent
 
 NodeFunction = TypeVar("NodeFunction", bound=Callable[..., Any])
-NodeCodeT = TypeVar("NodeCodeT")
-
-
-class RetiredNode(Protocol):
-    """Takes the code of a retired node, and returns it: `Graph.retired`."""
-
-    def __call__(
-        self,
-        code: NodeCodeT,
-        /,
-        *,
-        routes: Mapping[str, Callable[..., Any]] = ...,
-        input: str | Callable[..., Any] | None = ...,  # noqa: A002 as in `Graph.agent`
-    ) -> NodeCodeT: ...
-
-
 _RETRIES: Final = 3
 """The retries of a node that says neither how many nor for how long."""
 
@@ -97,8 +81,8 @@ class Graph:
         self._finally: list[str] = []
         self.subgraphs: dict[str, Graph] = {}
         self.compiled_from: Agent | None = None
-        self._retired: list[tuple[str, str | None]] = []
         self._intake = DeclarationErrors(self.states)
+        self._retired = RetiredNodes(self, self._intake)
         self._spec: GraphSpec | None = None
         self._default_on_error = self._intake.on_error(on_error, "the graph")
         self._by_default: set[str] = set()
@@ -369,59 +353,8 @@ class Graph:
         route functions of the node, by name. For a node that has no code of its own (an interrupt), or
         that is still in the graph and lost only a route, the code is None.
         """
-
-        def declare(
-            code: NodeCodeT,
-            /,
-            *,
-            routes: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
-            input: str | Callable[..., Any] | None = None,  # noqa: A002 as in `Graph.agent`
-        ) -> NodeCodeT:
-            label = f"the retired node {name!r}"
-            self._spec = None
-            if code is not None:
-                self._retired.append((name, None))
-                self._keep(name, label, code, input)
-            for route, function in routes.items():
-                self._retired.append((name, route))
-                self._intake.decides(function, f"{label}, the route {route!r}")
-                self.route_code.setdefault((name, route), function)
-            return code
-
-        return declare
-
-    def _keep(
-        self, name: str, label: str, code: Any, source: str | Callable[..., Any] | None
-    ) -> None:
-        if isinstance(code, Graph):
-            self.subgraphs.setdefault(name, code)
-        elif callable(code):
-            self.code.setdefault(name, code_of(code, self._intake.takes(code, label)))
-        else:
-            from abeyance.agents import compiler
-
-            if source is None:
-                self._intake.note(f"{label} is an agent: pass its input=, as for agent()")
-                source = ""
-            inner = compiler.compile_agent(code, compiler.prompt_of(self.states, source))
-            for fault in (
-                compiler.faults_of(name, code, self.states, source, None) if source else ()
-            ):
-                self._intake.note(f"{label}: {fault}")
-            self.subgraphs.setdefault(name, inner)
-
-    def _retired_faults(self) -> Iterator[str]:
-        living: set[tuple[str, str | None]] = {(name, None) for name in self._nodes}
-        living |= {(route.source, route.name) for route in self._routes}
-        for name, route in sorted(set(self._retired), key=str):
-            what = "is" if route is None else f"has a route {route!r} that is"
-            if (name, route) in living:
-                yield (
-                    f"the retired node {name!r} {what} also in the graph: remove one of the two, or "
-                    "rename it"
-                )
-            elif self._retired.count((name, route)) > 1:
-                yield f"the retired node {name!r} {what} declared twice: remove one"
+        self._spec = None
+        return self._retired.node(name)
 
     def rule(
         self, name: str, *, when: Mapping[str, Json] | str, then: Sequence[Mapping[str, Any]]
@@ -498,7 +431,7 @@ class Graph:
             rules=self._rules,
             by_default=self._by_default,
             default=default,
-            faults=[*self._intake.faults, *self._retired_faults()],
+            faults=[*self._intake.faults, *self._retired.faults(self._nodes, self._routes)],
         )
 
     def _add(self, node: Node) -> None:

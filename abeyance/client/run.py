@@ -7,7 +7,6 @@ effect. A run's refusal is raised as a `Refusal` with its code; if Temporal or a
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -21,21 +20,19 @@ from abeyance.authoring.graph import Graph
 from abeyance.client import snapshots
 from abeyance.client.deployment import Deployment
 from abeyance.client.executions import UNBOUNDED, Room
-from abeyance.client.reader import RunReader
+from abeyance.client.mailbox import RunMailbox, order_of_message, with_id
 from abeyance.client.rpc import RunEnded
-from abeyance.core import idempotency, ledger, mailbox, messages
-from abeyance.core.events import Control, Keyed, Message
+from abeyance.core import idempotency, ledger
+from abeyance.core.events import Control, Keyed
 from abeyance.core.json import Json
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import GraphSpec
-from abeyance.core.state import Called
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.handle import (
     Forked,
     MessageFields,
     deadline_order,
-    message_order,
     migrate_order,
     order_of,
     respond_order,
@@ -53,7 +50,7 @@ _SIGNALS: Final[Mapping[type[wire.Order], Control]] = {
 }
 
 
-class TemporalRun(RunReader):
+class TemporalRun(RunMailbox):
     """One run over Temporal (`abeyance.RunHandle`).
 
     Without a `principal` the caller is `temporal`, without capabilities. Methods that take a command
@@ -175,12 +172,6 @@ class TemporalRun(RunReader):
         except RunEnded as ended:
             if await self._earlier(ended, event) is None:
                 raise ended.described.not_running() from ended
-
-    async def _earlier(self, ended: RunEnded, event: Keyed) -> Called | None:
-        """The same call under its key, if the run accepted it before it ended."""
-        if event.key is None:
-            return None
-        return idempotency.earlier((await self._line.record(ended.described)).keys, event)
 
     async def edit_values(
         self,
@@ -354,75 +345,6 @@ class TemporalRun(RunReader):
         about = (self._deployment, self.run_id, order)
         return await snapshots.fork(*about, principal=principal, request=request, room=room)
 
-    async def send(self, text: str = "", **fields: Unpack[MessageFields]) -> views.MessageReceipt:
-        """Put a message into the mailbox, and return the run's receipt.
-
-        The same message again (by its id) is a duplicate and changes nothing. Raises the refusals
-        `invalid_message`, `action_not_allowed`, `unknown_node` for its target, `message_conflict`,
-        `queue_full`, `not_running` and `unknown_run`.
-        """
-        return await self.send_message(_order(text, fields))
-
-    async def send_message(self, message: wire.SteerMessage) -> views.MessageReceipt:
-        """Send a message by a command. Raises as `send`."""
-        try:
-            return await self._line.update(
-                self.run_id,
-                "send_message",
-                _named(message),
-                views.MessageReceipt,
-                Turn.SEND_MESSAGE,
-            )
-        except ApplicationError as error:
-            if error.type != wire.REPLAYED:
-                raise
-            return views.MessageReceipt.model_validate(error.details[0])
-        except RunEnded as ended:
-            raise ended.described.not_running() from ended
-
-    async def steer(self, text: str = "", **fields: Unpack[MessageFields]) -> str:
-        """Put a message into the mailbox by a signal, and return its id.
-
-        Raises `unknown_run` and `not_running`, and `message_conflict` if this client has sent another
-        message under the id.
-        """
-        return await self.signal_message(_order(text, fields))
-
-    async def signal_message(self, message: wire.SteerMessage) -> str:
-        """Steer by a command. Raises as `steer`."""
-        message = _named(message)
-        event = commands.message_sent(message, datetime.now(UTC), "")
-        messages.refuse_empty(event.message)
-        id_ = event.message.message_id
-        try:
-            await self._line.signal(
-                self.run_id,
-                "steer",
-                message,
-                key=f"message {id_}",
-                digest=mailbox.digest(event.message),
-            )
-        except RunEnded as ended:
-            raise ended.described.not_running() from ended
-        except Refusal as refusal:
-            if refusal.code is not Code.IDEMPOTENCY_CONFLICT:
-                raise
-            raise mailbox.conflict(id_) from refusal
-        return id_
-
-    async def take_messages(self, order: wire.TakeMessages) -> list[Message]:
-        """Take the messages of a visit. For node code only."""
-        try:
-            return await self._line.update(
-                self.run_id, "take_messages", order, list[Message], Turn.TAKE_MESSAGES
-            )
-        except ApplicationError as error:
-            if error.type != wire.EMPTY:
-                raise
-            return []
-        except RunEnded as ended:
-            raise ended.described.not_running() from ended
-
     async def report_blocked(
         self, visit: str, code: str | None, message: str, journal: Mapping[str, Json]
     ) -> None:
@@ -439,30 +361,6 @@ class TemporalRun(RunReader):
         with suppress(RunEnded):
             await self._line.signal(self.run_id, "worker_started", wire.WorkerStarted())
 
-    async def clear_messages(
-        self, *, principal: Principal | None = None, key: str | None = None
-    ) -> int:
-        """Discard the unread messages, which are reported, and return how many there were.
-
-        A repeated `key` discards nothing that came since.
-        """
-        actor = "local" if principal is None else principal.subject
-        order = wire.ClearMessages(actor=actor, key=key)
-        try:
-            cleared = await self._line.update(
-                self.run_id, "clear_messages", order, views.Cleared, Turn.SEND_MESSAGE
-            )
-        except ApplicationError as error:
-            if error.type != wire.REPLAYED:
-                raise
-            cleared = views.Cleared.model_validate(error.details[0])
-        except RunEnded as ended:
-            called = await self._earlier(ended, commands.messages_cleared(order, datetime.now(UTC)))
-            if called is None:
-                raise ended.described.not_running() from ended
-            return int(called.receipt)
-        return cleared.cleared
-
     async def pause_and_send(
         self, text: str = "", **fields: Unpack[MessageFields]
     ) -> views.MessageReceipt:
@@ -471,7 +369,9 @@ class TemporalRun(RunReader):
         A refused message pauses nothing. Raises as `send`. Without a worker both are sent as signals.
         """
         actor = (fields.get("principal") or TEMPORAL).subject
-        return await self.pause_and_send_message(_order(text, fields), wire.Pause(actor=actor))
+        return await self.pause_and_send_message(
+            order_of_message(text, fields), wire.Pause(actor=actor)
+        )
 
     async def pause_and_send_message(
         self, message: wire.SteerMessage, pause: wire.Pause | None = None
@@ -480,7 +380,7 @@ class TemporalRun(RunReader):
         `idempotency_conflict` of the pause.
         """
         pause = pause or wire.Pause()
-        message = _named(message)
+        message = with_id(message)
         try:
             return await self.send_message(wire.SendMessage(**dict(message), pause=pause))
         except Unavailable:
@@ -491,14 +391,3 @@ class TemporalRun(RunReader):
         await self.control(pause)
         sent = await self.signal_message(message)
         return views.MessageReceipt(message_id=sent, duplicate=False, queue_depth=None)
-
-
-def _order(text: str, fields: MessageFields) -> wire.SteerMessage:
-    return message_order(text, fields, principal=fields.get("principal") or TEMPORAL)
-
-
-def _named(message: wire.SteerMessage) -> wire.SteerMessage:
-    # The client makes the id, so that a retry sends the same message.
-    if message.message_id is not None:
-        return message
-    return message.model_copy(update={"message_id": uuid.uuid4().hex})
