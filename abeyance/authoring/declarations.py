@@ -15,7 +15,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from abeyance import wire
 from abeyance.authoring.callables import can_take, takes
-from abeyance.core.json import Json, canonical, fill_by, paths, size, why_not_json
+from abeyance.core.json import (
+    Json,
+    canonical,
+    fill_by,
+    misformatted,
+    paths,
+    size,
+    why_not_json,
+)
 from abeyance.core.spec import (
     Ask,
     AskHuman,
@@ -190,6 +198,12 @@ class DeclarationErrors:
                 self.note(
                     f"{label}, prompt=, shows {{{name}}}, which is not a field of the state: correct "
                     f"it, or write {{{{{name}}}}} to show the braces"
+                )
+        for field in misformatted(prompt):
+            if re.split(r"[.!:]", field[1:])[0] in self._states.fields:
+                self.note(
+                    f"{label}, prompt=, shows {field}, whose format cannot be used: write a format for "
+                    f"a number or a text, as {{amount:,.2f}}, or {{{field}}} to show the braces"
                 )
         return prompt
 

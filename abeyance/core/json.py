@@ -5,9 +5,10 @@ a float without a fraction is written as an integer, so `1` from a browser and `
 the same answer. NaN and infinities are not JSON and are refused.
 
 A template is filled once, with plain values, and never evaluated. A field is a plain name, and dots
-walk mappings only: there is no attribute access, no index, no format specification. What was filled in
-is not filled again, so a value that contains `{secret}` shows just that. A missing field stays as
-written. `{{` is a brace.
+walk mappings only: there is no attribute access and no index. A format such as `{amount:,.2f}` is
+Python's, for numbers and texts, of at most 99 characters and digits. What was filled in is not filled
+again, so a value that contains `{secret}` shows just that. A missing field stays as written. `{{` is a
+brace.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from decimal import Decimal, InvalidOperation
 from typing import Any, TypeAlias
 
 Json: TypeAlias = Any
@@ -106,46 +108,110 @@ def _key(key: Json) -> str:
     raise TypeError(message)
 
 
-_TEMPLATE = re.compile(r"\{\{([^{}]*)\}\}|(\{\{)|\{([A-Za-z_]\w*(?:\.\w+)*)\}")
-"""`{{text}}` is `{text}` and `{{` is `{`; `{field}` is a field."""
+_PATH = r"[A-Za-z_]\w*(?:\.\w+)*"
+_FORMAT = r"(?:[^{}]?[<>=^])?[+\- ]?0?\d{0,2}[,_]?(?:\.\d{1,2})?[deEfFgGsxX%]?"
+_TEMPLATE = re.compile(rf"\{{\{{([^{{}}]*)\}}\}}|(\{{\{{)|\{{({_PATH})(?::({_FORMAT}))?\}}")
+"""`{{text}}` is `{text}` and `{{` is `{`; `{field}` and `{field:format}` are a field."""
+_MISFORMATTED = re.compile(rf"\{{{_PATH}[!:][^{{}}]*\}}")
 _MISSING = object()
+_KEPT_DEPTH = 100
+"""Nesting to which a reason keeps the type of a field: what is hashed around it nests it deeper."""
+_WRITTEN_OUT = 400
+"""Digits of a number in a text that are written out at most: a text may say 1e999999999."""
 
 
 def fill(text: str, values: Mapping[str, Json]) -> str:
-    """Return the text with every existing `{field}` replaced by its value. `{{` stands for a brace."""
+    """Return the text with every existing `{field}` replaced by its value. `{{` stands for a brace.
 
-    def value_of(path: str) -> str:
-        value = look_up(values, path, _MISSING)
-        if value is _MISSING:
-            return f"{{{path}}}"
-        return value if isinstance(value, str) else canonical(value)
+    A value that its format does not fit, such as null in `{amount:.2f}`, is shown without the format.
+    """
 
-    return fill_by(text, value_of)
+    def shown(match: re.Match[str]) -> str:
+        value = look_up(values, match[3], _MISSING)
+        return match[0] if value is _MISSING else _formatted(value, match[4] or "")
+
+    return _filled(text, shown)
 
 
 def fill_by(text: str, value_of: Callable[[str], str]) -> str:
-    """Return the text with every `{field}` replaced by what `value_of` returns for its path."""
+    """Return the text with every `{field}` replaced by what `value_of` returns for its path.
 
+    A field with a format stays as written.
+    """
+    return _filled(text, lambda match: value_of(match[3]) if match[4] is None else match[0])
+
+
+def _filled(text: str, shown: Callable[[re.Match[str]], str]) -> str:
     def replacement(match: re.Match[str]) -> str:
-        quoted, brace, path = match.groups()
+        quoted, brace, path, _ = match.groups()
         if path is not None:
-            return value_of(path)
+            return shown(match)
         return "{" if brace else f"{{{quoted}}}"
 
     return _TEMPLATE.sub(replacement, text)
 
 
-def fill_all(value: Json, values: Mapping[str, Json]) -> Json:
-    """Return a JSON value with every text in it filled; keys stay as they are."""
+def _formatted(value: Json, format_: str) -> str:
+    plain = value if isinstance(value, str) else canonical(value)
+    if not format_ or isinstance(value, bool) or not isinstance(value, str | int | float):
+        return plain
+    try:
+        return format(value, format_)
+    except (ValueError, OverflowError):
+        return _as_number(plain, format_)
+
+
+def _as_number(text: str, format_: str) -> str:
+    # A Decimal of a state model is a text in JSON.
+    try:
+        number = Decimal(text)
+        if abs(number.adjusted()) > _WRITTEN_OUT:
+            return text
+        return format(number, format_)
+    except (ValueError, InvalidOperation):
+        return text
+
+
+def fill_all(value: Json, values: Mapping[str, Json], depth: int = 0) -> Json:
+    """Return a JSON value with every text in it filled; keys stay as they are.
+
+    A text that is one `{field}` and nothing else becomes the value, with its type. `depth` is how deep
+    the value is nested.
+    """
     match value:
         case str():
-            return fill(value, values)
+            return _one_field(value, values, depth)
         case Mapping():
-            return {key: fill_all(item, values) for key, item in value.items()}
+            return {key: fill_all(item, values, depth + 1) for key, item in value.items()}
         case list() | tuple():
-            return [fill_all(item, values) for item in value]
+            return [fill_all(item, values, depth + 1) for item in value]
         case _:
             return value
+
+
+def _one_field(text: str, values: Mapping[str, Json], depth: int) -> Json:
+    match = _TEMPLATE.fullmatch(text)
+    if match is None or match[3] is None or match[4] is not None:
+        return fill(text, values)
+    value = look_up(values, match[3], text)
+    return value if depth + _nesting(value) <= _KEPT_DEPTH else canonical(value)
+
+
+def _nesting(value: Json) -> int:
+    level, nesting = [value], 0
+    while level := [item for outer in level for item in _inside(outer)]:
+        nesting += 1
+    return nesting
+
+
+def _inside(value: Json) -> Iterable[Json]:
+    match value:
+        case Mapping():
+            return value.values()
+        case list() | tuple():
+            return value
+        case _:
+            return ()
 
 
 def paths(value: Json) -> Iterator[str]:
@@ -161,6 +227,11 @@ def paths(value: Json) -> Iterator[str]:
                 yield from paths(item)
         case _:
             pass
+
+
+def misformatted(text: str) -> Iterator[str]:
+    """Yield what looks like a field with a format, and is none: `{amount!r}`, `{amount:>999}`."""
+    yield from _MISFORMATTED.findall(_TEMPLATE.sub("", text))
 
 
 def look_up(values: Mapping[str, Json], path: str, missing: Json = None) -> Json:

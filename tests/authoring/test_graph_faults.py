@@ -242,6 +242,10 @@ def test_a_name_in_the_place_of_the_function_is_said_to_be_one() -> None:
             {"prompt": "Refund {amout}?"},
             "prompt=, shows {amout}, which is not a field of the state",
         ),
+        (
+            {"prompt": "{decision!r} {amout:>100}"},
+            "prompt=, shows {decision!r}, whose format cannot be used: write",
+        ),
         ({"prompt": "{decision.approved} {no.such}"}, "prompt=, shows {no}, which is not a field"),
         ({"requested_capability": "approve:{amout}"}, "but 'amout' is not a field of the state"),
         (
