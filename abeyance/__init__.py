@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from abeyance.authoring.graph import Graph
     from abeyance.authoring.interrupts import CompositeInterrupt, Interrupt
     from abeyance.authoring.retries import Backoff
+    from abeyance.authoring.terms import Calendar, Escalation, Quorum
     from abeyance.client import Client, TemporalRun
     from abeyance.core.ledger import Receipt
     from abeyance.core.policy import Principal
@@ -64,10 +65,12 @@ __all__ = [
     "BeforeModelCall",
     "BeforeNode",
     "BeforeToolCall",
+    "Calendar",
     "Client",
     "ClosingRecord",
     "CompositeInterrupt",
     "Context",
+    "Escalation",
     "Event",
     "Fatal",
     "Forked",
@@ -85,6 +88,7 @@ __all__ = [
     "NodeError",
     "Obstacle",
     "Principal",
+    "Quorum",
     "Receipt",
     "Refusal",
     "RunFilter",
@@ -120,10 +124,12 @@ _MODULES = {
     "BeforeModelCall": "agents.hooks",
     "BeforeNode": "agents.hooks",
     "BeforeToolCall": "agents.hooks",
+    "Calendar": "authoring.terms",
     "Client": "client",
     "ClosingRecord": "views",
     "CompositeInterrupt": "authoring.interrupts",
     "Context": "authoring.context",
+    "Escalation": "authoring.terms",
     "Event": "views",
     "Fatal": "errors",
     "Forked": "handle",
@@ -141,6 +147,7 @@ _MODULES = {
     "NodeError": "errors",
     "Obstacle": "views",
     "Principal": "core.policy",
+    "Quorum": "authoring.terms",
     "Receipt": "core.ledger",
     "Refusal": "errors",
     "RunFilter": "handle",

@@ -19,6 +19,7 @@ from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.policy import EVERYTHING
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import RunState
+from abeyance.core.terms import DECISIONS, Terms
 from abeyance.core.visit import Failure, Running
 
 _MAX_BLOCKED: Final = 20
@@ -31,6 +32,9 @@ _ROW_BYTES: Final = 500
 """What ids, addresses and times of an interrupt take."""
 _SHOWN: Final = [
     entry.name for entry in fields(Interrupt) if entry.name in views.InterruptView.model_fields
+]
+_TERMS: Final = [
+    entry.name for entry in fields(Terms) if entry.name in views.InterruptView.model_fields
 ]
 
 
@@ -201,12 +205,21 @@ def public(entry: Interrupt) -> dict[str, Any]:
     is_open, is_answered = entry.status == "open", entry.status == "answered"
     return {
         **{name: getattr(entry, name) for name in _SHOWN},
+        **_terms_of(entry),
         "digest": entry.digest or None,
         "on_timeout": on_timeout_text(entry.on_timeout) if is_open and entry.deadline else None,
         "parent": entry.parents[0].id if entry.parents else None,
         "answered_by": entry.by if is_answered else None,
         "answered_at": entry.settled_at if is_answered else None,
     }
+
+
+def _terms_of(entry: Interrupt) -> dict[str, Any]:
+    terms = entry.terms
+    shown = {} if terms is None else {name: getattr(terms, name) for name in _TERMS}
+    if entry.kind == "approval":
+        return {**shown, "decisions": DECISIONS if terms is None else terms.decisions}
+    return {name: value for name, value in shown.items() if name != "decisions"}
 
 
 def ledger_of(settled: list[views.InterruptView]) -> Ledger:

@@ -13,11 +13,12 @@ from typing import Any, Final, Self
 
 from pydantic import Field, PrivateAttr
 
-from abeyance.core.events import Message, Priority
+from abeyance.core.events import Message
 from abeyance.core.ledger import Parent, Receipt
 from abeyance.core.mailbox import Rejected, Undelivered
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Called, RunState, joined, parted
+from abeyance.core.terms import Decision, Priority, Quorum
 from abeyance.wire import Record, StartRun
 
 
@@ -26,7 +27,8 @@ class InterruptView(Record):
 
     `abridged`: the response has no reason, payload and schema, because there is no room for them (then
     the prompt is truncated) or no worker answers; read it by its id. `degraded`: it cannot be read here,
-    the prompt says why, and the deadline is the nearest of the run's.
+    the prompt says why, and the deadline is the nearest of the run's. `assignees` to `decisions` are the
+    terms of the question; `hold` is in seconds, `decisions` are an approval's.
     """
 
     id: str
@@ -43,6 +45,14 @@ class InterruptView(Record):
     created_at: datetime
     deadline: datetime | None = None
     on_timeout: Any = None
+    assignees: list[str] = Field(default_factory=list)
+    assignees_only: bool = False
+    priority: Priority = "normal"
+    risk: int | None = None
+    quorum: Quorum | None = None
+    hold: float | None = None
+    not_by: list[str] = Field(default_factory=list)
+    decisions: list[Decision] | None = None
     status: str
     parent: str | None = None
     parents: list[Parent] = Field(default_factory=list)

@@ -28,11 +28,11 @@ from pydantic import (
     model_validator,
 )
 
-from abeyance.core.events import Priority
 from abeyance.core.outcome import VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits
+from abeyance.core.terms import Priority
 from abeyance.duration import OptionalSeconds
 
 MAX_DEPTH = 100

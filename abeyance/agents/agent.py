@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack
 
 from abeyance.agents.approvals import Approve, OnApprovalTimeout
 from abeyance.agents.hooks import hook_faults
@@ -27,6 +27,7 @@ from abeyance.authoring.retries import (
     exceptions,
     retry_policy,
 )
+from abeyance.authoring.terms import TermsOptions
 from abeyance.core.json import Json
 from abeyance.duration import Duration, seconds
 from abeyance.mcp.server import McpServer
@@ -190,6 +191,7 @@ class Agent:
         requested_capability: str | None = None,
         approval_timeout: Duration | None = None,
         on_timeout: OnApprovalTimeout = "halt",
+        **terms: Unpack[TermsOptions],
     ) -> AgentTool:
         """Return this agent as a tool of another agent, with one argument: `task`, a text.
 
@@ -204,6 +206,7 @@ class Agent:
             requested_capability=requested_capability,
             approval_timeout=approval_timeout,
             on_timeout=on_timeout,
+            **terms,
         )(_never_called)
         return AgentTool(agent=self, tool=task_tool)
 

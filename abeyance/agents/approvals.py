@@ -19,6 +19,7 @@ from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.core.json import Json, canonical, fill, sha256, size
 from abeyance.core.outcome import Asked
 from abeyance.core.spec import InterruptSpec
+from abeyance.core.terms import Terms
 from abeyance.core.text import truncate
 from abeyance.duration import Duration
 from abeyance.schemas.state_model import StateModel
@@ -206,6 +207,7 @@ def declared_question(
     requested_capability: str | None,
     timeout: Duration | None,
     on_timeout: OnApprovalTimeout,
+    terms: Terms | None,
 ) -> InterruptSpec:
     """Return the part of an approval that all calls of a tool share; errors are added to `errors`."""
     default: Any = on_timeout
@@ -231,6 +233,7 @@ def declared_question(
         requested_capability=errors.plain_capability(requested_capability, label),
         timeout=timeout,
         on_timeout=default,
+        terms=terms,
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias, Unpack
 
 from abeyance.agents.state import AgentState
 from abeyance.authoring.callables import can_take
@@ -26,6 +26,7 @@ from abeyance.authoring.interrupts import (
     lowered,
     typed_answer,
 )
+from abeyance.authoring.terms import TermsOptions
 from abeyance.core.json import Json
 from abeyance.core.outcome import Asked
 from abeyance.duration import Duration
@@ -140,6 +141,7 @@ class HookEvent:
         timeout: Duration | None = None,
         deadline: datetime | None = None,
         on_timeout: OnTimeout = "halt",
+        **terms: Unpack[TermsOptions],
     ) -> Awaitable[Any]:
         """Ask a person, and return the answer as the type `response`. It must be awaited.
 
@@ -159,6 +161,7 @@ class HookEvent:
                 deadline=deadline,
                 on_timeout=on_timeout,
                 process=self.interrupts.process,
+                **terms,
             )
         )
 

@@ -6,7 +6,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, get_args, overload
+from typing import Any, Final, Unpack, get_args, overload
 
 from abeyance.agents.approvals import Approve, OnApprovalTimeout, declared_question
 from abeyance.agents.tool import OnUnknown, Tool, ToolContext
@@ -28,6 +28,7 @@ from abeyance.authoring.retries import (
     exceptions,
     retry_policy,
 )
+from abeyance.authoring.terms import TermsOptions, span_fault, terms_of
 from abeyance.core.json import Json
 from abeyance.duration import Duration
 from abeyance.schemas.json_schema import schema_of
@@ -76,6 +77,7 @@ def tool(
     on_timeout: OnApprovalTimeout = ...,
     prompt: str | None = ...,
     max_result: int = ...,
+    **terms: Unpack[TermsOptions],
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -100,6 +102,7 @@ def tool(
     on_timeout: OnApprovalTimeout = "halt",
     prompt: str | None = None,
     max_result: int = 100_000,
+    **terms: Unpack[TermsOptions],
 ) -> Any:
     """Declare a function to be a tool: a coroutine function, or a plain one, which runs in a thread.
 
@@ -119,7 +122,7 @@ def tool(
     halts (`on_timeout="halt"`), the call is rejected (`"reject"`), or a default answer applies
     (`{"default": {"approved": False}}`). `on_unknown` applies when the worker is lost during an approved
     call: an operator is asked about its outcome (`"ask"`), it runs again (`"retry"`), or it fails
-    (`"fail"`).
+    (`"fail"`). `terms` are those of `TermsOptions`, for the approval: `assignees`, `quorum` and so on.
 
     `asks` names further capabilities that its code requests (`ctx.interrupt(...)`), by name or pattern. A
     question without a capability requests `requested_capability`, else the first of these.
@@ -156,6 +159,7 @@ def tool(
                 "requested_capability": requested_capability,
                 "approval_timeout": approval_timeout,
                 "prompt": prompt,
+                **terms,
             }
             faults.extend(_unused_option_faults(approval_options))
         question = declared_question(
@@ -165,15 +169,17 @@ def tool(
             requested_capability=requested_capability,
             timeout=approval_timeout,
             on_timeout=on_timeout,
+            terms=terms_of(terms, "its approval", errors),
         )
         timeout_seconds = errors.seconds(timeout, "timeout=")
         heartbeat_seconds = errors.seconds(heartbeat, "heartbeat=")
         durations = {
             "timeout": timeout_seconds,
             "heartbeat": heartbeat_seconds,
-            "approval_timeout": question.timeout,
         }
         faults.extend(_duration_faults(durations))
+        if (fault := span_fault(question.timeout)) is not None:
+            faults.append(f"approval_timeout={fault} is invalid: use a duration above zero")
         if faults or arguments is None:
             raise ToolDeclarationError(str(tool_name), faults)
         return Tool(

@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 from abeyance.authoring.interrupts import Interrupt, OnTimeout, Suspended, lowered, typed_answer
 from abeyance.authoring.journal import Journal
+from abeyance.authoring.terms import TermsOptions
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
 from abeyance.core.json import Json
@@ -234,6 +235,7 @@ class Context:
         deadline: datetime | None = None,
         on_timeout: OnTimeout = "halt",
         process: str | None = None,
+        **terms: Unpack[TermsOptions],
     ) -> Coroutine[Any, Any, Any]:
         """Ask a person, and return the answer as the type `response`. Must be awaited.
 
@@ -251,6 +253,7 @@ class Context:
             deadline=deadline,
             on_timeout=on_timeout,
             process=process,
+            **terms,
         )
         return self.runtime.journal.awaitable(
             f"the interrupt {name!r}", partial(self._answer, question, state)

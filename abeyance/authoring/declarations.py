@@ -39,6 +39,7 @@ from abeyance.core.spec import (
     OnTimeout,
     SubgraphNode,
 )
+from abeyance.core.terms import BusinessTime, Span, Terms
 from abeyance.duration import seconds
 from abeyance.schemas import json_schema
 from abeyance.schemas.answers import parse_answer
@@ -47,11 +48,24 @@ from abeyance.schemas.state_model import StateModel, ValuesError, at_pointer
 
 _GOTO: Final = "goto:"
 _CAPABILITY: Final = re.compile(r"(?!\*)[^\s,\x00-\x1f\x7f]+")
+_BUSINESS: Final = re.compile(r"(-?\d{1,4})\s*(bd|bh)", re.ASCII)
 _LONGEST_LOCAL: Final = 60.0
 """In seconds. A local node keeps a workflow task open while it runs."""
 _PARTS: Final[Mapping[type, TypeAdapter[Any]]] = {
     part: TypeAdapter(part) for part in (GraphSpec, FunctionNode, InterruptNode, SubgraphNode)
 }
+
+
+def span(value: object) -> Span:
+    """Return a length of time: seconds, or business time such as `2bd`. A minus makes it negative.
+
+    Raise ValueError if it is neither.
+    """
+    if not isinstance(value, str):
+        return seconds(value)
+    if match := _BUSINESS.fullmatch(value.strip()):
+        return BusinessTime(int(match[1]), "bd" if match[2] == "bd" else "bh")
+    return -seconds(value[1:]) if value.startswith("-") else seconds(value)
 
 
 class DeclarationErrors:
@@ -104,6 +118,23 @@ class DeclarationErrors:
         except ValueError as error:
             self.note(f"{label}: {error}")
             return None
+
+    def span(self, value: object, label: str) -> Span | None:
+        """Return a duration in seconds, or business time such as `2bd`, or None."""
+        try:
+            return None if value is None else span(value)
+        except ValueError as error:
+            self.note(f"{label}: {error}")
+            return None
+
+    def texts(self, value: object, label: str) -> tuple[str, ...]:
+        """Return strings that are not empty. A single string is one."""
+        is_one = isinstance(value, str) or not isinstance(value, Iterable)
+        texts: tuple[Any, ...] = (value,) if is_one else tuple(value)  # type: ignore[arg-type]
+        for text in texts:
+            if not isinstance(text, str) or not text:
+                self.note(f"{label}: {text!r} is invalid: use a string that is not empty")
+        return tuple(text for text in texts if isinstance(text, str) and text)
 
     def short(self, bound: float | None, label: str) -> None:
         """Check the timeout of a local node."""
@@ -313,6 +344,7 @@ _SUPPLIED: Final = {
     "requested_capability": "requested_capability",
     "timeout": "timeout",
     "on_timeout": "on_timeout",
+    "terms": "assignees, quorum or other terms",
 }
 """The fields of a question that a rule may supply, with their names in `Graph.interrupt`."""
 
@@ -332,6 +364,7 @@ def question_of(
     from_input: object = False,
     timeout: object = None,
     on_timeout: object = "halt",
+    terms: Terms | None = None,
 ) -> InterruptSpec:
     """Return the question, and collect its faults. The prompt may come from a rule."""
     if response is None and isinstance(answer_to, str):
@@ -363,7 +396,8 @@ def question_of(
         requested_capability=errors.capability_template(
             requested_capability, label, from_input=from_input
         ),
-        timeout=errors.seconds(timeout, f"{label}, timeout="),
+        timeout=errors.span(timeout, f"{label}, timeout="),
+        terms=terms,
         on_timeout=errors.on_timeout(
             on_timeout,
             label,

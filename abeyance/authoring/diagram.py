@@ -40,6 +40,7 @@ from abeyance.core.spec import (
     SubgraphNode,
     When,
 )
+from abeyance.core.terms import BusinessTime
 from abeyance.core.text import truncate
 
 _LONGEST: Final = 80
@@ -144,7 +145,8 @@ class _Chart:
 
     def _deadline(self, source: str, question: InterruptSpec) -> Iterator[str]:
         if isinstance(question.on_timeout, GoTo) and question.timeout is not None:
-            label = f"after {_length(question.timeout)}"
+            span = question.timeout
+            label = f"after {span if isinstance(span, BusinessTime) else _length(span)}"
             yield f"{source} -.->{_label(label)} {self._id(question.on_timeout.node)}"
 
     def _targets(self, decision: Decision, again: str) -> Iterable[str]:

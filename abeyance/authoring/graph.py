@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack, overload
 
 from pydantic import BaseModel
 
@@ -25,6 +25,7 @@ from abeyance.authoring.retries import (
     exceptions,
     retry_policy,
 )
+from abeyance.authoring.terms import TermsOptions, terms_of
 from abeyance.core.json import Json
 from abeyance.core.spec import (
     Edge,
@@ -207,6 +208,7 @@ class Graph:
         from_input: bool = False,
         timeout: Duration | None = None,
         on_timeout: str | Mapping[Literal["default"], Json] = "halt",
+        **terms: Unpack[TermsOptions],
     ) -> None:
         """Declare a node that asks a person and waits for the answer (Stargraph's InterruptNode).
 
@@ -218,10 +220,12 @@ class Graph:
         the approver must have; `{field}` in it is filled once, when the question opens, and must be a
         read-only field of the state, or one that `from_input=True` allows whoever starts a run to set.
         `timeout` None waits for ever; `on_timeout` is `halt`, `goto:<node>` or `{"default": answer}`.
+        `terms` are those of `TermsOptions`: `assignees`, `quorum`, `remind` and so on.
         """
+        label = f"the interrupt {name!r}"
         question = question_of(
             name,
-            f"the interrupt {name!r}",
+            label,
             self._intake,
             self.states,
             prompt=prompt,
@@ -233,6 +237,7 @@ class Graph:
             from_input=from_input,
             timeout=timeout,
             on_timeout=on_timeout,
+            terms=terms_of(terms, label, self._intake),
         )
         self._add(InterruptNode(id=name, question=question, answer_to=answer_to))
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, Unpack
 
 from pydantic import ValidationError
 
 from abeyance.authoring.declarations import DeclarationErrors, question_of
+from abeyance.authoring.terms import TermsOptions, span_fault, terms_of
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.outcome import Asked, Interrupted
 from abeyance.duration import Duration
@@ -84,7 +84,8 @@ class Interrupt(Exception):
     `requested_capability` is the capability that the approver must have. `timeout` is relative,
     `deadline` a datetime with a time zone; without both the interrupt waits for ever. `on_timeout` is
     `halt`, `goto:<node>` or `{"default": answer}`. `process` names the part of the visit that asks, if
-    it has several. `state` is private to the visit, which reads it as `ctx.saved_state`.
+    it has several. `state` is private to the visit, which reads it as `ctx.saved_state`. `terms` are
+    those of `TermsOptions`: `assignees`, `quorum`, `remind` and so on.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class Interrupt(Exception):
         on_timeout: OnTimeout = "halt",
         process: str | None = None,
         state: Json = None,
+        **terms: Unpack[TermsOptions],
     ) -> None:
         super().__init__(f"the interrupt {name!r} waits for an answer")
         self.name = name
@@ -114,6 +116,7 @@ class Interrupt(Exception):
         self.on_timeout = on_timeout
         self.process = process
         self.state = state
+        self.terms = terms
 
     @property
     def key(self) -> str:
@@ -185,12 +188,11 @@ def lowered(interrupt: Interrupt) -> Asked:
         requested_capability=interrupt.requested_capability,
         timeout=interrupt.timeout,
         on_timeout=interrupt.on_timeout,
+        terms=terms_of(interrupt.terms, label, errors),
     )
     faults = [*errors.faults, *_time_faults(interrupt, label)]
-    if question.timeout is not None and not 0 < question.timeout < math.inf:
-        faults.append(
-            f"{label} has a timeout of {question.timeout:g} s: it must be positive and finite"
-        )
+    if (fault := span_fault(question.timeout)) is not None:
+        faults.append(f"{label} has a timeout of {fault}: it must be positive and finite")
     if faults:
         raise Fatal("; ".join(faults))
     deadline = None if interrupt.deadline is None else interrupt.deadline.astimezone(UTC)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from abeyance.authoring.declarations import DeclarationErrors, question_of, with_rule_question
+from abeyance.authoring.terms import TERMS, terms_of
 from abeyance.clips import engine, source
 from abeyance.clips.source import TextError
 from abeyance.core.json import Json
@@ -46,6 +47,7 @@ _QUESTION_KEYS: Final = frozenset(
         "from_input",
         "timeout",
         "on_timeout",
+        *TERMS,
     }
 )
 ACTION_KEYS: Final[Mapping[str, frozenset[str]]] = {
@@ -164,7 +166,15 @@ class RuleParser:
             if "payload" in options:
                 self._intake.note(f"{label} has both payload and interrupt_payload: remove one")
             options["payload"] = options.pop("interrupt_payload")
-        question = question_of(id_, label, self._intake, self._states, **options)
+        terms = {name: options.pop(name) for name in TERMS & options.keys()}
+        question = question_of(
+            id_,
+            label,
+            self._intake,
+            self._states,
+            terms=terms_of(terms, label, self._intake),
+            **options,
+        )
         return Ask(question=question, answer_to=options.get("answer_to"))
 
     def _goto(self, node: object, place: str) -> GoTo | None:

@@ -11,6 +11,7 @@ from typing import Final, assert_never
 
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
+from abeyance.authoring.terms import span_fault
 from abeyance.core.spec import (
     END,
     START,
@@ -248,7 +249,8 @@ def _question_faults(
 ) -> Iterator[str]:
     if not question.prompt.strip():
         yield f"{label} has no prompt: describe the decision"
-    yield from _seconds_fault(label, "timeout", question.timeout)
+    if (fault := span_fault(question.timeout)) is not None:
+        yield f"{label} has a timeout of {fault}: it must be positive and finite"
     if question.timeout is None and question.on_timeout.kind != "halt":
         yield f"{label} has on_timeout but no timeout: add a timeout"
     if isinstance(question.on_timeout, GoTo):

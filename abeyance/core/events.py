@@ -16,11 +16,11 @@ from abeyance.core.json import Json
 from abeyance.core.outcome import VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.spec import GraphSpec, OnPauseTimeout, OnTimeout, ResumeRun
+from abeyance.core.terms import Priority
 
 PauseMode: TypeAlias = Literal["after-node", "now"]
 Control: TypeAlias = Literal["pause", "resume", "cancel"]
 CancelMode: TypeAlias = Literal["graceful", "now"]
-Priority: TypeAlias = Literal["high", "normal", "low"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

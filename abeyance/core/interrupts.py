@@ -21,6 +21,7 @@ from typing import Final, Literal
 
 from abeyance.core import approvals, authority, events, items, ledger, undo
 from abeyance.core.address import below
+from abeyance.core.business_time import moment
 from abeyance.core.json import Json, canonical, fill, fill_all, rfc3339
 from abeyance.core.ledger import Interrupt, Parent, SettledStatus
 from abeyance.core.outcome import Asked, key_of
@@ -99,7 +100,8 @@ def ask(
     question = replace(question, prompt=question.prompt[:_LONGEST_PROMPT])
     deadline = asked.deadline
     if deadline is None and question.timeout is not None:
-        deadline = draft.after(question.timeout)
+        calendar = None if question.terms is None else question.terms.calendar
+        deadline = moment(draft.now, question.timeout, calendar)
     visit.questions = visit.questions.asked(asked.key).showing(asked.key, bound)
     id_ = _new_id(state, visit, asked, address)
     while id_ in state.ledger.settled:
@@ -157,7 +159,11 @@ def ask_anew(
     if digest == interrupt.digest:
         return
     draft.open[interrupt.id] = replace(
-        interrupt, **ledger.content_of(question), digest=digest, fields=fields or {}
+        interrupt,
+        **ledger.content_of(question),
+        terms=question.terms,
+        digest=digest,
+        fields=fields or {},
     )
     draft.publish(
         "interrupt.changed",

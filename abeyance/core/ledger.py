@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias, assert_never
 
@@ -28,8 +28,12 @@ SettledStatus: TypeAlias = Literal["answered", "expired", "cancelled", "supersed
 _STORED_ANSWER_BYTES: Final = 512
 _STORED_PROMPT_CHARS: Final = 200
 _SPEC: Final = tuple(entry.name for entry in fields(InterruptSpec))
-_CONTENT: Final = tuple(name for name in _SPEC if name not in {"name", "timeout", "on_timeout"})
+_CONTENT: Final = tuple(
+    name for name in _SPEC if name not in {"name", "timeout", "on_timeout", "terms"}
+)
 """Fields shown to a person, which the digest of an interrupt covers."""
+_BOUND_TERMS: Final = ("quorum", "not_by")
+"""The terms that it covers, where a question has them."""
 _SETTLED: Final = (
     *("id", "name", "kind", "address", "prompt", "requested_capability"),
     *("created_at", "deadline"),
@@ -124,17 +128,23 @@ def interrupt_id(
 
 def digest_of(address: str, question: InterruptSpec) -> str:
     """Return the hash of all that a person is shown, which callers may send with an answer."""
-    return sha256({"address": address, "name": question.name, **content_of(question)})
+    return sha256({"address": address, "name": question.name, **bound_content(question)})
 
 
 def content_digest(question: InterruptSpec) -> str:
     """Return the hash of a question's content, without its node and its capability."""
-    return sha256({**content_of(question), "requested_capability": None})
+    return sha256({**bound_content(question), "requested_capability": None})
 
 
 def content_of(question: InterruptSpec) -> dict[str, Json]:
     """Return the fields of a question that a person is shown."""
     return {name: getattr(question, name) for name in _CONTENT}
+
+
+def bound_content(question: InterruptSpec) -> dict[str, Json]:
+    """Return what the digest of a question covers: its content, and the terms that bind its answer."""
+    terms = {} if question.terms is None else asdict(question.terms)
+    return content_of(question) | {name: terms[name] for name in _BOUND_TERMS if terms.get(name)}
 
 
 def shown_of(question: InterruptSpec, digest: str) -> dict[str, Json]:

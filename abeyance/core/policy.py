@@ -19,10 +19,11 @@ authentication, and from an issuer of tokens only where a setting allows it.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """The subject that acts, and its capabilities."""
+    """The subject that acts, its capabilities, and the groups that it belongs to."""
 
     subject: str
     capabilities: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
     def may(self, capability: str | None) -> bool:
         """Return whether the principal has the capability; None requires none."""

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias, assert_never
 
 from abeyance.core.json import Json, fill_by, sha256
 from abeyance.core.retries import RetryPolicy
+from abeyance.core.terms import Span, Terms
 
 Kind: TypeAlias = Literal[
     "question", "approval", "static", "error", "outcome", "rule", "elicitation"
@@ -80,7 +81,8 @@ OnError: TypeAlias = Fail | GoTo | AskHuman | ReturnErrorToCaller
 class InterruptSpec:
     """A question to a person, before it is filled with values and opened.
 
-    `timeout` is in seconds; None never expires. `response_schema` None accepts any JSON value.
+    `timeout` None never expires. `response_schema` None accepts any JSON value. `terms` None are
+    `terms.PLAIN`.
     """
 
     name: str
@@ -89,8 +91,9 @@ class InterruptSpec:
     payload: Json = None
     response_schema: Json = None
     requested_capability: str | None = None
-    timeout: float | None = None
+    timeout: Span | None = None
     on_timeout: OnTimeout = field(default_factory=Halt)
+    terms: Terms | None = None
 
     @property
     def capability_pattern(self) -> str | None:

@@ -22,8 +22,8 @@ from abeyance.core.spec import START
 from abeyance.errors import GraphError
 from abeyance.schemas import json_schema
 from abeyance.util import ImportStringError, import_string
+from abeyance.yaml.forms import REFERENCE
 from abeyance.yaml.schema import (
-    REFERENCE,
     ActionForm,
     AssertForm,
     BackoffForm,

@@ -7,137 +7,17 @@ unknown node, a default answer that does not fit) is checked by the graph.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    ModelWrapValidatorHandler,
-    Tag,
-    ValidationError,
-    model_validator,
-)
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import (
-    CoreSchema,
-    ErrorDetails,
-    InitErrorDetails,
-    PydanticCustomError,
-    core_schema,
-)
+from pydantic import AliasChoices, BeforeValidator, Discriminator, Field, Tag
 
+from abeyance.authoring.declarations import span
+from abeyance.authoring.terms import Calendar, Escalation, Quorum
 from abeyance.core.json import Json
+from abeyance.core.terms import BusinessTime
 from abeyance.duration import OptionalSeconds, Seconds
-
-REFERENCE: Final = r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*"
-"""`module:name`, in syntax common to every regular expression language."""
-
-
-def _sort(value: object) -> str | None:
-    """Return the sort of a value, so that a wrong one is one fault and not one for each union member."""
-    match value:
-        case str():
-            return "text"
-        case Mapping():
-            return "mapping"
-        case list() | tuple():
-            return "list"
-        case _:
-            return None
-
-
-def by_sort(what: str) -> Discriminator:
-    """Discriminate a union by the tags `text`, `mapping` and `list`."""
-    message = f"should be {what}"
-    return Discriminator(_sort, custom_error_type="wrong_sort", custom_error_message=message)
-
-
-class Written:
-    """Annotation of a string that must match a pattern; `what` describes it."""
-
-    def __init__(self, pattern: str, what: str) -> None:
-        self._pattern = pattern
-        self._what = what
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._matching, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return {**handler(schema), "pattern": f"^({self._pattern})$", "description": self._what}
-
-    def _matching(self, value: str) -> str:
-        if re.fullmatch(self._pattern, value) is None:
-            raise PydanticCustomError("pattern", "should be {what}", {"what": self._what})
-        return value
-
-
-Text: TypeAlias = Annotated[str, Tag("text")]
-Reference: TypeAlias = Annotated[str, Written(REFERENCE, "module:name"), Tag("text")]
-Names: TypeAlias = Annotated[
-    Text | Annotated[list[str], Tag("list")], by_sort("the name of a node, or a list of names")
-]
-
-
-class Form(BaseModel):
-    """A mapping with these keys and no others."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        form = handler.resolve_ref_schema(handler(schema))
-        for own, other in cls._other_words():
-            form["properties"][other] = form["properties"][own]
-            alone: list[dict[str, Any]] = [{"required": [own]}, {"required": [other]}]
-            if own in form.get("required", ()):
-                form["required"].remove(own)
-                form["oneOf"] = alone
-            else:
-                form["not"] = {"required": [own, other]}
-        return form
-
-    @classmethod
-    def _other_words(cls) -> list[tuple[str, str]]:
-        """Return the keys that have an alias, with the alias."""
-        choices = [field.validation_alias for field in cls.model_fields.values()]
-        words = [choice.choices for choice in choices if isinstance(choice, AliasChoices)]
-        return [(str(own), str(other)) for own, other in words]
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _list_known_keys(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        try:
-            return handler(value)
-        except ValidationError as error:
-            faults = error.errors(include_url=False, include_context=False)
-            details = [cls._reworded(entry) for entry in faults]
-            raise ValidationError.from_exception_data(error.title, details) from None
-
-    @classmethod
-    def _reworded(cls, entry: ErrorDetails) -> InitErrorDetails:
-        message = entry["msg"]
-        if entry["type"] == "extra_forbidden" and len(entry["loc"]) == 1:
-            keys = [field.alias or name for name, field in cls.model_fields.items()]
-            message = f"is not a key here: use {', '.join(keys)}"
-            for own, other in cls._other_words():
-                if entry["loc"] == (other,):
-                    message = f"and {own!r} are the same: write one of them"
-        error = PydanticCustomError(entry["type"], "{message}", {"message": message})
-        return InitErrorDetails(type=error, loc=entry["loc"], input=entry["input"])
-
+from abeyance.yaml.forms import REFERENCE, Form, Names, Reference, Text, Written, by_sort
 
 INTERRUPT: Final = "interrupt"
 """The kind of a node that asks, and of the action of a rule that does."""
@@ -186,6 +66,46 @@ OnTimeout: TypeAlias = Annotated[
 ]
 
 
+def _span(value: Any) -> Any:
+    length = span(value)
+    return str(length) if isinstance(length, BusinessTime) else length
+
+
+Span: TypeAlias = Annotated[float | str, BeforeValidator(_span)]
+"""A duration in seconds, or business time as text, such as `2bd`."""
+
+
+People: TypeAlias = Annotated[
+    Text | Annotated[list[str], Tag("list")], by_sort("a name, or a list of names")
+]
+
+
+class QuorumForm(Form):
+    """How many people have to approve."""
+
+    count: int = Field(ge=1)
+    of: list[str] = Field([], description="of whom: subjects and groups")
+    veto: bool = Field(default=True, description="the first rejection rejects")
+
+
+class EscalationForm(Form):
+    """Who may answer too, from when on."""
+
+    after: Span
+    to: list[str] = Field([], description="subjects and groups")
+    requested_capability: str | None = None
+
+
+class CalendarForm(Form):
+    """When people work."""
+
+    country: str | None = None
+    subdivision: str | None = None
+    timezone: str | None = None
+    days: str = "mon-fri"
+    hours: str = "09:00-17:00"
+
+
 class QuestionForm(Form):
     """What a person is asked. In the texts, `{field}` is filled with a value of the run."""
 
@@ -199,8 +119,42 @@ class QuestionForm(Form):
         default=False,
         description="the input of a run may set the fields in requested_capability",
     )
-    timeout: OptionalSeconds = None
+    timeout: Span | None = None
     on_timeout: OnTimeout = "halt"
+    assignees: People | None = Field(
+        None, description="for whom it is: subjects, and groups as group:finance"
+    )
+    assignees_only: bool | None = Field(None, description="nobody but the assignees may answer")
+    priority: Literal["high", "normal", "low"] | None = None
+    risk: int | None = Field(None, ge=0, le=100)
+    remind: (
+        Annotated[
+            Annotated[Span, Tag("text")]
+            | Annotated[Span, Tag("number")]
+            | Annotated[list[Span], Tag("list")],
+            by_sort("a duration, or a list of durations"),
+        ]
+        | None
+    ) = Field(None, description="after opening, or with a minus before the deadline")
+    escalate: list[EscalationForm] | None = Field(None, description="who may answer too, from when")
+    calendar: (
+        Annotated[
+            Text | Annotated[CalendarForm, Tag("mapping")],
+            by_sort("a country and its subdivision such as DE-BY, or a mapping"),
+        ]
+        | None
+    ) = Field(None, description="a country and its subdivision such as DE-BY, or a calendar")
+    quorum: (
+        Annotated[
+            Annotated[int, Tag("number")] | Annotated[QuorumForm, Tag("mapping")],
+            by_sort("a number, or {count, of, veto}"),
+        ]
+        | None
+    ) = Field(None, description="how many people have to approve")
+    hold: OptionalSeconds = Field(None, description="how long a yes can be taken back")
+    not_by: People | None = Field(
+        None, description="@starter, and names of questions: who may not answer"
+    )
 
     def options(self) -> dict[str, Any]:
         """Return the keys that are set, as arguments of `Graph.interrupt`."""
@@ -208,6 +162,12 @@ class QuestionForm(Form):
         options.pop("kind", None)
         if isinstance(self.on_timeout, DefaultAnswer):
             options["on_timeout"] = {"default": self.on_timeout.default}
+        if isinstance(self.quorum, QuorumForm):
+            options["quorum"] = Quorum(**dict(self.quorum))
+        if isinstance(self.calendar, CalendarForm):
+            options["calendar"] = Calendar(**dict(self.calendar))
+        if self.escalate is not None:
+            options["escalate"] = [Escalation(**dict(each)) for each in self.escalate]
         return options
 
 

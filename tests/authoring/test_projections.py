@@ -10,6 +10,7 @@ from core_drive import ADA, T0, Drive, at, gate, graph
 from abeyance import projections, views, wire
 from abeyance.core import events
 from abeyance.core.spec import START, Default, GoTo, InterruptSpec
+from abeyance.core.terms import Terms
 
 RUN = wire.StartRun(
     run_id="r", graph_version="v1", conversation_id="c1", labels={"team": "blue"}, started_by="ada"
@@ -74,9 +75,11 @@ def test_a_settled_interrupt_shows_who_answered_and_when() -> None:
 
 def test_all_that_is_asked_is_shown() -> None:
     # A new field of a question has to be in the view; everything between the two copies by name.
-    asked = {entry.name for entry in fields(InterruptSpec)}
+    asked = {entry.name for part in (InterruptSpec, Terms) for entry in fields(part)}
 
-    assert asked - views.InterruptView.model_fields.keys() == {"timeout"}
+    # Lengths of time are shown as moments.
+    lengths = {"timeout", "remind", "escalate", "calendar"}
+    assert asked - views.InterruptView.model_fields.keys() == {*lengths, "terms"}
 
 
 def test_what_an_ended_run_left_of_an_answered_interrupt_is_what_the_run_had() -> None:

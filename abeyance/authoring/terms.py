@@ -1,0 +1,210 @@
+"""The terms of a question as authors write them: the same options wherever something asks.
+
+`Graph.interrupt`, `Interrupt`, `ctx.interrupt`, `@tool`, hooks, rules and YAML all take `TermsOptions`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypedDict, get_args
+
+from abeyance.authoring.declarations import DeclarationErrors
+from abeyance.core import terms as core
+from abeyance.core.terms import BusinessTime, Decision, Priority, Span, Terms
+from abeyance.duration import Duration
+
+_MAX_RISK: Final = 100
+_SUBJECT: Final = re.compile(r"[^\s,*\x00-\x1f\x7f][^\s,\x00-\x1f\x7f]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """`count` distinct people of `of` (empty: of all who may answer) have to approve.
+
+    With `veto` the first rejection rejects; without it, `count` rejections do.
+    """
+
+    count: int
+    of: Sequence[str] = ()
+    veto: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Escalation:
+    """From `after` on (a duration, or business time such as `2bd`), these may answer too: `to`, subjects
+    and groups (`group:directors`), and whoever has `requested_capability`.
+    """
+
+    after: Duration
+    to: Sequence[str] = ()
+    requested_capability: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calendar:
+    """When people work, by which `2bd` and `3bh` are counted: the days less the public holidays of the
+    country and its subdivision. `timezone` None is `ABEYANCE_TIMEZONE`.
+    """
+
+    country: str | None = None
+    subdivision: str | None = None
+    timezone: str | None = None
+    days: str = "mon-fri"
+    hours: str = "09:00-17:00"
+
+
+class TermsOptions(TypedDict, total=False):
+    """For whom a question is, how urgent it is, and what its answer takes. All are optional.
+
+    `assignees`: subjects, and groups as `group:finance`, whom it is for; with `assignees_only=True`
+    nobody else may answer. `priority` and `risk` (0 to 100) sort and filter lists. `remind`: moments
+    after opening (`"1d"`) or before the deadline (`"-2h"`). `escalate`: who may answer too, from when
+    on. `calendar` defines `2bd` and `3bh` (business days and hours) in all times of the question: a
+    `Calendar`, or a country and its subdivision such as `"DE-BY"`. `quorum`: how many people have to
+    approve. `hold`: how long a yes can be taken back before what it allows begins. `not_by`: who may
+    not answer: `"@starter"`, and the names of questions whose last answerer may not answer this one.
+    """
+
+    assignees: str | Sequence[str]
+    assignees_only: bool
+    priority: Priority
+    risk: int
+    remind: Duration | Sequence[Duration]
+    escalate: Escalation | Sequence[Escalation]
+    calendar: str | Calendar
+    quorum: Quorum | int
+    hold: Duration
+    not_by: str | Sequence[str]
+
+
+TERMS: Final = frozenset(TermsOptions.__annotations__)
+"""The names of the options."""
+
+
+def terms_of(
+    options: Mapping[str, Any],
+    label: str,
+    errors: DeclarationErrors,
+    *,
+    decisions: Sequence[Decision] = core.DECISIONS,
+) -> Terms | None:
+    """Return the terms that an author's options declare, None without any; faults are collected."""
+    unknown = sorted(options.keys() - TERMS)
+    for name in unknown:
+        errors.note(f"{label} has no option {name!r}: it has {', '.join(sorted(TERMS))}")
+    given = {name: value for name, value in options.items() if value is not None}
+    chosen = tuple(decision for decision in core.DECISIONS if decision in decisions)
+    if not given and chosen == core.DECISIONS:
+        return None
+    quorum, escalate = given.get("quorum"), given.get("escalate", ())
+    return Terms(
+        assignees=people(given.get("assignees", ()), f"{label}, assignees=", errors),
+        assignees_only=_flag(
+            given.get("assignees_only", False), f"{label}, assignees_only", errors
+        ),
+        priority=_priority(given.get("priority", "normal"), label, errors),
+        risk=_risk(given.get("risk"), label, errors),
+        remind=tuple(
+            span
+            for each in _listed(given.get("remind", ()))
+            if (span := errors.span(each, f"{label}, remind=")) is not None
+        ),
+        escalate=tuple(
+            escalation
+            for each in _listed(escalate)
+            if (escalation := _escalation(each, f"{label}, escalate=", errors)) is not None
+        ),
+        quorum=None if quorum is None else _quorum(quorum, label, errors),
+        hold=errors.seconds(given.get("hold"), f"{label}, hold="),
+        not_by=errors.texts(given.get("not_by", ()), f"{label}, not_by="),
+        decisions=chosen,
+    )
+
+
+def span_fault(span: Span | None) -> str | None:
+    """Return a length of time that is not positive and finite as text, None if it is."""
+    if isinstance(span, BusinessTime):
+        return None if span.amount > 0 else str(span)
+    return None if span is None or 0 < span < math.inf else f"{span:g} s"
+
+
+def people(value: object, label: str, errors: DeclarationErrors) -> tuple[str, ...]:
+    """Return subjects and groups; a single string is one of them."""
+    names = errors.texts(value, label)
+    for name in names:
+        if not _SUBJECT.fullmatch(name) or name == core.GROUP:
+            errors.note(
+                f"{label}: {name!r} is neither a subject nor a group: write 'ada' or 'group:finance', "
+                "without blanks and commas"
+            )
+    return tuple(dict.fromkeys(names))
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    is_many = isinstance(value, Sequence) and not isinstance(value, str)
+    return value if is_many else (value,)
+
+
+def _flag(value: object, label: str, errors: DeclarationErrors) -> bool:
+    if not isinstance(value, bool):
+        errors.note(f"{label}={value!r} is invalid: use True or False")
+    return value is True
+
+
+def _priority(value: object, label: str, errors: DeclarationErrors) -> Priority:
+    for known in get_args(Priority):
+        if value == known:
+            priority: Priority = known
+            return priority
+    errors.note(f"{label}: priority={value!r} is invalid: use 'high', 'normal' or 'low'")
+    return "normal"
+
+
+def _risk(value: object, label: str, errors: DeclarationErrors) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_RISK:
+        return value
+    errors.note(f"{label}: risk={value!r} is invalid: use a whole number from 0 to {_MAX_RISK}")
+    return None
+
+
+def _escalation(value: object, label: str, errors: DeclarationErrors) -> core.Escalation | None:
+    match value:
+        case Escalation():
+            pass
+        case Mapping() if {"after"} <= value.keys() <= {"after", "to", "requested_capability"}:
+            value = Escalation(**value)
+        case _:
+            errors.note(f"{label}: {value!r} is invalid: use Escalation(after=..., to=[...])")
+            return None
+    after = errors.span(value.after, f"{label}, after=")
+    capability = errors.plain_capability(value.requested_capability, label)
+    to = people(value.to, f"{label}, to=", errors)
+    if not to and capability is None:
+        errors.note(f"{label} names nobody: set to= or requested_capability=")
+    return core.Escalation(after=after or 0.0, to=to, requested_capability=capability)
+
+
+def _quorum(value: object, label: str, errors: DeclarationErrors) -> core.Quorum | None:
+    match value:
+        case Quorum():
+            pass
+        case int() if not isinstance(value, bool):
+            value = Quorum(value)
+        case Mapping() if {"count"} <= value.keys() <= {"count", "of", "veto"}:
+            value = Quorum(**value)
+        case _:
+            errors.note(
+                f"{label}: quorum={value!r} is invalid: use Quorum(2, of=['group:finance'])"
+            )
+            return None
+    count = value.count
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        errors.note(f"{label}: quorum={count!r} is invalid: use a whole number above zero")
+        return None
+    of = people(value.of, f"{label}, quorum, of=", errors)
+    return core.Quorum(count=count, of=of, veto=_flag(value.veto, f"{label}, quorum, veto", errors))

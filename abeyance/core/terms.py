@@ -1,0 +1,99 @@
+"""The terms of a question: for whom it is, how urgent it is, and what its answer takes.
+
+They are data on the question, as its author declared them. Who may answer, votes, reminders and holds
+are rules about them, and what has come of them is part of the open interrupt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+Priority: TypeAlias = Literal["high", "normal", "low"]
+Decision: TypeAlias = Literal["approve", "edit", "reject", "respond"]
+DECISIONS: Final[tuple[Decision, ...]] = ("approve", "edit", "reject", "respond")
+
+STARTER: Final = "@starter"
+"""In `Terms.not_by`: who started the run."""
+GROUP: Final = "group:"
+"""The prefix of a group among assignees; a subject has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class BusinessTime:
+    """A length of time in business days (`bd`) or business hours (`bh`) of the question's calendar."""
+
+    amount: int
+    unit: Literal["bd", "bh"]
+
+    def __str__(self) -> str:
+        return f"{self.amount}{self.unit}"
+
+
+Span: TypeAlias = float | BusinessTime
+"""A length of time: seconds, or business time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calendar:
+    """When people work: `days` of the week (Monday is 0), from `opens` to `closes` (minutes of the day in
+    `timezone`), less `holidays`, as ISO dates.
+
+    The dates are part of the graph, so that every replay computes the same moments. `name` is what the
+    author wrote.
+    """
+
+    name: str
+    timezone: str = "UTC"
+    days: tuple[int, ...] = (0, 1, 2, 3, 4)
+    opens: int = 9 * 60
+    closes: int = 17 * 60
+    holidays: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Escalation:
+    """From `after` on, `to` and whoever has `requested_capability` may answer too."""
+
+    after: Span
+    to: tuple[str, ...] = ()
+    requested_capability: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quorum:
+    """That many distinct people of `of` (empty: of all who may answer) have to approve.
+
+    `veto`: the first rejection rejects; without it, as many rejections as approvals are needed.
+    """
+
+    count: int
+    of: tuple[str, ...] = ()
+    veto: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The terms of a question.
+
+    `assignees` are subjects and groups (`group:finance`); with `assignees_only` nobody else may answer.
+    `remind` are moments after opening, or, if negative, before the deadline. `hold` is in seconds.
+    `not_by` are `@starter` and names of questions whose last answerer may not answer this one.
+    `decisions` are those that the answer to an approval may take.
+    """
+
+    assignees: tuple[str, ...] = ()
+    assignees_only: bool = False
+    priority: Priority = "normal"
+    risk: int | None = None
+    remind: tuple[Span, ...] = ()
+    escalate: tuple[Escalation, ...] = ()
+    calendar: Calendar | None = None
+    quorum: Quorum | None = None
+    hold: float | None = None
+    not_by: tuple[str, ...] = ()
+    decisions: tuple[Decision, ...] = DECISIONS
+
+
+PLAIN: Final = Terms()
+"""The terms of a question that names none."""

@@ -1,0 +1,132 @@
+"""What every form of a part of a graph in YAML is made of: strict mappings, and texts of a pattern."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Self, TypeAlias
+
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
+    Tag,
+    ValidationError,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import (
+    CoreSchema,
+    ErrorDetails,
+    InitErrorDetails,
+    PydanticCustomError,
+    core_schema,
+)
+
+REFERENCE: Final = r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*"
+"""`module:name`, in syntax common to every regular expression language."""
+
+
+def _sort(value: object) -> str | None:
+    """Return the sort of a value, so that a wrong one is one fault and not one for each union member."""
+    match value:
+        case str():
+            return "text"
+        case Mapping():
+            return "mapping"
+        case list() | tuple():
+            return "list"
+        case int() | float() if not isinstance(value, bool):
+            return "number"
+        case _:
+            return None
+
+
+def by_sort(what: str) -> Discriminator:
+    """Discriminate a union by the tags `text`, `mapping`, `list` and `number`."""
+    message = f"should be {what}"
+    return Discriminator(_sort, custom_error_type="wrong_sort", custom_error_message=message)
+
+
+class Written:
+    """Annotation of a string that must match a pattern; `what` describes it."""
+
+    def __init__(self, pattern: str, what: str) -> None:
+        self._pattern = pattern
+        self._what = what
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._matching, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {**handler(schema), "pattern": f"^({self._pattern})$", "description": self._what}
+
+    def _matching(self, value: str) -> str:
+        if re.fullmatch(self._pattern, value) is None:
+            raise PydanticCustomError("pattern", "should be {what}", {"what": self._what})
+        return value
+
+
+Text: TypeAlias = Annotated[str, Tag("text")]
+Reference: TypeAlias = Annotated[str, Written(REFERENCE, "module:name"), Tag("text")]
+Names: TypeAlias = Annotated[
+    Text | Annotated[list[str], Tag("list")], by_sort("the name of a node, or a list of names")
+]
+
+
+class Form(BaseModel):
+    """A mapping with these keys and no others."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        form = handler.resolve_ref_schema(handler(schema))
+        for own, other in cls._other_words():
+            form["properties"][other] = form["properties"][own]
+            alone: list[dict[str, Any]] = [{"required": [own]}, {"required": [other]}]
+            if own in form.get("required", ()):
+                form["required"].remove(own)
+                form["oneOf"] = alone
+            else:
+                form["not"] = {"required": [own, other]}
+        return form
+
+    @classmethod
+    def _other_words(cls) -> list[tuple[str, str]]:
+        """Return the keys that have an alias, with the alias."""
+        choices = [field.validation_alias for field in cls.model_fields.values()]
+        words = [choice.choices for choice in choices if isinstance(choice, AliasChoices)]
+        return [(str(own), str(other)) for own, other in words]
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _list_known_keys(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(value)
+        except ValidationError as error:
+            faults = error.errors(include_url=False, include_context=False)
+            details = [cls._reworded(entry) for entry in faults]
+            raise ValidationError.from_exception_data(error.title, details) from None
+
+    @classmethod
+    def _reworded(cls, entry: ErrorDetails) -> InitErrorDetails:
+        message = entry["msg"]
+        if entry["type"] == "extra_forbidden" and len(entry["loc"]) == 1:
+            keys = [field.alias or name for name, field in cls.model_fields.items()]
+            message = f"is not a key here: use {', '.join(keys)}"
+            for own, other in cls._other_words():
+                if entry["loc"] == (other,):
+                    message = f"and {own!r} are the same: write one of them"
+        error = PydanticCustomError(entry["type"], "{message}", {"message": message})
+        return InitErrorDetails(type=error, loc=entry["loc"], input=entry["input"])

@@ -1,0 +1,149 @@
+"""The terms of a question, as authors write them: the same in Python, in tools, in rules and in YAML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from abeyance import START, Escalation, Graph, GraphError, Interrupt, Quorum, load, tool
+from abeyance.agents.tool_errors import ToolDeclarationError
+from abeyance.authoring.interrupts import lowered
+from abeyance.core import terms as core
+from abeyance.core.spec import Ask, GraphSpec, InterruptNode
+from abeyance.core.terms import BusinessTime, Terms
+
+ALL: dict[str, Any] = {
+    "assignees": ["ada", "group:finance"],
+    "assignees_only": True,
+    "priority": "high",
+    "risk": 80,
+    "remind": ["1d", "-2h"],
+    "escalate": [Escalation(after="2bd", to=["group:directors"], requested_capability="direct")],
+    "quorum": Quorum(2, of=["group:finance"], veto=False),
+    "hold": "10m",
+    "not_by": ["@starter"],
+}
+LOWERED = Terms(
+    assignees=("ada", "group:finance"),
+    assignees_only=True,
+    priority="high",
+    risk=80,
+    remind=(86_400.0, -7200.0),
+    escalate=(
+        core.Escalation(
+            after=BusinessTime(2, "bd"), to=("group:directors",), requested_capability="direct"
+        ),
+    ),
+    quorum=core.Quorum(count=2, of=("group:finance",), veto=False),
+    hold=600.0,
+    not_by=("@starter",),
+)
+
+
+def asking(**options: Any) -> GraphSpec:
+    """Return a graph with one question."""
+    graph = Graph("shop")
+    graph.interrupt("ask", prompt="?", **options)
+    graph.edge(START, "ask")
+    return graph.build()
+
+
+def asked_by(spec: GraphSpec) -> Terms | None:
+    """Return the terms of the question `ask` of a graph."""
+    node = spec.nodes["ask"]
+    assert isinstance(node, InterruptNode)
+    return node.question.terms
+
+
+def test_a_question_has_the_terms_that_its_author_wrote() -> None:
+    assert asked_by(asking(**ALL)) == LOWERED
+    assert lowered(Interrupt("ask", **ALL)).question.terms == LOWERED
+
+
+def test_an_approval_has_the_terms_of_its_tool() -> None:
+    @tool(approve=True, **ALL)
+    def pay(amount: int) -> int:
+        return amount
+
+    assert pay.question.terms == LOWERED
+
+
+def test_a_rule_that_asks_has_terms() -> None:
+    graph = Graph("shop")
+    graph.node(name="price")(lambda: None)
+    graph.edge(START, "price")
+    graph.rule("r", when={"node": "price"}, then=[{"kind": "interrupt", "prompt": "?", **ALL}])
+
+    (action,) = graph.build().rules[0].actions
+    assert isinstance(action, Ask)
+    assert action.question.terms == LOWERED
+
+
+def test_a_question_in_yaml_has_the_same_terms(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        """
+id: shop
+nodes:
+  - id: ask
+    kind: interrupt
+    config:
+      prompt: "?"
+      assignees: [ada, "group:finance"]
+      assignees_only: true
+      priority: high
+      risk: 80
+      remind: [1d, -2h]
+      escalate:
+        - {after: 2bd, to: ["group:directors"], requested_capability: direct}
+      quorum: {count: 2, of: ["group:finance"], veto: false}
+      hold: 10m
+      not_by: ["@starter"]
+edges:
+  - [START, ask]
+"""
+    )
+    assert asked_by(load(file).build()) == LOWERED
+
+
+def test_a_single_name_and_a_number_stand_for_themselves() -> None:
+    terms = asked_by(asking(assignees="ada", quorum=2, remind="1d", not_by="first"))
+
+    assert terms == Terms(
+        assignees=("ada",), quorum=core.Quorum(count=2), remind=(86_400.0,), not_by=("first",)
+    )
+
+
+def test_a_question_that_names_no_terms_has_none() -> None:
+    assert asked_by(asking()) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"assignees": ["a b"]}, "assignees=: 'a b' is neither a subject nor a group"),
+        ({"assignees": "group:"}, "'group:' is neither a subject nor a group"),
+        ({"assignees": [7]}, "assignees=: 7 is invalid: use a string that is not empty"),
+        ({"assignees_only": "yes"}, "assignees_only='yes' is invalid: use True or False"),
+        ({"priority": "urgent"}, "priority='urgent' is invalid: use 'high', 'normal' or 'low'"),
+        ({"risk": 101}, "risk=101 is invalid: use a whole number from 0 to 100"),
+        ({"remind": ["soon"]}, "remind=: 'soon' is not a duration"),
+        ({"escalate": "2d"}, "escalate=: '2d' is invalid: use Escalation(after=..., to=[...])"),
+        ({"escalate": Escalation(after="2d")}, "names nobody: set to= or requested_capability="),
+        ({"quorum": 0}, "quorum=0 is invalid: use a whole number above zero"),
+        ({"quorum": "2"}, "quorum='2' is invalid: use Quorum(2, of=['group:finance'])"),
+        ({"timeout": "-2bd"}, "has a timeout of -2bd: it must be positive and finite"),
+        ({"assignee": "ada"}, "the interrupt 'ask' has no option 'assignee': it has assignees"),
+    ],
+)
+def test_a_fault_names_the_value_and_what_to_write(options: dict[str, Any], fault: str) -> None:
+    with pytest.raises(GraphError) as raised:
+        asking(**options)
+    assert fault in str(raised.value)
+
+
+def test_the_terms_of_a_tool_without_an_approval_have_no_effect() -> None:
+    with pytest.raises(ToolDeclarationError, match="assignees= has no effect without an approval"):
+        tool(name="pay", assignees="ada")(lambda: None)
