@@ -1,7 +1,8 @@
 """The file of hashed tokens: the API reads it, `abeyance token` changes it.
 
-It is a JSON list of `{"subject": ..., "sha256": ..., "capabilities": [...]}`. Only the hash of a token is
-stored, so whoever reads the file cannot call the API with it.
+It is a JSON list of `{"subject": ..., "sha256": ..., "capabilities": [...]}`, with `groups` and `reads`
+where the owner has any. Only the hash of a token is stored, so whoever reads the file cannot call the
+API with it.
 """
 
 from __future__ import annotations
@@ -13,34 +14,77 @@ import secrets
 import stat
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
 
-from abeyance.core.policy import TEMPORAL, TIMEOUT
+from abeyance.core.policy import TEMPORAL, TIMEOUT, Principal, ReadRights
 from abeyance.core.text import truncate
 from abeyance.errors import SettingsError
 from abeyance.schemas.state_model import at_pointer
 
 MAX_CHARS: Final = 256
-"""Maximum characters of a subject, and of a capability."""
+"""Maximum characters of a subject, a capability, a group, and the value of a label."""
+MAX_GROUPS: Final = 200
 _RESERVED: Final = frozenset({TEMPORAL.subject, TIMEOUT})
 _TOKEN_BYTES: Final = 32
 _SHORTEST_PREFIX: Final = 8
 _SHOWN_HASH: Final = 12
 
 
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        message = f"{truncate(text, 100)!r} has unprintable characters: remove them"
+        raise ValueError(message)
+    return text
+
+
+_Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_CHARS)]
+_LabelName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:/-]{1,64}$")]
+_LabelValues: TypeAlias = Annotated[
+    tuple[Annotated[str, Field(max_length=MAX_CHARS), AfterValidator(_printable)], ...],
+    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+    Field(min_length=1, max_length=20),
+]
+Reads: TypeAlias = Annotated[dict[_LabelName, _LabelValues], Field(max_length=20)]
+"""The labels that a caller is bound to, each with the values that its runs may have."""
+_READS: Final = TypeAdapter(Reads)
+
+
+def read_rights(value: object) -> ReadRights:
+    """Return the rights of a JSON object such as `{"team": "finance", "region": ["de", "at"]}`.
+
+    Raises ValidationError.
+    """
+    return ReadRights.of(_READS.validate_python(value))
+
+
 class Grant(BaseModel):
-    """An entry of the file: the owner of a token, its hash, and what the owner may do."""
+    """An entry of the file: the owner of a token, its hash, and what the owner may do and see."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     subject: str = Field(min_length=1, max_length=MAX_CHARS)
     sha256: str = Field(pattern=r"^[0-9a-fA-F]{64}$")
-    capabilities: tuple[Annotated[str, Field(min_length=1, max_length=MAX_CHARS)], ...]
+    capabilities: tuple[_Name, ...]
+    groups: tuple[_Name, ...] = Field(default=(), max_length=MAX_GROUPS)
+    reads: Reads = Field(default_factory=dict)
+
+    @property
+    def principal(self) -> Principal:
+        """The owner, as calls with the token have it."""
+        return Principal(subject=self.subject, capabilities=self.capabilities, groups=self.groups)
 
     @property
     def short_hash(self) -> str:
@@ -82,23 +126,38 @@ def is_name(text: str) -> bool:
     return 0 < len(text) <= MAX_CHARS and text == text.strip() and text.isprintable()
 
 
-def add_token(path: Path, subject: str, capabilities: Sequence[str]) -> str:
+def add_token(
+    path: Path,
+    subject: str,
+    capabilities: Sequence[str],
+    *,
+    groups: Sequence[str] = (),
+    reads: Mapping[str, Sequence[str]] | None = None,
+) -> str:
     """Add a new token for a subject, and return it: it is stored nowhere. Make the file if needed.
 
-    Raises SettingsError if a name or the file cannot be used.
+    `reads` binds the subject to the runs with one of these values of each label. Raises SettingsError if
+    a name or the file cannot be used.
     """
     if (fault := subject_fault(subject)) is not None:
         raise SettingsError(fault)
-    if wrong := [name for name in capabilities if not is_name(name)]:
-        raise SettingsError(
-            f"{truncate(wrong[0], 100)!r} is not a capability: use 1 to {MAX_CHARS} printable characters"
-        )
+    for what, names in {"capability": capabilities, "group": groups}.items():
+        if wrong := [name for name in names if not is_name(name)]:
+            raise SettingsError(
+                f"{truncate(wrong[0], 100)!r} is not a {what}: use 1 to {MAX_CHARS} printable characters"
+            )
     token = secrets.token_hex(_TOKEN_BYTES)
-    grant = Grant(
-        subject=subject,
-        sha256=hash_of_token(token),
-        capabilities=tuple(dict.fromkeys(capabilities)),
-    )
+    try:
+        grant = Grant(
+            subject=subject,
+            sha256=hash_of_token(token),
+            capabilities=tuple(dict.fromkeys(capabilities)),
+            groups=tuple(dict.fromkeys(groups)),
+            reads=_READS.validate_python(reads or {}),
+        )
+    except ValidationError as error:
+        faults = "; ".join(f"{fault['pointer']}: {fault['message']}" for fault in at_pointer(error))
+        raise SettingsError(f"the token cannot have these groups or reads: {faults}") from error
     _change(path, lambda grants: (*grants, grant))
     return token
 
@@ -167,7 +226,11 @@ def _change(path: Path, change: Callable[[tuple[Grant, ...]], tuple[Grant, ...]]
             fcntl.flock(folder, fcntl.LOCK_EX)
             owner = path.stat() if path.exists() else None
             grants = () if owner is None else _parsed(path, path.read_bytes())
-            _replace(path, _GRANTS.dump_json(change(grants), indent=2) + b"\n", owner)
+            _replace(
+                path,
+                _GRANTS.dump_json(change(grants), indent=2, exclude_defaults=True) + b"\n",
+                owner,
+            )
         finally:
             os.close(folder)
     except OSError as error:

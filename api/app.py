@@ -34,6 +34,7 @@ from abeyance.api.routers import (
     interrupts,
     messages,
     runs,
+    signin,
     snapshots,
 )
 from abeyance.api.routers import graphs as graphs_router
@@ -94,7 +95,7 @@ def create_app(
         has_codec=has_codec,
         ui_origins=settings.ui_origin,
     )
-    for part in (health, inbox):
+    for part in (health, inbox, signin):
         app.include_router(part.router)
     for part in (graphs_router, runs, interrupts, control, snapshots, messages):
         app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])

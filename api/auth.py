@@ -16,18 +16,22 @@ from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
 from fastapi.params import Depends as Dependency
+from pydantic import ValidationError
 
 from abeyance.api.jwt import LEEWAY_SECONDS, JwtVerifier, invalid_token
 from abeyance.api.problems import invalid
 from abeyance.core import authority
-from abeyance.core.policy import EVERYTHING, Principal
+from abeyance.core.policy import ALL_RUNS, EVERYTHING, Principal, ReadRights
+from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, SettingsError
 from abeyance.token_file import (
     MAX_CHARS,
+    MAX_GROUPS,
     Grant,
     hash_of_token,
     is_name,
     read_grants,
+    read_rights,
     subject_fault,
 )
 
@@ -36,6 +40,7 @@ LOCAL: Final = "local"
 
 SUBJECT_HEADER: Final = "X-Abeyance-Principal"
 CAPABILITIES_HEADER: Final = "X-Abeyance-Capabilities"
+GROUPS_HEADER: Final = "X-Abeyance-Groups"
 
 _MAX_CAPABILITIES: Final = 200
 _logger = logging.getLogger("abeyance.api")
@@ -43,13 +48,14 @@ _logger = logging.getLogger("abeyance.api")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """The principal of a request, and what its token is worth.
+    """The principal of a request, the runs that it may see, and what its token is worth.
 
     `expires_at` is the Unix time at which an issued token expires; `grant` is the entry of the tokens
     file.
     """
 
     principal: Principal
+    reads: ReadRights = ALL_RUNS
     expires_at: float | None = None
     grant: Grant | None = None
 
@@ -121,7 +127,7 @@ class Tokens:
     async def _authenticate(self, request: Request) -> Credentials:
         if not self.are_required:
             return Credentials(principal=_claimed_principal(request))
-        for header in (SUBJECT_HEADER, CAPABILITIES_HEADER):
+        for header in (SUBJECT_HEADER, CAPABILITIES_HEADER, GROUPS_HEADER):
             if header in request.headers:
                 raise _unauthenticated(
                     f"The header {header} is not accepted here: the token names the caller."
@@ -142,41 +148,56 @@ class Tokens:
                 grant = candidate
         if grant is not None:
             return Credentials(
-                principal=Principal(subject=grant.subject, capabilities=grant.capabilities),
-                grant=grant,
+                principal=grant.principal, reads=ReadRights.of(grant.reads), grant=grant
             )
         if self._issuer is None:
             raise _unauthenticated("The token is unknown or was revoked: use a valid one.")
         claims = await self._issuer.claims(token)
-        return Credentials(
-            principal=_issued_principal(claims, self._issuer),
-            expires_at=float(claims["exp"]) + LEEWAY_SECONDS,
-        )
+        return issued_credentials(claims, self._issuer)
 
 
-def _issued_principal(claims: Mapping[str, Any], issuer: JwtVerifier) -> Principal:
-    """Return the principal of a verified token."""
-    subject, claim = claims["sub"], issuer.claim
+def issued_credentials(claims: Mapping[str, Any], issuer: JwtVerifier) -> Credentials:
+    """Return the credentials of a verified token. Raises `unauthenticated` for unusable claims."""
+    subject = claims["sub"]
     if (fault := subject_fault(subject)) is not None:
         raise invalid_token(f"has an unusable subject (sub): {fault}")
-    value = _claim_value(claims, claim)
-    capabilities = value.split() if isinstance(value, str) else [] if value is None else value
-    if (
-        not isinstance(capabilities, list)
-        or len(capabilities) > _MAX_CAPABILITIES
-        or not all(isinstance(name, str) and is_name(name) for name in capabilities)
-    ):
-        raise invalid_token(
-            f"has unusable capabilities: {claim} takes at most {_MAX_CAPABILITIES} names of 1 to "
-            f"{MAX_CHARS} characters, as a list or separated by spaces"
-        )
+    capabilities = _names(claims, issuer.claim, "capabilities", _MAX_CAPABILITIES)
     if EVERYTHING in capabilities and not issuer.may_allow_everything:
         # Refuse rather than drop it, so that the caller learns why a capability is missing.
         raise invalid_token(
-            f"grants every capability ({claim}: {EVERYTHING!r}): the issuer must list each one, unless "
-            "the operator sets ABEYANCE_JWT_ALLOW_EVERYTHING"
+            f"grants every capability ({issuer.claim}: {EVERYTHING!r}): the issuer must list each one, "
+            "unless the operator sets ABEYANCE_JWT_ALLOW_EVERYTHING"
         )
-    return Principal(subject=subject, capabilities=tuple(capabilities))
+    groups = _names(claims, issuer.groups, "groups", MAX_GROUPS)
+    reads = _claim_value(claims, issuer.reads)
+    try:
+        rights = ALL_RUNS if reads is None else read_rights(reads)
+    except ValidationError:
+        raise invalid_token(
+            f"has unusable read rights: {issuer.reads} takes at most 20 labels, each with a value or a "
+            "list of at most 20"
+        ) from None
+    return Credentials(
+        principal=Principal(subject=subject, capabilities=capabilities, groups=groups),
+        reads=rights,
+        expires_at=float(claims["exp"]) + LEEWAY_SECONDS,
+    )
+
+
+def _names(claims: Mapping[str, Any], claim: str, label: str, most: int) -> tuple[str, ...]:
+    """Return the names in a claim, which is a list or a text with spaces; none if there is no claim."""
+    value = _claim_value(claims, claim)
+    names = value.split() if isinstance(value, str) else [] if value is None else value
+    if (
+        not isinstance(names, list)
+        or len(names) > most
+        or not all(isinstance(name, str) and is_name(name) for name in names)
+    ):
+        raise invalid_token(
+            f"has unusable {label}: {claim} takes at most {most} names of 1 to {MAX_CHARS} characters, "
+            "as a list or separated by spaces"
+        )
+    return tuple(names)
 
 
 def _claim_value(claims: Mapping[str, Any], claim: str) -> Any:
@@ -190,29 +211,41 @@ def _claim_value(claims: Mapping[str, Any], claim: str) -> Any:
 
 
 def _claimed_principal(request: Request) -> Principal:
-    subject = request.headers.get(SUBJECT_HEADER)
-    names = request.headers.get(CAPABILITIES_HEADER)
-    if names is None:
-        capabilities: tuple[str, ...] = (EVERYTHING,)
-    else:
-        capabilities = tuple(name for part in names.split(",") if (name := part.strip()))
-    if len(capabilities) > _MAX_CAPABILITIES:
-        message = f"has {len(capabilities)} capabilities; the limit is {_MAX_CAPABILITIES}"
-        raise _invalid_header(CAPABILITIES_HEADER, message)
+    subject = _header(request, SUBJECT_HEADER)
+    if subject is not None and (fault := subject_fault(subject)) is not None:
+        raise _invalid_header(SUBJECT_HEADER, fault)
+    capabilities = _listed(request, CAPABILITIES_HEADER, "capabilities", _MAX_CAPABILITIES)
+    groups = _listed(request, GROUPS_HEADER, "groups", MAX_GROUPS) or ()
+    if wrong := [name for name in groups if not is_name(name)]:
+        message = (
+            f"{truncate(wrong[0], 100)!r} is not a group: use 1 to {MAX_CHARS} printable characters"
+        )
+        raise _invalid_header(GROUPS_HEADER, message)
     return Principal(
-        subject=LOCAL if subject is None else _claimed_subject(subject), capabilities=capabilities
+        subject=LOCAL if subject is None else subject,
+        capabilities=(EVERYTHING,) if capabilities is None else capabilities,
+        groups=groups,
     )
 
 
-def _claimed_subject(value: str) -> str:
+def _listed(request: Request, header: str, label: str, most: int) -> tuple[str, ...] | None:
+    """Return the names in a header, which are separated by commas; None if it is absent."""
+    value = _header(request, header)
+    if value is None:
+        return None
+    names = tuple(name for part in value.split(",") if (name := part.strip()))
+    if len(names) > most:
+        raise _invalid_header(header, f"has {len(names)} {label}; the limit is {most}")
+    return names
+
+
+def _header(request: Request, header: str) -> str | None:
+    value = request.headers.get(header)
     try:
         # The server decodes headers as Latin-1; names are sent in UTF-8.
-        subject = value.encode("latin-1").decode().strip()
+        return value and value.encode("latin-1").decode().strip()
     except UnicodeDecodeError:
-        raise _invalid_header(SUBJECT_HEADER, f"{value!r} is not UTF-8") from None
-    if (fault := subject_fault(subject)) is not None:
-        raise _invalid_header(SUBJECT_HEADER, fault)
-    return subject
+        raise _invalid_header(header, f"{value!r} is not UTF-8") from None
 
 
 def _version(path: Path | None) -> tuple[int, ...] | None:

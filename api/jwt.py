@@ -53,7 +53,8 @@ _logger = logging.getLogger("abeyance.api")
 class JwtVerifier:
     """The issuer, the audience and the keys that tokens are verified against.
 
-    `claim` is the name of the claim with the capabilities, or a path to it with dots.
+    `claim` is the name of the claim with the capabilities, or a path to it with dots; `groups` and
+    `reads` are those of the claims with the groups and the read rights.
     `may_allow_everything` accepts `*` in it. An issuer that copies the requested scopes would grant it to
     every client.
     """
@@ -62,6 +63,8 @@ class JwtVerifier:
     audience: str
     claim: str
     keys: JwksCache
+    groups: str = "groups"
+    reads: str = "reads"
     may_allow_everything: bool = False
 
     @classmethod
@@ -78,6 +81,8 @@ class JwtVerifier:
                 name=name,
                 audience=audience,
                 claim=settings.jwt_capabilities,
+                groups=settings.jwt_groups,
+                reads=settings.jwt_reads,
                 keys=JwksCache(source),
                 may_allow_everything=settings.jwt_allow_everything,
             )

@@ -20,9 +20,9 @@ rejected.
 
 If the service requires authentication, send `Authorization: Bearer <token>`. Otherwise it listens on
 loopback only, and a request can name its principal with the headers `X-Abeyance-Principal` (subject) and
-`X-Abeyance-Capabilities` (separated by commas; absent means all, empty means none). Send every request
-that changes something with `Content-Type: application/json`. A request without a body can send the
-header `X-Abeyance-Request` instead.
+`X-Abeyance-Capabilities` (separated by commas; absent means all, empty means none), and its groups with
+`X-Abeyance-Groups`. Send every request that changes something with `Content-Type: application/json`. A
+request without a body can send the header `X-Abeyance-Request` instead.
 """
 
 _PUBLIC_CODES: Final = (Code.FOREIGN_ORIGIN,)

@@ -446,3 +446,13 @@ AGENT: Final = "graph:refund;node:review;agent:clerk"
 def listed(entry: dict[str, Any], next_cursor: str | None = None) -> dict[str, Any]:
     """Return a page with one entry."""
     return {"items": [entry], "next_cursor": next_cursor}
+
+
+ME: Final = {
+    "subject": "ada",
+    "capabilities": ["runs:read", "runs:respond", "refunds:approve"],
+    "groups": ["finance"],
+    "reads": {"team": ["finance"]},
+    "authenticated_by": "token",
+    "expires_at": "2026-03-02T17:00:00Z",
+}

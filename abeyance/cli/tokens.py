@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from abeyance.cli.errors import ErrorText, print_error
 from abeyance.errors import SettingsError
+
+if TYPE_CHECKING:
+    from abeyance.token_file import Grant
 
 tokens = typer.Typer(no_args_is_help=True, help="Add, list and revoke the tokens of callers.")
 
@@ -38,6 +41,23 @@ def add(
             show_default=False,
         ),
     ],
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GROUP",
+            help="A group that its owner belongs to. Repeat it, or separate several by commas.",
+            show_default=False,
+        ),
+    ] = None,
+    reads: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LABEL=VALUE",
+            help="Its owner sees only runs with this label. Repeat it: a label may have several values, "
+            "and a run needs one of each label.",
+            show_default=False,
+        ),
+    ] = None,
     file: File = None,
     as_json: AsJson = False,
 ) -> None:
@@ -49,14 +69,13 @@ def add(
     from abeyance.token_file import add_token
 
     path = _path(file)
-    capabilities = [
-        capability for part in can for word in part.split(",") if (capability := word.strip())
-    ]
+    capabilities, groups, labels = _words(can), _words(group or []), _labels(reads or [])
     if not capabilities:
         raise SettingsError("--can: no capability is given: write one, such as --can runs:read")
-    token = add_token(path, name, capabilities)
+    token = add_token(path, name, capabilities, groups=groups, reads=labels)
     if as_json:
-        typer.echo(json.dumps({"subject": name, "token": token, "capabilities": capabilities}))
+        about = {"subject": name, "token": token, "capabilities": capabilities}
+        typer.echo(json.dumps({**about, "groups": groups, "reads": labels}))
         return
     print_error(f"the token of {name}, who may {', '.join(capabilities)}, is shown only now:")
     typer.echo(token)
@@ -72,8 +91,7 @@ def list_tokens(*, file: File = None, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps([grant.model_dump() for grant in grants]))
     elif grants:
-        rows = [(grant.subject, grant.short_hash, " ".join(grant.capabilities)) for grant in grants]
-        show_table(("NAME", "HASH", "CAN"), rows)
+        show_table(("NAME", "HASH", "CAN", "GROUPS", "READS"), [*map(_row, grants)])
     else:
         show([Line("tokens", "none")])
 
@@ -103,6 +121,26 @@ def revoke(
         typer.echo(json.dumps([grant.model_dump() for grant in revoked]))
         return
     show([Line("revoked", f"{grant.short_hash} of {grant.subject}") for grant in revoked])
+
+
+def _words(parts: list[str]) -> list[str]:
+    return [word for part in parts for each in part.split(",") if (word := each.strip())]
+
+
+def _labels(pairs: list[str]) -> dict[str, list[str]]:
+    labels: dict[str, list[str]] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise SettingsError(f"--reads: {pair!r} is not a label: write name=value")
+        labels.setdefault(name, []).append(value)
+    return labels
+
+
+def _row(grant: Grant) -> tuple[str, ...]:
+    reads = [f"{name}={value}" for name, values in grant.reads.items() for value in values]
+    columns = (grant.capabilities, grant.groups, reads)
+    return (grant.subject, grant.short_hash, *(" ".join(words) for words in columns))
 
 
 def _path(file: Path | None) -> Path:

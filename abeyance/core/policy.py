@@ -1,4 +1,4 @@
-"""Principals and their capabilities.
+"""Principals, their capabilities, and the runs that they may see.
 
 A principal acts with the capabilities that a trusted issuer vouched for. The rule is membership, and no
 capability implies another: an administrator who may stop every run may still not approve a payment.
@@ -8,8 +8,9 @@ Callers that bypass the API (Temporal's own UI or command line) have no principa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 EVERYTHING = "*"
 """The capability that includes all others. It comes from a file of tokens, from an API without
@@ -43,6 +44,32 @@ class Principal:
         return tuple(sorted(missing | {name for name in wanted if name and EVERYTHING in name}))
 
 
+@dataclass(frozen=True, slots=True)
+class ReadRights:
+    """The runs that a caller may see: those that have, of each label named here, one of its values.
+
+    Without labels these are all runs. A run that a caller may not see is to them one that does not exist.
+    """
+
+    labels: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @classmethod
+    def of(cls, labels: Mapping[str, Sequence[str]]) -> Self:
+        """Return the rights to the runs with one of these values of each label."""
+        return cls(tuple((name, tuple(sorted({*labels[name]}))) for name in sorted(labels)))
+
+    def may_read(self, labels: Mapping[str, str]) -> bool:
+        """Return whether a run with these labels may be seen."""
+        return all(labels.get(name) in values for name, values in self.labels)
+
+    def filled(self, labels: Mapping[str, str]) -> dict[str, str]:
+        """Return the labels of a new run, with those that have one value here and are absent."""
+        only = {name: values[0] for name, values in self.labels if len(values) == 1}
+        return {**only, **labels}
+
+
+ALL_RUNS = ReadRights()
+"""The rights of a caller who is bound to no label."""
 TEMPORAL = Principal(subject="temporal")
 TIMEOUT = "timeout"
 """The subject of an answer that was given by default at a deadline."""

@@ -21,6 +21,7 @@ from abeyance.token_file import add_token, revoke_tokens
 
 SUBJECT = "X-Abeyance-Principal"
 CAPABILITIES = "X-Abeyance-Capabilities"
+GROUPS = "X-Abeyance-Groups"
 TOKENS = {
     "ada": ("a-token", ["runs:start", "runs:read", "runs:control", "runs:respond"]),
     "bob": ("b-token", ["runs:read"]),
@@ -59,6 +60,7 @@ async def locked(site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
         {"Authorization": "a-token"},
         {**bearer("a-token"), SUBJECT: "root"},
         {**bearer("a-token"), CAPABILITIES: "*"},
+        {**bearer("a-token"), GROUPS: "finance"},
         {SUBJECT: "root"},
     ],
 )
@@ -138,10 +140,57 @@ async def test_a_header_that_names_nobody_is_refused(api: Api, subject: bytes) -
     assert (fault["in"], fault["pointer"]) == ("header", f"/{SUBJECT.lower()}")
 
 
-async def test_a_principal_has_a_bounded_number_of_capabilities(api: Api) -> None:
-    headers = {CAPABILITIES: ",".join(f"c{n}" for n in range(201))}
+@pytest.mark.parametrize("header", [CAPABILITIES, GROUPS])
+async def test_a_principal_has_a_bounded_number_of_capabilities_and_groups(
+    api: Api, header: str
+) -> None:
+    headers = {header: ",".join(f"c{n}" for n in range(201))}
 
     problem(await api.http.get("/graphs", headers=headers), 422, "invalid_body")
+
+
+@pytest.mark.parametrize("group", [b"x" * 257, b"a\tb", b"\xff"])
+async def test_a_header_that_names_no_group_is_refused(api: Api, group: bytes) -> None:
+    response = await api.http.get("/me", headers={GROUPS.encode(): b"finance, " + group})
+
+    (fault,) = problem(response, 422, "invalid_body")["errors"]
+    assert (fault["in"], fault["pointer"]) == ("header", f"/{GROUPS.lower()}")
+
+
+async def test_without_authentication_a_caller_says_who_they_are_and_is_told_so(api: Api) -> None:
+    named = {SUBJECT: "ada", CAPABILITIES: "runs:read", GROUPS: "finance, Zoë's".encode()}
+    nobody, ada = await api.http.get("/me"), await api.http.get("/me", headers=named)
+
+    common = {"reads": {}, "authenticated_by": "nothing", "expires_at": None}
+    assert nobody.json() == {"subject": "local", "capabilities": ["*"], "groups": [], **common}
+    groups = ["finance", "Zoë's"]
+    assert ada.json() == {
+        "subject": "ada",
+        "capabilities": ["runs:read"],
+        "groups": groups,
+        **common,
+    }
+
+
+async def test_groups_and_read_rights_come_with_the_token(site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    reads = {"team": ["finance"], "region": ["at", "de"]}
+    token = add_token(file, "ada", ["runs:read"], groups=["finance", "eu"], reads=reads)
+    written = json.loads(file.read_text())
+    written[0]["reads"]["team"] = "finance"
+    file.write_text(json.dumps(written))
+    async with served(app_for(site, tokens_file=file)) as api:
+        problem(await api.http.get("/me"), 401, "unauthenticated")
+        me = (await api.http.get("/me", headers=bearer(token))).json()
+
+    assert me == {
+        "subject": "ada",
+        "capabilities": ["runs:read"],
+        "groups": ["finance", "eu"],
+        "reads": reads,
+        "authenticated_by": "token",
+        "expires_at": None,
+    }
 
 
 @pytest.mark.parametrize(
@@ -154,6 +203,12 @@ async def test_a_principal_has_a_bounded_number_of_capabilities(api: Api) -> Non
         ('[{"subject": "ada", "sha256": "zz", "capabilities": []}]', "/0/sha256"),
         (json.dumps([{**grants()[0], "token": "plain"}]), "/0/token"),
         (json.dumps([{**grants()[0], "capabilities": "all"}]), "/0/capabilities"),
+        (json.dumps([{**grants()[0], "groups": "finance"}]), "/0/groups"),
+        (json.dumps([{**grants()[0], "groups": [""]}]), "/0/groups/0"),
+        (json.dumps([{**grants()[0], "reads": ["team"]}]), "/0/reads"),
+        (json.dumps([{**grants()[0], "reads": {"team": []}}]), "/0/reads/team"),
+        (json.dumps([{**grants()[0], "reads": {"team": [7]}}]), "/0/reads/team/0"),
+        (json.dumps([{**grants()[0], "reads": {"a b": "c"}}]), "/0/reads"),
         (json.dumps([{**grants()[0], "subject": "timeout"}]), "reserved"),
         (json.dumps([grants()[0], {**grants()[0], "subject": "bob"}]), "twice"),
     ],

@@ -14,7 +14,7 @@ from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.api import openapi_examples, schemas
 from abeyance.api.app import create_app
 from abeyance.api.problems import MEDIA_TYPE, PROBLEMS
-from abeyance.api.routers import admin, batch, conversations, messages
+from abeyance.api.routers import admin, batch, conversations, messages, signin
 from abeyance.settings import Settings
 
 
@@ -118,6 +118,7 @@ def test_every_problem_stands_at_its_own_status(document: dict[str, Any]) -> Non
         (batch.BatchOutcome, openapi_examples.DONE_TO_MANY),
         (admin.Evicted, openapi_examples.EVICTED),
         (TranscriptItem, openapi_examples.SAID),
+        (signin.Me, openapi_examples.ME),
     ],
 )
 def test_an_example_of_an_answer_is_one(model: type[BaseModel], example: dict[str, Any]) -> None:

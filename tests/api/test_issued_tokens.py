@@ -116,6 +116,23 @@ async def test_capabilities_are_a_list_or_words(guarded: Api, listed: Any) -> No
     assert (await guarded.http.get("/graphs", headers=headers)).status_code == 200
 
 
+async def test_groups_and_read_rights_come_with_the_claims_that_settings_name(
+    site: Site, guarded: Api
+) -> None:
+    claims = {"groups": ["finance"], "reads": {"team": "finance"}}
+    headers = signed(KEY, "RS256", **claims, abeyance={"in": "eu us", "sees": {"region": ["de"]}})
+    me = (await guarded.http.get("/me", headers=headers)).json()
+    with publishing() as publisher:
+        publish(publisher)
+        named = {"jwt_groups": "abeyance.in", "jwt_reads": "abeyance.sees"}
+        async with served(app_for(site, **settings_of(publisher, **named))) as api:
+            nested = (await api.http.get("/me", headers=headers)).json()
+
+    assert (me["groups"], me["reads"]) == (["finance"], {"team": ["finance"]})
+    assert (nested["groups"], nested["reads"]) == (["eu", "us"], {"region": ["de"]})
+    assert me["expires_at"] is not None
+
+
 @pytest.mark.parametrize("listed", [["*"], "*", ["runs:read", "*"], "openid * runs:read"])
 async def test_an_issuer_allows_everything_only_where_a_setting_lets_it(
     site: Site, guarded: Api, listed: Any
@@ -201,6 +218,11 @@ DAY = 86_400
         ({"capabilities": ["a\ud800"]}, "capabilities takes"),
         ({"capabilities": [f"c{n}" for n in range(201)]}, "capabilities takes"),
         ({"capabilities": "x" * 257}, "capabilities takes"),
+        ({"groups": {"finance": True}}, "groups takes"),
+        ({"groups": [f"g{n}" for n in range(201)]}, "groups takes"),
+        ({"reads": "team=finance"}, "reads takes"),
+        ({"reads": {"team": []}}, "reads takes"),
+        ({"reads": {"team": [None]}}, "reads takes"),
     ],
 )
 async def test_a_wrong_claim_is_named(guarded: Api, changed: dict[str, Any], told: str) -> None:
@@ -301,7 +323,7 @@ async def test_a_hashed_token_is_accepted_beside_those_of_the_issuer(guarded: Ap
     problem(await guarded.http.get("/graphs"), 401, "unauthenticated")
 
 
-@pytest.mark.parametrize("header", ["X-Abeyance-Principal", "X-Abeyance-Capabilities"])
+@pytest.mark.parametrize("header", ["X-Abeyance-Principal", "X-Abeyance-Groups"])
 async def test_who_brings_a_token_may_not_name_themselves(guarded: Api, header: str) -> None:
     headers = {**signed(KEY, "RS256"), header: "*"}
     refused = await guarded.http.get("/graphs", headers=headers)

@@ -63,17 +63,14 @@ def test_a_changed_file_is_for_the_same_readers_as_before(
 def test_the_list_shows_who_may_do_what_and_no_token(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    token = call(capsys, "add", "ada", "--can", "runs:read")[1].strip()
+    groups, reads = ("--group", "finance"), ("--reads", "team=eu", "--reads", "team=us")
+    token = call(capsys, "add", "ada", "--can", "runs:read", *groups, *reads)[1].strip()
     _, out, _ = call(capsys, "list")
 
-    assert out.split() == [
-        "NAME",
-        "HASH",
-        "CAN",
-        "ada",
-        sha256(token.encode()).hexdigest()[:12],
-        "runs:read",
-    ]
+    heads, row = map(str.split, out.splitlines())
+    assert heads == ["NAME", "HASH", "CAN", "GROUPS", "READS"]
+    digest = sha256(token.encode()).hexdigest()[:12]
+    assert row == ["ada", digest, "runs:read", "finance", "team=eu", "team=us"]
 
 
 def test_one_token_of_a_person_is_revoked_by_the_beginning_of_its_hash(
@@ -99,6 +96,9 @@ def test_one_token_of_a_person_is_revoked_by_the_beginning_of_its_hash(
         (["add", " ", "--can", "x"], "not a subject"),
         (["add", "eve", "--can", ","], "no capability"),
         (["add", "eve", "--can", "a\tb"], "not a capability"),
+        (["add", "eve", "--can", "x", "--group", "a\tb"], "not a group"),
+        (["add", "eve", "--can", "x", "--reads", "team"], "write name=value"),
+        (["add", "eve", "--can", "x", "--reads", "a b=c"], "cannot have these groups or reads"),
     ],
 )
 def test_what_cannot_be_done_changes_nothing(
