@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from abeyance.authoring import compiler, rules
 from abeyance.authoring.callables import NodeCode, code_of, reads_inbox, summary
 from abeyance.authoring.declarations import DeclarationErrors, question_of
+from abeyance.authoring.repeated_questions import repeated_questions
 from abeyance.authoring.retired import RetiredNode, RetiredNodes
 from abeyance.authoring.retries import (
     ANY_ERROR,
@@ -165,6 +166,12 @@ class Graph:
                 intake.short(bound, label)
             if on_error is None:
                 self._by_default.add(id_)
+            for question in repeated_questions(function):
+                intake.note(
+                    f"{label} asks {question!r} again in the same visit, whose answers are found by "
+                    "name: end the loop after the question, or give each one a name of its own, as "
+                    f'f"{question}-{{n}}"'
+                )
             self.code[id_] = code_of(
                 function,
                 intake.takes(function, label),

@@ -290,11 +290,11 @@ async def test_an_event_has_a_name() -> None:
 
 async def test_names_that_are_used_twice_are_an_authors_error() -> None:
     async def asks_twice(state: State, ctx: Context) -> None:
-        await ctx.interrupt("q")
-        await ctx.interrupt("q")
+        for name in ("q", "q"):
+            await ctx.interrupt(name)
 
     async def raises_twice(state: State, ctx: Context) -> None:
-        raise CompositeInterrupt([Interrupt("q"), Interrupt("q")])
+        raise CompositeInterrupt([Interrupt(name) for name in ("q", "q")])
 
     async def raises_again(state: State, ctx: Context) -> None:
         raise Interrupt("q")
