@@ -29,6 +29,7 @@ class Code(StrEnum):
     MALFORMED_BODY = "malformed_body"
     UNAUTHENTICATED = "unauthenticated"
     CAPABILITY_REQUIRED = "capability_required"
+    OUTSIDE_READS = "outside_reads"
     FOREIGN_ORIGIN = "foreign_origin"
     UNKNOWN_RUN = "unknown_run"
     NOT_RUNNING = "not_running"

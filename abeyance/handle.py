@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from abeyance import wire
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.core.ledger import Receipt
-from abeyance.core.policy import Principal
+from abeyance.core.policy import ALL_RUNS, Principal, ReadRights
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal
 from abeyance.schemas.answers import answers_as_json
@@ -44,7 +44,7 @@ R = TypeVar("R", bound=wire.Request)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
     """A filter of runs: one of `statuses`, all of `labels`, only those that are `blocked` or only the
-    others. Empty and None select all.
+    others, and only those that `reads` lets a caller see. Empty and None select all.
     """
 
     statuses: frozenset[str] = frozenset()
@@ -52,18 +52,20 @@ class RunFilter:
     conversation_id: str | None = None
     labels: tuple[str, ...] = ()
     blocked: bool | None = None
+    reads: ReadRights = ALL_RUNS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxFilter:
-    """A filter of open interrupts: one of `capabilities`, a deadline before `before`. Empty and None
-    select all.
+    """A filter of open interrupts: one of `capabilities`, a deadline before `before`, and only of runs
+    that `reads` lets a caller see. Empty and None select all.
     """
 
     capabilities: frozenset[str] = frozenset()
     graph: str | None = None
     conversation_id: str | None = None
     before: datetime | None = None
+    reads: ReadRights = ALL_RUNS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from pydantic import BaseModel, BeforeValidator
 
 from abeyance.api.auth import Caller, Tokens
 from abeyance.api.problems import invalid
+from abeyance.api.read_rights import Reads, require_readable
 from abeyance.authoring.graph import Graph
 from abeyance.client import Client
 from abeyance.core.text import truncate
@@ -187,6 +188,8 @@ FeedDep = Annotated[Feed, Depends(_feed)]
 
 async def _run_id(
     run_id: Annotated[str, Path(description="The id of a run.", examples=["refund-4711"])],
+    reads: Reads,
+    backend: BackendDep,
 ) -> str:
     # No run can have such an id, so Temporal need not be asked.
     if re.fullmatch(RUN_ID_RULE, run_id) is None:
@@ -195,11 +198,13 @@ async def _run_id(
             f"There is no run {truncate(run_id, _SHOWN_CHARS)!r}: this is not a valid run id.",
             run_id=run_id[:_SHOWN_CHARS],
         )
+    if reads.is_bound:
+        await require_readable(backend.connection.client, reads, run_id)
     return run_id
 
 
 RunId = Annotated[str, Depends(_run_id)]
-"""The run id of a path. An invalid one is an unknown run."""
+"""The run id of a path. An invalid one is an unknown run, as is one that the caller may not see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,15 +220,19 @@ async def _interrupt_id(
         str,
         Path(description="The id of an interrupt.", examples=["refund-4711.b276f6238dab3ba5"]),
     ],
+    reads: Reads,
+    backend: BackendDep,
 ) -> InterruptPath:
     match = _INTERRUPT_ID.fullmatch(interrupt_id)
     if match is None:
         raise unknown_interrupt(interrupt_id)
+    if reads.is_bound:
+        await require_readable(backend.connection.client, reads, match["run_id"])
     return InterruptPath(id=interrupt_id, run_id=match["run_id"])
 
 
 InterruptId = Annotated[InterruptPath, Depends(_interrupt_id)]
-"""The interrupt id of a path. An invalid one is an unknown interrupt."""
+"""The interrupt id of a path. An invalid one is an unknown interrupt. Its run is checked like `RunId`."""
 
 
 def unknown_interrupt(id_: str) -> Refusal:

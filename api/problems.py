@@ -26,6 +26,7 @@ PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
     Code.MALFORMED_BODY: (400, "Malformed JSON body"),
     Code.UNAUTHENTICATED: (401, "Authentication required"),
     Code.CAPABILITY_REQUIRED: (403, "Missing capability"),
+    Code.OUTSIDE_READS: (403, "Outside of the caller's read rights"),
     Code.FOREIGN_ORIGIN: (403, "Disallowed host or origin"),
     Code.UNKNOWN_RUN: (404, "Unknown run"),
     Code.NOT_RUNNING: (404, "Run already ended"),

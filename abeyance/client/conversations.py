@@ -9,7 +9,7 @@ from abeyance import wire
 from abeyance.client.deployment import Deployment
 from abeyance.client.run import TemporalRun
 from abeyance.core.conversation import EXCLUSIVE, Claim
-from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.policy import ALL_RUNS, TEMPORAL, Principal, ReadRights
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal
 from abeyance.handle import MessageFields, Steered, message_order
@@ -26,8 +26,15 @@ class Conversations:
         self._deployment = deployment
         self._claims = deployment.claims
 
-    async def runs(self, conversation_id: str, *, session_type: str | None = None) -> list[str]:
-        """Return the ids of the active runs, oldest first, of one session type or of all.
+    async def runs(
+        self,
+        conversation_id: str,
+        *,
+        session_type: str | None = None,
+        reads: ReadRights = ALL_RUNS,
+    ) -> list[str]:
+        """Return the ids of the active runs, oldest first, of one session type or of all, as far as
+        `reads` lets a caller see them.
 
         Runs that were started a moment ago are included. No worker has to be up.
         """
@@ -37,7 +44,13 @@ class Conversations:
             if session_type in (None, claim.session_type)
         ]
         alive = await self._claims.alive(conversation_id, claims)
-        return list(dict.fromkeys(claim.run_id for claim in alive))
+        runs = list(dict.fromkeys(claim.run_id for claim in alive))
+
+        async def is_seen(run_id: str) -> bool:
+            return reads.may_read(await TemporalRun(self._deployment, run_id).labels())
+
+        seen = await gather_limited(runs, is_seen) if reads.is_bound else [True for _ in runs]
+        return [run_id for run_id, is_one in zip(runs, seen, strict=True) if is_one]
 
     async def interrupt(
         self,
@@ -92,9 +105,13 @@ class Conversations:
             conversation_id, lambda run: run.resume(reason, principal=principal, key=key)
         )
 
-    async def control(self, conversation_id: str, order: wire.Order) -> list[str]:
-        """Send a command to each active run of a conversation, and return their ids."""
-        return await self._reach(conversation_id, lambda run: run.control(order))
+    async def control(
+        self, conversation_id: str, order: wire.Order, *, reads: ReadRights = ALL_RUNS
+    ) -> list[str]:
+        """Send a command to each active run of a conversation that `reads` includes, and return their
+        ids.
+        """
+        return await self._reach(conversation_id, lambda run: run.control(order), reads=reads)
 
     async def steer(
         self, conversation_id: str, text: str = "", **fields: Unpack[MessageFields]
@@ -106,9 +123,15 @@ class Conversations:
         message = message_order(text, fields, principal=fields.get("principal") or TEMPORAL)
         return await self.signal_message(conversation_id, message)
 
-    async def signal_message(self, conversation_id: str, message: wire.SteerMessage) -> Steered:
+    async def signal_message(
+        self,
+        conversation_id: str,
+        message: wire.SteerMessage,
+        *,
+        reads: ReadRights = ALL_RUNS,
+    ) -> Steered:
         """Steer by a command."""
-        runs = await self.runs(conversation_id, session_type=EXCLUSIVE)
+        runs = await self.runs(conversation_id, session_type=EXCLUSIVE, reads=reads)
         if not runs:
             raise _no_active_run(conversation_id)
         if len(runs) > 1:
@@ -140,7 +163,11 @@ class Conversations:
         await self._claims.release(order)
 
     async def _reach(
-        self, conversation_id: str, work: Callable[[TemporalRun], Awaitable[object]]
+        self,
+        conversation_id: str,
+        work: Callable[[TemporalRun], Awaitable[object]],
+        *,
+        reads: ReadRights = ALL_RUNS,
     ) -> list[str]:
         async def reached(run_id: str) -> bool:
             try:
@@ -151,7 +178,7 @@ class Conversations:
                 return False
             return True
 
-        runs = await self.runs(conversation_id)
+        runs = await self.runs(conversation_id, reads=reads)
         done = await gather_limited(runs, reached)
         return [run_id for run_id, was_reached in zip(runs, done, strict=True) if was_reached]
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from abeyance import views, wire
-from abeyance.client.listing import MAX_READ, OPEN_RUNS, Listing, Place, having, written
+from abeyance.client.listing import MAX_READ, OPEN_RUNS, Listing, Place, having, readable, written
 from abeyance.handle import InboxFilter
 from abeyance.history import cursors
 from abeyance.history.description import RunDescription
@@ -169,6 +169,7 @@ def _criteria(filters: InboxFilter) -> dict[str, Any]:
         "graph": filters.graph,
         "conversation_id": filters.conversation_id,
         "before": filters.before and filters.before.isoformat(),
+        "reads": filters.reads.labels,
     }
 
 
@@ -191,6 +192,7 @@ def _fits_run(filters: InboxFilter, view: views.RunView) -> bool:
         view.ended_at is None
         and filters.graph in (None, view.graph)
         and filters.conversation_id in (None, view.conversation_id)
+        and filters.reads.may_read(view.labels)
     )
 
 
@@ -200,6 +202,7 @@ def _queries(filters: InboxFilter, now: datetime) -> Iterator[tuple[int, str]]:
         OPEN_RUNS,
         *having(wire.GRAPH, filters.graph),
         *having(wire.CONVERSATION, filters.conversation_id),
+        *readable(filters.reads),
     ]
     choices = [having(wire.CAPABILITY, name) for name in sorted(filters.capabilities)]
     if choices and all(choices):

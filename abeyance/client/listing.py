@@ -24,6 +24,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client as TemporalClient
 
 from abeyance import views, wire
+from abeyance.core.policy import ReadRights
 from abeyance.errors import Unavailable, Unreadable
 from abeyance.handle import RunFilter
 from abeyance.history import cursors
@@ -64,6 +65,7 @@ def _criteria(filters: RunFilter) -> dict[str, Any]:
         **asdict(filters),
         "statuses": sorted(filters.statuses),
         "labels": sorted(filters.labels),
+        "reads": filters.reads.labels,
     }
 
 
@@ -77,6 +79,7 @@ def query_of(filters: RunFilter) -> str:
     conditions += having(wire.CONVERSATION, filters.conversation_id)
     for label in filters.labels:
         conditions += having(wire.LABELS, label)
+    conditions += readable(filters.reads)
     if filters.blocked:
         conditions.append(f"{wire.BLOCKED} = true")
     return " AND ".join(conditions)
@@ -90,6 +93,7 @@ def _fits(filters: RunFilter, view: views.RunView) -> bool:
         and filters.conversation_id in (None, view.conversation_id)
         and filters.blocked in (None, bool(view.blocked))
         and {f"{name}={value}" for name, value in view.labels.items()}.issuperset(filters.labels)
+        and filters.reads.may_read(view.labels)
     )
 
 
@@ -99,6 +103,21 @@ def having(attribute: str, value: str | None) -> list[str]:
         return []
     quoted = value.replace("'", "''")
     return [f"{attribute} = '{quoted}'"]
+
+
+def readable(reads: ReadRights) -> list[str]:
+    """The conditions that narrow runs down to those that a caller may see.
+
+    Stores differ in what they compare as equal, and some fail on some values. So each row still has to
+    pass `reads.may_read`, with the labels of its memo.
+    """
+    conditions = []
+    for name, values in reads.labels:
+        choices = [having(wire.LABELS, f"{name}={value}") for value in values]
+        if all(choices):
+            either = " OR ".join(condition for choice in choices for condition in choice)
+            conditions.append(f"({either})")
+    return conditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -8,7 +8,7 @@ long poll, the run is described every half second instead.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Final
 
@@ -134,6 +134,18 @@ class RunReader:
         except Unavailable:
             return described.degraded_view()
         return view.model_copy(update={"blocked": described.blocked(view.blocked)})
+
+    async def labels(self) -> Mapping[str, str]:
+        """Return the labels of the run, also of one that only the archive has.
+
+        No worker has to be up. Raises the refusals `unknown_run` and `erased`.
+        """
+        try:
+            return (await self._line.described(self.run_id)).labels
+        except Refusal as refusal:
+            if refusal.code is not Code.UNKNOWN_RUN:
+                raise
+            return (await self._deployment.audits.view(self.run_id, refusal)).labels
 
     async def guarded_by(self, *, anew: bool = False) -> tuple[str, ...]:
         """Return the capabilities that the run's graph can ask for: changing its course takes them all.

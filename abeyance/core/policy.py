@@ -58,6 +58,11 @@ class ReadRights:
         """Return the rights to the runs with one of these values of each label."""
         return cls(tuple((name, tuple(sorted({*labels[name]}))) for name in sorted(labels)))
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether there are runs that the caller may not see."""
+        return bool(self.labels)
+
     def may_read(self, labels: Mapping[str, str]) -> bool:
         """Return whether a run with these labels may be seen."""
         return all(labels.get(name) in values for name, values in self.labels)

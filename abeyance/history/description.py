@@ -107,6 +107,11 @@ class RunDescription:
         return statuses_of(self.memo.get(wire.MEMO_SUMMARY) or {})
 
     @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels of the run; none if they are unreadable."""
+        return (self.memo.get(wire.MEMO_START) or {}).get("labels") or {}
+
+    @property
     def ended_at(self) -> datetime | None:
         """When the run ended, if it did."""
         if self.is_running or not self._info.HasField("close_time"):
@@ -169,7 +174,7 @@ class RunDescription:
             paused=bool(summary.get("paused")),
             conversation_id=start.get("conversation_id"),
             session_type=start.get("session_type", "agent"),
-            labels=start.get("labels", {}),
+            labels=dict(self.labels),
             started_by=start.get("started_by"),
             forked_from=start.get("forked_from"),
             created_at=self.started_at,

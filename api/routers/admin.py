@@ -13,12 +13,16 @@ from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import ADMIN, Caller
 from abeyance.api.dependencies import VALID_KEY, BackendDep, ClientDep
 from abeyance.api.problems import invalid
+from abeyance.api.read_rights import ALL_RUNS_ONLY
 from abeyance.duration import OptionalSeconds
+from abeyance.errors import Code
 from abeyance.storage import converter
 
-router = APIRouter(prefix="/admin", tags=["admin"], dependencies=[ADMIN])
+router = APIRouter(prefix="/admin", tags=["admin"], dependencies=[ADMIN, ALL_RUNS_ONLY])
 # The protocol of a codec server is Temporal's. Pages of configured UI origins may call these two routes.
-codec_router = APIRouter(prefix="/codec", dependencies=[ADMIN], include_in_schema=False)
+codec_router = APIRouter(
+    prefix="/codec", dependencies=[ADMIN, ALL_RUNS_ONLY], include_in_schema=False
+)
 
 _MAX_EVICTED: Final = 1_000
 
@@ -46,7 +50,9 @@ class Evicted(BaseModel):
 @router.post(
     "/evict",
     dependencies=[VALID_KEY],
-    responses=openapi.change(200, "The runs were halted.", openapi_examples.EVICTED),
+    responses=openapi.change(
+        200, "The runs were halted.", openapi_examples.EVICTED, Code.OUTSIDE_READS
+    ),
 )
 async def evict(
     caller: Caller,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Annotated, Final
 
 from fastapi import APIRouter
@@ -12,6 +13,7 @@ from abeyance import wire
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import CONTROL, RESPOND, Caller, require
 from abeyance.api.dependencies import BackendDep, ClientDep, Key
+from abeyance.api.read_rights import Reads, require_readable
 from abeyance.api.routers.control import goes_to_node, require_course, require_message
 from abeyance.api.routers.messages import to_signal, with_valid_patch
 from abeyance.api.schemas import (
@@ -24,6 +26,7 @@ from abeyance.api.schemas import (
 )
 from abeyance.client import Client
 from abeyance.core.authority import takes_of_directive
+from abeyance.core.policy import ReadRights
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.handle import RunFilter
@@ -149,7 +152,9 @@ _RESPONSES: Final = openapi.change(200, "The result for each run.", openapi_exam
 
 
 @router.post("/pause", dependencies=[CONTROL], responses=_RESPONSES)
-async def pause_many(body: PauseBatch, caller: Caller, client: ClientDep, key: Key) -> BatchOutcome:
+async def pause_many(
+    body: PauseBatch, caller: Caller, client: ClientDep, key: Key, reads: Reads
+) -> BatchOutcome:
     """Pause many runs. Each result says whether Temporal accepted the signal."""
     command = wire.Pause(
         **fields_set(body.body), actor=caller.subject, capabilities=caller.capabilities, key=key
@@ -160,30 +165,36 @@ async def pause_many(body: PauseBatch, caller: Caller, client: ClientDep, key: K
             await require_course(caller, client, run_id)
         await client.run(run_id).control(command)
 
-    return await _run_batch(client, body, pause)
+    return await _run_batch(client, reads, body, pause)
 
 
 @router.post("/resume", dependencies=[CONTROL], responses=_RESPONSES)
 async def resume_many(
-    body: ResumeBatch, caller: Caller, client: ClientDep, key: Key
+    body: ResumeBatch, caller: Caller, client: ClientDep, key: Key, reads: Reads
 ) -> BatchOutcome:
     """Resume many runs. Each result says whether Temporal accepted the signal."""
     command = wire.Resume(**fields_set(body.body), actor=caller.subject, key=key)
-    return await _run_batch(client, body, lambda run_id: client.run(run_id).control(command))
+    return await _run_batch(client, reads, body, lambda run_id: client.run(run_id).control(command))
 
 
 @router.post("/cancel", dependencies=[CONTROL], responses=_RESPONSES)
 async def cancel_many(
-    body: CancelBatch, caller: Caller, client: ClientDep, key: Key
+    body: CancelBatch, caller: Caller, client: ClientDep, key: Key, reads: Reads
 ) -> BatchOutcome:
     """Cancel many runs. Each result says whether Temporal accepted the signal."""
     command = wire.Cancel(**fields_set(body.body), actor=caller.subject, key=key)
-    return await _run_batch(client, body, lambda run_id: client.run(run_id).control(command))
+    return await _run_batch(client, reads, body, lambda run_id: client.run(run_id).control(command))
 
 
 @router.post("/steer", responses=_RESPONSES)
 async def steer_many(
-    body: SteerBatch, caller: Caller, backend: BackendDep, client: ClientDep, key: Key
+    *,
+    body: SteerBatch,
+    caller: Caller,
+    backend: BackendDep,
+    client: ClientDep,
+    key: Key,
+    reads: Reads,
 ) -> BatchOutcome:
     """Send the same message to many runs, under one `message_id`.
 
@@ -199,12 +210,12 @@ async def steer_many(
             await with_valid_patch(message, run_id, backend, client)
         )
 
-    return await _run_batch(client, body, steer)
+    return await _run_batch(client, reads, body, steer)
 
 
 @router.post("/respond", dependencies=[RESPOND], responses=_RESPONSES)
 async def respond_to_many(
-    body: RespondBatch, caller: Caller, client: ClientDep, key: Key
+    body: RespondBatch, caller: Caller, client: ClientDep, key: Key, reads: Reads
 ) -> BatchOutcome:
     """Answer many runs. Within a run, either all answers are accepted or none."""
     # Without a worker every single run would time out.
@@ -215,14 +226,19 @@ async def respond_to_many(
         command = wire.Respond(**_answers_for(run_id, body.body), principal=caller, key=key)
         return await client.run(run_id).respond_to(command)
 
-    return await _run_batch(client, body, respond)
+    return await _run_batch(client, reads, body, respond)
 
 
 async def _run_batch(
-    client: Client, selection: Selection, work: Callable[[str], Awaitable[object]]
+    client: Client,
+    reads: ReadRights,
+    selection: Selection,
+    work: Callable[[str], Awaitable[object]],
 ) -> BatchOutcome:
     async def one(run_id: str) -> RunOutcome:
         try:
+            if selection.filter is None:
+                await require_readable(client, reads, checked_run_id(run_id))
             await work(checked_run_id(run_id))
         except Refusal as refusal:
             return RunOutcome(run_id=run_id, ok=False, code=refusal.code, detail=refusal.message)
@@ -231,7 +247,7 @@ async def _run_batch(
             return RunOutcome(run_id=run_id, ok=False, code=code, detail=str(error))
         return RunOutcome(run_id=run_id, ok=True)
 
-    run_ids, next_cursor = await _selected(client, selection)
+    run_ids, next_cursor = await _selected(client, reads, selection)
     results = await gather_limited(run_ids, one, at_once=_CONCURRENCY)
     succeeded = sum(result.ok for result in results)
     return BatchOutcome(
@@ -242,17 +258,18 @@ async def _run_batch(
     )
 
 
-async def _selected(client: Client, selection: Selection) -> tuple[list[str], str | None]:
+async def _selected(
+    client: Client, reads: ReadRights, selection: Selection
+) -> tuple[list[str], str | None]:
     if selection.filter is None:
         return list(dict.fromkeys(selection.run_ids or ())), None
     run_ids: list[str] = []
     cursor = selection.cursor
+    filter_ = replace(selection.filter.run_filter, reads=reads)
     while True:
         # A page can be short without being the last.
         left = selection.limit - len(run_ids)
-        page, cursor = await client.runs.list(
-            selection.filter.run_filter, cursor=cursor, limit=left
-        )
+        page, cursor = await client.runs.list(filter_, cursor=cursor, limit=left)
         run_ids += [view.run_id for view in page]
         if cursor is None or len(run_ids) == selection.limit:
             return list(dict.fromkeys(run_ids)), cursor

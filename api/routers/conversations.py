@@ -15,6 +15,7 @@ from abeyance import wire
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import CONTROL, Caller, require
 from abeyance.api.dependencies import BackendDep, ClientDep, Key
+from abeyance.api.read_rights import Reads
 from abeyance.api.routers.control import (
     CancelBody,
     PauseBody,
@@ -75,15 +76,17 @@ class Steered(Reached):
     ),
 )
 async def interrupt(
+    *,
     conversation_id: ConversationId,
     caller: Caller,
     client: ClientDep,
     key: Key,
+    reads: Reads,
     body: CancelBody = None,
 ) -> Reached:
     """Cancel every active run of a conversation. Having none is not an error."""
     command = wire.Cancel(**fields_set(body), actor=caller.subject, key=key)
-    return Reached.of(await client.conversations.control(conversation_id, command))
+    return Reached.of(await client.conversations.control(conversation_id, command, reads=reads))
 
 
 @router.post(
@@ -102,16 +105,18 @@ async def pause(
     caller: Caller,
     client: ClientDep,
     key: Key,
+    reads: Reads,
     body: PauseBody = None,
 ) -> Reached:
     """Pause every active run of a conversation."""
     if goes_to_node(body):
-        await require_course(caller, client, *await client.conversations.runs(conversation_id))
+        run_ids = await client.conversations.runs(conversation_id, reads=reads)
+        await require_course(caller, client, *run_ids)
     require(caller, authority.CONTROL)
     command = wire.Pause(
         **fields_set(body), actor=caller.subject, capabilities=caller.capabilities, key=key
     )
-    return Reached.of(await client.conversations.control(conversation_id, command))
+    return Reached.of(await client.conversations.control(conversation_id, command, reads=reads))
 
 
 @router.post(
@@ -123,15 +128,17 @@ async def pause(
     ),
 )
 async def resume(
+    *,
     conversation_id: ConversationId,
     caller: Caller,
     client: ClientDep,
     key: Key,
+    reads: Reads,
     body: ResumeBody = None,
 ) -> Reached:
     """Resume every active run of a conversation."""
     command = wire.Resume(**fields_set(body), actor=caller.subject, key=key)
-    return Reached.of(await client.conversations.control(conversation_id, command))
+    return Reached.of(await client.conversations.control(conversation_id, command, reads=reads))
 
 
 @router.post(
@@ -155,6 +162,7 @@ async def steer(
     backend: BackendDep,
     client: ClientDep,
     key: Key,
+    reads: Reads,
 ) -> Steered:
     """Send a message to the one active run of the type `agent`.
 
@@ -164,9 +172,11 @@ async def steer(
     message = to_signal(body, caller, key)
     run_ids: list[str] = []
     if message.action in authority.COURSE:
-        run_ids = await client.conversations.runs(conversation_id, session_type=EXCLUSIVE)
+        run_ids = await client.conversations.runs(
+            conversation_id, session_type=EXCLUSIVE, reads=reads
+        )
     await require_message(caller, client, message, *run_ids)
     for run_id in run_ids:
         message = await with_valid_patch(message, run_id, backend, client)
-    steered = await client.conversations.signal_message(conversation_id, message)
+    steered = await client.conversations.signal_message(conversation_id, message, reads=reads)
     return Steered(count=1, runs=[steered.run_id], message_id=steered.message_id)

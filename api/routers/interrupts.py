@@ -11,6 +11,7 @@ from abeyance import views, wire
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import READ, RESPOND, Caller, require
 from abeyance.api.dependencies import ClientDep, InterruptId, Key, RunId, unknown_interrupt
+from abeyance.api.read_rights import Reads
 from abeyance.api.routers.control import require_course
 from abeyance.api.schemas import (
     MAX_FILTERS,
@@ -118,7 +119,7 @@ class InboxQuery(ListQuery):
     ),
 )
 async def list_open_interrupts(
-    query: Annotated[InboxQuery, Query()], client: ClientDep
+    query: Annotated[InboxQuery, Query()], client: ClientDep, reads: Reads
 ) -> Listed[views.InterruptView]:
     """List the open interrupts of all runs by urgency: overdue, due within a day, within a week, later,
     and without a deadline. Each page is sorted by deadline.
@@ -132,6 +133,7 @@ async def list_open_interrupts(
         graph=query.graph,
         conversation_id=query.conversation_id,
         before=query.before,
+        reads=reads,
     )
     items, next_cursor = await client.inbox.list(filter_, cursor=query.cursor, limit=query.limit)
     return Listed(items=items, next_cursor=next_cursor)

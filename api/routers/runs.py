@@ -23,6 +23,7 @@ from abeyance.api.dependencies import (
     long_poll,
     run_id_of,
 )
+from abeyance.api.read_rights import Reads, labels_of_start, require_free, without_others
 from abeyance.api.routers.control import view_for
 from abeyance.api.schemas import (
     MAX_FILTERS,
@@ -87,6 +88,7 @@ Until: TypeAlias = Annotated[
             Code.IDEMPOTENCY_CONFLICT,
             Code.CONVERSATION_BUSY,
             Code.TOO_MANY_RUNS,
+            Code.OUTSIDE_READS,
             Code.INVALID_RUN_ID,
             Code.INVALID_INPUT,
         ),
@@ -99,6 +101,7 @@ async def start_run(
     backend: BackendDep,
     client: ClientDep,
     key: Key,
+    reads: Reads,
     response: Response,
 ) -> views.RunView | RunStatus:
     """Start a run of a graph.
@@ -108,6 +111,9 @@ async def start_run(
     has ended, and the same key with another body is refused. With both, one key starts one run, even with
     `reuse`. A conversation has at most one active run of the type `agent`, unless `allow_concurrent` is
     set. Without `runs:read` the response has only the run's id and status.
+
+    If the caller sees only runs with some labels, the run gets those of them that have one value, and is
+    refused as `outside_reads` with other values.
     """
     graph = backend.graph(body.graph)
     if not isinstance(body.input, dict):
@@ -117,16 +123,19 @@ async def start_run(
             "graph.",
             errors=[{"pointer": "", "message": "is not an object"}],
         )
+    labels = labels_of_start(reads, body.labels)
     id_key = key if body.run_id is None else None
-    started = await client.runs.start(
+    run_id = chosen_run_id(body.run_id)
+    if id_key is not None:
+        run_id = run_id_of(client.task_queue, caller.subject, id_key)
+    await require_free(client, reads, run_id)
+    starting = client.runs.start(
         graph,
         body.input,
-        run_id=chosen_run_id(body.run_id)
-        if id_key is None
-        else run_id_of(client.task_queue, caller.subject, id_key),
+        run_id=run_id,
         conversation_id=body.conversation_id,
         session_type=body.session_type,
-        labels=body.labels,
+        labels=labels,
         limits=body.limits.below(backend.settings.limits()),
         started_by=caller.subject,
         # A key identifies one run for ever.
@@ -139,6 +148,10 @@ async def start_run(
         max_active_runs=backend.settings.max_active_runs,
         max_active_runs_policy=backend.settings.max_active_runs_policy,
     )
+    try:
+        started = await starting
+    except Refusal as refusal:
+        raise await without_others(client, reads, refusal) from refusal
     response.headers["Location"] = f"/runs/{started.run_id}"
     if not started.created:
         response.status_code = 200
@@ -181,7 +194,7 @@ class RunsQuery(ListQuery):
     ),
 )
 async def list_runs(
-    query: Annotated[RunsQuery, Query()], client: ClientDep
+    query: Annotated[RunsQuery, Query()], client: ClientDep, reads: Reads
 ) -> Listed[views.RunView]:
     """List runs, newest first.
 
@@ -195,6 +208,7 @@ async def list_runs(
         conversation_id=query.conversation_id,
         labels=tuple(query.label),
         blocked=query.blocked,
+        reads=reads,
     )
     items, next_cursor = await client.runs.list(filter_, cursor=query.cursor, limit=query.limit)
     return Listed(items=items, next_cursor=next_cursor)

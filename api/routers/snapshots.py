@@ -19,12 +19,13 @@ from abeyance.api.dependencies import (
     hash_of,
     run_id_of,
 )
+from abeyance.api.read_rights import Reads, require_free, without_others
 from abeyance.api.routers.control import require_course, view_for
 from abeyance.api.schemas import ForkedRun, RunStatus, fields_set
 from abeyance.client.executions import Room
 from abeyance.core import authority
 from abeyance.core.json import sha256
-from abeyance.errors import Code
+from abeyance.errors import Code, Refusal
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["control"])
 
@@ -103,6 +104,7 @@ async def retry(
     backend: BackendDep,
     client: ClientDep,
     key: Key,
+    reads: Reads,
     body: RetryBody = None,
 ) -> views.RunView | RunStatus:
     """Let a run that failed, was halted or was cancelled go on from where it ended, under its id.
@@ -119,7 +121,10 @@ async def retry(
         await require_course(caller, client, run_id)
         graph = backend.graph(await client.run(run_id).graph_of() or "")
     run = client.run(run_id, graph)
-    await run.retry_by(order, principal=caller, key=key, room=_room(backend))
+    try:
+        await run.retry_by(order, principal=caller, key=key, room=_room(backend))
+    except Refusal as refusal:
+        raise await without_others(client, reads, refusal) from refusal
     return view_for(caller, await run.view())
 
 
@@ -152,6 +157,7 @@ async def fork(
     backend: BackendDep,
     client: ClientDep,
     key: Key,
+    reads: Reads,
     response: Response,
     body: ForkBody = None,
 ) -> ForkedRun | RunStatus:
@@ -173,6 +179,7 @@ async def fork(
             chosen = run_id_of(client.task_queue, caller.subject, key)
         else:
             request = f"{hash_of(caller.subject, key)}.{request}"
+    await require_free(client, reads, chosen)
     order = order.model_copy(update={"run_id": chosen})
     started = await client.run(run_id).fork_by(
         order, principal=caller, request=request, room=_room(backend)

@@ -158,10 +158,11 @@ async def test_a_header_that_names_no_group_is_refused(api: Api, group: bytes) -
 
 
 async def test_without_authentication_a_caller_says_who_they_are_and_is_told_so(api: Api) -> None:
-    named = {SUBJECT: "ada", CAPABILITIES: "runs:read", GROUPS: "finance, Zoë's".encode()}
-    nobody, ada = await api.http.get("/me"), await api.http.get("/me", headers=named)
+    named = [(SUBJECT, "ada"), (CAPABILITIES, "runs:read"), (GROUPS, "finance, Zoë's")]
+    encoded = [(name.encode(), value.encode()) for name, value in named]
+    nobody, ada = await api.http.get("/me"), await api.http.get("/me", headers=encoded)
 
-    common = {"reads": {}, "authenticated_by": "nothing", "expires_at": None}
+    common: dict[str, Any] = {"reads": {}, "authenticated_by": "nothing", "expires_at": None}
     assert nobody.json() == {"subject": "local", "capabilities": ["*"], "groups": [], **common}
     groups = ["finance", "Zoë's"]
     assert ada.json() == {

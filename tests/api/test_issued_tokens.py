@@ -119,7 +119,7 @@ async def test_capabilities_are_a_list_or_words(guarded: Api, listed: Any) -> No
 async def test_groups_and_read_rights_come_with_the_claims_that_settings_name(
     site: Site, guarded: Api
 ) -> None:
-    claims = {"groups": ["finance"], "reads": {"team": "finance"}}
+    claims: dict[str, Any] = {"groups": ["finance"], "reads": {"team": "finance"}}
     headers = signed(KEY, "RS256", **claims, abeyance={"in": "eu us", "sees": {"region": ["de"]}})
     me = (await guarded.http.get("/me", headers=headers)).json()
     with publishing() as publisher:

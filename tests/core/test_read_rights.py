@@ -24,6 +24,7 @@ def test_a_run_is_seen_if_each_label_has_one_of_its_values(
 ) -> None:
     assert FINANCE.may_read(labels) is may
     assert ALL_RUNS.may_read(labels)
+    assert (FINANCE.is_bound, ALL_RUNS.is_bound) == (True, False)
 
 
 def test_a_new_run_gets_the_labels_that_can_have_one_value_only() -> None:

@@ -1,0 +1,106 @@
+"""The runs that a caller may see (`ReadRights`): what a route does with a run that is none of them.
+
+Routes of one run check it where they read its id from the path (`RunId`, `InterruptId`). Lists narrow
+their query (`RunFilter.reads`, `InboxFilter.reads`). Nobody is asked for the rights of a caller who is
+bound to no label.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import Depends
+from fastapi.params import Depends as Dependency
+
+from abeyance.api.auth import CredentialsDep
+from abeyance.client import Client
+from abeyance.core.policy import ReadRights
+from abeyance.errors import Code, Refusal
+from abeyance.history.client import unknown_run
+
+
+async def _reads(credentials: CredentialsDep) -> ReadRights:
+    return credentials.reads
+
+
+Reads = Annotated[ReadRights, Depends(_reads)]
+"""The runs that the caller may see."""
+
+
+async def may_read(client: Client, reads: ReadRights, run_id: str) -> bool:
+    """Return whether a run exists and the caller may see it. An unbound caller may see any id."""
+    if not reads.is_bound:
+        return True
+    try:
+        # Not cached: the id may belong to another run by now.
+        return reads.may_read(await client.run(run_id).labels())
+    except Refusal:
+        # What is known of an erased run does not say whose it was.
+        return False
+
+
+async def require_readable(client: Client, reads: ReadRights, run_id: str) -> None:
+    """Raise `unknown_run` for a run that the caller may not see, as for one that does not exist."""
+    if not await may_read(client, reads, run_id):
+        raise unknown_run(run_id)
+
+
+async def require_free(client: Client, reads: ReadRights, run_id: str | None) -> None:
+    """Raise `run_exists`, without a word about the run, if one that the caller may not see has the id."""
+    if run_id is None or not reads.is_bound:
+        return
+    try:
+        labels = await client.run(run_id).labels()
+    except Refusal:
+        return
+    if not reads.may_read(labels):
+        raise Refusal(
+            Code.RUN_EXISTS, f"The id {run_id!r} is taken. Choose another id.", run_id=run_id
+        )
+
+
+def labels_of_start(reads: ReadRights, labels: dict[str, str]) -> dict[str, str]:
+    """Return the labels of a run that the caller starts. Raises `outside_reads` for labels of others.
+
+    A label to which the caller is bound with one value is filled in.
+    """
+    filled = reads.filled(labels)
+    if reads.may_read(filled):
+        return filled
+    wanted = "; ".join(f"{name}: {' or '.join(values)}" for name, values in reads.labels)
+    raise Refusal(
+        Code.OUTSIDE_READS,
+        f"You could not see this run: its labels need {wanted}.",
+        reads={name: [*values] for name, values in reads.labels},
+    )
+
+
+async def without_others(client: Client, reads: ReadRights, refusal: Refusal) -> Refusal:
+    """Return the refusal of a start, without the ids of runs that the caller may not see."""
+    runs = refusal.details.get("runs", [])
+    if refusal.code is not Code.CONVERSATION_BUSY or not reads.is_bound:
+        return refusal
+    if all([await may_read(client, reads, run_id) for run_id in runs]):
+        return refusal
+    conversation_id = refusal.details["conversation_id"]
+    return Refusal(
+        Code.CONVERSATION_BUSY,
+        f"The conversation {conversation_id!r} has an active run that you may not see. Use another "
+        "conversation, or start with allow_concurrent: true.",
+        conversation_id=conversation_id,
+    )
+
+
+async def _all_runs(reads: Reads) -> None:
+    if reads.is_bound:
+        bound = ", ".join(name for name, _ in reads.labels)
+        raise Refusal(
+            Code.OUTSIDE_READS,
+            f"This concerns all runs, and you are bound to those of some labels ({bound}): ask somebody "
+            "without `reads`.",
+            reads={name: [*values] for name, values in reads.labels},
+        )
+
+
+ALL_RUNS_ONLY: Final = Dependency(_all_runs)
+"""Refuse a caller who is bound to labels."""

@@ -1,0 +1,181 @@
+"""Who is bound to labels sees the runs that have them; any other run is one that does not exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from stack import Api, app_for, new_id, problem, served
+from temporal_site import Site, eventually
+
+from abeyance.api.app import create_app
+from abeyance.settings import Settings
+from abeyance.token_file import add_token
+
+ALL = ["runs:start", "runs:read", "runs:control", "runs:respond", "runs:steer", "admin"]
+CONVERSATION = new_id("chat")
+_BODIES: dict[str, dict[str, Any]] = {
+    "respond": {"response": {"approved": True}},
+    "steer": {"text": "x"},
+    "messages": {"text": "x"},
+    "pause-and-send": {"text": "x"},
+    "values": {"patch": {"approved": True}, "version": 0},
+}
+_OF_A_RUN = [
+    (method.upper(), path)
+    for path, calls in create_app(Settings(), {}).openapi()["paths"].items()
+    for method in calls
+    if re.search(r"\{(run_id|interrupt_id)\}", path)
+]
+
+
+class Office:
+    """An API that knows somebody of finance, somebody of legal, and an operator who is unbound."""
+
+    def __init__(self, api: Api, tokens: dict[str, str]) -> None:
+        self.api = api
+        self._tokens = tokens
+
+    async def ask(self, who: str, method: str, path: str, body: Any = None) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self._tokens[who]}", "X-Abeyance-Request": "1"}
+        return await self.api.http.request(method, path, json=body, headers=headers)
+
+    async def start(self, who: str, **fields: Any) -> httpx.Response:
+        body = {"graph": "gated", "input": {}, "run_id": new_id(), **fields}
+        return await self.ask(who, "POST", "/runs", body)
+
+    async def waiting(self, who: str, **fields: Any) -> tuple[str, str]:
+        """Start a run, and return its id and that of its question."""
+        run_id = (await self.start(who, **fields)).json()["run_id"]
+        query = "wait=30s&until=awaiting-input"
+        view = (await self.ask("olga", "GET", f"/runs/{run_id}?{query}")).json()
+        return run_id, view["interrupts"][0]["id"]
+
+
+@pytest_asyncio.fixture(scope="module")
+async def office(site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Office]:
+    file = tmp_path_factory.mktemp("rights") / "tokens.json"
+    tokens = {
+        "fay": add_token(file, "fay", ALL, reads={"team": ["finance"]}),
+        "leo": add_token(file, "leo", ALL, reads={"team": ["legal", "le'gal"], "region": ["eu"]}),
+        "olga": add_token(file, "olga", ALL),
+    }
+    async with served(app_for(site, tokens_file=file)) as api:
+        yield Office(api, tokens)
+
+
+@pytest_asyncio.fixture(scope="module")
+async def of_finance(office: Office) -> tuple[str, str]:
+    return await office.waiting("fay", conversation_id=CONVERSATION)
+
+
+@pytest.mark.parametrize(("method", "path"), _OF_A_RUN)
+async def test_a_run_of_others_is_one_that_does_not_exist(
+    office: Office, of_finance: tuple[str, str], method: str, path: str
+) -> None:
+    run_id, gate = of_finance
+    body = None if method in ("GET", "DELETE") else _BODIES.get(path.rpartition("/")[2], {})
+
+    async def call(run_id: str, gate: str) -> dict[str, Any]:
+        there = path.replace("{run_id}", run_id).replace("{interrupt_id}", gate)
+        found = problem(await office.ask("leo", method, there, body), 404, "unknown_run")
+        return {**found, "detail": found["detail"].replace(run_id, "R"), "run_id": "R"}
+
+    nobodys = new_id()
+    hidden = await call(run_id, gate)
+
+    assert hidden == await call(nobodys, f"{nobodys}.{'0' * 16}")
+    assert (await office.ask("fay", "GET", f"/interrupts/{gate}")).json()["status"] == "open"
+
+
+async def test_a_list_and_the_inbox_have_the_runs_that_one_may_see(
+    office: Office, of_finance: tuple[str, str]
+) -> None:
+    run_id, gate = of_finance
+    legal, asked = await office.waiting("leo", labels={"team": "legal"})
+
+    async def listed(who: str, path: str, field: str) -> set[str]:
+        items = (await office.ask(who, "GET", path)).json()["items"]
+        return {item[field] for item in items} & {run_id, legal, gate, asked}
+
+    async def is_listed() -> bool:
+        return await listed("olga", "/runs", "run_id") == {run_id, legal}
+
+    await eventually(is_listed)
+    assert await listed("fay", "/runs?limit=1", "run_id") == {run_id}
+    assert await listed("leo", "/runs", "run_id") == {legal}
+    assert await listed("leo", "/runs?label=team%3Dfinance", "run_id") == set()
+    assert await listed("fay", "/interrupts", "id") == {gate}
+    assert await listed("leo", "/interrupts", "id") == {asked}
+    assert await listed("olga", "/interrupts", "id") == {gate, asked}
+
+
+async def test_a_batch_reaches_the_runs_that_one_may_see(
+    office: Office, of_finance: tuple[str, str]
+) -> None:
+    run_id, _ = of_finance
+    named = await office.ask("leo", "POST", "/batch/cancel", {"run_ids": [run_id]})
+    found = await office.ask("leo", "POST", "/batch/cancel", {"filter": {"graph": "gated"}})
+
+    (one,) = named.json()["results"]
+    assert (one["ok"], one["code"]) == (False, "unknown_run")
+    assert run_id not in [each["run_id"] for each in found.json()["results"]]
+    assert (await office.ask("fay", "GET", f"/runs/{run_id}")).json()["status"] == "awaiting-input"
+
+
+async def test_a_conversation_has_the_runs_that_one_may_see(
+    office: Office, of_finance: tuple[str, str]
+) -> None:
+    run_id, _ = of_finance
+    there = f"/conversations/{CONVERSATION}"
+    for call in ("interrupt", "pause", "resume"):
+        reached = await office.ask("leo", "POST", f"{there}/{call}", {})
+        assert reached.json() == {"count": 0, "runs": []}
+    steered = await office.ask("leo", "POST", f"{there}/steer", {"text": "x"})
+    problem(steered, 404, "no_active_run")
+    labels = {"team": "legal"}
+    busy = await office.start("leo", conversation_id=CONVERSATION, labels=labels)
+    assert run_id not in str(problem(busy, 409, "conversation_busy"))
+    busy = await office.start("fay", conversation_id=CONVERSATION)
+    assert run_id in problem(busy, 409, "conversation_busy")["runs"]
+
+
+async def test_a_run_gets_the_labels_of_who_starts_it_and_no_others(office: Office) -> None:
+    filled = (await office.start("fay", labels={"x": "y"})).json()
+    chosen = (await office.start("leo", labels={"team": "le'gal"})).json()
+
+    assert filled["labels"] == {"x": "y", "team": "finance"}
+    assert chosen["labels"] == {"team": "le'gal", "region": "eu"}
+    for labels in ({}, {"team": "finance"}, {"team": "legal", "region": "us"}):
+        refused = problem(await office.start("leo", labels=labels), 403, "outside_reads")
+        assert refused["reads"] == {"team": ["le'gal", "legal"], "region": ["eu"]}
+
+
+async def test_the_id_of_a_run_of_others_is_taken_and_nothing_is_said_of_it(
+    office: Office, of_finance: tuple[str, str]
+) -> None:
+    run_id, gate = of_finance
+    mine, _ = await office.waiting("leo", labels={"team": "legal"})
+    attempts = [
+        await office.start("leo", run_id=run_id, labels={"team": "legal"}, reuse=reuse)
+        for reuse in (False, True)
+    ]
+    attempts.append(await office.ask("leo", "POST", f"/runs/{mine}/fork", {"run_id": run_id}))
+
+    for attempt in attempts:
+        refused = problem(attempt, 409, "run_exists")
+        assert refused["run_id"] == run_id
+        assert "run_status" not in refused
+    assert (await office.ask("fay", "GET", f"/interrupts/{gate}")).json()["status"] == "open"
+
+
+async def test_what_concerns_all_runs_takes_somebody_who_may_see_all(office: Office) -> None:
+    refused = await office.ask("leo", "POST", "/admin/evict", {"keep": 1_000_000})
+    done = await office.ask("olga", "POST", "/admin/evict", {"keep": 1_000_000})
+
+    assert problem(refused, 403, "outside_reads")["reads"]["region"] == ["eu"]
+    assert done.json() == {"evicted": 0, "runs": []}
