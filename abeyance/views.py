@@ -28,7 +28,8 @@ class InterruptView(Record):
     `abridged`: the response has no reason, payload and schema, because there is no room for them (then
     the prompt is truncated) or no worker answers; read it by its id. `degraded`: it cannot be read here,
     the prompt says why, and the deadline is the nearest of the run's. `assignees` to `decisions` are the
-    terms of the question; `hold` is in seconds, `decisions` are an approval's.
+    terms of the question; `hold` is in seconds, `decisions` are an approval's. `note` is what was written
+    beside the answer, at most its first 500 characters.
     """
 
     id: str
@@ -62,6 +63,7 @@ class InterruptView(Record):
     answered_at: datetime | None = None
     answer_sha256: str | None = None
     answer: Any = None
+    note: str | None = None
     settled_at: datetime | None = None
     settled_reason: str | None = None
     abridged: bool = False

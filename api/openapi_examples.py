@@ -33,6 +33,7 @@ INTERRUPT: Final[dict[str, Any]] = {
     "answered_at": None,
     "answer_sha256": None,
     "answer": None,
+    "note": None,
     "settled_at": None,
     "settled_reason": None,
     "abridged": False,
@@ -141,6 +142,7 @@ _ANSWERED: Final[dict[str, Any]] = {
     "answered_at": "2026-03-02T11:30:00Z",
     "answer_sha256": "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
     "answer": {"approved": True},
+    "note": "called the customer",
     "settled_at": "2026-03-02T11:30:00Z",
 }
 

@@ -218,6 +218,8 @@ def interrupt_lines(
             lines.append(Line("", f"by {entry['answered_by']} at {entry['answered_at']}"))
             if entry.get("answer") is not None:
                 lines.append(Line("", f"answer {truncate(_json(entry['answer']), _ARGUMENT)}"))
+            if entry.get("note"):
+                lines.append(Line("", f"note {one_line(entry['note'])}"))
     return lines
 
 

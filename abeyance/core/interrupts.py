@@ -223,7 +223,7 @@ def answer(
     draft: WorkingState, interrupt: Interrupt, value: Json, by: str, note: str | None = None
 ) -> None:
     """Settle an interrupt by an answer; its visit continues if it waits for nothing else."""
-    settled = ledger.settle_answered(interrupt, value, by, draft.now)
+    settled = ledger.settle_answered(interrupt, value, by, draft.now, note)
     _record(draft, settled)
     visit = draft.visit(interrupt.visit)
     draft.publish(

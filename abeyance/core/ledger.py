@@ -21,12 +21,14 @@ from abeyance.core.events import Responded
 from abeyance.core.json import Json, canonical, rfc3339, sha256, size, why_not_json
 from abeyance.core.policy import TIMEOUT, Principal
 from abeyance.core.spec import Default, InterruptSpec, Kind
+from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
 
 SettledStatus: TypeAlias = Literal["answered", "expired", "cancelled", "superseded"]
 
 _STORED_ANSWER_BYTES: Final = 512
 _STORED_PROMPT_CHARS: Final = 200
+_STORED_NOTE_CHARS: Final = 500
 _SPEC: Final = tuple(entry.name for entry in fields(InterruptSpec))
 _CONTENT: Final = tuple(
     name for name in _SPEC if name not in {"name", "timeout", "on_timeout", "terms"}
@@ -59,7 +61,8 @@ class Interrupt(InterruptSpec):
     question shows of the values, by their paths.
 
     A settled interrupt keeps only what `settle` leaves. `by` is the principal who answered or withdrew
-    it, or the timeout. `answer` is stored if it is short, `answer_sha256` always.
+    it, or the timeout. `answer` is stored if it is short, `answer_sha256` always. `note` is what the
+    principal wrote beside the answer, of which the beginning is stored.
     """
 
     id: str
@@ -80,6 +83,7 @@ class Interrupt(InterruptSpec):
     by: str | None = None
     answer_sha256: str | None = None
     answer: Json = None
+    note: str | None = None
 
     @property
     def since(self) -> datetime:
@@ -178,13 +182,16 @@ def settle(
     return Interrupt(**stays, status=status, settled_at=now, settled_reason=reason, by=by)
 
 
-def settle_answered(interrupt: Interrupt, answer: Json, by: str, now: datetime) -> Interrupt:
+def settle_answered(
+    interrupt: Interrupt, answer: Json, by: str, now: datetime, note: str | None = None
+) -> Interrupt:
     """Return what stays of an interrupt that was answered."""
     is_short = size(answer) <= _STORED_ANSWER_BYTES or by == TIMEOUT
     return replace(
         settle(interrupt, "answered", now, by=by),
         answer_sha256=sha256(answer),
         answer=answer if is_short else None,
+        note=note and truncate(note, _STORED_NOTE_CHARS),
     )
 
 

@@ -44,6 +44,8 @@ def test_a_run_is_started_looked_at_answered_and_read(terminal: Terminal, standi
 
     assert terminal.told("result", "by-hand")["values"]["amount"] == 42
     assert '"amount": 42' in terminal.call("result", "by-hand")[1]
+    _, settled, _ = terminal.call("interrupts", "by-hand", "--status", "all")
+    assert "note checked" in settled
     code, again, _ = terminal.call("respond", question["id"], "--response", "2")
     assert (code, again.split(",")[0]) == (0, f"unchanged  {question['id']}")
 

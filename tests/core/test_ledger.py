@@ -40,6 +40,7 @@ def test_an_accepted_answer_settles_the_interrupt_and_leaves_a_receipt() -> None
     assert run.state.ledger.open == {}
     assert (settled.status, settled.by, settled.settled_at) == ("answered", "ada", at(3))
     assert settled.answer_sha256 == sha256({"approved": True})
+    assert settled.note == "fine by me"
     (fact,) = run.facts("interrupt.answered")
     assert (fact.address, fact.actor) == ("graph:g;node:ask", "ada")
     assert fact.data == {
@@ -93,6 +94,14 @@ def test_a_repeat_beside_a_new_answer_changes_only_what_is_new() -> None:
 
 
 # refused
+
+
+def test_of_a_long_note_the_ledger_keeps_the_beginning() -> None:
+    run = asking(schema={})
+    run.open("ask")
+    run.answer("ask", 1, note="n" * 2_000)
+
+    assert run.settled("ask").note == "n" * 497 + "..."
 
 
 def test_another_answer_to_a_settled_one_is_refused() -> None:
