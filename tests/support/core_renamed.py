@@ -1,10 +1,14 @@
-"""A graph with other names of nodes."""
+"""Graphs with other names of nodes, and runs that move to them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+from core_drive import Drive, chain, nested, restored
+
+from abeyance.core import events
+from abeyance.core.policy import Principal
 from abeyance.core.spec import (
     END,
     START,
@@ -80,3 +84,28 @@ def renamed(spec: GraphSpec, suffix: str, around: str = "") -> tuple[GraphSpec, 
         interrupt_before=tuple(map(new, spec.interrupt_before)),
         interrupt_after=tuple(map(new, spec.interrupt_after)),
     ), names
+
+
+ROOT = Principal(subject="root", capabilities=("*",))
+
+
+def migrate(run: Drive, spec: GraphSpec, **fields: Any) -> None:
+    """Migrate a run to a graph, as `root` unless a principal is given."""
+    given: dict[str, Any] = {"principal": ROOT, **fields}
+    run.feed(events.Migrated, spec=spec, **given)
+    assert restored(run.state) == run.state
+
+
+def obstacles(run: Drive, spec: GraphSpec, **fields: Any) -> list[tuple[str, str]]:
+    """Kind and name of everything that has no place in the graph. Nothing is migrated."""
+    given: dict[str, Any] = {"principal": ROOT, **fields}
+    refusal = run.refused(events.Migrated, spec=spec, **given)
+    assert refusal.code == "cannot_migrate"
+    found = refusal.details["obstacles"]
+    assert all(each["why"] and each["remedy"] for each in found)
+    return [(each["what"], each["name"]) for each in found]
+
+
+def sub(*nodes: Any, id_: str = "sub", name: str = "inner", **kwargs: Any) -> SubgraphNode:
+    """A node around a chain of nodes."""
+    return nested(id_, chain(*nodes, name=name), **kwargs)
