@@ -90,8 +90,8 @@ def make_worker(
 ) -> Worker:
     """Make a worker for these graphs, without starting it.
 
-    `strict_sandbox` is for tests: it reimports the workflow modules for every run and detects calls that
-    are not deterministic. Production has no sandbox (docs/concepts/adr/0007-no-sandbox-in-production.md).
+    `strict_sandbox` is for tests: production has no sandbox
+    (docs/concepts/adr/0007-no-sandbox-in-production.md).
     """
     client = Client(
         temporal,
@@ -108,7 +108,6 @@ def make_worker(
         default_timeout=settings.default_timeout,
         enable_metrics=settings.enable_metrics,
     )
-    restrictions = SandboxRestrictions.default.with_passthrough_modules(*_SHARED)
     return Worker(
         lenient(temporal),
         task_queue=settings.task_queue,
@@ -123,9 +122,7 @@ def make_worker(
         ],
         interceptors=[] if settings.enable_metrics else [Unmetered()],
         workflow_runner=InOrderWorkflowRunner(
-            SandboxedWorkflowRunner(restrictions=restrictions)
-            if strict_sandbox
-            else UnsandboxedWorkflowRunner()
+            strict_runner() if strict_sandbox else UnsandboxedWorkflowRunner()
         ),
         # After a kill -9 the server waits this long for the dead worker before it tries another.
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
@@ -135,6 +132,14 @@ def make_worker(
         graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),
         deployment_config=_deployment_config(settings),
     )
+
+
+def strict_runner() -> SandboxedWorkflowRunner:
+    """Make a runner that reimports the workflow modules for every run and detects calls that are not
+    deterministic. It is for tests.
+    """
+    restrictions = SandboxRestrictions.default.with_passthrough_modules(*_SHARED)
+    return SandboxedWorkflowRunner(restrictions=restrictions)
 
 
 def _deployment_config(settings: Settings) -> WorkerDeploymentConfig | None:

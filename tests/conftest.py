@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import Any
 
 import pytest
@@ -41,6 +42,18 @@ async def time_machine() -> AsyncIterator[WorkflowEnvironment]:
     """A server on which a run's time can be moved on by days."""
     async with skipping_server() as environment:
         yield environment
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    # Modules and tests live as long as the process. To look for garbage among them, while they are made
+    # and again during the tests, takes as long as to make them.
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

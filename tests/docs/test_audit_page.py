@@ -19,6 +19,7 @@ PAGE = "how-to/audit.md"
 PRINT, TAMPERED, KEY, ARCHIVE, ERASE = (block.text for block in blocks(PAGE, "console"))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_the_commands_of_the_page_are_one_session(tmp_path: Path) -> None:
     place = Place(tmp_path)

@@ -9,7 +9,6 @@ import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -69,10 +68,10 @@ def rows() -> Iterator[Row]:
 _ROWS = [*rows()]
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Everything on, and a token that allows nothing."""
-    tokens = tmp_path / "tokens.json"
+    tokens = tmp_path_factory.mktemp("tokens") / "tokens.json"
     hashed = hashlib.sha256(_TOKEN.encode()).hexdigest()
     grant = {"subject": "nobody", "sha256": hashed, "capabilities": []}
     tokens.write_text(json.dumps([grant]))
@@ -80,7 +79,7 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(tokens_file=tokens, encryption_keys=f"k1:{key}")
 
 
-@pytest_asyncio.fixture
+@pytest_asyncio.fixture(scope="module")
 async def app(settings: Settings) -> FastAPI:
     # The way to Temporal leads nowhere: what is tried here is refused before anybody goes it.
     temporal = await TemporalClient.connect("127.0.0.1:1", lazy=True)

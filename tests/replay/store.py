@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,6 +53,28 @@ def packed(history: WorkflowHistory) -> bytes:
 def unpacked(path: Path) -> WorkflowHistory:
     """A stored history."""
     return WorkflowHistory.from_json(scenario_of(path), text(path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handled:
+    """The names of the signals and of the accepted updates of a history."""
+
+    signals: frozenset[str]
+    updates: frozenset[str]
+
+
+def handled(path: Path) -> Handled:
+    """What a stored run was sent and took."""
+    signals, updates = set(), set()
+    for event in json.loads(text(path))["events"]:
+        match event:
+            case {"workflowExecutionSignaledEventAttributes": {"signalName": str(name)}}:
+                signals.add(name)
+            case {"workflowExecutionUpdateAcceptedEventAttributes": attributes}:
+                updates.add(attributes["acceptedRequest"]["input"]["name"])
+            case _:
+                pass
+    return Handled(signals=frozenset(signals), updates=frozenset(updates))
 
 
 def text(path: Path) -> str:

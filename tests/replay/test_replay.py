@@ -168,14 +168,10 @@ def test_every_signal_and_every_update_of_a_run_occurs() -> None:
     definition = workflow._Definition.must_from_class(AgentRun)
     signals: set[str] = set()
     updates: set[str] = set()
-    for event in all_events():
-        match event:
-            case {"workflowExecutionSignaledEventAttributes": {"signalName": str(name)}}:
-                signals.add(name)
-            case {"workflowExecutionUpdateAcceptedEventAttributes": attributes}:
-                updates.add(attributes["acceptedRequest"]["input"]["name"])
-            case _:
-                pass
+    for path in store.stored():
+        found = store.handled(path)
+        signals |= found.signals
+        updates |= found.updates
 
     assert signals == {name for name in definition.signals if name is not None}
     assert updates == {name for name in definition.updates if name is not None}

@@ -1,5 +1,8 @@
-"""Every scenario, played once by a worker that imports the workflow's modules anew for each run and
-watches what they call. All other tests run workflows as production does, without a sandbox.
+"""Every scenario under a sandbox that imports the workflow's modules anew for each run and watches what
+they call. All other tests run workflows as production does, without a sandbox.
+
+A replay runs the code of a run without a server, but no validators and no queries: some scenarios are
+played for these. `make test-all` plays every one.
 """
 
 from __future__ import annotations
@@ -10,13 +13,30 @@ from typing import Final
 
 import pytest
 import pytest_asyncio
-from temporal_site import replay
+from temporal_site import replay, replayer
+from temporalio import workflow
 from temporalio.client import Client as TemporalClient
 from temporalio.testing import WorkflowEnvironment
 
+from abeyance.workflows.run import AgentRun
+from tests.replay import store
 from tests.replay.recorder import chain_of
 from tests.replay.scenarios import SCENARIOS, SKIP_TIME
 from tests.replay.stage import Stage
+
+_PLAYED: Final = frozenset(
+    {
+        "blocked-until-a-worker-starts-that-has-the-code",
+        "directives-are-carried-out",
+        "edited-deadline",
+        "edited-values",
+        "evicted-while-it-waits",
+        "gated-calls-are-handed-over",
+        "messages-taken-and-left-over",
+        "migrated-while-it-waits",
+    }
+)
+"""Scenarios that together use every update."""
 
 _AT_ONCE: Final = 4
 """Most of the time a scenario waits for its server, so several are played at the same time."""
@@ -45,13 +65,41 @@ async def under_way(
     await asyncio.wait(tasks.values())
 
 
-@pytest.mark.parametrize("name", sorted(SCENARIOS.keys() - SKIP_TIME))
+async def test_no_stored_history_calls_what_the_strict_sandbox_forbids(
+    subtests: pytest.Subtests,
+) -> None:
+    strict = replayer(strict_sandbox=True)
+    for path in store.stored():
+        with subtests.test(path.name):
+            await strict.replay_workflow(store.unpacked(path))
+
+
+def test_the_scenarios_that_are_played_use_every_update() -> None:
+    definition = workflow._Definition.must_from_class(AgentRun)
+    updates = {
+        name
+        for path in store.stored()
+        if store.scenario_of(path) in _PLAYED
+        for name in store.handled(path).updates
+    }
+
+    assert updates == {*definition.updates}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in _PLAYED else pytest.mark.slow)
+        for name in sorted(SCENARIOS.keys() - SKIP_TIME)
+    ],
+)
 async def test_a_scenario_calls_nothing_that_the_strict_sandbox_forbids(
     name: str, under_way: Mapping[str, asyncio.Task[None]]
 ) -> None:
     await under_way[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SKIP_TIME))
 async def test_nor_does_one_that_waits_for_days(
     name: str, time_machine: WorkflowEnvironment

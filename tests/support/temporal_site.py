@@ -26,7 +26,7 @@ from abeyance.settings import Settings
 from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.temporal.converter import data_converter
 from abeyance.util import conversation_workflow_id
-from abeyance.worker import make_worker
+from abeyance.worker import make_worker, strict_runner
 from abeyance.workflows.cleanup import Archiver, Erasure, Janitor
 from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.run import AgentRun
@@ -185,12 +185,14 @@ class Site:
         await self.replays(self.conversation_workflow(conversation_id))
 
 
-def replayer() -> Replayer:
+def replayer(*, strict_sandbox: bool = False) -> Replayer:
     """Replay histories on today's code."""
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     return Replayer(
         workflows=[AgentRun, ConversationWorkflow, Janitor, Archiver, Erasure],
-        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+        workflow_runner=strict_runner()
+        if strict_sandbox
+        else SandboxedWorkflowRunner(restrictions=restrictions),
         data_converter=data_converter(),
     )
 
