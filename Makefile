@@ -35,8 +35,12 @@ check: venv  ## lint, format, types, imports
 # Most tests wait for servers, so more processes than processors pay. A file stays in one process.
 PYTEST := $(BIN)/pytest -n 4 --dist loadfile --durations=50
 
-test: venv  ## the quick tests
-	$(PYTEST) -m "not browser and not slow"
+# Tests start many processes. Where the environment forbids it to keep compiled modules, each of them would
+# compile hundreds.
+test test-all core browser chaos: export PYTHONDONTWRITEBYTECODE =
+
+test: venv  ## the quick tests (EXCEPT=tests/core leaves a folder out)
+	$(PYTEST) -m "not browser and not slow" $(EXCEPT:%=--ignore=%)
 
 test-all: venv  ## every test that needs no browser, with more examples of what calls and runs may be
 	$(PYTEST) -m "not browser" --hypothesis-profile=wide
