@@ -40,7 +40,8 @@ _GIVEN_UP: Final = timedelta(days=1)
 """How long runs that cannot be archived are tried in every round."""
 _logger = logging.getLogger("abeyance.archive")
 
-View = Callable[[], Awaitable[views.RunView]]
+Shown = Callable[[], Awaitable[tuple[views.RunView, list[views.InterruptView]]]]
+"""Reads a run: its view, and its settled interrupts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +69,14 @@ class Audits:
         self._line = line
         self._key = signing_key
 
-    async def read(self, run_id: str, view: View, *, reader: Principal | None = None) -> bytes:
-        """Return the audit of a run as lines of JSON; `view` reads the run.
+    async def read(self, run_id: str, shown: Shown, *, reader: Principal | None = None) -> bytes:
+        """Return the audit of a run as lines of JSON; `shown` reads the run.
 
         Answers to questions whose capability the reader lacks are left out, unless the reader has
         `admin`; None reads all. Raises the refusals `unknown_run` and `erased`, and Unavailable.
         """
         try:
-            document = await self._document(run_id, view)
+            document = await self._document(run_id, shown)
         except Refusal as refusal:
             if refusal.code is not Code.UNKNOWN_RUN:
                 raise
@@ -97,23 +98,31 @@ class Audits:
         public = None if self._key is None else VerifyingKey.parse(self._key.public)
         return public is not None and are_signed([*document.lines, *last], public)
 
-    async def view(self, run_id: str, unknown: Refusal) -> views.RunView:
-        """Return the view of a run that Temporal has deleted, from its archive.
+    async def record(self, run_id: str, unknown: Refusal) -> views.ClosingRecord:
+        """Return what the archive has of a run that Temporal has deleted; its last view, if it was open.
 
         Raises the refusal `unknown` if it is not archived, or `erased`.
         """
         document = await self._archived(run_id, unknown)
         *_, last = _contents(document)
-        view = views.RunView.model_validate(last["run"])
-        return view.model_copy(update={"archived": True})
+        view = views.RunView.model_validate(last["run"]).model_copy(update={"archived": True})
+        settled = map(views.InterruptView.model_validate, last["interrupts"])
+        return views.ClosingRecord(
+            outcome=view.status,
+            reason=view.reason,
+            values=view.values,
+            undelivered=view.undelivered,
+            view=view,
+            interrupts=[*view.interrupts, *settled],
+        )
 
-    async def archive_run(self, run_id: str, view: View) -> bool:
+    async def archive_run(self, run_id: str, shown: Shown) -> bool:
         """Write the audit of a run into the archive, and return whether there was anything new.
 
         Raises as `read`.
         """
         archive = self.required_archive()
-        document = await self._document(run_id, view)
+        document = await self._document(run_id, shown)
         if not document.is_new:
             return False
         audit = await in_thread(lambda: self._written(document))
@@ -146,7 +155,7 @@ class Audits:
         is_buried = self.archive is not None and await self.archive.tombstone(run_id) is not None
         return "erased" if is_buried else None
 
-    async def _document(self, run_id: str, view: View) -> Document:
+    async def _document(self, run_id: str, shown: Shown) -> Document:
         described = await self._line.described(run_id)
         execution = described.first
         *lines, last = await self._kept(run_id, execution) or [b""]
@@ -165,15 +174,18 @@ class Audits:
         if not is_new and closing["type"] == END:
             return Document(execution=execution, lines=lines, contents=(), last=last)
         newest = next(reversed([*earlier, *fresh]))["type"]
-        shown = await view()
-        now = shown.ended_at or datetime.now(UTC)
+        view, settled = await shown()
+        now = view.ended_at or datetime.now(UTC)
         fresh.append(
             {
                 "type": END if newest in views.TERMINAL_EVENTS else OPEN,
                 "run_id": run_id,
                 "time": rfc3339(now),
                 "execution": histories.execution,
-                "run": shown.model_dump(mode="json", exclude_defaults=True),
+                "run": view.model_dump(mode="json", exclude_defaults=True),
+                "interrupts": [
+                    each.model_dump(mode="json", exclude_defaults=True) for each in settled
+                ],
             }
         )
         return Document(execution=execution, lines=lines, contents=fresh, is_new=is_new)
@@ -256,9 +268,17 @@ def _capabilities(earlier: Sequence[Mapping[str, Any]]) -> dict[str, str | None]
 
 
 def _redacted(content: Mapping[str, Json], reader: Principal) -> Mapping[str, Json]:
+    if "interrupts" in content:
+        return {**content, "interrupts": [_hidden(each, reader) for each in content["interrupts"]]}
     if "answer" not in content or reader.may(content["capability"]):
         return content
     return {**content, "answer": None, "redacted": True}
+
+
+def _hidden(interrupt: Mapping[str, Json], reader: Principal) -> Mapping[str, Json]:
+    if reader.may(interrupt.get("requested_capability")):
+        return interrupt
+    return {name: it for name, it in interrupt.items() if name != "answer"}
 
 
 def _joined(lines: Iterable[bytes]) -> bytes:
@@ -272,11 +292,11 @@ class Archiver:
         self,
         audits: Audits,
         listing: Listing,
-        view_of: Callable[[str], Awaitable[views.RunView]],
+        shown_of: Callable[[str], Awaitable[tuple[views.RunView, list[views.InterruptView]]]],
     ) -> None:
         self._audits = audits
         self._listing = listing
-        self._view_of = view_of
+        self._shown_of = shown_of
 
     async def round(self, alive: Callable[[], None] = lambda: None) -> int:
         """Archive what is due, and return how many audits were written; `alive` is called for each run.
@@ -302,7 +322,7 @@ class Archiver:
             alive()
             run_id = row.execution.workflow_id
             try:
-                if await self._audits.archive_run(run_id, lambda: self._view_of(run_id)):
+                if await self._audits.archive_run(run_id, lambda: self._shown_of(run_id)):
                     written_.append(run_id)
             except (Refusal, Unavailable) as error:
                 # Temporal has deleted it since, perhaps because it is being erased.

@@ -70,7 +70,7 @@ class Client:
             feed=Feed(temporal, task_queue),
             audits=audits,
         )
-        self.archiver = Archiver(audits, listing, lambda run_id: self.run(run_id).view())
+        self.archiver = Archiver(audits, listing, lambda run_id: self.run(run_id).shown())
         self.erasures = Erasures(line, listing, blobs, audits, signing_key)
         self.conversations = Conversations(self._deployment)
         self.runs = Runs(self._deployment, recency, evictions, self.erasures)

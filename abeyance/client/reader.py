@@ -122,9 +122,7 @@ class RunReader:
         try:
             described = await self._line.described(self.run_id)
         except Refusal as refusal:
-            if refusal.code is not Code.UNKNOWN_RUN:
-                raise
-            return await self._deployment.audits.view(self.run_id, refusal)
+            return (await self._archived(refusal)).view
         if not described.is_running:
             return await self._left(described)
         if described.status == PAUSED_NATIVELY:
@@ -143,9 +141,22 @@ class RunReader:
         try:
             return (await self._line.described(self.run_id)).labels
         except Refusal as refusal:
-            if refusal.code is not Code.UNKNOWN_RUN:
-                raise
-            return (await self._deployment.audits.view(self.run_id, refusal)).labels
+            return (await self._archived(refusal)).view.labels
+
+    async def _archived(self, refusal: Refusal) -> views.ClosingRecord:
+        """What the archive has of a run that Temporal refuses as unknown; raises any other refusal."""
+        if refusal.code is not Code.UNKNOWN_RUN:
+            raise refusal
+        return await self._deployment.audits.record(self.run_id, refusal)
+
+    async def shown(self) -> tuple[views.RunView, list[views.InterruptView]]:
+        """Return the view and the settled interrupts of the run, as its audit ends with them."""
+        view = await self.view()
+        try:
+            listed = await self.interrupts(status="all")
+        except Unreadable:
+            listed = []
+        return view, [entry for entry in listed if entry.status != "open"]
 
     async def guarded_by(self, *, anew: bool = False) -> tuple[str, ...]:
         """Return the capabilities that the run's graph can ask for: changing its course takes them all.
@@ -190,14 +201,19 @@ class RunReader:
     async def interrupts(self, *, status: str = "open") -> list[views.InterruptView]:
         """Return a run's interrupts of one status, or of `all`, the open ones first.
 
-        If many are open, the later ones are `abridged`; `interrupt` reads one of them in full.
+        If many are open, the later ones are `abridged`; `interrupt` reads one of them in full. After
+        Temporal has deleted the run, they are those of the archive. Raises as `view`.
         """
         return (await self._interrupts(status))[0]
 
     async def _interrupts(self, status: str) -> tuple[list[views.InterruptView], bool]:
         """The interrupts, and whether a worker could tell more of them."""
-        described = await self._line.described(self.run_id)
         is_told = False
+        try:
+            described = await self._line.described(self.run_id)
+        except Refusal as refusal:
+            shown = (await self._archived(refusal)).interrupts
+            return [entry for entry in shown if status in ("all", entry.status)], is_told
         if not described.is_running and status == "open":
             shown = []
         elif not described.is_running:
@@ -254,7 +270,7 @@ class RunReader:
         left out, unless the reader has `admin`; None reads all. No worker has to be up. Raises the
         refusals `unknown_run` and `erased`, and Unavailable.
         """
-        return await self._deployment.audits.read(self.run_id, self.view, reader=reader)
+        return await self._deployment.audits.read(self.run_id, self.shown, reader=reader)
 
     async def messages(self) -> list[views.MessageView]:
         """Return the unread messages, in the order of reading; none of an ended run, which reports them.
@@ -351,8 +367,23 @@ class RunReader:
         )
 
     async def result(self) -> views.ClosingRecord:
-        """Return the closing record of an ended run. Raises `unknown_run`, or `not_finished`."""
-        described = await self._line.described(self.run_id)
+        """Return the closing record of an ended run, or what the archive has of it.
+
+        Raises `unknown_run`, `erased`, `not_finished`, and `gone` for a run that was open when it was
+        archived, and that Temporal has deleted since.
+        """
+        try:
+            described = await self._line.described(self.run_id)
+        except Refusal as refusal:
+            record = await self._archived(refusal)
+            if record.view.ended_at is not None:
+                return record
+            raise Refusal(
+                Code.GONE,
+                f"The run {self.run_id!r} was {record.outcome} when it was archived last, and Temporal "
+                "has deleted it since, so it has no result: read its audit.",
+                run_id=self.run_id,
+            ) from refusal
         if described.is_running:
             status = described.shown_status
             raise Refusal(

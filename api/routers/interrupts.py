@@ -62,7 +62,7 @@ _ANSWER_CODES: Final = (
     responses=openapi.read(
         "The interrupts, open ones first.",
         openapi_examples.listed(openapi_examples.INTERRUPT),
-        Code.UNKNOWN_RUN,
+        *(Code.UNKNOWN_RUN, Code.ERASED),
     ),
 )
 async def list_interrupts(
@@ -82,8 +82,7 @@ async def list_interrupts(
     responses=openapi.read(
         "The interrupt.",
         openapi_examples.INTERRUPT,
-        Code.UNKNOWN_RUN,
-        Code.UNKNOWN_INTERRUPT,
+        *(Code.UNKNOWN_RUN, Code.UNKNOWN_INTERRUPT, Code.ERASED),
     ),
 )
 async def read_interrupt(interrupt_id: InterruptId, client: ClientDep) -> views.InterruptView:

@@ -251,11 +251,13 @@ async def read_run(
     "/{run_id}/result",
     dependencies=[READ],
     responses=openapi.read(
-        "The result of the run.", openapi_examples.RESULT, Code.UNKNOWN_RUN, Code.NOT_FINISHED
+        "The result of the run.",
+        openapi_examples.RESULT,
+        *(Code.UNKNOWN_RUN, Code.NOT_FINISHED, Code.ERASED, Code.GONE),
     ),
 )
 async def read_result(run_id: RunId, client: ClientDep) -> RunResult:
-    """Retrieve the result of a run that has ended. It is retained as long as the run's history."""
+    """Retrieve the result of a run that has ended; once Temporal has deleted it, from the archive."""
     return RunResult.of(run_id, await client.run(run_id).result())
 
 

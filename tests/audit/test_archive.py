@@ -63,6 +63,7 @@ async def test_a_run_that_temporal_has_deleted_is_read_from_the_archive(
         await archived(site)
     run = site.client.run(run_id)
     view, audit = await run.view(), await run.audit()
+    settled = await run.interrupts(status="all")
     await site.forgotten(run_id)
 
     found = await run.view()
@@ -70,6 +71,9 @@ async def test_a_run_that_temporal_has_deleted_is_read_from_the_archive(
     assert found.values["log"] == ["before", f"after {YES}"]
     assert await run.audit() == audit
     assert await run.wait(timeout=5) == found
+    assert (await run.result()).values == found.values
+    assert (await run.interrupts(status="all"), await run.interrupts()) == (settled, [])
+    assert await run.interrupt(settled[0].id) == settled[0]
     (file,) = files(tmp_path)
     assert file.read_bytes() == audit
     assert file.parent.name.startswith(run_id)
@@ -87,6 +91,10 @@ async def test_the_api_reads_it_there_too_and_hides_the_same_answers(
     async with served(create_app(site.settings, site.graphs, site.client)) as api:
         view = (await api.http.get(f"/runs/{run_id}", params={"wait": "PT1S"})).json()
         assert (view["status"], view["archived"]) == ("completed", True)
+        result = (await api.http.get(f"/runs/{run_id}/result")).json()
+        assert (result["status"], result["values"]) == ("completed", view["values"])
+        listed = await api.http.get(f"/runs/{run_id}/interrupts", params={"status": "all"})
+        assert [each["answer"] for each in listed.json()["items"]] == [YES]
         whole = await api.http.get(f"/runs/{run_id}/audit")
         assert whole.headers["content-type"] == "application/x-ndjson"
         assert whole.content == files(tmp_path)[0].read_bytes()
@@ -94,6 +102,8 @@ async def test_the_api_reads_it_there_too_and_hides_the_same_answers(
         redacted = await api.http.get(f"/runs/{run_id}/audit", headers=reader)
         lines = verified(redacted.content, site.public)
         assert [line["answer"] for line in lines if "answer" in line] == [None]
+        (settled,) = lines[-1]["interrupts"]
+        assert (settled["status"], "answer" in settled) == ("answered", False)
         problem(await api.http.get("/runs/nobody/audit"), 404, "unknown_run")
 
 
