@@ -140,13 +140,22 @@ def deadline_edited(order: wire.EditDeadline, now: datetime) -> events.DeadlineE
 
 
 def migrated(
-    order: wire.Migrate, now: datetime, *, spec: GraphSpec, patch: Mapping[str, Json]
+    order: wire.Migrate,
+    now: datetime,
+    *,
+    spec: GraphSpec,
+    patch: Mapping[str, Json],
+    versions: tuple[str, str] = ("", ""),
 ) -> events.Migrated:
-    """Return a migration to `spec`, with the patch as its state model writes it."""
+    """Return a migration to `spec`, with the patch as its state model writes it.
+
+    One that only stands for the call, whose graph is not known, has no `versions`.
+    """
     return events.Migrated(
         now=now,
         principal=order.principal,
         spec=spec,
+        versions=versions,
         patch=patch,
         renames=order.map,
         request=sha256([order.patch, order.map]),

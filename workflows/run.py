@@ -312,8 +312,13 @@ class AgentRun:
         order = order or wire.Migrate()
         with requests.refusals_as_application_errors():
             today = await migration.read_graph(self._state, self._start, order)
-            now = workflow.now()
-            event = commands.migrated(order, now, spec=today.spec, patch=today.patch)
+            event = commands.migrated(
+                order,
+                workflow.now(),
+                spec=today.spec,
+                patch=today.patch,
+                versions=(self._start.graph_version, today.version),
+            )
             outcome = graph_today.migration(
                 self._state, self._start, today, event, dry_run=order.dry_run
             )

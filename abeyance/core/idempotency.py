@@ -22,7 +22,9 @@ _MOST_KEYS: Final = 1_000
 _MOST_RECEIPTS: Final = 2_000
 _HASH_CHARS: Final = 16
 _KEY_CHARS: Final = 200
-_EXCLUDED: Final = frozenset({"now", "key", "capabilities", "principal", "schema_faults", "spec"})
+_EXCLUDED: Final = frozenset(
+    {"now", "key", "capabilities", "principal", "schema_faults", "spec", "versions"}
+)
 
 
 Keys: TypeAlias = Mapping[str, Called]

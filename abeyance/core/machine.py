@@ -246,8 +246,8 @@ def _migrated(draft: WorkingState, event: events.Migrated) -> None:
         "run.migrated",
         draft.state.root.address,
         event.principal.subject,
-        from_version=before.version,
-        to_version=event.spec.version,
+        from_version=event.versions[0],
+        to_version=event.versions[1],
         renames=dict(event.renames),
         fields=sorted(event.patch),
     )

@@ -66,6 +66,7 @@ def retried(
     now: datetime,
     principal: Principal,
     spec: GraphSpec | None = None,
+    versions: tuple[str, str],
     patch: Mapping[str, Json],
     renames: Mapping[str, str],
 ) -> RunState:
@@ -75,7 +76,7 @@ def retried(
     with their journals, and open questions are open under their ids, with deadlines moved by the time
     that the run was over; one whose deadline had passed gets its whole time again. What finally nodes
     have changed is not kept: they run at each end. `spec`, `patch` and `renames` are those of
-    `migrated`; `spec` None keeps the graph.
+    `migrated`; `spec` None keeps the graph. `versions` are as in `events.Migrated`.
 
     Raises the Refusal `not_finished` if the run is open, `run_finished` if it completed,
     `capability_required` if the principal may not retry it, and `cannot_migrate` as `migrated` does.
@@ -103,8 +104,8 @@ def retried(
         outcome=ending.outcome,
         reason=ending.reason,
         ended_at=rfc3339(ending.since),
-        from_version=before.spec.version,
-        to_version=spec.version,
+        from_version=versions[0],
+        to_version=versions[1],
         fields=sorted(patch),
     )
     items.forget_all_counts(draft)

@@ -33,8 +33,16 @@ def retried(
     the retry needs today's graph and there is none.
     """
     if not order.changes_course:
-        again = snapshots.retried(state, now=now, principal=principal, patch={}, renames={})
-        return again, start.graph_version
+        version = start.graph_version
+        again = snapshots.retried(
+            state,
+            now=now,
+            principal=principal,
+            versions=(version, version),
+            patch={},
+            renames={},
+        )
+        return again, version
     if graph is None:
         raise ValueError(
             "a retry with a patch or today's graph needs the run's graph: client.run(run_id, graph)"
@@ -45,6 +53,7 @@ def retried(
         graph, graph_today.order_of(before, start, patch=order.patch, renames=order.map)
     )
     is_today = order.graph == "today"
+    version = today.version if is_today else start.graph_version
 
     def attempt() -> RunState:
         return snapshots.retried(
@@ -52,13 +61,14 @@ def retried(
             now=now,
             principal=principal,
             spec=today.spec if is_today else None,
+            versions=(start.graph_version, version),
             patch=today.patch,
             renames=order.map,
         )
 
     if found := graph_today.obstacles(today, attempt):
         raise graph_today.cannot_migrate(found)
-    return attempt(), today.version if is_today else start.graph_version
+    return attempt(), version
 
 
 def mark(order: RetryBody, principal: Principal, key: str | None) -> str:

@@ -337,7 +337,10 @@ class InMemoryRun(InMemoryReader):
             patch=patch, renames=renames, dry_run=dry_run, principal=principal or ANYBODY, key=key
         )
         today = self._today(self.state, patch=order.patch, renames=order.map)
-        event = commands.migrated(order, self.now, spec=today.spec, patch=today.patch)
+        versions = (self._start.graph_version, today.version)
+        event = commands.migrated(
+            order, self.now, spec=today.spec, patch=today.patch, versions=versions
+        )
         if not dry_run and idempotency.earlier(self.state.keys, event) is not None:
             version = self._start.graph_version
             return Migration(run_id=self.run_id, before=version, after=version)

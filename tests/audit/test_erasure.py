@@ -148,7 +148,8 @@ async def test_the_api_erases_for_administrators_and_only_what_has_ended(
         await eventually(is_done)
         problem(await api.http.get(f"/runs/{run_id}"), 410, "erased")
         problem(await api.http.get(f"/runs/{run_id}/audit"), 410, "erased")
-        problem(await api.http.get(f"/runs/{run_id}/result"), 404, "unknown_run")
+        problem(await api.http.get(f"/runs/{run_id}/result"), 410, "erased")
+        problem(await api.http.get(f"/runs/{run_id}/interrupts"), 410, "erased")
 
 
 async def test_what_an_archiver_had_read_before_an_erasure_is_not_kept(
@@ -162,20 +163,20 @@ async def test_what_an_archiver_had_read_before_an_erasure_is_not_kept(
         execution = (await temporal.get_workflow_handle(run_id).describe()).run_id
         audit = await site.client.run(run_id).audit()
 
-        async def view_while_it_is_erased() -> Any:
+        async def shown_while_it_is_erased() -> Any:
             # The archiver has read the history, and writes what it has read after this.
-            view = await site.client.run(run_id).view()
+            shown = await site.client.run(run_id).shown()
             await erased(site, run_id)
-            return view
+            return shown
 
         audits = site.client._deployment.audits
-        await audits.archive_run(run_id, view_while_it_is_erased)
+        await audits.archive_run(run_id, shown_while_it_is_erased)
 
         assert json.loads(audit.splitlines()[0])["run_id"] == run_id
         assert await archive.executions(run_id) == []
         again = await answered(site, run_id=run_id, reuse=True)
         assert (await site.client.run(again).view()).status == "completed"
-        await audits.archive_run(run_id, site.client.run(run_id).view)
+        await audits.archive_run(run_id, site.client.run(run_id).shown)
         (kept,) = await archive.executions(run_id)
         assert kept != execution
 

@@ -31,7 +31,7 @@ ROOT = Principal(subject="root", capabilities=("*",))
 
 def retry(run: Drive, *, principal: Principal = ROOT, **fields: Any) -> None:
     """Somebody retries the run, and it starts from what was written down."""
-    given: dict[str, Any] = {"patch": {}, "renames": {}, **fields}
+    given: dict[str, Any] = {"patch": {}, "renames": {}, "versions": ("v1", "v2"), **fields}
     again = retried(run.state, now=run.now, principal=principal, **given)
     assert restored(again) == again
     run.state = again

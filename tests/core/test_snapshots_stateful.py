@@ -84,7 +84,9 @@ class Snapshots(Peopled):
     @rule(hours=st.integers(0, 30))
     def the_run_is_tried_again(self, hours: int) -> None:
         now = self.now + timedelta(hours=hours)
-        again = retried(self.state, now=now, principal=ROOT, patch={}, renames={})
+        again = retried(
+            self.state, now=now, principal=ROOT, versions=("v1", "v1"), patch={}, renames={}
+        )
         ending = self.state.ending
         assert ending is not None
         assert ending.before is not None

@@ -17,6 +17,21 @@ async def waiting(payments: Payments, **options: str) -> testing.InMemoryRun:
     return run
 
 
+async def test_the_event_of_a_migration_names_the_versions_that_views_show() -> None:
+    payments = Payments()
+    before, today = payments.graph(), payments.graph(pay="payout")
+    run = testing.InMemoryRun(before, {"amount": 3}, interrupt_after="check")
+    await run.start()
+    shown = (await run.view()).graph_version
+    run.deploy(today)
+    await run.migrate(renames=RENAMED)
+
+    (event,) = [each async for each in run.events(follow=False) if each.type == "run.migrated"]
+    versions = (event.data["from_version"], event.data["to_version"])
+    assert versions == (shown, (await run.view()).graph_version)
+    assert versions == (before.build().version, today.build().version)
+
+
 async def test_a_run_that_met_a_deploy_is_migrated_and_goes_on() -> None:
     payments = Payments()
     run = await waiting(payments)

@@ -91,14 +91,14 @@ ROOT = Principal(subject="root", capabilities=("*",))
 
 def migrate(run: Drive, spec: GraphSpec, **fields: Any) -> None:
     """Migrate a run to a graph, as `root` unless a principal is given."""
-    given: dict[str, Any] = {"principal": ROOT, **fields}
+    given: dict[str, Any] = {"principal": ROOT, "versions": ("v1", "v2"), **fields}
     run.feed(events.Migrated, spec=spec, **given)
     assert restored(run.state) == run.state
 
 
 def obstacles(run: Drive, spec: GraphSpec, **fields: Any) -> list[tuple[str, str]]:
     """Kind and name of everything that has no place in the graph. Nothing is migrated."""
-    given: dict[str, Any] = {"principal": ROOT, **fields}
+    given: dict[str, Any] = {"principal": ROOT, "versions": ("v1", "v2"), **fields}
     refusal = run.refused(events.Migrated, spec=spec, **given)
     assert refusal.code == "cannot_migrate"
     found = refusal.details["obstacles"]

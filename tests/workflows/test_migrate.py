@@ -51,6 +51,7 @@ async def test_a_waiting_run_goes_on_in_todays_graph_and_its_answer_counts(
         assert ended.values["cost_center"] == "C7"
         (told,) = await site.events(run_id, "run.migrated")
         assert (told["renames"], told["fields"]) == ({"pay": "payout"}, ["cost_center"])
+        assert (told["from_version"], told["to_version"]) == versions
         await site.replays(run_id)
 
 
