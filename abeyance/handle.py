@@ -278,6 +278,10 @@ class RunHandle(Protocol):
         """
         ...
 
+    async def audit(self) -> bytes:
+        """Return the audit of the run so far, as JSON lines: who did what, and what they were shown."""
+        ...
+
     async def migrate(
         self,
         *,

@@ -20,18 +20,24 @@ from temporalio.api.workflowservice.v1 import (
 from abeyance import views, wire
 from abeyance.client.listing import OPEN_RUNS, RUNS, Listing, written
 from abeyance.client.rpc import RPC, WorkflowRpc
-from abeyance.core.json import Json, rfc3339
+from abeyance.core.json import Json
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
-from abeyance.history.audit import AuditHistories, capability_of, contents
-from abeyance.history.audit_chain import END, OPEN, Chain, are_signed, content_of, verify
+from abeyance.history.audit import (
+    ADMIN,
+    AuditHistories,
+    capability_of,
+    closing,
+    contents,
+    redacted,
+)
+from abeyance.history.audit_chain import END, Chain, are_signed, content_of, verify
 from abeyance.keyring import SigningKey, VerifyingKey
 from abeyance.storage.archive import Archive, Progress
 from abeyance.storage.blobs import in_thread
 from abeyance.temporal.retry import NotFound, retry_until
 from abeyance.util import erasure_workflow_id, gather_limited
 
-_ADMIN: Final = "admin"
 _LATE: Final = timedelta(minutes=2)
 """How late visibility may list the end of a run for the next round to find it."""
 _ANEW: Final = timedelta(days=2)
@@ -85,12 +91,12 @@ class Audits:
         return await in_thread(lambda: self._read_by(reader, document))
 
     def _read_by(self, reader: Principal | None, document: Document) -> bytes:
-        if reader is None or reader.may(_ADMIN):
+        if reader is None or reader.may(ADMIN):
             return self._written(document)
         # Redacted lines have other hashes, so the whole chain is made anew: signed only if this key has
         # signed what was archived, for anybody who can write the archive could have made it.
         chain = Chain(self._key if self._has_signed(document) else None)
-        hidden = (_redacted(content, reader) for content in _contents(document))
+        hidden = (redacted(content, reader) for content in _contents(document))
         return _joined(chain.add(content) for content in hidden)
 
     def _has_signed(self, document: Document) -> bool:
@@ -167,27 +173,16 @@ class Audits:
             capabilities=_capabilities(earlier),
         )
         after = next((line["id"] for line in reversed(earlier) if "id" in line), None)
-        closing = content_of(last) if last else {}
-        reached = closing.get("execution", "")
+        before = content_of(last) if last else {}
+        reached = before.get("execution", "")
         fresh = [content async for content in contents(histories, run_id, after, execution=reached)]
         is_new = bool(fresh) or histories.execution != reached
-        if not is_new and closing["type"] == END:
+        if not is_new and before["type"] == END:
             return Document(execution=execution, lines=lines, contents=(), last=last)
         newest = next(reversed([*earlier, *fresh]))["type"]
         view, settled = await shown()
-        now = view.ended_at or datetime.now(UTC)
-        fresh.append(
-            {
-                "type": END if newest in views.TERMINAL_EVENTS else OPEN,
-                "run_id": run_id,
-                "time": rfc3339(now),
-                "execution": histories.execution,
-                "run": view.model_dump(mode="json", exclude_defaults=True),
-                "interrupts": [
-                    each.model_dump(mode="json", exclude_defaults=True) for each in settled
-                ],
-            }
-        )
+        now = datetime.now(UTC)
+        fresh.append(closing(newest, view, settled, execution=histories.execution, now=now))
         return Document(execution=execution, lines=lines, contents=fresh, is_new=is_new)
 
     async def _archived(self, run_id: str, unknown: Refusal) -> Document:
@@ -265,20 +260,6 @@ def _capabilities(earlier: Sequence[Mapping[str, Any]]) -> dict[str, str | None]
         for line in earlier
         if "shown" in line
     }
-
-
-def _redacted(content: Mapping[str, Json], reader: Principal) -> Mapping[str, Json]:
-    if "interrupts" in content:
-        return {**content, "interrupts": [_hidden(each, reader) for each in content["interrupts"]]}
-    if "answer" not in content or reader.may(content["capability"]):
-        return content
-    return {**content, "answer": None, "redacted": True}
-
-
-def _hidden(interrupt: Mapping[str, Json], reader: Principal) -> Mapping[str, Json]:
-    if reader.may(interrupt.get("requested_capability")):
-        return interrupt
-    return {name: it for name, it in interrupt.items() if name != "answer"}
 
 
 def _joined(lines: Iterable[bytes]) -> bytes:

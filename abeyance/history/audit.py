@@ -8,8 +8,9 @@ accept.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final
 
 from temporalio.api.common.v1 import Payload
@@ -19,7 +20,9 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import views, wire
 from abeyance.core.json import Json, rfc3339, sha256
+from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
+from abeyance.history.audit_chain import END, OPEN
 from abeyance.history.event_translation import HistoryState
 from abeyance.history.reader import Histories, HistoryWalk
 from abeyance.storage.converter import UNREADABLE
@@ -27,6 +30,8 @@ from abeyance.storage.converter import UNREADABLE
 GAP: Final = "gap"
 """The type of a line in place of events that Temporal has deleted before they were archived."""
 
+ADMIN: Final = "admin"
+"""The capability to read every answer."""
 _REMEMBERED: Final = 10_000
 """How many orders without an event are remembered."""
 _MESSAGE: Final = ("text", "parts", "metadata", "action", "params", "target")
@@ -204,3 +209,37 @@ async def contents(
             yield histories.content(event)
         histories.contents.clear()
     histories.execution = walk.execution
+
+
+def closing(
+    newest: str,
+    view: views.RunView,
+    settled: Iterable[views.InterruptView],
+    *,
+    execution: str,
+    now: datetime,
+) -> dict[str, Json]:
+    """Return the content of the last line of an audit. `newest` is the type of the line before it."""
+    return {
+        "type": END if newest in views.TERMINAL_EVENTS else OPEN,
+        "run_id": view.run_id,
+        "time": rfc3339(view.ended_at or now),
+        "execution": execution,
+        "run": view.model_dump(mode="json", exclude_defaults=True),
+        "interrupts": [each.model_dump(mode="json", exclude_defaults=True) for each in settled],
+    }
+
+
+def redacted(content: Mapping[str, Json], reader: Principal) -> Mapping[str, Json]:
+    """Return the content of a line without answers to questions whose capability the reader lacks."""
+    if "interrupts" in content:
+        return {**content, "interrupts": [_hidden(each, reader) for each in content["interrupts"]]}
+    if "answer" not in content or reader.may(content["capability"]):
+        return content
+    return {**content, "answer": None, "redacted": True}
+
+
+def _hidden(interrupt: Mapping[str, Json], reader: Principal) -> Mapping[str, Json]:
+    if reader.may(interrupt.get("requested_capability")):
+        return interrupt
+    return {name: it for name, it in interrupt.items() if name != "answer"}

@@ -28,6 +28,7 @@ from abeyance.core.outcome import Stopped, VisitOutcome
 from abeyance.core.state import RunState
 from abeyance.errors import Blocked
 from abeyance.history import event_translation
+from abeyance.history.audit import Orders
 from abeyance.runtime.node_runner import failed_attempt, graph_for, run_visit
 from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.views import Event
@@ -39,7 +40,8 @@ MAX_STEPS: Final = 100_000
 class Driver:
     """The driver of one run: its state, its clock, and the events that it has published.
 
-    `moved` is set, and replaced, with each published event.
+    `audit` has the contents of the audit's lines, and `orders` the calls that they refer to. `moved` is
+    set, and replaced, with each published event.
     """
 
     def __init__(
@@ -53,6 +55,8 @@ class Driver:
         self.state = state
         self.now = state.created_at
         self.events: list[Event] = []
+        self.audit: list[Mapping[str, Json]] = []
+        self.orders = Orders()
         self.moved = asyncio.Event()
         self.blobs = MemoryBlobs() if blobs is None else blobs
         self._graph = graph
@@ -159,7 +163,9 @@ class Driver:
                 # A copy: code that changes its values must not change the run.
                 await self._visit(deepcopy(visit_input))
             case effects.Publish():
-                self._publish(effect.type, effect.address, effect.actor, effect.data)
+                self._publish(
+                    effect.type, effect.address, effect.actor, effect.data, shown=effect.shown
+                )
             case effects.Yield():
                 self._advance(events.TaskBegan(now=self.now))
             case effects.Finish():
@@ -239,6 +245,8 @@ class Driver:
         address: str | None,
         actor: str | None = None,
         data: Mapping[str, Json] | None = None,
+        *,
+        shown: Mapping[str, Json] | None = None,
     ) -> None:
         self.events.append(
             Event(
@@ -249,8 +257,9 @@ class Driver:
                 address=address,
                 actor=actor,
                 data=dict(data or {}),
-            )
+            ).showing(shown)
         )
+        self.audit.append(self.orders.content(self.events[-1]))
         self.moved.set()
         self.moved = asyncio.Event()
 

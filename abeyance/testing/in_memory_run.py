@@ -142,6 +142,7 @@ class InMemoryRun(InMemoryReader):
             return idempotency.receipts_again(called)
         ledger.refuse_strays(event)
         machine.check(self.state, event)
+        self._driver.orders.add("respond", order.model_dump(mode="json"))
         receipts = idempotency.receipts(self.state.ledger, event)
         if not all(receipt.replayed for receipt in receipts):
             await self._driver.feed(event)
@@ -248,7 +249,10 @@ class InMemoryRun(InMemoryReader):
     def _message(self, text: str, fields: MessageFields, *, signalled: bool = False) -> MessageSent:
         self._sent += 1
         order = message_order(text, fields, principal=fields.get("principal") or ANYBODY)
-        return commands.message_sent(order, self.now, f"m{self._sent}", signalled=signalled)
+        sent = commands.message_sent(order, self.now, f"m{self._sent}", signalled=signalled)
+        named = {"message_id": sent.message.message_id}
+        self._driver.orders.add("send_message", {**order.model_dump(mode="json"), **named})
+        return sent
 
     async def messages(self) -> list[MessageView]:
         """Return the unread messages, next first."""
@@ -286,6 +290,7 @@ class InMemoryRun(InMemoryReader):
         read = self.state.root.version if version is None else version
         about = {"patch": checked, "version": read, "principal": principal or ANYBODY}
         order = order_of(wire.EditValues, {**about, "key": key})
+        self._driver.orders.add("edit_values", order.model_dump(mode="json"))
         await self._driver.feed(commands.values_edited(order, self.now))
 
     async def edit_deadline(

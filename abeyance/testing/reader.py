@@ -10,9 +10,12 @@ from abeyance import projections, wire
 from abeyance.agents import transcript
 from abeyance.agents.transcript_view import TranscriptItem, transcript_items
 from abeyance.core import items
+from abeyance.core.policy import Principal
 from abeyance.core.state import RunState
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
+from abeyance.history.audit import ADMIN, closing, redacted
+from abeyance.history.audit_chain import Chain
 from abeyance.history.transcripts import choose_address
 from abeyance.testing.driver import Driver
 from abeyance.views import TERMINAL_EVENTS, ClosingRecord, Event, InterruptView, RunView
@@ -120,6 +123,22 @@ class InMemoryReader:
             )
         record = projections.closing_record(self.state, self._start)
         return record.model_copy(update={"view": await self.view()})
+
+    async def audit(self, *, reader: Principal | None = None) -> bytes:
+        """Return the audit of the run so far, as JSON lines that `abeyance audit --verify` verifies.
+
+        It is not signed. Answers to questions whose capability the `reader` lacks are left out, unless
+        the reader has `admin`; None reads all.
+        """
+        contents = self._driver.audit
+        settled = projections.settled_interrupts(self.state)
+        newest = contents[-1]["type"] if contents else ""
+        last = closing(newest, await self.view(), settled, execution="", now=self.now)
+        shown = [*contents, last]
+        if reader is not None and not reader.may(ADMIN):
+            shown = [redacted(each, reader) for each in shown]
+        chain = Chain(None)
+        return b"".join(chain.add(each) + b"\n" for each in shown)
 
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
         """Return an agent's transcript, oldest first.

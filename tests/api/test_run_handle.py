@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import timedelta
@@ -17,6 +18,7 @@ from temporal_site import Site
 from abeyance import Principal, Refusal, RunHandle, Started, testing
 from abeyance.client import TemporalRun
 from abeyance.errors import Code
+from abeyance.history.audit_chain import verify
 from abeyance.http import HttpClient
 
 Begin: TypeAlias = Callable[[dict[str, Any]], Awaitable[RunHandle]]
@@ -97,6 +99,13 @@ async def test_a_run_is_read_answered_and_controlled(begin: Begin) -> None:
     assert (record.outcome, record.values, record.view) == ("completed", ended.values, ended)
     (settled,) = await run.interrupts(status="answered")
     assert (settled.id, await run.interrupts()) == (asked.id, [])
+    lines = [json.loads(line) for line in (await run.audit()).splitlines()]
+    assert verify(await run.audit()).faults == ()
+    (opened,) = [each["shown"] for each in lines if each["type"] == "interrupt.opened"]
+    assert opened["prompt"] == "Pay 3?"
+    assert [each["answer"] for each in lines if "answer" in each] == [answer]
+    assert [each["patch"] for each in lines if "patch" in each] == [{"amount": 4}]
+    assert (lines[-1]["type"], lines[-1]["interrupts"][0]["id"]) == ("end", asked.id)
     other = run.respond(asked.id, {"approved": False})
     assert await refused(other) == Code.ALREADY_ANSWERED
     for call in (run.pause(), run.resume(), run.cancel(), run.steer("late"), run.send("late")):
