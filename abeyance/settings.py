@@ -107,6 +107,10 @@ class Settings(BaseSettings):
     A caller has `head_timeout` and `body_timeout` to send a request, on one of `max_connections`.
     `allowed_hosts` are further hosts (`name` or `name:port`) of the API, such as a proxy.
 
+    Sign-in: people sign in at `oidc_issuer`, an OpenID provider that knows this service as
+    `oidc_client_id`. `signin_keys` (as `encryption_keys`) seal their sessions, which last for
+    `signin_timeout`. `public_url` is where browsers reach the service.
+
     Storage: `storage` holds blobs and payloads of `max_payload` bytes or more. It is a folder or
     `s3://bucket/prefix`; `storage_shared` declares that all workers and APIs mount the folder.
     `encryption_keys` turns encryption on (see `Keyring.parse`), `encryption_required` refuses unencrypted
@@ -138,6 +142,13 @@ class Settings(BaseSettings):
     jwt_groups: str = Field(default="groups", min_length=1)
     jwt_reads: str = Field(default="reads", min_length=1)
     jwt_allow_everything: bool = False
+    oidc_issuer: str | None = Field(default=None, min_length=1)
+    oidc_client_id: str | None = Field(default=None, min_length=1)
+    oidc_client_secret: str | None = Field(default=None, min_length=1, repr=False)
+    oidc_scopes: str = Field(default="openid", pattern=r"^[!-~]+( [!-~]+)*$")
+    signin_keys: str | None = Field(default=None, repr=False)
+    signin_timeout: Seconds = Field(default=28_800.0, gt=0)
+    public_url: str | None = None
     allowed_hosts: Hosts = ()
     ui_origin: Hosts = ()
     storage: str | None = Field(default=None, min_length=1)
@@ -195,7 +206,7 @@ class Settings(BaseSettings):
             SigningKey.parse(value)
         return value
 
-    @field_validator("encryption_keys")
+    @field_validator("encryption_keys", "signin_keys")
     @classmethod
     def _encryption_keys(cls, value: str | None) -> str | None:
         if value is not None:
@@ -234,21 +245,23 @@ class Settings(BaseSettings):
     @field_validator("ui_origin")
     @classmethod
     def _ui_origin(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
-        for origin in origins:
-            parts = urlsplit(origin)
-            if (
-                parts.scheme not in ("http", "https")
-                or origin != f"{parts.scheme}://{parts.netloc}"
-            ):
-                raise ValueError(
-                    f"{origin!r} is not an origin; write http://host:port, without a path"
-                )
-        return origins
+        return tuple(map(_checked_origin, origins))
+
+    @field_validator("public_url")
+    @classmethod
+    def _public_url(cls, url: str | None) -> str | None:
+        return None if url is None else _checked_origin(url.rstrip("/").lower())
 
     @property
     def has_authentication(self) -> bool:
         """Return True if callers of the API must authenticate."""
-        settings = (self.tokens_file, self.jwt_issuer, self.jwt_audience, self.jwt_jwks)
+        settings = (
+            self.tokens_file,
+            self.jwt_issuer,
+            self.jwt_audience,
+            self.jwt_jwks,
+            self.oidc_issuer,
+        )
         return any(value is not None for value in settings)
 
     @property
@@ -316,6 +329,13 @@ def unknown_settings(environment: Mapping[str, str]) -> list[str]:
             fix = f"did you mean {_PREFIX}{nearest[0]}?" if nearest else "it has no effect"
             warnings.append(f"{name} is not a setting: {fix}")
     return warnings
+
+
+def _checked_origin(origin: str) -> str:
+    parts = urlsplit(origin)
+    if parts.scheme not in ("http", "https") or origin != f"{parts.scheme}://{parts.netloc}":
+        raise ValueError(f"{origin!r} is not an origin; write http://host:port, without a path")
+    return origin
 
 
 def bucket_of(storage: str) -> tuple[str, str] | None:

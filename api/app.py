@@ -13,15 +13,17 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 
 from abeyance import tracing
-from abeyance.api import inbox, metrics, openapi, problems
+from abeyance.api import inbox, metrics, openapi, problems, signin
 from abeyance.api.auth import Tokens
 from abeyance.api.connections import Server
 from abeyance.api.dependencies import KNOWN_PARAMETERS, Backend, TemporalConnection
 from abeyance.api.jwt import JwtVerifier
+from abeyance.api.oidc import OidcClient
 from abeyance.api.origin_guard import OriginGuard
 from abeyance.api.routers import (
     admin,
@@ -34,10 +36,10 @@ from abeyance.api.routers import (
     interrupts,
     messages,
     runs,
-    signin,
     snapshots,
 )
 from abeyance.api.routers import graphs as graphs_router
+from abeyance.api.sessions import Sessions
 from abeyance.app import load_graphs
 from abeyance.authoring.graph import Graph
 from abeyance.client import Client
@@ -61,11 +63,17 @@ def create_app(
     Without a `client` it connects to Temporal as the environment says, and responds with 503 until then.
     Raises SettingsError if the tokens file or the token issuer cannot be used.
     """
+    issuer = JwtVerifier.read(settings)
+    sessions = Sessions.read(settings)
     backend = Backend(
         settings=settings,
         graphs=graphs,
-        tokens=Tokens.read(settings.tokens_file, JwtVerifier.read(settings)),
+        tokens=Tokens.read(
+            settings.tokens_file, issuer, oidc_issuer=settings.oidc_issuer, sessions=sessions
+        ),
         connection=TemporalConnection(client),
+        sessions=sessions,
+        oidc=OidcClient.read(settings, issuer),
     )
 
     @asynccontextmanager
@@ -89,7 +97,7 @@ def create_app(
     has_codec = bool(settings.keyring) or settings.storage is not None
     app.add_middleware(
         OriginGuard,
-        hosts=settings.allowed_hosts,
+        hosts=(*settings.allowed_hosts, *_host_of(settings.public_url)),
         tokens=backend.tokens,
         max_body_size=settings.max_body_size,
         has_codec=has_codec,
@@ -108,6 +116,10 @@ def create_app(
     return app
 
 
+def _host_of(url: str | None) -> tuple[str, ...]:
+    return () if url is None else (urlsplit(url).netloc,)
+
+
 async def serve(settings: Settings, host: str, port: int) -> None:
     """Serve the API until cancelled, or until SIGTERM or SIGINT.
 
@@ -120,7 +132,8 @@ async def serve(settings: Settings, host: str, port: int) -> None:
     if not settings.has_authentication and not is_loopback(host):
         raise SettingsError(
             f"without authentication the API listens on loopback only, not on {host!r}: listen on "
-            "127.0.0.1, or set ABEYANCE_TOKENS_FILE, or ABEYANCE_JWT_ISSUER with its audience and keys"
+            "127.0.0.1, or set ABEYANCE_TOKENS_FILE, ABEYANCE_JWT_ISSUER with its audience and keys, or "
+            "ABEYANCE_OIDC_ISSUER"
         )
     if settings.has_authentication:
         hosts = (*settings.allowed_hosts, f"{host}:{port}".lower())

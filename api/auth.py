@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hmac
 import logging
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -20,6 +21,7 @@ from pydantic import ValidationError
 
 from abeyance.api.jwt import LEEWAY_SECONDS, JwtVerifier, invalid_token
 from abeyance.api.problems import invalid
+from abeyance.api.sessions import Session, Sessions
 from abeyance.core import authority
 from abeyance.core.policy import ALL_RUNS, EVERYTHING, Principal, ReadRights
 from abeyance.core.text import truncate
@@ -50,34 +52,53 @@ _logger = logging.getLogger("abeyance.api")
 class Credentials:
     """The principal of a request, the runs that it may see, and what its token is worth.
 
-    `expires_at` is the Unix time at which an issued token expires; `grant` is the entry of the tokens
-    file.
+    `expires_at` is the Unix time at which an issued token or a session expires; `grant` is the entry of
+    the tokens file; `issuer` is who signed the token; `session` is the id of a session.
     """
 
     principal: Principal
     reads: ReadRights = ALL_RUNS
     expires_at: float | None = None
     grant: Grant | None = None
+    issuer: str | None = None
+    session: str | None = None
 
 
 class Tokens:
-    """The accepted tokens: those of the file at `path`, and those signed by `issuer`.
+    """The accepted tokens: those of the file at `path`, and those signed by `issuer`; and the `sessions`
+    of people who signed in, with such a token or at the provider `oidc_issuer`.
 
-    If both are None, there is no authentication. The file is read again when it has changed; while it
-    cannot be used, the tokens that were read before count, and the log says so once.
+    Without any of the three issuers there is no authentication. The file is read again when it has
+    changed; while it cannot be used, the tokens that were read before count, and the log says so once.
     """
 
-    def __init__(self, path: Path | None = None, issuer: JwtVerifier | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None = None,
+        issuer: JwtVerifier | None = None,
+        *,
+        oidc_issuer: str | None = None,
+        sessions: Sessions | None = None,
+    ) -> None:
         self._path = path
         self._issuer = issuer
+        self._oidc_issuer = oidc_issuer
+        self._sessions = sessions
         self._grants: tuple[Grant, ...] = ()
         self._seen = _version(path)
         self._fault: str | None = None
 
     @classmethod
-    def read(cls, path: Path | None, issuer: JwtVerifier | None = None) -> Tokens:
+    def read(
+        cls,
+        path: Path | None,
+        issuer: JwtVerifier | None = None,
+        *,
+        oidc_issuer: str | None = None,
+        sessions: Sessions | None = None,
+    ) -> Tokens:
         """Read the tokens file. Raises SettingsError with the position of the problem."""
-        tokens = cls(path, issuer)
+        tokens = cls(path, issuer, oidc_issuer=oidc_issuer, sessions=sessions)
         if path is not None:
             tokens._grants = read_grants(path)
             if not tokens._grants:
@@ -87,7 +108,12 @@ class Tokens:
         return tokens
 
     def is_revoked(self, credentials: Credentials) -> bool:
-        """Return whether the token is no longer in the file, or no longer with what it allowed."""
+        """Return whether the token is no longer in the file, or no longer with what it allowed, or its
+        owner has signed out.
+        """
+        session, sessions = credentials.session, self._sessions
+        if session is not None and sessions is not None and sessions.is_ended(session):
+            return True
         return credentials.grant is not None and credentials.grant not in self._current()
 
     def _current(self) -> tuple[Grant, ...]:
@@ -111,6 +137,11 @@ class Tokens:
     @property
     def are_required(self) -> bool:
         """True if a request needs a token."""
+        return self.accept_tokens or self._oidc_issuer is not None
+
+    @property
+    def accept_tokens(self) -> bool:
+        """True if somebody can have a token that counts here."""
         return self._path is not None or self._issuer is not None
 
     async def authenticate(self, request: Request) -> Credentials:
@@ -133,27 +164,69 @@ class Tokens:
                     f"The header {header} is not accepted here: the token names the caller."
                 )
         values = request.headers.getlist("Authorization")
+        if not values and self._sessions is not None:
+            session = self._sessions.current(request)
+            if session is None:
+                raise _no_token()
+            return self.of_session(session)
         # With two headers, a proxy might have checked the other one.
         scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
-            raise _unauthenticated(
-                "A token is required: send one header, Authorization: Bearer <token>."
-            )
-        digest = hash_of_token(token)
-        grant: Grant | None = None
-        for candidate in self._current():
-            # Compare with all, so that the time does not depend on the position.
-            if hmac.compare_digest(candidate.sha256.lower(), digest):
-                grant = candidate
+            raise _no_token()
+        return await self.verify(token)
+
+    async def verify(self, token: str) -> Credentials:
+        """Return what a token is worth. Raises `unauthenticated`, and Unavailable if the issuer's keys
+        cannot be fetched.
+        """
+        grant = self._grant(hash_of_token(token))
         if grant is not None:
-            return Credentials(
-                principal=grant.principal, reads=ReadRights.of(grant.reads), grant=grant
-            )
+            return _granted(grant)
         if self._issuer is None:
             raise _unauthenticated("The token is unknown or was revoked: use a valid one.")
-        claims = await self._issuer.claims(token)
-        return issued_credentials(claims, self._issuer)
+        return issued_credentials(await self._issuer.claims(token), self._issuer)
+
+    def session_of(self, credentials: Credentials, until: float) -> Session:
+        """Return the session of somebody who signs in with these credentials."""
+        session = Session(id=secrets.token_urlsafe(12), until=until)
+        if (grant := credentials.grant) is not None:
+            return session.model_copy(update={"sha256": grant.sha256})
+        issued = {"principal": credentials.principal, "reads": credentials.reads}
+        return session.model_copy(update={**issued, "issuer": credentials.issuer})
+
+    def of_session(self, session: Session) -> Credentials:
+        """Return the credentials of a session. Raises `unauthenticated` if its token was revoked."""
+        about: dict[str, Any] = {"expires_at": session.until, "session": session.id}
+        if session.sha256 is not None:
+            if (grant := self._grant(session.sha256)) is None:
+                raise _unauthenticated(
+                    "The token that you signed in with was revoked: sign in again."
+                )
+            return replace(_granted(grant), **about)
+        issuers = {self._oidc_issuer, None if self._issuer is None else self._issuer.name}
+        if session.principal is None or session.issuer not in issuers - {None}:
+            raise _unauthenticated("This service has another issuer now: sign in again.")
+        reads = session.reads or ALL_RUNS
+        return Credentials(principal=session.principal, reads=reads, issuer=session.issuer, **about)
+
+    def _grant(self, digest: str) -> Grant | None:
+        found: Grant | None = None
+        for candidate in self._current():
+            # Compare with all, so that the time does not depend on the position.
+            if hmac.compare_digest(candidate.sha256.lower(), digest.lower()):
+                found = candidate
+        return found
+
+
+def _granted(grant: Grant) -> Credentials:
+    return Credentials(principal=grant.principal, reads=ReadRights.of(grant.reads), grant=grant)
+
+
+def _no_token() -> Refusal:
+    return _unauthenticated(
+        "A token is required: send one header, Authorization: Bearer <token>, or sign in."
+    )
 
 
 def issued_credentials(claims: Mapping[str, Any], issuer: JwtVerifier) -> Credentials:
@@ -180,6 +253,7 @@ def issued_credentials(claims: Mapping[str, Any], issuer: JwtVerifier) -> Creden
     return Credentials(
         principal=Principal(subject=subject, capabilities=capabilities, groups=groups),
         reads=rights,
+        issuer=issuer.name,
         expires_at=float(claims["exp"]) + LEEWAY_SECONDS,
     )
 

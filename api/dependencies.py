@@ -19,8 +19,10 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator
 
 from abeyance.api.auth import Caller, Tokens
+from abeyance.api.oidc import OidcClient
 from abeyance.api.problems import invalid
 from abeyance.api.read_rights import Reads, require_readable
+from abeyance.api.sessions import Sessions
 from abeyance.authoring.graph import Graph
 from abeyance.client import Client
 from abeyance.core.text import truncate
@@ -149,6 +151,8 @@ class Backend:
     graphs: Mapping[str, Graph]
     tokens: Tokens
     connection: TemporalConnection
+    sessions: Sessions
+    oidc: OidcClient | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def graph(self, name: str) -> Graph:

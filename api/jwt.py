@@ -281,42 +281,65 @@ class JwksCache:
         self._error = None
 
 
-async def _download(url: str) -> bytes:
-    headers = {
-        "Accept": "application/jwk-set+json, application/json",
-        "Accept-Encoding": "identity",
-    }
+async def fetch(
+    url: str,
+    *,
+    accept: str = "application/json",
+    form: Mapping[str, str] | None = None,
+    auth: tuple[str, str] | None = None,
+) -> tuple[int, bytes]:
+    """Get an address, or post a form to it; return the status and the body of the answer.
+
+    Redirects are not followed. Raises httpx.HTTPError, OSError, and ValueError for an answer that is too
+    large.
+    """
     # A proxy from the environment cannot reach the loopback of this machine.
     trust_env = not is_loopback(urlsplit(url).hostname or "")
     # Loading the certificates of all authorities blocks for a while.
     context = await asyncio.to_thread(httpx.create_ssl_context, trust_env=trust_env)
     async with (
         httpx.AsyncClient(trust_env=trust_env, verify=context, follow_redirects=False) as http,
-        http.stream("GET", url, headers=headers) as response,
+        http.stream(
+            "GET" if form is None else "POST",
+            url,
+            data=form,
+            auth=auth,
+            headers={"Accept": accept, "Accept-Encoding": "identity"},
+        ) as response,
     ):
-        if response.status_code != httpx.codes.OK:
-            message = f"the answer is {response.status_code}, not 200"
-            raise ValueError(message)
         content = bytearray()
         async for chunk in response.aiter_raw():
             content += chunk
             if len(content) > MAX_JWKS_BYTES:
                 message = f"the answer is larger than {MAX_JWKS_BYTES} bytes"
                 raise ValueError(message)
-        return bytes(content)
+        return response.status_code, bytes(content)
+
+
+async def _download(url: str) -> bytes:
+    status, content = await fetch(url, accept="application/jwk-set+json, application/json")
+    if status != httpx.codes.OK:
+        message = f"the answer is {status}, not 200"
+        raise ValueError(message)
+    return content
+
+
+def is_safe_url(url: str) -> bool:
+    """Return whether an address is https, or http on loopback, and names no user."""
+    try:
+        parts = urlsplit(url)
+        httpx.URL(url)
+    except (ValueError, httpx.InvalidURL):
+        return False
+    host = parts.hostname or ""
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
+    return bool(host) and is_safe and parts.username is None and not parts.fragment
 
 
 def _checked_source(source: str) -> str | Path:
     if "://" not in source:
         return Path(source)
-    try:
-        parts = urlsplit(source)
-        httpx.URL(source)
-    except (ValueError, httpx.InvalidURL):
-        parts = urlsplit("")
-    host = parts.hostname or ""
-    is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
-    if not host or not is_safe or parts.username is not None or parts.fragment:
+    if not is_safe_url(source):
         raise SettingsError(
             "ABEYANCE_JWT_JWKS is not a usable address: set it to an https:// url without a user, an "
             "http:// url on loopback, or the path of a file"

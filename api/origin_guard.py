@@ -29,6 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from abeyance.api.auth import Tokens
 from abeyance.api.problems import refused, unavailable
+from abeyance.api.sessions import CALLBACK, SIGN_IN
 from abeyance.core.policy import Principal
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, Unavailable
@@ -45,7 +46,10 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # Orchestrators call these under any host name. The responses have no data.
 _ANY_HOST: Final = frozenset({"/healthz", "/readyz"})
 # Links from mails and chats lead to these pages, which have no data.
-_PAGES: Final = frozenset({"/", "/inbox"})
+_PAGES: Final = frozenset({"/", "/inbox", SIGN_IN, CALLBACK})
+# Who signs in or out need not be known. The bodies are small.
+_OF_SESSIONS: Final = frozenset({SIGN_IN, "/signout"})
+_MAX_SIGN_IN: Final = 32_000
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _DRAIN_FACTOR: Final = 16
 """How much of a body that is too large is read and dropped, so that the caller reads the response."""
@@ -106,8 +110,11 @@ class OriginGuard:
                 return
             if scope["method"] not in _SAFE:
                 _check_content_type(headers)
-                credentials = await self._tokens.authenticate(Request(scope))
-                limit = self._max_size(scope, credentials.principal)
+                if scope["path"] in _OF_SESSIONS:
+                    limit = min(_MAX_SIGN_IN, self._max_body_size)
+                else:
+                    credentials = await self._tokens.authenticate(Request(scope))
+                    limit = self._max_size(scope, credentials.principal)
                 body = await _read_body(headers, receive, limit)
                 if body is None:
                     return

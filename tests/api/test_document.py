@@ -11,10 +11,10 @@ from stack import Api
 
 from abeyance import views, wire
 from abeyance.agents.transcript_view import TranscriptItem
-from abeyance.api import openapi_examples, schemas
+from abeyance.api import openapi_examples, schemas, signin
 from abeyance.api.app import create_app
 from abeyance.api.problems import MEDIA_TYPE, PROBLEMS
-from abeyance.api.routers import admin, batch, conversations, messages, signin
+from abeyance.api.routers import admin, batch, conversations, messages
 from abeyance.settings import Settings
 
 
@@ -119,6 +119,8 @@ def test_every_problem_stands_at_its_own_status(document: dict[str, Any]) -> Non
         (admin.Evicted, openapi_examples.EVICTED),
         (TranscriptItem, openapi_examples.SAID),
         (signin.Me, openapi_examples.ME),
+        (signin.Me, openapi_examples.SIGNED_IN),
+        (signin.SignedOut, openapi_examples.SIGNED_OUT),
     ],
 )
 def test_an_example_of_an_answer_is_one(model: type[BaseModel], example: dict[str, Any]) -> None:
@@ -143,6 +145,7 @@ def test_an_example_of_an_answer_is_one(model: type[BaseModel], example: dict[st
         (batch.SteerBatch, openapi_examples.STEER_MANY),
         (batch.RespondBatch, openapi_examples.RESPOND_MANY),
         (admin.EvictBody, openapi_examples.EVICT),
+        (signin.SignIn, openapi_examples.SIGN_IN),
         *((wire.Answers, example["value"]) for example in openapi_examples.ANSWERS.values()),
     ],
 )

@@ -34,6 +34,7 @@ def test_without_an_environment_the_defaults_hold() -> None:
         ("TOKENS_FILE", "/run/secrets/tokens", "tokens_file", Path("/run/secrets/tokens")),
         ("JWT_ISSUER", "https://login.example/", "jwt_issuer", "https://login.example/"),
         ("JWT_CAPABILITIES", "scope", "jwt_capabilities", "scope"),
+        ("PUBLIC_URL", "https://Inbox.example/", "public_url", "https://inbox.example"),
         ("MAX_QUEUE_SIZE", "5", "max_queue_size", 5),
         ("MAX_ACTIVE_RUNS", "7", "max_active_runs", 7),
         ("MAX_ACTIVE_RUNS_POLICY", "reject", "max_active_runs_policy", "reject"),
@@ -66,6 +67,10 @@ def test_a_variable_sets_its_field(
     [
         ("TASK_QUEUE", ""),
         ("JWT_AUDIENCE", ""),
+        ("PUBLIC_URL", "inbox.example"),
+        ("PUBLIC_URL", "https://inbox.example/abeyance"),
+        ("SIGNIN_TIMEOUT", "0"),
+        ("OIDC_SCOPES", "openid  profile"),
         ("MAX_QUEUE_SIZE", "0"),
         ("MAX_QUEUE_SIZE", "many"),
         ("MAX_QUEUE_SIZE", ""),

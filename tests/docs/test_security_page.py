@@ -35,6 +35,7 @@ _UNDESCRIBED = {
     "GET /openapi.json",
     "GET /",
     "GET /inbox",
+    "GET /signin",
     "POST /codec/decode",
     "POST /codec/encode",
 }

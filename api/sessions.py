@@ -1,0 +1,207 @@
+"""Sessions of people who signed in: what their browser keeps in a cookie, sealed by this service.
+
+A cookie has no more than a request needs: of somebody with a token of the tokens file its hash, so that
+what the file says of its owner counts, and of somebody whom an issuer vouched for the claims that were
+verified. So an identity provider that cannot be reached ends no session. The keys are shared by all
+processes of a deployment; nothing else is.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import secrets
+import time
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
+from starlette.responses import Response
+
+from abeyance.core.policy import Principal, ReadRights
+from abeyance.errors import Code, Refusal
+from abeyance.keyring import Keyring, WrongKey, owner_of
+
+if TYPE_CHECKING:
+    from abeyance.settings import Settings
+
+S = TypeVar("S", bound="Sealed")
+
+SIGN_IN: Final = "/signin"
+CALLBACK: Final = "/signin/callback"
+SIGN_IN_SECONDS: Final = 600
+"""How long somebody may take at the identity provider."""
+
+_COOKIE: Final = "abeyance"
+_PENDING_COOKIE: Final = "abeyance-signin"
+_ON_HOST: Final = "__Host-"
+"""A browser accepts a cookie of this name only over https, from this host itself, and for all paths."""
+_MAX_COOKIE: Final = 4_000
+"""In characters: browsers keep 4,096 bytes of a cookie, with its name and attributes."""
+_MAX_ENDED: Final = 10_000
+_KEY_BYTES: Final = 32
+_logger = logging.getLogger("abeyance.api")
+
+
+class Sealed(BaseModel):
+    """What is sealed into a cookie, until a Unix time."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    until: float
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its time is over."""
+        return time.time() >= self.until
+
+
+class Session(Sealed):
+    """Somebody who signed in: with a token of the tokens file (`sha256`), or by an `issuer`."""
+
+    id: str
+    sha256: str | None = None
+    issuer: str | None = None
+    principal: Principal | None = None
+    reads: ReadRights | None = None
+
+
+class Pending(Sealed):
+    """Somebody who is at the identity provider, and where they go when they come back."""
+
+    state: str
+    nonce: str
+    verifier: str
+    next: str
+
+
+class Sessions:
+    """The cookies of one process, sealed with `keys`. `length` is how long a session lasts, in seconds.
+
+    Without keys the process makes one, and logs a warning once it is used: no other process opens its
+    cookies, nor does this one after a restart.
+    """
+
+    def __init__(self, keys: Keyring, *, length: float) -> None:
+        self._is_warned = bool(keys)
+        self._keys = keys or Keyring({"process": secrets.token_bytes(_KEY_BYTES)})
+        self._length = length
+        self._ended: dict[str, float] = {}
+
+    @classmethod
+    def read(cls, settings: Settings) -> Self:
+        """Return the sessions of the settings."""
+        text = settings.signin_keys
+        keys = Keyring({}) if text is None else Keyring.parse(text)
+        return cls(keys, length=settings.signin_timeout)
+
+    def until(self, expires_at: float | None) -> float:
+        """Return when a session ends that begins now, with a token that expires then."""
+        latest = time.time() + self._length
+        return latest if expires_at is None else min(latest, expires_at)
+
+    def begin(self, response: Response, session: Session, *, is_https: bool) -> None:
+        """Set the cookie of a session. Raises `payload_too_large` if a browser would not keep it."""
+        text = self._seal(session)
+        if len(text) > _MAX_COOKIE:
+            raise Refusal(
+                Code.PAYLOAD_TOO_LARGE,
+                f"Your capabilities, groups and labels take {len(text)} characters, and the cookie of a "
+                f"session holds {_MAX_COOKIE}: have fewer of them put into the token.",
+                limit=_MAX_COOKIE,
+                actual=len(text),
+            )
+        name = f"{_ON_HOST}{_COOKIE}" if is_https else _COOKIE
+        _set(response, name, text, session, is_https=is_https, path="/", same_site="strict")
+
+    def current(self, request: Request) -> Session | None:
+        """Return the session of a request, None if it has none that counts."""
+        for name in (f"{_ON_HOST}{_COOKIE}", _COOKIE):
+            if (text := request.cookies.get(name)) is not None:
+                session = self._open(text, Session)
+                return None if session is None or self.is_ended(session.id) else session
+        return None
+
+    def end(self, request: Request, response: Response) -> None:
+        """End the session of a request, and have the browser forget its cookie.
+
+        This process refuses a copy of the cookie from now on; another process does so once the session is
+        over.
+        """
+        if (session := self.current(request)) is not None:
+            now = time.time()
+            self._ended = {id_: until for id_, until in self._ended.items() if until > now}
+            self._ended[session.id] = session.until
+            if len(self._ended) > _MAX_ENDED:
+                del self._ended[next(iter(self._ended))]
+        for name in (f"{_ON_HOST}{_COOKIE}", _COOKIE):
+            if name in request.cookies:
+                is_https = name.startswith(_ON_HOST)
+                response.delete_cookie(name, secure=is_https, httponly=True, samesite="strict")
+
+    def is_ended(self, session_id: str) -> bool:
+        """Return whether somebody signed out of the session here."""
+        return session_id in self._ended
+
+    def leave(self, response: Response, pending: Pending, *, is_https: bool) -> None:
+        """Set the cookie of somebody who goes to the identity provider."""
+        name, text = _PENDING_COOKIE, self._seal(pending)
+        # They come back by a link from another site, which sends no strict cookie.
+        _set(response, name, text, pending, is_https=is_https, path=CALLBACK, same_site="lax")
+
+    def returned(self, request: Request) -> Pending | None:
+        """Return who went to the identity provider and comes back, None if nobody did."""
+        text = request.cookies.get(_PENDING_COOKIE)
+        return None if text is None else self._open(text, Pending)
+
+    @staticmethod
+    def forget(response: Response) -> None:
+        """Have the browser forget that somebody went to the identity provider."""
+        response.delete_cookie(_PENDING_COOKIE, path=CALLBACK, httponly=True, samesite="lax")
+
+    def _seal(self, content: Sealed) -> str:
+        if not self._is_warned:
+            self._is_warned = True
+            _logger.warning(
+                "code=signin_keys | ABEYANCE_SIGNIN_KEYS is not set: who signs in is known to this "
+                "process alone, until it stops"
+            )
+        data = content.model_dump_json(exclude_none=True).encode()
+        sealed = self._keys.seal(data, run_id=_purpose(type(content)))
+        # A browser would get a value with `=` in quotes.
+        return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
+
+    def _open(self, text: str, kind: type[S]) -> S | None:
+        try:
+            sealed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+            content = kind.model_validate_json(self._keys.open(sealed))
+        except (ValueError, WrongKey):
+            return None
+        is_one = owner_of(sealed) == _purpose(kind)
+        return content if is_one and not content.is_over else None
+
+
+def _purpose(kind: type[Sealed]) -> str:
+    # No run can have such an id, so nothing that was encrypted for a run is a cookie.
+    return f"cookie/{kind.__name__}"
+
+
+def _set(
+    response: Response,
+    name: str,
+    text: str,
+    content: Sealed,
+    *,
+    is_https: bool,
+    path: str,
+    same_site: Literal["lax", "strict"],
+) -> None:
+    response.set_cookie(
+        name,
+        text,
+        max_age=max(0, int(content.until - time.time())),
+        path=path,
+        secure=is_https,
+        httponly=True,
+        samesite=same_site,
+    )

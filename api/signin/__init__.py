@@ -1,0 +1,270 @@
+"""Sign-in: who the caller is (`GET /me`), and sessions of people who use a browser.
+
+Somebody signs in with a token, or at the OpenID provider of the settings, and gets a cookie. A call with
+the cookie has the principal of that token. The page has no data of runs.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from string import Template
+from typing import Annotated, Final, Literal
+from urllib.parse import quote
+
+from fastapi import APIRouter, Body, Request, Response
+from pydantic import BaseModel, Field
+from starlette.responses import RedirectResponse
+
+from abeyance import wire
+from abeyance.api import openapi, openapi_examples
+from abeyance.api.auth import LOCAL, Credentials, CredentialsDep
+from abeyance.api.dependencies import KNOWN_PARAMETERS, Backend, BackendDep
+from abeyance.api.problems import PROBLEMS, invalid
+from abeyance.api.sessions import CALLBACK, SIGN_IN
+from abeyance.errors import Refusal, Unavailable
+
+router = APIRouter(tags=["sign-in"])
+
+_FOLDER: Final = Path(__file__).parent
+_PAGE: Final = Template((_FOLDER / "page.html").read_text(encoding="utf-8"))
+_SCRIPT: Final = (_FOLDER / "signin.js").read_text(encoding="utf-8")
+_STYLE: Final = (_FOLDER / "signin.css").read_text(encoding="utf-8")
+_PROVIDER: Final = f"{SIGN_IN}/oidc"
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+_HOME: Final = "/inbox"
+_OWN_PATH: Final = re.compile(r"/(?![/\\])[!-\[\]-~]{0,1999}")
+"""A path of this service: browsers read `//host` and `/\\host` as another one, and drop white space."""
+_MAX_TOKEN: Final = 16_384
+
+
+class SignIn(wire.Request):
+    """The token of somebody who signs in: of the tokens file, or of the issuer."""
+
+    token: str = Field(min_length=1, max_length=_MAX_TOKEN, pattern="^[\\s -\u00ff]*$")
+
+
+class SignedOut(BaseModel):
+    """The caller has no session."""
+
+    signed_out: Literal[True] = True
+
+
+class Me(BaseModel):
+    """The caller, as the service knows them."""
+
+    subject: str
+    capabilities: list[str] = Field(description="`*` includes every capability.")
+    groups: list[str]
+    reads: dict[str, list[str]] = Field(
+        description="The caller sees only runs that have, of each label, one of these values. Without "
+        "labels: all runs."
+    )
+    authenticated_by: Literal["nothing", "token", "session"] = Field(
+        description="`nothing`: the service requires no authentication. `session`: the caller has signed "
+        "in."
+    )
+    expires_at: datetime | None = Field(
+        description="When the token or the session expires; null if it does not."
+    )
+
+    @classmethod
+    def of(cls, credentials: Credentials, backend: Backend) -> Me:
+        """Return who a caller is."""
+        principal, until = credentials.principal, credentials.expires_at
+        by: Literal["token", "session"] = "token" if credentials.session is None else "session"
+        return cls(
+            subject=principal.subject,
+            capabilities=[*principal.capabilities],
+            groups=[*principal.groups],
+            reads={name: [*values] for name, values in credentials.reads.labels},
+            authenticated_by=by if backend.tokens.are_required else "nothing",
+            expires_at=None if until is None else datetime.fromtimestamp(until, UTC),
+        )
+
+
+@router.get(
+    "/me",
+    dependencies=[KNOWN_PARAMETERS],
+    responses=openapi.read("The caller.", openapi_examples.ME),
+)
+async def read_me(credentials: CredentialsDep, backend: BackendDep) -> Me:
+    """Retrieve who the caller is: the subject, its capabilities, its groups, and the runs that it may
+    see. Any valid token or session is enough.
+    """
+    return Me.of(credentials, backend)
+
+
+@router.post(
+    SIGN_IN,
+    responses=openapi.change(
+        200, "The caller, who has a session from now on.", openapi_examples.SIGNED_IN
+    ),
+)
+async def sign_in(
+    body: Annotated[SignIn, Body(examples=[openapi_examples.SIGN_IN])],
+    request: Request,
+    response: Response,
+    backend: BackendDep,
+) -> Me:
+    """Sign in with a token. The response sets a cookie, and calls with the cookie need no token.
+
+    The session lasts as long as the service says, and no longer than the token. It has the capabilities
+    of the token, and ends when the token is revoked.
+    """
+    if not backend.tokens.are_required:
+        message = "is not needed: this service has no authentication"
+        raise invalid([{"pointer": "/token", "message": message}])
+    credentials = await backend.tokens.verify(body.token.strip())
+    return Me.of(_begin(credentials, request, response, backend), backend)
+
+
+@router.post(
+    "/signout",
+    responses=openapi.change(200, "The caller has no session.", openapi_examples.SIGNED_OUT),
+)
+async def sign_out(request: Request, response: Response, backend: BackendDep) -> SignedOut:
+    """Sign out: end the session of the caller's cookie, and have the browser forget it."""
+    backend.sessions.end(request, response)
+    return SignedOut()
+
+
+@router.get(SIGN_IN, include_in_schema=False)
+async def page(backend: BackendDep, next: str = _HOME) -> Response:  # noqa: A002 a query parameter
+    """Serve the page, which has no data and requires no capability. `next` is where it leads."""
+    return _page(backend, own_path(next))
+
+
+@router.get(f"{SIGN_IN}/signin.js", include_in_schema=False)
+async def script() -> Response:
+    """Serve the script of the page."""
+    return Response(_SCRIPT, media_type="text/javascript", headers=_HEADERS)
+
+
+@router.get(f"{SIGN_IN}/signin.css", include_in_schema=False)
+async def style() -> Response:
+    """Serve the style sheet."""
+    return Response(_STYLE, media_type="text/css", headers=_HEADERS)
+
+
+@router.get(_PROVIDER, include_in_schema=False)
+async def leave(
+    request: Request,
+    backend: BackendDep,
+    next: str = _HOME,  # noqa: A002 a query parameter
+) -> Response:
+    """Redirect to the OpenID provider, from where the browser comes back to the callback."""
+    next_path = own_path(next)
+    if backend.oidc is None:
+        return _page(
+            backend,
+            next_path,
+            problem="This service has no identity provider: sign in with a token.",
+            status=404,
+        )
+    try:
+        address, pending = await backend.oidc.begin(_callback(request, backend), next_path)
+    except Unavailable as error:
+        return _page(backend, next_path, problem=str(error), status=503)
+    response = RedirectResponse(address, status_code=303, headers=_HEADERS)
+    backend.sessions.leave(response, pending, is_https=_is_https(request, backend))
+    return response
+
+
+@router.get(CALLBACK, include_in_schema=False)
+async def come_back(
+    *,
+    request: Request,
+    backend: BackendDep,
+    state: str = "",
+    code: str = "",
+    iss: str | None = None,
+    error: str = "",
+) -> Response:
+    """Begin the session of somebody who comes back from the provider, and redirect to where they were."""
+    sessions, pending = backend.sessions, backend.sessions.returned(request)
+    if backend.oidc is None or pending is None or not state or pending.state != state:
+        response = _page(
+            backend,
+            _HOME,
+            problem="You are not signed in: this sign-in was not begun in this browser, or took longer "
+            "than ten minutes. Sign in again.",
+            status=400,
+        )
+        sessions.forget(response)
+        return response
+    try:
+        credentials = await backend.oidc.finish(
+            pending,
+            code=code,
+            error=error,
+            issuer=iss,
+            redirect_uri=_callback(request, backend),
+        )
+        response = RedirectResponse(pending.next, status_code=303, headers=_HEADERS)
+        _begin(credentials, request, response, backend)
+    except Refusal as refusal:
+        status, _ = PROBLEMS[refusal.code]
+        response = _page(backend, pending.next, problem=refusal.message, status=status)
+    except Unavailable as away:
+        response = _page(backend, pending.next, problem=str(away), status=503)
+    sessions.forget(response)
+    return response
+
+
+def own_path(path: str) -> str:
+    """Return a path of this service, or the inbox for anything that may lead elsewhere."""
+    return path if _OWN_PATH.fullmatch(path) else _HOME
+
+
+def _begin(
+    credentials: Credentials, request: Request, response: Response, backend: Backend
+) -> Credentials:
+    sessions, tokens = backend.sessions, backend.tokens
+    # Who signs in again leaves no session behind that nobody can end.
+    sessions.end(request, response)
+    session = tokens.session_of(credentials, sessions.until(credentials.expires_at))
+    sessions.begin(response, session, is_https=_is_https(request, backend))
+    return tokens.of_session(session)
+
+
+def _page(
+    backend: Backend, next_path: str, *, problem: str | None = None, status: int = 200
+) -> Response:
+    forms = "" if backend.tokens.accept_tokens else " hidden"
+    provider = " hidden"
+    if backend.oidc is not None:
+        provider = f' href="{_PROVIDER}?next={quote(next_path, safe="")}"'
+    content = _PAGE.substitute(
+        next=html.escape(next_path),
+        problem="" if problem is None else html.escape(problem),
+        no_problem=" hidden" if problem is None else "",
+        provider=provider,
+        host="" if backend.oidc is None else html.escape(backend.oidc.host),
+        token=forms,
+        nobody="" if not backend.tokens.are_required else " hidden",
+        local=LOCAL,
+    )
+    return Response(content, status_code=status, media_type="text/html", headers=_HEADERS)
+
+
+def _base(request: Request, backend: Backend) -> str:
+    # The host was checked by the guard.
+    return backend.settings.public_url or f"{request.url.scheme}://{request.headers['host']}"
+
+
+def _callback(request: Request, backend: Backend) -> str:
+    return f"{_base(request, backend)}{CALLBACK}"
+
+
+def _is_https(request: Request, backend: Backend) -> bool:
+    # A proxy in front of this service may speak https. A browser says so with a form.
+    origin = request.headers.get("origin", "")
+    return _base(request, backend).startswith("https:") or origin.startswith("https:")

@@ -1,0 +1,135 @@
+"""A small OpenID provider on loopback: it signs in whoever comes, and keeps to the protocol."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
+
+import jwt
+from issuing import GONE, new_key, published
+
+CLIENT = "abeyance inbox"
+SECRET = "s3cr&t of ours"
+
+
+class Provider:
+    """`claims` go into the ID token; those of GONE are left out. `access` are those of the access token.
+
+    `error` is what the browser comes back with in place of a code. `public` is a client without a secret.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.key = new_key()
+        self.claims: dict[str, Any] = {"capabilities": ["runs:read"], "groups": ["finance"]}
+        self.access: dict[str, Any] | None = None
+        self.error: str | None = None
+        self.metadata: dict[str, Any] = {}
+        self.public = False
+        self.asked: list[str] = []
+        self._codes: dict[str, dict[str, str]] = {}
+
+    def published(self) -> dict[str, Any]:
+        return {
+            "issuer": self.url,
+            "authorization_endpoint": f"{self.url}/authorize?tenant=t",
+            "token_endpoint": f"{self.url}/token",
+            "jwks_uri": f"{self.url}/keys",
+            **self.metadata,
+        }
+
+    def token(self, **claims: Any) -> str:
+        now = int(time.time())
+        about = {"iss": self.url, "sub": "ada", "iat": now, "exp": now + 60, **claims}
+        body = {name: value for name, value in about.items() if value is not GONE}
+        return jwt.encode(body, self.key, algorithm="RS256", headers={"kid": "k"})
+
+    def back(self, query: dict[str, str]) -> str:
+        """Where the browser goes after somebody has said who they are."""
+        assert query["response_type"] == "code"
+        assert query["client_id"] == CLIENT
+        assert query["code_challenge_method"] == "S256"
+        assert query["tenant"] == "t"
+        assert "openid" in query["scope"].split()
+        code = secrets.token_hex(8)
+        self._codes[code] = query
+        answer = {"code": code} if self.error is None else {"error": self.error}
+        return f"{query['redirect_uri']}?{urlencode({**answer, 'state': query['state']})}"
+
+    def redeem(self, form: dict[str, str], authorization: str) -> tuple[int, dict[str, Any]]:
+        query = self._codes.pop(form["code"], None)
+        digest = hashlib.sha256(form["code_verifier"].encode()).digest()
+        challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        sent = base64.b64decode(authorization.removeprefix("Basic ")).decode().split(":")
+        is_client = [*map(unquote, sent)] == [CLIENT, SECRET]
+        if self.public:
+            is_client = form["client_id"] == CLIENT and not authorization
+        if (
+            query is None
+            or not is_client
+            or query["redirect_uri"] != form["redirect_uri"]
+            or query["code_challenge"] != challenge
+        ):
+            return 400, {"error": "invalid_grant"}
+        claims = {"aud": CLIENT, "nonce": query["nonce"], **self.claims}
+        answer = {"token_type": "Bearer", "id_token": self.token(**claims)}
+        if self.access is not None:
+            answer["access_token"] = self.token(**self.access)
+        return 200, answer
+
+
+@contextmanager
+def providing() -> Iterator[Provider]:
+    """A provider until the end of the block; after that nobody listens there."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            parts = urlsplit(self.path)
+            provider.asked.append(parts.path)
+            match parts.path:
+                case "/.well-known/openid-configuration":
+                    self._answer(200, provider.published())
+                case "/keys":
+                    self._answer(200, {"keys": [published(provider.key, kid="k")]})
+                case _:
+                    query = {name: value for name, (value,) in parse_qs(parts.query).items()}
+                    self.send_response(302)
+                    self.send_header("Location", provider.back(query))
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+
+        def do_POST(self) -> None:
+            provider.asked.append(self.path)
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            form = {name: value for name, (value,) in parse_qs(body).items()}
+            self._answer(*provider.redeem(form, self.headers.get("Authorization", "")))
+
+        def _answer(self, status: int, content: Any) -> None:
+            body = json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing: what matters is asserted."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        provider = Provider(f"http://127.0.0.1:{server.server_port}")
+        serving = threading.Thread(target=server.serve_forever, args=(0.02,))
+        serving.start()
+        try:
+            yield provider
+        finally:
+            server.shutdown()
+            serving.join()
