@@ -101,6 +101,13 @@ def check(description: str, example: Any, *refusals: Code) -> Responses:
     return {200: _success(description, example), **_problems(*_PUBLIC_CODES, *refusals)}
 
 
+def page(description: str, example: str, *refusals: Code) -> Responses:
+    """Return the responses of a public page."""
+    content = {"text/html": {"schema": {"type": "string"}, "example": example}}
+    success = {"description": description, "content": content}
+    return {200: success, **_problems(*_PUBLIC_CODES, *refusals)}
+
+
 def also(description: str, example: Any, model: Any) -> dict[str, Any]:
     """Return a second successful response, of another model."""
     return {**_success(description, example), "model": model}

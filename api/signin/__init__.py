@@ -11,12 +11,12 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 from string import Template
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 from urllib.parse import quote
 
-from fastapi import APIRouter, Body, Request, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import BaseModel, Field
-from starlette.responses import RedirectResponse
+from starlette.responses import HTMLResponse, RedirectResponse
 
 from abeyance import wire
 from abeyance.api import openapi, openapi_examples
@@ -24,7 +24,7 @@ from abeyance.api.auth import LOCAL, Credentials, CredentialsDep
 from abeyance.api.dependencies import KNOWN_PARAMETERS, Backend, BackendDep
 from abeyance.api.problems import PROBLEMS, invalid
 from abeyance.api.sessions import CALLBACK, SIGN_IN
-from abeyance.errors import Refusal, Unavailable
+from abeyance.errors import Code, Refusal, Unavailable
 
 router = APIRouter(tags=["sign-in"])
 
@@ -43,6 +43,14 @@ _HOME: Final = "/inbox"
 _OWN_PATH: Final = re.compile(r"/(?![/\\])[!-\[\]-~]{0,1999}")
 """A path of this service: browsers read `//host` and `/\\host` as another one, and drop white space."""
 _MAX_TOKEN: Final = 16_384
+
+Next: TypeAlias = Annotated[
+    str,
+    Query(
+        description="Where the page leads: a path of this service. Anything else means the inbox.",
+        examples=["/inbox"],
+    ),
+]
 
 
 class SignIn(wire.Request):
@@ -136,9 +144,13 @@ async def sign_out(request: Request, response: Response, backend: BackendDep) ->
     return SignedOut()
 
 
-@router.get(SIGN_IN, include_in_schema=False)
-async def page(backend: BackendDep, next: str = _HOME) -> Response:  # noqa: A002 a query parameter
-    """Serve the page, which has no data and requires no capability. `next` is where it leads."""
+@router.get(
+    SIGN_IN,
+    response_class=HTMLResponse,
+    responses=openapi.page("The page.", "<!doctype html> ...", Code.INVALID_BODY),
+)
+async def page(backend: BackendDep, next: Next = _HOME) -> Response:  # noqa: A002
+    """Serve the page on which people sign in and out. It has no data and requires no capability."""
     return _page(backend, own_path(next))
 
 
@@ -158,7 +170,7 @@ async def style() -> Response:
 async def leave(
     request: Request,
     backend: BackendDep,
-    next: str = _HOME,  # noqa: A002 a query parameter
+    next: Next = _HOME,  # noqa: A002
 ) -> Response:
     """Redirect to the OpenID provider, from where the browser comes back to the callback."""
     next_path = own_path(next)

@@ -70,6 +70,7 @@ def test_every_call_says_what_it_does_with_an_example_of_each_answer(
                     ("application/x-ndjson", "audit"),
                     ("text/plain", "diagram"),
                     ("text/plain", "metrics"),
+                    ("text/html", "signin"),
                 )
                 expected = "application/json" if status < "400" else MEDIA_TYPE
                 assert kind == expected or is_text, name

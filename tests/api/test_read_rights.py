@@ -25,9 +25,10 @@ _BODIES: dict[str, dict[str, Any]] = {
     "pause-and-send": {"text": "x"},
     "values": {"patch": {"approved": True}, "version": 0},
 }
+_DOCUMENT = create_app(Settings(), {}).openapi()
 _OF_A_RUN = [
     (method.upper(), path)
-    for path, calls in create_app(Settings(), {}).openapi()["paths"].items()
+    for path, calls in _DOCUMENT["paths"].items()
     for method in calls
     if re.search(r"\{(run_id|interrupt_id)\}", path)
 ]
@@ -112,6 +113,24 @@ async def test_a_list_and_the_inbox_have_the_runs_that_one_may_see(
     assert await listed("fay", "/interrupts", "id") == {gate}
     assert await listed("leo", "/interrupts", "id") == {asked}
     assert await listed("olga", "/interrupts", "id") == {gate, asked}
+
+
+async def test_no_other_call_names_a_run_of_others(
+    office: Office, of_finance: tuple[str, str]
+) -> None:
+    run_id, _ = of_finance
+    paths = [path for path, calls in _DOCUMENT["paths"].items() if "get" in calls]
+    lists = [path for path in paths if "{" not in path]
+
+    async def naming(who: str) -> set[str]:
+        answers = {path: await office.ask(who, "GET", path) for path in lists}
+        return {path for path, answer in answers.items() if run_id in answer.text}
+
+    async def is_listed() -> bool:
+        return {"/runs", "/interrupts"} <= await naming("fay")
+
+    await eventually(is_listed)
+    assert await naming("leo") == set()
 
 
 async def test_a_batch_reaches_the_runs_that_one_may_see(

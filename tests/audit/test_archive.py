@@ -25,6 +25,7 @@ from abeyance.storage.archive import Progress, archive_of
 from abeyance.storage.blobs import MemoryBlobs
 from abeyance.temporal.connection import connect_temporal
 from abeyance.temporal.schedules import archiver_id, audit_warnings, schedule_archiver
+from abeyance.token_file import add_token
 
 YES = {"approved": True}
 
@@ -105,6 +106,33 @@ async def test_the_api_reads_it_there_too_and_hides_the_same_answers(
         (settled,) = lines[-1]["interrupts"]
         assert (settled["status"], "answer" in settled) == ("answered", False)
         problem(await api.http.get("/runs/nobody/audit"), 404, "unknown_run")
+
+
+async def test_who_is_bound_to_labels_reads_there_what_has_them(
+    temporal: TemporalClient, tmp_path: Path
+) -> None:
+    site = AuditedSite(temporal, gated(), audit=tmp_path)
+    async with site.worker():
+        run_id = await answered(site, labels={"team": "finance"})
+        await archived(site)
+    await site.forgotten(run_id)
+    tokens = tmp_path / "tokens.json"
+    fay, leo = (
+        add_token(tokens, name, ["runs:read"], reads={"team": [name]})
+        for name in ("finance", "legal")
+    )
+    settings = site.settings.model_copy(update={"tokens_file": tokens})
+
+    async with served(create_app(settings, site.graphs, site.client)) as api:
+        for path in ("", "/audit"):
+            seen, hidden = [
+                await api.http.get(
+                    f"/runs/{run_id}{path}", headers={"Authorization": f"Bearer {token}"}
+                )
+                for token in (fay, leo)
+            ]
+            assert seen.status_code == 200
+            problem(hidden, 404, "unknown_run")
 
 
 async def test_the_archive_of_an_open_run_grows_and_keeps_its_lines(

@@ -35,7 +35,6 @@ _UNDESCRIBED = {
     "GET /openapi.json",
     "GET /",
     "GET /inbox",
-    "GET /signin",
     "POST /codec/decode",
     "POST /codec/encode",
 }
