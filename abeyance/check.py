@@ -40,6 +40,7 @@ from abeyance.core.state import RunState
 from abeyance.errors import SettingsError, Unreadable
 from abeyance.history.client import HistoryClient
 from abeyance.history.description import RunDescription
+from abeyance.notifications.config import load_notifications
 from abeyance.runtime.compatibility import Block, compare
 from abeyance.settings import Settings
 from abeyance.storage.backends import blobs_of, check_reach
@@ -77,6 +78,7 @@ def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> ProcessRep
         blobs_of(settings)
     else:
         check_reach(settings)
+    notifications = load_notifications(settings)
     exporters = tracing.check()
     models = {model_request.name_of(agent.model): agent.model for agent in agents}
     faults = {name: model_request.setup_fault(model) for name, model in models.items()}
@@ -85,6 +87,7 @@ def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> ProcessRep
         "models": sorted(models),
         "storage": [] if settings.storage is None else [settings.storage],
         "encryption": ["on" if settings.keyring else "off"],
+        "notifications": [] if notifications is None else [str(settings.notifications)],
         "traces": exporters or ["off"],
     }
     return ProcessReport(

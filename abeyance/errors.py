@@ -28,6 +28,7 @@ class Code(StrEnum):
 
     MALFORMED_BODY = "malformed_body"
     UNAUTHENTICATED = "unauthenticated"
+    LINK_EXPIRED = "link_expired"
     CAPABILITY_REQUIRED = "capability_required"
     OUTSIDE_READS = "outside_reads"
     FOREIGN_ORIGIN = "foreign_origin"

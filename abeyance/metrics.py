@@ -107,5 +107,14 @@ CHECKPOINT_LATENCY: Final = Metric(
     unit="ms",
     buckets=_QUICK,
 )
+NOTIFICATIONS: Final = Metric(
+    name="notification.deliveries",
+    kind="counter",
+    says="attempts to reach a receiver of a notification, and receivers that were given up",
+    attributes=("status",),
+)
 
-METRICS: Final = (QUEUE_DEPTH, BLOCKED, OPERATIONS, LATENCY, WAIT, CHECKPOINTS, CHECKPOINT_LATENCY)
+METRICS: Final = (
+    *(QUEUE_DEPTH, BLOCKED, OPERATIONS, LATENCY, WAIT),
+    *(CHECKPOINTS, CHECKPOINT_LATENCY, NOTIFICATIONS),
+)

@@ -116,6 +116,8 @@ class Settings(BaseSettings):
     `encryption_keys` turns encryption on (see `Keyring.parse`), `encryption_required` refuses unencrypted
     payloads, and pages of `ui_origin`, the origins of Temporal's UI, may decode payloads.
 
+    People: `notifications` is the file of rules by which people are notified.
+
     Audit: `audit` is where runs are archived, a folder or `s3://bucket/prefix`. `audit_key` signs audits:
     a private key of ed25519, 32 bytes in base64.
 
@@ -158,6 +160,7 @@ class Settings(BaseSettings):
     encryption_required: bool = False
     audit: str | None = Field(default=None, min_length=1)
     audit_key: str | None = Field(default=None, repr=False)
+    notifications: Path | None = None
     metrics_address: str | None = None
     build_id: str | None = Field(default=None, min_length=1)
     versioning: Literal["off", "pinned", "auto-upgrade"] = "off"

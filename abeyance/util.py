@@ -69,12 +69,17 @@ def import_string(reference: str) -> Any:
 
 
 _EXTRAS: Final = {
+    "apprise": "people",
     "boto3": "s3",
     "botocore": "s3",
     "clips": "rules",
+    "holidays": "people",
+    "markdown_it": "people",
     "mcp": "agents",
+    "nh3": "people",
     "opentelemetry": "otel",
     "pydantic_ai": "agents",
+    "standardwebhooks": "people",
 }
 
 
@@ -148,6 +153,20 @@ def erasure_workflow_id(task_queue: str, run_id: str) -> str:
     """Return the workflow id of the erasure of a run, unlike that of any run or other deployment."""
     # Temporal refuses longer ids; a task queue may be as long.
     return f"erased:{hashlib.sha256(task_queue.encode()).hexdigest()[:16]}:{run_id}"
+
+
+def notification_queue(task_queue: str) -> str:
+    """Return the task queue of a deployment's notifications.
+
+    It is not that of runs, so that receivers which do not answer hold up no node; and only workers with
+    rules for notifications poll it.
+    """
+    return f"{task_queue}:notifications"
+
+
+def notifications_prefix(run_id: str) -> str:
+    """Return how the workflow ids of all notifications about a run begin."""
+    return f"notification:{run_id}:"
 
 
 def generated_run_id(graph: str) -> str:

@@ -289,6 +289,11 @@ READ_GRAPH_ACTIVITY = "read-graph"
 EVICT_ACTIVITY = "evict-inactive"
 ARCHIVE_ACTIVITY = "archive-runs"
 ERASE_ACTIVITY = "erase-run"
+NOTIFICATION_WORKFLOW = "Notification"
+ANNOUNCE_ACTIVITY = "announce"
+RECEIVERS_ACTIVITY = "find-receivers"
+DELIVER_ACTIVITY = "deliver"
+REPORT_ACTIVITY = "report-undelivered"
 
 STATUS = "AbeyanceStatus"
 GRAPH = "AbeyanceGraph"
@@ -320,8 +325,10 @@ MEMO_CLOSING = "closing"
 MEMO_QUEUE = "task_queue"
 MEMO_INTERRUPT = "interrupt:"
 MEMO_TOMBSTONE = "erased"
-"""Keys of a run's memo; `interrupt:` is followed by the id of an open interrupt. The last is that of an
-erasure's memo."""
+MEMO_MOMENT = "moment"
+MEMO_UNDELIVERED = "undelivered"
+"""Keys of a run's memo; `interrupt:` is followed by the id of an open interrupt. After those come
+that of an erasure's memo, and those of a notification's: what it is about, and whom it did not reach."""
 
 MEMO_ROW = (
     *("id", "name", "kind", "address", "prompt", "requested_capability"),
@@ -363,7 +370,7 @@ class StartRun(Record, Stamped):
     `interrupt_before`, `interrupt_after` and `on_error` are the start's own, which another version of the
     graph gets too. A retry has the execution that it goes on from (`retry_of`), the first of all
     (`origin`), and the hashes of its latest calls with a key (`retry_keys`). A fork has the id of the run
-    that it is `forked_from`.
+    that it is `forked_from`. `notify` are patterns of the events that somebody is to be notified of.
     """
 
     run_id: str
@@ -385,16 +392,18 @@ class StartRun(Record, Stamped):
     retry_of: str = Field(default="", exclude_if=_is_empty)
     origin: str = Field(default="", exclude_if=_is_empty)
     retry_keys: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
+    notify: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
     forked_from: str | None = Field(default=None, exclude_if=_is_empty)
 
 
 class VisitReport(Record, Stamped):
     """The result of an activity. `took` is how many seconds a local one took since it was scheduled. A
-    stamp names the visit.
+    stamp names the visit. `notify` is as in `StartRun`, by the worker's rules; None if it has none.
     """
 
     outcome: VisitOutcome = Field(discriminator="kind")
     took: float | None = None
+    notify: tuple[str, ...] | None = Field(default=None, exclude_if=_is_none)
 
 
 BLOCKED_LINE = "the visit is blocked"
@@ -415,6 +424,25 @@ class VisitBlocked(Request):
 
 class WorkerStarted(Request):
     """Signal of a worker that has just started: blocked visits are tried again at once."""
+
+
+class Undelivered(Record):
+    """A notification that did not reach a receiver, and why. `attempts` counts those that were made."""
+
+    receiver: str
+    reason: str
+    attempts: int
+
+
+class NotificationFailed(Request):
+    """Signal of a notification about the event `about`: it did not reach some receivers.
+
+    `interrupt` is the id of the interrupt that it was about, if any.
+    """
+
+    about: str
+    undelivered: tuple[Undelivered, ...]
+    interrupt: str | None = None
 
 
 class Journal(Record):

@@ -24,6 +24,7 @@ from abeyance.activities.maintenance import (
     GraphActivities,
 )
 from abeyance.activities.node import NodeActivities
+from abeyance.activities.notification import AnnouncingActivities, NotificationActivities
 from abeyance.app import load_graphs
 from abeyance.authoring.graph import Graph
 from abeyance.cli.errors import leave
@@ -32,6 +33,7 @@ from abeyance.dev.signals import stopped_by_signals
 from abeyance.errors import AbeyanceError, Code, GraphError, SettingsError, Unavailable
 from abeyance.handle import RunFilter
 from abeyance.mcp.server import close_servers
+from abeyance.notifications.config import Notifications, load_notifications
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.archive import archive_of
 from abeyance.storage.backends import ConfiguredBlobs, kept_blobs
@@ -42,10 +44,11 @@ from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.temporal.workers import process_runtime
 from abeyance.tracing import log_to_stderr
-from abeyance.util import gather_limited
+from abeyance.util import gather_limited, notification_queue
 from abeyance.workflows.cleanup import Archiver, Erasure, Janitor
 from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.metrics import Unmetered
+from abeyance.workflows.notification import Notification
 from abeyance.workflows.run import AgentRun
 
 _LAST_SECONDS: Final = 5.0
@@ -63,6 +66,7 @@ _SHARED: Final = (
     "abeyance.duration",
     "abeyance.errors",
     "abeyance.authoring",
+    "abeyance.notifications",
     "abeyance.runtime",
     "abeyance.schemas",
     "abeyance.projections",
@@ -86,9 +90,12 @@ def make_worker(
     settings: Settings,
     *,
     blobs: Blobs | None = None,
+    notifications: Notifications | None = None,
     strict_sandbox: bool = False,
 ) -> Worker:
     """Make a worker for these graphs, without starting it.
+
+    By `notifications` its runs know what to announce; `make_notifier` makes the worker that delivers it.
 
     `strict_sandbox` is for tests: production has no sandbox
     (docs/concepts/adr/0007-no-sandbox-in-production.md).
@@ -107,6 +114,7 @@ def make_worker(
         ConfiguredBlobs(settings) if blobs is None else blobs,
         default_timeout=settings.default_timeout,
         enable_metrics=settings.enable_metrics,
+        notifications=notifications,
     )
     return Worker(
         lenient(temporal),
@@ -119,6 +127,7 @@ def make_worker(
             audits.archive,
             audits.erase,
             GraphActivities(graphs).read,
+            AnnouncingActivities(temporal, settings.task_queue, notifications).announce,
         ],
         interceptors=[] if settings.enable_metrics else [Unmetered()],
         workflow_runner=InOrderWorkflowRunner(
@@ -140,6 +149,28 @@ def strict_runner() -> SandboxedWorkflowRunner:
     """
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*_SHARED)
     return SandboxedWorkflowRunner(restrictions=restrictions)
+
+
+def make_notifier(
+    temporal: TemporalClient, settings: Settings, notifications: Notifications
+) -> Worker:
+    """Make the worker that brings notifications to their receivers, without starting it."""
+    activities = NotificationActivities(
+        Client(temporal, task_queue=settings.task_queue),
+        notifications,
+        fallback=settings.url,
+        enable_metrics=settings.enable_metrics,
+    )
+    return Worker(
+        temporal,
+        task_queue=notification_queue(settings.task_queue),
+        workflows=[Notification],
+        activities=[activities.find_receivers, activities.deliver, activities.report],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
+        # What is under way is tried again, with the same id, by whoever comes next.
+        graceful_shutdown_timeout=timedelta(seconds=0),
+    )
 
 
 def _deployment_config(settings: Settings) -> WorkerDeploymentConfig | None:
@@ -168,6 +199,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     or a visit whose journal cannot be written because Temporal is unavailable.
     """
     graphs = load_graphs(settings.app)
+    notifications = load_notifications(settings)
     tracing.begin("abeyance-worker")
     temporal = await _connected(settings, stop)
     if temporal is None:
@@ -176,8 +208,9 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     asyncio.get_running_loop().set_default_executor(
         ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="node")
     )
-    worker = make_worker(temporal, graphs, settings)
+    worker = make_worker(temporal, graphs, settings, notifications=notifications)
     running = asyncio.create_task(worker.run())
+    notifying = asyncio.create_task(_notify(temporal, settings, notifications))
     stop_signal = asyncio.create_task(stop.wait())
     _logger.info("serving %s on the task queue %s", ", ".join(graphs), settings.task_queue)
     waking = asyncio.create_task(
@@ -200,8 +233,19 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         leave(0)
     stop_signal.cancel()
     waking.cancel()
-    await asyncio.wait({waking})
+    notifying.cancel()
+    await asyncio.wait({waking, notifying})
     await running
+
+
+async def _notify(
+    temporal: TemporalClient, settings: Settings, notifications: Notifications | None
+) -> None:
+    """Bring notifications to their receivers until this is cancelled."""
+    if notifications is None:
+        return
+    async with make_notifier(temporal, settings, notifications):
+        await asyncio.Event().wait()
 
 
 async def _wake_blocked_runs(client: Client) -> None:

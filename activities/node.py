@@ -39,6 +39,7 @@ from abeyance.core.json import Json, size
 from abeyance.core.outcome import AttemptFailed, Failed, Stopped, VisitOutcome
 from abeyance.core.retries import Attempts
 from abeyance.errors import Blocked, BlockedCode, FailureCode, Refusal, StillPaused
+from abeyance.notifications.config import Notifications
 from abeyance.runtime.node_runner import TimedOut, failed_attempt, graph_for, run_visit
 from abeyance.storage.blobs import Blobs
 from abeyance.storage.converter import is_all_sealed
@@ -73,7 +74,9 @@ class NodeActivities:
         *,
         default_timeout: float = 300.0,
         enable_metrics: bool = True,
+        notifications: Notifications | None = None,
     ) -> None:
+        self._notifications = notifications
         self._graphs = graphs
         self._client = client
         self._blobs = blobs
@@ -107,7 +110,13 @@ class NodeActivities:
                 blockage.reported = BlockedCode.PAYLOAD_UNREADABLE
                 await heartbeater.report_blocked(None, "")
             outcome = await attempt.run()
-            report = wire.VisitReport(outcome=outcome, took=_took(activity.info()))
+            report = wire.VisitReport(
+                outcome=outcome,
+                took=_took(activity.info()),
+                notify=file.events_of(visit_input.root)
+                if (file := self._notifications) is not None
+                else None,
+            )
             if is_all_sealed(activity.client().data_converter):
                 report = report.stamped(
                     wire.Stamp(order=visit_input.address, execution=visit_input.execution)

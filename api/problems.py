@@ -25,6 +25,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
     Code.MALFORMED_BODY: (400, "Malformed JSON body"),
     Code.UNAUTHENTICATED: (401, "Authentication required"),
+    Code.LINK_EXPIRED: (401, "Personal link no longer valid"),
     Code.CAPABILITY_REQUIRED: (403, "Missing capability"),
     Code.OUTSIDE_READS: (403, "Outside of the caller's read rights"),
     Code.FOREIGN_ORIGIN: (403, "Disallowed host or origin"),

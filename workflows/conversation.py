@@ -12,7 +12,7 @@ from typing import Final
 
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import wire
@@ -100,8 +100,8 @@ async def leave_conversation(start: wire.StartRun) -> None:
             start_to_close_timeout=_TIMEOUT,
             retry_policy=_TWICE,
         )
-    except ActivityError:
-        # The next reader notices that the run has ended.
+    except (ActivityError, ApplicationError):
+        # A local activity that fails raises the second. The next reader notices that the run has ended.
         workflow.logger.warning(
             "conversation=%s | the claim was not released", start.conversation_id
         )

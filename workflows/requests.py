@@ -12,9 +12,9 @@ the rest: each names a request and an execution, and carries a nonce that counts
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from pydantic import ValidationError
 from temporalio import workflow
@@ -49,6 +49,10 @@ _UNDECRYPTED: Final = (
 )
 """Names no key, so that a worker with other keys replays the same."""
 _REMEMBERED: Final = 200
+
+
+Read: TypeAlias = Callable[[RawValue], Sequence[events.Event]]
+"""Converts the argument of an internal signal to events. Raises the Refusal of an unreadable one."""
 
 
 class Orders:
@@ -139,23 +143,41 @@ class Signals:
         """Convert a control signal to its event. Raises the Refusal of an unreadable signal."""
         return commands.control(self._order(name, argument, _KINDS[name]), workflow.now())
 
-    def visit_blocked(self, argument: RawValue) -> events.VisitBlocked:
+    def visit_blocked(self, argument: RawValue) -> list[events.VisitBlocked]:
         """Convert the signal of a worker to its event. Raises the Refusal of an unreadable signal."""
         told = self.value(argument, wire.VisitBlocked, name="visit_blocked")
         if not isinstance(told, wire.VisitBlocked):
             raise _unreadable("the signal 'visit_blocked' takes the visit and the code")
-        return events.VisitBlocked(
+        blocked = events.VisitBlocked(
             now=workflow.now(),
             visit=told.visit,
             code=told.code,
             message=told.message,
             journal=told.journal,
         )
+        return [blocked]
 
-    def worker_started(self, argument: RawValue) -> events.WorkerStarted:
+    def worker_started(self, argument: RawValue) -> list[events.WorkerStarted]:
         """Convert the signal of a worker to its event. Raises the Refusal of an unreadable signal."""
         self.value(argument, wire.WorkerStarted, name="worker_started")
-        return events.WorkerStarted(now=workflow.now())
+        return [events.WorkerStarted(now=workflow.now())]
+
+    def notification_failed(self, argument: RawValue) -> list[events.NotificationFailed]:
+        """Convert the signal of a notification to events. Raises the Refusal of an unreadable signal."""
+        failed = self.value(argument, wire.NotificationFailed, name="notification_failed")
+        if failed is None:
+            raise _unreadable("the signal 'notification_failed' takes what was not delivered")
+        return [
+            events.NotificationFailed(
+                now=workflow.now(),
+                about=failed.about,
+                receiver=each.receiver,
+                reason=each.reason,
+                attempts=each.attempts,
+                interrupt=failed.interrupt,
+            )
+            for each in failed.undelivered
+        ]
 
     def message(self, argument: RawValue) -> events.MessageSent:
         """Convert a signal to a message event; an unreadable one becomes a rejected message."""

@@ -9,7 +9,7 @@ whose type is the code: any other exception fails the workflow task, which the s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
@@ -44,6 +44,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.workflows.continue_as_new import History
     from abeyance.workflows.conversation import leave_conversation
     from abeyance.workflows.metrics import MeteredRun
+    from abeyance.workflows.notification import Announcer
     from abeyance.workflows.timers import DeadlineTimer
     from abeyance.workflows.visibility import VisibilityWriter
 
@@ -73,6 +74,7 @@ class AgentRun:
         self._is_dirty = True
         self._crash: BaseException | None = None
         self._timer = DeadlineTimer(self._start_timer)
+        self._announcer = Announcer(self._spawn, self._announced)
         # True if only results of local activities have arrived since the last write.
         self._is_local = False
         self._tasks_begun = 0
@@ -96,8 +98,7 @@ class AgentRun:
             event = events.Started(now=now)
         else:
             self._state = joined(carried, spec, values)
-            written = self._state if is_continued else None
-            self._visibility = VisibilityWriter(start, written, now)
+            self._visibility = VisibilityWriter(start, self._state if is_continued else None, now)
             event = events.Restored(now=now)
         self._advance(event)
 
@@ -130,11 +131,12 @@ class AgentRun:
             facts, self._facts = self._facts, []
             self._visibility.write(self._state, facts, self._start)
             self._metered.published(self._state, facts)
-            if machine.may_rotate(self._state) and workflow.all_handlers_finished():
+            self._announcer.published(self._state, self._start, facts)
+            if machine.may_rotate(self._state) and self._is_at_rest():
                 continue_as_new.hand_over(self._state, self._start, self._orders.used)
                 # The state is too large: continue in this history, and retry later.
                 self._advance(events.Restored(now=workflow.now()))
-        await workflow.wait_condition(workflow.all_handlers_finished)
+        await workflow.wait_condition(self._is_at_rest)
         await leave_conversation(self._start)
         if self._is_dirty:
             # Events that arrived while the claim was released.
@@ -165,6 +167,10 @@ class AgentRun:
     @workflow.signal(description="A worker has started: try blocked visits at once. No argument.")
     def worker_started(self, order: RawValue = requests.NOTHING) -> None:
         self._feed_internal(self._signals.worker_started, order)
+
+    @workflow.signal(description="Internal: a notification did not reach somebody.")
+    def notification_failed(self, report: RawValue = requests.NOTHING) -> None:
+        self._feed_internal(self._signals.notification_failed, report)
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
     async def respond(self, order: wire.Respond) -> views.Receipts:
@@ -278,9 +284,8 @@ class AgentRun:
     @evict.validator
     def _check_evict(self, order: wire.Evict | None = None) -> None:
         self._check_sealed("evict", order)
-        if not lifecycle.may_evict(
-            self._state, commands.evicted(order or wire.Evict(), workflow.now())
-        ):
+        event = commands.evicted(order or wire.Evict(), workflow.now())
+        if not lifecycle.may_evict(self._state, event):
             raise ApplicationError(
                 "the run is not inactive: it was active, has a deadline, or is ending",
                 type=wire.STILL_ACTIVE,
@@ -415,9 +420,10 @@ class AgentRun:
             workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)
             self._feed(requests.refused(name, refusal))
 
-    def _feed_internal(self, read: Callable[[RawValue], events.Event], argument: RawValue) -> None:
+    def _feed_internal(self, read: requests.Read, argument: RawValue) -> None:
         try:
-            self._feed(read(argument))
+            for event in read(argument):
+                self._feed(event)
         except Refusal as refusal:
             workflow.logger.warning("code=%s | signal ignored: %s", refusal.code, refusal)
 
@@ -455,6 +461,12 @@ class AgentRun:
             case _:
                 assert_never(effect)
 
+    def _announced(self) -> None:
+        self._is_dirty |= self._state.rotation is not None
+
+    def _is_at_rest(self) -> bool:
+        return self._announcer.is_idle and workflow.all_handlers_finished()
+
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -476,6 +488,7 @@ class AgentRun:
         now = activity_calls.ended_at(report, now=workflow.now(), ordered=ordered, latest=latest)
         ended = events.VisitEnded(now=now, visit=visit, outcome=report.outcome)
         self._feed(ended, is_local=visit_input.local)
+        self._start = self._announcer.visited(self._state, self._start, visit, report)
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:
         await workflow.sleep(max(moment - workflow.now(), _SHORTEST_TIMER), summary=summary)

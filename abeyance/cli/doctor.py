@@ -77,6 +77,12 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
     yield _settings()
     if settings.tokens_file is not None:
         yield _tokens(settings)
+    if settings.notifications is not None:
+        rules = _rules(settings)
+        yield rules
+        if rules.status == "fail":
+            # The other checks do without the file.
+            settings = settings.model_copy(update={"notifications": None})
     try:
         yield await _storage(settings)
         yield _keys(settings)
@@ -119,6 +125,17 @@ def _tokens(settings: Settings) -> Finding:
             remedy=f"chmod 600 {path}",
         )
     return Finding(check="tokens", status="ok", text=f"{len(grants)} in {path}")
+
+
+def _rules(settings: Settings) -> Finding:
+    from abeyance.notifications.config import load_notifications
+
+    try:
+        file = load_notifications(settings)
+    except AbeyanceError as error:
+        return Finding(check="rules", status="fail", text=str(error))
+    count = 0 if file is None else len(file.rules)
+    return Finding(check="rules", status="ok", text=f"{count} in {settings.notifications}")
 
 
 async def _storage(settings: Settings) -> Finding:
@@ -276,6 +293,22 @@ async def _questions(client: Client, _settings: Settings) -> Finding:
     return Finding(check="open questions", status="ok", text=text)
 
 
+async def _notifications(client: Client, _settings: Settings) -> Finding:
+    from abeyance.client.undelivered import undelivered
+
+    found = await undelivered(client.temporal, client.task_queue, limit=_PAGE)
+    if not found:
+        return Finding(check="notifications", status="ok", text="all were delivered")
+    latest = found[0]
+    text = f"{len(found)}{'+' if len(found) == _PAGE else ''} did not reach everybody"
+    return Finding(
+        check="notifications",
+        status="warn",
+        text=f"{text}, the latest {latest.event} of {latest.run_id}: {'; '.join(latest.reasons)}",
+        remedy="mend the receiver, or the file of rules: nobody tries these again",
+    )
+
+
 _CHECKS: Final[dict[str, Check]] = {
     "clock": _clock,
     "namespace": _retention,
@@ -283,4 +316,5 @@ _CHECKS: Final[dict[str, Check]] = {
     "workers": _workers,
     "blocked runs": _blocked,
     "open questions": _questions,
+    "notifications": _notifications,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 
 from temporalio.client import Client as TemporalClient
 
@@ -21,6 +21,7 @@ from abeyance.client.run import TemporalRun
 from abeyance.client.runs import Runs
 from abeyance.history.feed import Feed
 from abeyance.keyring import SigningKey
+from abeyance.notifications.config import Notifications, load_notifications
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.archive import Archive, archive_of
 from abeyance.storage.backends import ConfiguredBlobs
@@ -29,6 +30,9 @@ from abeyance.temporal.connection import connect_temporal
 from abeyance.temporal.workers import LiveWorker, live_workers
 from abeyance.util import TASK_QUEUE
 
+_NOTHING: Final = Notifications().events_of
+"""What runs announce where nobody is notified of anything."""
+
 
 class Client:
     """The runs of one deployment: to start, to answer, to control, and to read.
@@ -36,7 +40,8 @@ class Client:
     A deployment's runs are those of `task_queue`, which its workers poll; a client cannot reach others.
     `patience` is how many seconds an operation is retried before it is `Unavailable`. `blobs` is where
     workers store transcripts; without it none is found. `archive` keeps audits past Temporal's
-    retention, and `signing_key` signs them.
+    retention, and `signing_key` signs them. By `notifications` the runs that it starts know what to
+    announce from their first event on.
 
     Its parts are `runs` (start, list, session, evict, erase), `inbox` (list) and `conversations`; `run`
     is one run.
@@ -51,6 +56,7 @@ class Client:
         blobs: Blobs | None = None,
         archive: Archive | None = None,
         signing_key: SigningKey | None = None,
+        notifications: Notifications | None = None,
     ) -> None:
         self.temporal = temporal
         self.task_queue = task_queue
@@ -65,7 +71,12 @@ class Client:
             line=line,
             listing=listing,
             claims=claims,
-            executions=Executions(line, claims, Capacity(recency, evictions.for_another)),
+            executions=Executions(
+                line,
+                claims,
+                Capacity(recency, evictions.for_another),
+                _NOTHING if notifications is None else notifications.events_of,
+            ),
             blobs=blobs,
             feed=Feed(temporal, task_queue),
             audits=audits,
@@ -100,6 +111,7 @@ class Client:
             blobs=ConfiguredBlobs(settings),
             archive=archive_of(of_queue, temporal.namespace),
             signing_key=settings.signing_key,
+            notifications=load_notifications(settings, delivers=False),
         )
 
     def run(self, run_id: str, graph: Graph | None = None) -> TemporalRun:

@@ -7,7 +7,7 @@ it fails. A claim whose start has an unknown outcome is not given back: it expir
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,9 +40,18 @@ UNBOUNDED: Final = Room()
 
 
 class Executions:
-    """The executions of the runs of one deployment."""
+    """The executions of the runs of one deployment. `notify` returns patterns of the events that somebody
+    is to be notified of, by the name of the graph.
+    """
 
-    def __init__(self, line: WorkflowRpc, claims: Claims, capacity: Capacity) -> None:
+    def __init__(
+        self,
+        line: WorkflowRpc,
+        claims: Claims,
+        capacity: Capacity,
+        notify: Callable[[str], Sequence[str]],
+    ) -> None:
+        self._notify = notify
         self._line = line
         self._claims = claims
         self._capacity = capacity
@@ -87,6 +96,7 @@ class Executions:
 
         Raises WorkflowAlreadyStartedError, and Unavailable.
         """
+        plan = plan.announcing(self._notify(plan.spec.name))
         if is_all_sealed(self._line.temporal.data_converter):
             plan = plan.stamped()
         run_id = plan.start.run_id

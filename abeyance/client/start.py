@@ -132,6 +132,10 @@ class StartPlan:
         """Return the plan with the token of a claim on the conversation."""
         return replace(self, start=self.start.model_copy(update={"claim": token}))
 
+    def announcing(self, events: Sequence[str]) -> StartPlan:
+        """Return the plan of a run that announces events of these types, which may be patterns."""
+        return replace(self, start=self.start.model_copy(update={"notify": tuple(events)}))
+
     def stamped(self) -> StartPlan:
         """Return the plan of a run that accepts only sealed commands."""
         return replace(self, start=self.start.stamped(wire.Stamp(order=wire.WORKFLOW)))
@@ -152,7 +156,7 @@ class StartPlan:
             mode="json",
             exclude={
                 *("run_id", "limits", "claim", "generation", "used", "salt", "retry_of"),
-                *("interrupt_before", "interrupt_after", "on_error"),
+                *("interrupt_before", "interrupt_after", "on_error", "notify"),
             },
         )
         state = self.carried

@@ -294,6 +294,20 @@ class SignalRefused(_Event):
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationFailed(_Event):
+    """A notification about the event `about` did not reach a receiver after so many `attempts`.
+
+    `interrupt` is the id of the interrupt that it was about, if any.
+    """
+
+    about: str
+    receiver: str
+    reason: str
+    attempts: int
+    interrupt: str | None = None
+
+
 Event: TypeAlias = (
     Started
     | Restored
@@ -315,4 +329,5 @@ Event: TypeAlias = (
     | DeadlineEdited
     | Migrated
     | SignalRefused
+    | NotificationFailed
 )

@@ -209,8 +209,8 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
             edits.edit_deadline(draft, event)
         case events.Migrated():
             _migrated(draft, event)
-        case events.SignalRefused(signal=signal, code=code, reason=reason):
-            draft.publish("signal.refused", signal=signal, code=code, reason=reason)
+        case events.SignalRefused() | events.NotificationFailed():
+            _note(draft, event)
         case _:
             assert_never(event)
 
@@ -251,6 +251,22 @@ def _migrated(draft: WorkingState, event: events.Migrated) -> None:
         renames=dict(event.renames),
         fields=sorted(event.patch),
     )
+
+
+def _note(draft: WorkingState, event: events.SignalRefused | events.NotificationFailed) -> None:
+    """Publish what somebody should know who looks at the run; it changes nothing else."""
+    match event:
+        case events.SignalRefused(signal=signal, code=code, reason=reason):
+            draft.publish("signal.refused", signal=signal, code=code, reason=reason)
+        case events.NotificationFailed():
+            draft.publish(
+                "notification.failed",
+                event=event.about,
+                receiver=event.receiver,
+                reason=event.reason,
+                attempts=event.attempts,
+                id=event.interrupt,
+            )
 
 
 def _visit_blocked(draft: WorkingState, event: events.VisitBlocked) -> None:

@@ -136,6 +136,7 @@ PASSIVE = {
     events.Restored,
     events.Evicted,
     events.SignalRefused,
+    events.NotificationFailed,
     events.VisitBlocked,
     events.WorkerStarted,
 }
@@ -247,6 +248,11 @@ TABLE: dict[str, Row] = {
     "messages are cleared":  Row(events.MessagesCleared, BY_ADA, "+ + + . . . . ."),
     "a signal was refused":  Row(
         events.SignalRefused, {"signal": "pause", "code": "invalid_body", "reason": "why"},
+        "+ + + + . . . .",
+    ),
+    "a notice was not sent": Row(
+        events.NotificationFailed,
+        {"about": "run.paused", "receiver": "mail to ada", "reason": "why", "attempts": 1},
         "+ + + + . . . .",
     ),
     "values are edited":     Row(events.ValuesEdited, edit({"x": 2}), edited("+")),

@@ -14,6 +14,7 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from abeyance import views
 from abeyance.history import event_translation
+from abeyance.notifications.moments import ENDS, EVENTS
 
 _ROOT = Path(__file__).parents[2]
 _PAGE = read("reference/events.md")
@@ -102,3 +103,10 @@ def test_the_last_types_of_the_page_are_those_of_the_code() -> None:
 def test_the_page_names_every_field_of_an_event() -> None:
     for field in views.Event.model_fields:
         assert f"`{field}`" in _PAGE, field
+
+
+def test_a_rule_for_notifications_may_name_every_fact_but_its_own_and_every_end() -> None:
+    types = {type_ for type_, source in _TABLE if source == "fact"}
+
+    assert types - {*EVENTS} == {"notification.failed"}
+    assert {*ENDS} == views.TERMINAL_EVENTS

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.replay import agents, control, endings, flows, handovers, messages, questions, waits
+from tests.replay import (
+    agents,
+    control,
+    endings,
+    flows,
+    handovers,
+    messages,
+    notifications,
+    questions,
+    waits,
+)
 from tests.replay.stage import Scenario, named
 
 SCENARIOS: Final[dict[str, Scenario]] = named(
@@ -17,6 +27,7 @@ SCENARIOS: Final[dict[str, Scenario]] = named(
         *handovers.SCENARIOS,
         *questions.SCENARIOS,
         *agents.SCENARIOS,
+        *notifications.SCENARIOS,
     ]
 )
 

@@ -71,6 +71,7 @@ FACTS = frozenset(
         "signal.refused",
         "message.undelivered",
         "messages.cleared",
+        "notification.failed",
         "run.awaiting_input",
         "run.migrated",
         "run.paused",

@@ -22,13 +22,15 @@ from abeyance import Graph, Principal, views, wire
 from abeyance.client import Client
 from abeyance.core.state import Limits
 from abeyance.history.feed import Feed
+from abeyance.notifications.config import Notifications
 from abeyance.settings import Settings
 from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.temporal.converter import data_converter
 from abeyance.util import conversation_workflow_id
-from abeyance.worker import make_worker, strict_runner
+from abeyance.worker import make_notifier, make_worker, strict_runner
 from abeyance.workflows.cleanup import Archiver, Erasure, Janitor
 from abeyance.workflows.conversation import ConversationWorkflow
+from abeyance.workflows.notification import Notification
 from abeyance.workflows.run import AgentRun
 
 BINARY = str(Path(sys.executable).parent / "temporal")
@@ -99,8 +101,10 @@ class Site:
         blobs: Blobs | None = None,
         beside: Site | None = None,
         strict_sandbox: bool = False,
+        notifications: Notifications | None = None,
     ) -> None:
         self.temporal = temporal
+        self.notifications = notifications
         self.strict_sandbox = strict_sandbox
         # Of the site and not of a worker: workers come and go.
         self.blobs = MemoryBlobs() if blobs is None else blobs
@@ -108,7 +112,11 @@ class Site:
         queue = f"test-{uuid.uuid4().hex[:12]}" if beside is None else beside.settings.task_queue
         self.settings = Settings(task_queue=queue, shutdown_grace=0.2)
         self.client = Client(
-            temporal, task_queue=self.settings.task_queue, patience=patience, blobs=self.blobs
+            temporal,
+            task_queue=self.settings.task_queue,
+            patience=patience,
+            blobs=self.blobs,
+            notifications=notifications,
         )
 
     @asynccontextmanager
@@ -120,8 +128,16 @@ class Site:
             served,
             self.settings,
             blobs=self.blobs,
+            notifications=self.notifications,
             strict_sandbox=self.strict_sandbox,
         ):
+            yield
+
+    @asynccontextmanager
+    async def notifier(self) -> AsyncIterator[None]:
+        """What brings the site's notifications to their receivers, beside a worker or without one."""
+        assert self.notifications is not None
+        async with make_notifier(self.temporal, self.settings, self.notifications):
             yield
 
     async def start(
@@ -189,7 +205,7 @@ def replayer(*, strict_sandbox: bool = False) -> Replayer:
     """Replay histories on today's code."""
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     return Replayer(
-        workflows=[AgentRun, ConversationWorkflow, Janitor, Archiver, Erasure],
+        workflows=[AgentRun, ConversationWorkflow, Janitor, Archiver, Erasure, Notification],
         workflow_runner=strict_runner()
         if strict_sandbox
         else SandboxedWorkflowRunner(restrictions=restrictions),

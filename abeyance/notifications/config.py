@@ -1,0 +1,334 @@
+"""The file of rules (`ABEYANCE_NOTIFICATIONS`): its form, and its faults, each with its line."""
+
+from __future__ import annotations
+
+import os
+import re
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+)
+
+from abeyance.core.policy import ALL_RUNS, Principal, ReadRights
+from abeyance.core.terms import GROUP
+from abeyance.errors import SettingsError
+from abeyance.notifications.moments import EVENTS, OWN, matches
+from abeyance.settings import Settings
+from abeyance.yaml import source
+from abeyance.yaml.forms import Form, Written
+from abeyance.yaml.source import Faults, Place
+
+_SHORTEST_KEY: Final = 32
+"""In bytes: a key of HS256 has at least as many as its hash."""
+_VARIABLE: Final = r"[A-Za-z_][A-Za-z0-9_]*"
+_SCHEMES: Final = ("http", "https")
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _known_event(pattern: str) -> str:
+    if pattern.startswith(OWN) or any(matches(pattern, event) for event in EVENTS):
+        return pattern
+    message = (
+        f"{pattern!r} is no event that anybody can be notified of: see docs/reference/events.md"
+    )
+    raise ValueError(message)
+
+
+def _url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        # A port that is no number is an error here.
+        is_url = parts.scheme in _SCHEMES and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        is_url = False
+    if not is_url or parts.username is not None or re.search(r"[\s\x00-\x1f\x7f]", value):
+        message = f"{value!r} is not an address: write https://host/path, without a user"
+        raise ValueError(message)
+    return value
+
+
+def _base(value: str) -> str:
+    if {"?", "#"} & {*value}:
+        message = f"{value!r} has a query or a fragment: write https://host, or https://host/path"
+        raise ValueError(message)
+    return value.rstrip("/")
+
+
+Variable: TypeAlias = Annotated[str, Written(_VARIABLE, "the name of a variable")]
+"""The name of an environment variable, which has a secret."""
+Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=1_000)]
+Address: TypeAlias = Annotated[str, Written(r"[^\s@,]+@[^\s@,]+", "an address of mail")]
+Url: TypeAlias = Annotated[str, AfterValidator(_url)]
+Events: TypeAlias = Annotated[
+    list[Annotated[str, AfterValidator(_known_event)]],
+    BeforeValidator(_listed),
+    Field(min_length=1),
+]
+Patterns: TypeAlias = Annotated[list[Name], BeforeValidator(_listed), Field(min_length=1)]
+
+
+class Links(Form):
+    """`base` is where people reach the API; the variable `key_env` has the key of personal links."""
+
+    base: Annotated[str, AfterValidator(_url), AfterValidator(_base)]
+    key_env: Variable | None = None
+
+
+class Mail(Form):
+    """Mail is sent by the server of `url_env`, from `sender`."""
+
+    url_env: Variable
+    sender: Address = Field(alias="from")
+
+
+class Person(Form):
+    """Who a name, or a `group:<name>`, is: how they are reached, and what a personal link allows them.
+
+    Without `reads` notices of all runs are sent, else only of those that have all these labels.
+    """
+
+    mail: Address | None = None
+    apprise: Name | None = None
+    apprise_env: Variable | None = None
+    groups: list[Name] = Field(default_factory=list)
+    capabilities: list[Name] = Field(default_factory=list)
+    reads: dict[str, Annotated[list[str], BeforeValidator(_listed)]] | None = None
+
+    def may_read(self, labels: Mapping[str, str]) -> bool:
+        """Return whether this person may see a run with these labels."""
+        return (ALL_RUNS if self.reads is None else ReadRights.of(self.reads)).may_read(labels)
+
+
+class Webhook(Form):
+    """Post to an address. `allow_private` is needed for one that is not on the public internet."""
+
+    webhook: Url
+    secret_env: Variable
+    format: Literal["standard", "cloudevents"] = "standard"
+    allow_private: bool = False
+
+
+class Apprise(Form):
+    """Send by apprise, to its URL or to that in a variable."""
+
+    apprise: Name | None = None
+    apprise_env: Variable | None = None
+
+
+class Assignees(Form):
+    """Send to each of those who are asked, with the link of everybody or one of their own."""
+
+    assignees: Literal["mail", "apprise"]
+    link: Literal["inbox", "personal"] = "inbox"
+
+
+def _kind(value: Any) -> str | None:
+    keys = {*value} if isinstance(value, Mapping) else set()
+    named = {"webhook": "a webhook", "assignees": "those asked", "apprise": "by apprise"}
+    named["apprise_env"] = "by apprise"
+    return next((kind for key, kind in named.items() if key in keys), None)
+
+
+Target: TypeAlias = Annotated[
+    Annotated[Webhook, Tag("a webhook")]
+    | Annotated[Apprise, Tag("by apprise")]
+    | Annotated[Assignees, Tag("those asked")],
+    Discriminator(
+        _kind,
+        custom_error_type="no_target",
+        custom_error_message="should have one of the keys webhook, apprise, apprise_env, assignees",
+    ),
+]
+
+
+class When(Form):
+    """What a rule is about: each key that is there has to fit. Patterns may have `*`."""
+
+    event: Events
+    capability: Patterns | None = None
+    graph: Patterns | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
+class Rule(Form):
+    """Who is notified of what."""
+
+    when: When
+    to: list[Target] = Field(min_length=1)
+
+
+class Notifications(Form):
+    """The whole file."""
+
+    links: Links | None = None
+    mail: Mail | None = None
+    people: dict[Name, Person] = Field(default_factory=dict)
+    rules: list[Rule] = Field(default_factory=list)
+
+    def events_of(self, graph: str) -> tuple[str, ...]:
+        """Return patterns of the events that some rule wants of runs of a graph."""
+        found = (
+            event
+            for rule in self.rules
+            if rule.when.graph is None or any(matches(each, graph) for each in rule.when.graph)
+            for event in rule.when.event
+        )
+        return tuple(dict.fromkeys(found))
+
+    def members(self, name: str) -> list[str]:
+        """Return the people of a group, by its name with `group:`."""
+        group = name.removeprefix(GROUP)
+        return [each for each, person in self.people.items() if group in person.groups]
+
+    def principal(self, name: str) -> Principal:
+        """Return a person of the file as who answers by a personal link. Raises KeyError."""
+        person = self.people[name]
+        return Principal(
+            subject=name, capabilities=tuple(person.capabilities), groups=tuple(person.groups)
+        )
+
+    def is_asked(self, name: str, asked: Iterable[str]) -> bool:
+        """Return whether a person is among those who are asked, by name or by a group."""
+        groups = {f"{GROUP}{group}" for group in self.people[name].groups}
+        return any(each == name or each in groups for each in asked)
+
+
+def load_notifications(settings: Settings, *, delivers: bool = True) -> Notifications | None:
+    """Return the rules that the settings name; None if they name no file.
+
+    Who `delivers`, a worker, needs every variable that the file names; others need the key of links.
+    Raises SettingsError with all faults, each with its line.
+    """
+    path = settings.notifications
+    return None if path is None else _loaded(path, delivers=delivers)
+
+
+def _loaded(path: Path, *, delivers: bool) -> Notifications:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise SettingsError(
+            f"the notifications file {path} cannot be read: {error.strerror}"
+        ) from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise _faulty(path, [f"line {line}: not UTF-8: {error.reason}"]) from error
+    document = source.read(text)
+    faults = Faults(document)
+    loaded = None
+    if not isinstance(document.data, dict):
+        if not document.faults:
+            faults.note((), "the document is not a mapping: write at least the key 'rules'")
+    else:
+        try:
+            loaded = Notifications.model_validate(document.data)
+        except ValidationError as error:
+            faults.misfits(error, ())
+    if loaded is not None:
+        for fault in _faults_of(loaded, delivers=delivers):
+            faults.note(fault.place, fault.text)
+    if loaded is None or faults.listed():
+        raise _faulty(path, faults.listed())
+    return loaded
+
+
+def _faulty(path: Path, faults: list[str]) -> SettingsError:
+    listed = "\n".join(f"  {fault}" for fault in faults)
+    return SettingsError(f"the notifications file {path} cannot be used:\n{listed}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    place: Place
+    text: str
+
+
+def _faults_of(file: Notifications, *, delivers: bool) -> Iterator[_Fault]:
+    """Yield what is wrong with a file that has the right form."""
+    if file.links is not None and file.links.key_env is not None:
+        place: Place = ("links", "key_env")
+        yield from _variable_faults(place, file.links.key_env)
+        key = os.environ.get(file.links.key_env, "")
+        if key and len(key.encode()) < _SHORTEST_KEY:
+            yield _Fault(place, f"{file.links.key_env} needs at least {_SHORTEST_KEY} bytes")
+    if delivers and file.mail is not None:
+        yield from _variable_faults(("mail", "url_env"), file.mail.url_env)
+    for name, person in file.people.items():
+        if delivers:
+            yield from _apprise_faults(("people", name), person)
+    for number, rule in enumerate(file.rules):
+        for position, target in enumerate(rule.to):
+            place = ("rules", number, "to", position)
+            match target:
+                case Webhook() if delivers:
+                    yield from _secret_faults((*place, "secret_env"), target.secret_env)
+                case Apprise():
+                    yield from _apprise_faults(place, target, delivers=delivers)
+                case Assignees():
+                    yield from _assignee_faults(place, target, file)
+                case Webhook():
+                    pass
+    if delivers and (missing := _missing_libraries()):
+        yield _Fault(("rules",), f"{missing} is not installed: pip install 'abeyance[people]'")
+
+
+def _assignee_faults(place: Place, target: Assignees, file: Notifications) -> Iterator[_Fault]:
+    if target.assignees == "mail" and file.mail is None:
+        yield _Fault(
+            (*place, "assignees"), "mail needs the key 'mail' of the file, with its server"
+        )
+    if target.link == "personal" and (file.links is None or file.links.key_env is None):
+        yield _Fault((*place, "link"), "personal links need 'links' with a 'key_env'")
+
+
+def _apprise_faults(
+    place: Place, entry: Person | Apprise, *, delivers: bool = True
+) -> Iterator[_Fault]:
+    if entry.apprise is not None and entry.apprise_env is not None:
+        yield _Fault((*place, "apprise_env"), "give either 'apprise' or 'apprise_env'")
+    if entry.apprise is not None and "://" not in entry.apprise:
+        yield _Fault((*place, "apprise"), "an address of apprise has a scheme, as in ntfy://topic")
+    if delivers and entry.apprise_env is not None:
+        yield from _variable_faults((*place, "apprise_env"), entry.apprise_env)
+
+
+def _variable_faults(place: Place, name: str) -> Iterator[_Fault]:
+    if not os.environ.get(name):
+        yield _Fault(place, f"the environment variable {name} is not set")
+
+
+def _secret_faults(place: Place, name: str) -> Iterator[_Fault]:
+    secret = os.environ.get(name)
+    if not secret:
+        yield from _variable_faults(place, name)
+    elif not is_secret(secret):
+        yield _Fault(place, f"{name} is no secret of a webhook: use whsec_ and 24 bytes in base64")
+
+
+def is_secret(text: str) -> bool:
+    """Return whether a text is the secret of a webhook: base64, with or without `whsec_`."""
+    bare = text.removeprefix("whsec_")
+    try:
+        return bool(b64decode(bare + "=" * (-len(bare) % 4), validate=True))
+    except ValueError:
+        return False
+
+
+def _missing_libraries() -> str:
+    missing = [name for name in ("apprise", "standardwebhooks") if find_spec(name) is None]
+    return " and ".join(missing)

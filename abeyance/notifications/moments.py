@@ -1,0 +1,217 @@
+"""Moments: the events of a run that somebody may be notified of.
+
+A run cannot see the file of rules, because the file may change between two replays. It gets patterns of
+event types from who starts it, and with the report of each visit; the rest of a rule is for the worker
+that announces the moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from pydantic import Field
+
+from abeyance import projections, wire
+from abeyance.core.effects import Publish
+from abeyance.core.json import sha256, size
+from abeyance.core.outcome import Emitted
+from abeyance.core.state import RunState
+from abeyance.util import notifications_prefix
+
+ENDS: Final = ("run.completed", "run.halted", "run.cancelled", "run.failed")
+EVENTS: Final = (
+    *("interrupt.opened", "interrupt.reminded", "interrupt.escalated", "interrupt.reassigned"),
+    *("interrupt.answered", "interrupt.expired", "interrupt.cancelled", "interrupt.changed"),
+    *("interrupt.deadline_edited", "interrupt.reopened", "interrupt.claimed", "interrupt.released"),
+    *("interrupt.voted", "interrupt.revised", "interrupt.held"),
+    *("node.blocked", "node.unblocked"),
+    *("message.queued", "message.delivered", "message.returned", "message.rejected"),
+    *("message.undelivered", "messages.cleared", "signal.refused"),
+    *("run.awaiting_input", "run.paused", "run.resumed", "run.values_edited", "run.migrated"),
+    *("run.retried", "run.forked", "run.went_back"),
+    *ENDS,
+)
+"""The types of events that rules may name; `user.<name>` is one too."""
+OWN: Final = "user."
+"""How the types of an author's own events begin."""
+
+_LARGEST: Final = 100_000
+"""In bytes: a larger question is sent without what belongs to it."""
+
+
+class Moment(wire.Record):
+    """An event of a run, with what a rule looks at and what a receiver reads.
+
+    `key` tells it from the other moments of an execution of the run. `interrupt` is the question that it
+    is about, as callers see it, without its answer.
+    """
+
+    key: str
+    event: str
+    time: datetime
+    run_id: str
+    graph: str
+    status: str
+    address: str | None = None
+    actor: str | None = None
+    data: dict[str, Any] = Field(default_factory=dict)
+    labels: dict[str, str] = Field(default_factory=dict)
+    interrupt: dict[str, Any] | None = None
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What lists show of it: what it is about, and whose."""
+        question = self.interrupt or {}
+        return {
+            "event": self.event,
+            "time": self.time.isoformat(),
+            "run_id": self.run_id,
+            "graph": self.graph,
+            "labels": self.labels,
+            "interrupt": question.get("id"),
+            "capability": question.get("requested_capability"),
+        }
+
+    def workflow_id(self, execution: str) -> str:
+        """Return the id of the notification's workflow. A repeat of the moment has the same."""
+        return f"{notifications_prefix(self.run_id)}{execution}:{self.key}"
+
+
+class Announcement(wire.Record):
+    """Moments of one execution of a run."""
+
+    execution: str
+    moments: list[Moment]
+
+
+class Receiver(wire.Record):
+    """One receiver of a moment. It has no secret: who delivers finds those in the file, by `target`.
+
+    `shown` is what people read of it. `person` is the entry of `people`, for those who are asked.
+    """
+
+    target: str
+    shown: str
+    person: str | None = None
+
+
+class Receivers(wire.Record):
+    """The receivers of a moment, and whom it cannot reach."""
+
+    found: list[Receiver]
+    unreachable: list[wire.Undelivered]
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Return whether a text fits a pattern, in which `*` is any characters."""
+    return fnmatchcase(text, pattern.replace("[", "[[]").replace("?", "[?]"))
+
+
+def wants(patterns: Iterable[str], event: str) -> bool:
+    """Return whether one of the patterns fits a type of event.
+
+    Nobody is notified that a notification failed: that might fail too.
+    """
+    return event != "notification.failed" and any(matches(pattern, event) for pattern in patterns)
+
+
+def of_facts(state: RunState, start: wire.StartRun, facts: Sequence[Publish]) -> list[Moment]:
+    """Return the moments among facts that a run has published."""
+    return [
+        _moment(
+            state,
+            start,
+            str(fact.number),
+            fact.type,
+            fact.time,
+            address=fact.address,
+            actor=fact.actor,
+            data=fact.data,
+        )
+        for fact in facts
+        if wants(start.notify, fact.type)
+    ]
+
+
+def of_emitted(
+    state: RunState, start: wire.StartRun, address: str, emitted: Sequence[Emitted]
+) -> list[Moment]:
+    """Return the moments among the author's own events, which the visit at `address` published."""
+    return [
+        _moment(
+            state,
+            start,
+            sha256([address, each.time.isoformat(), number])[:16],
+            type_,
+            each.time,
+            address=address,
+            data={"data": each.data},
+        )
+        for number, each in enumerate(emitted)
+        if wants(start.notify, type_ := f"{OWN}{each.name}")
+    ]
+
+
+def of_end(state: RunState, start: wire.StartRun, now: datetime) -> list[Moment]:
+    """Return the moment of a run's end."""
+    ending, event = state.ending, f"run.{state.status}"
+    if not wants(start.notify, event):
+        return []
+    error = None if ending is None else ending.error
+    data: dict[str, Any] = {"reason": None if ending is None else ending.reason}
+    if event == "run.failed" and error is not None:
+        data |= {"code": error.code, "message": error.message}
+    return [
+        _moment(
+            state,
+            start,
+            "end",
+            event,
+            now,
+            address=None if error is None else error.address,
+            actor=None if ending is None else ending.actor,
+            data=data,
+        )
+    ]
+
+
+def _moment(
+    state: RunState,
+    start: wire.StartRun,
+    key: str,
+    event: str,
+    time: datetime,
+    *,
+    data: Mapping[str, Any],
+    address: str | None = None,
+    actor: str | None = None,
+) -> Moment:
+    return Moment(
+        key=key,
+        event=event,
+        time=time,
+        run_id=state.run_id,
+        graph=state.spec.name,
+        status=str(state.status),
+        address=address,
+        actor=actor,
+        data=dict(data) if size(data) <= _LARGEST else {"truncated": True},
+        labels=start.labels,
+        interrupt=_question(state, data.get("id")) if event.startswith("interrupt.") else None,
+    )
+
+
+def _question(state: RunState, id_: Any) -> dict[str, Any] | None:
+    try:
+        shown = projections.interrupt(state, id_)
+    except KeyError:
+        # It was settled so long ago that the run has forgotten it.
+        return None
+    view = shown.model_dump(mode="json", exclude={"answer", "answer_sha256"})
+    if size(view) > _LARGEST:
+        view |= {"reason": None, "payload": None, "response_schema": None, "parents": []}
+        view["abridged"] = True
+    return view

@@ -1,0 +1,133 @@
+"""Posting to a webhook by Standard Webhooks 1.0, to addresses of the public internet unless allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+import httpx
+
+from abeyance.notifications.config import Webhook
+
+SECONDS: Final = 10.0
+"""How long one attempt may take."""
+
+_RETRIED: Final = frozenset({408, 425, 429})
+"""Statuses below 500 that may be others the next time."""
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_PORTS: Final = {"http": 80, "https": 443}
+_CONTENT_TYPES: Final = {
+    "standard": "application/json",
+    "cloudevents": "application/cloudevents+json",
+}
+
+_RESOLVERS: Final = ThreadPoolExecutor(16, thread_name_prefix="resolver")
+"""Not the threads of nodes: a name server that does not answer must not hold those up."""
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class NotDelivered(Exception):
+    """An attempt failed. `final`: so would every further one."""
+
+    def __init__(self, reason: str, *, final: bool = False) -> None:
+        self.final = final
+        super().__init__(reason)
+
+
+async def post(webhook: Webhook, body: bytes, *, id_: str) -> None:
+    """Post a signed body. Raises NotDelivered unless the receiver says that it has it."""
+    secret = os.environ.get(webhook.secret_env)
+    if not secret:
+        raise NotDelivered(f"the environment variable {webhook.secret_env} is not set")
+    address = await _checked_address(webhook)
+    parts = urlsplit(webhook.webhook)
+    host = f"[{address}]" if isinstance(address, ipaddress.IPv6Address) else str(address)
+    # The address that was checked: the name could lead elsewhere a moment later.
+    url = httpx.URL(webhook.webhook).copy_with(host=host)
+    headers = {
+        "Host": parts.netloc,
+        "Content-Type": _CONTENT_TYPES[webhook.format],
+        "User-Agent": "Abeyance",
+        **signed_headers(secret, body, id_=id_, now=datetime.now(UTC)),
+    }
+    # No proxy of the environment, and no redirect: both would lead around the check.
+    client = httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=SECONDS)
+    try:
+        async with asyncio.timeout(SECONDS), client:
+            request = client.build_request(
+                "POST",
+                url,
+                content=body,
+                headers=headers,
+                extensions={"sni_hostname": parts.hostname},
+            )
+            response = await client.send(request, stream=True)
+            await response.aclose()
+    except TimeoutError as error:
+        raise NotDelivered(f"there was no answer within {SECONDS:g} s") from error
+    except (httpx.HTTPError, OSError) as error:
+        reason = f"the receiver was not reached: {type(error).__name__}: {error}"
+        raise NotDelivered(reason) from error
+    _check_status(response.status_code)
+
+
+def signed_headers(secret: str, body: bytes, *, id_: str, now: datetime) -> dict[str, str]:
+    """Return the headers by which the receiver verifies a body."""
+    from standardwebhooks import Webhook as Signer  # noqa: PLC0415  (optional, and only used here)
+
+    return {
+        "webhook-id": id_,
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": Signer(secret).sign(id_, now, body.decode()),
+    }
+
+
+def _check_status(status: int) -> None:
+    if 200 <= status < 300:  # noqa: PLR2004  (success)
+        return
+    is_retried = status >= 500 or status in _RETRIED  # noqa: PLR2004  (the receiver's own fault)
+    moved = "; redirects are not followed" if 300 <= status < 400 else ""  # noqa: PLR2004
+    raise NotDelivered(f"the receiver answered {status}{moved}", final=not is_retried)
+
+
+async def _checked_address(webhook: Webhook) -> Address:
+    """Return the address to connect to. Raises NotDelivered if it is private and may not be."""
+    parts = urlsplit(webhook.webhook)
+    port = parts.port or _PORTS[parts.scheme]
+    loop = asyncio.get_running_loop()
+    look_up = partial(socket.getaddrinfo, parts.hostname, port, type=socket.SOCK_STREAM)
+    try:
+        async with asyncio.timeout(SECONDS):
+            found = await loop.run_in_executor(_RESOLVERS, look_up)
+    except (OSError, UnicodeError, TimeoutError) as error:
+        raise NotDelivered(f"the host {parts.hostname!r} has no address: {error}") from error
+    # A zone (fe80::1%eth0) belongs to this machine.
+    addresses = [ipaddress.ip_address(str(each[4][0]).partition("%")[0]) for each in found]
+    private = [each for each in addresses if not is_public(each)]
+    if private and not webhook.allow_private:
+        raise NotDelivered(
+            f"the host {parts.hostname!r} has the address {private[0]}, which is not on the public "
+            "internet: add 'allow_private: true' if that is meant",
+            final=True,
+        )
+    return addresses[0]
+
+
+def is_public(address: Address) -> bool:
+    """Return whether an address is on the public internet, and not one inside that it stands for."""
+    if isinstance(address, ipaddress.IPv6Address):
+        teredo = address.teredo
+        inside = [address.ipv4_mapped, address.sixtofour, *(teredo or ())]
+        if address in _NAT64:
+            inside.append(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
+        if any(each is not None and not is_public(each) for each in inside):
+            return False
+    return address.is_global and not address.is_multicast

@@ -1,0 +1,149 @@
+"""Activities of notifications: announcing moments, finding receivers, and one attempt to reach one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+from temporalio import activity
+from temporalio.client import Client as TemporalClient
+from temporalio.common import MetricMeter, WorkflowIDReusePolicy
+from temporalio.exceptions import (
+    ApplicationError,
+    ApplicationErrorCategory,
+    WorkflowAlreadyStartedError,
+)
+
+from abeyance import metrics, wire
+from abeyance.client import Client
+from abeyance.core.text import truncate
+from abeyance.errors import Refusal
+from abeyance.notifications import matching
+from abeyance.notifications.config import Notifications
+from abeyance.notifications.moments import Announcement, Moment, Receiver, Receivers
+from abeyance.notifications.sending import Sender
+from abeyance.notifications.webhook import NotDelivered
+from abeyance.util import notification_queue
+
+_BEAT_SECONDS: Final = 3.0
+_REASON_CHARS: Final = 500
+_logger = logging.getLogger("abeyance.notifications")
+
+
+class AnnouncingActivities:
+    """The activity by which runs announce moments. Without `file` another worker judges them."""
+
+    def __init__(
+        self, temporal: TemporalClient, task_queue: str, file: Notifications | None
+    ) -> None:
+        self._temporal = temporal
+        self._task_queue = task_queue
+        self._file = file
+
+    @activity.defn(name=wire.ANNOUNCE_ACTIVITY)
+    async def announce(self, announcement: Announcement) -> None:
+        """Start a workflow for each moment that a rule wants, unless it was started before."""
+        for moment in announcement.moments:
+            file = self._file
+            if file is None or any(matching.fits(rule.when, moment) for rule in file.rules):
+                await self._start(moment, announcement.execution)
+
+    async def _start(self, moment: Moment, execution: str) -> None:
+        with suppress(WorkflowAlreadyStartedError):
+            await self._temporal.start_workflow(
+                wire.NOTIFICATION_WORKFLOW,
+                moment,
+                id=moment.workflow_id(execution),
+                task_queue=notification_queue(self._task_queue),
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                memo={wire.MEMO_MOMENT: moment.summary},
+            )
+
+
+class NotificationActivities:
+    """The activities of `Notification`. `fallback` is where people reach the API by default."""
+
+    def __init__(
+        self, client: Client, file: Notifications, *, fallback: str, enable_metrics: bool
+    ) -> None:
+        self._client = client
+        self._file = file
+        self._sender = Sender(file, fallback=fallback)
+        self._enable_metrics = enable_metrics
+
+    @activity.defn(name=wire.RECEIVERS_ACTIVITY)
+    async def find_receivers(self, moment: Moment) -> Receivers:
+        """Return who is notified of a moment."""
+        return matching.receivers(self._file, moment)
+
+    @activity.defn(name=wire.DELIVER_ACTIVITY)
+    async def deliver(self, moment: Moment, receiver: Receiver) -> None:
+        """Make one attempt. Temporal makes the next, unless none would help."""
+        info = activity.info()
+        try:
+            async with _beating():
+                await self._attempt(moment, receiver, info.workflow_id or "")
+        except NotDelivered as error:
+            reason = truncate(str(error), _REASON_CHARS)
+            if not error.final:
+                self._count("retried")
+            _logger.warning(
+                "run=%s event=%s receiver=%s attempt=%d | %s",
+                moment.run_id,
+                moment.event,
+                receiver.shown,
+                info.attempt,
+                reason,
+            )
+            raise ApplicationError(
+                reason,
+                info.attempt,
+                type="not-delivered",
+                non_retryable=error.final,
+                category=ApplicationErrorCategory.BENIGN,
+            ) from None
+        self._count("success")
+
+    async def _attempt(self, moment: Moment, receiver: Receiver, notification: str) -> None:
+        try:
+            await self._sender.send(moment, receiver, notification=notification)
+        except NotDelivered:
+            raise
+        except Exception as error:
+            # A library that reaches the receiver may raise anything.
+            _logger.exception("run=%s receiver=%s", moment.run_id, receiver.shown)
+            raise NotDelivered(f"{type(error).__name__}: {error}") from error
+
+    @activity.defn(name=wire.REPORT_ACTIVITY)
+    async def report(self, run_id: str, failed: wire.NotificationFailed) -> None:
+        """Tell the run whom a moment did not reach, if it is still open."""
+        self._count("failed", len(failed.undelivered))
+        try:
+            await self._client.run(run_id).notification_failed(failed)
+        except Refusal as refusal:
+            # It was erased, or Temporal no longer has it.
+            _logger.info("run=%s code=%s | the run is over", run_id, refusal.code)
+
+    def _count(self, status: str, count: int = 1) -> None:
+        meter = activity.metric_meter() if self._enable_metrics else MetricMeter.noop
+        counter = metrics.NOTIFICATIONS
+        meter.create_counter(counter.exposed, counter.says).add(count, {"status": status})
+
+
+@asynccontextmanager
+async def _beating() -> AsyncIterator[None]:
+    """Send heartbeats, by which Temporal soon knows that a worker was killed."""
+
+    async def beat() -> None:
+        while True:
+            activity.heartbeat()
+            await asyncio.sleep(_BEAT_SECONDS)
+
+    beats = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        beats.cancel()

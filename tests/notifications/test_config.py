@@ -1,0 +1,149 @@
+"""The file of rules: what is in it, and its faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pages import blocks
+from receiver import rules
+
+from abeyance.errors import SettingsError
+from abeyance.notifications.config import is_secret, load_notifications
+from abeyance.settings import Settings
+
+VARIABLES = {
+    "ABEYANCE_LINK_KEY": "k" * 32,
+    "ABEYANCE_SMTP_URL": "mailto://127.0.0.1",
+    "FINANCE_URL": "json://127.0.0.1",
+    "SLACK_URL": "json://127.0.0.1",
+    "ONCALL_URL": "json://127.0.0.1",
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "notifications.yaml"
+
+
+def faults(file: Path, text: str, *, delivers: bool = True) -> list[str]:
+    """What is wrong with a file, line by line, after the line that names it."""
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(SettingsError) as raised:
+        load_notifications(Settings(notifications=file), delivers=delivers)
+    first, *listed = str(raised.value).splitlines()
+    assert str(file) in first
+    return [line.strip() for line in listed]
+
+
+def test_the_file_of_the_page_is_understood(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = blocks("how-to/notifications.md", "yaml")
+    file.write_text(block.text, encoding="utf-8")
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+
+    loaded = load_notifications(Settings(notifications=file))
+
+    assert loaded is not None
+    assert loaded.events_of("refund")[-2:] == ("run.failed", "run.halted")
+    assert loaded.events_of("other") == ("run.failed", "run.halted")
+    assert loaded.members("group:finance") == ["ada"]
+    assert loaded.principal("ada").capabilities == ("refunds:approve",)
+
+
+def test_without_a_file_there_are_no_rules() -> None:
+    assert load_notifications(Settings()) is None
+
+
+def test_each_fault_is_named_with_its_line(file: Path) -> None:
+    text = """\
+links: {base: "ftp://example.com"}
+rules:
+  - when: {event: run.faild}
+    to:
+      - {webhook: "https://u:p@example.com", secret_env: HOOK_SECRET}
+      - {webhok: "https://example.com"}
+      - {assignees: fax}
+  - {when: {event: []}, to: []}
+"""
+    found = dict(each.split(": ", 1) for each in faults(file, text)[:-2])
+    address = "is not an address: write https://host/path, without a user"
+    kinds = "webhook, apprise, apprise_env, assignees"
+
+    assert found == {
+        "line 1": f"'base': 'ftp://example.com' {address}",
+        "line 3": "'event': 'run.faild' is no event that anybody can be notified of: see "
+        "docs/reference/events.md",
+        "line 5": f"'webhook': 'https://u:p@example.com' {address}",
+        "line 6": f"to[1] should have one of the keys {kinds}, not {{'webhok': 'https://example.com'}}",
+        "line 7": "'assignees' should be 'mail' or 'apprise', not 'fax'",
+    }
+    assert [each.split(": ")[:2] for each in faults(file, text)[-2:]] == [
+        ["line 8", "'event'"],
+        ["line 8", "'to'"],
+    ]
+
+
+def test_what_a_file_needs_and_does_not_find_is_a_fault(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_SECRET", "not base64!")
+    monkeypatch.setenv("SHORT", "short")
+    text = """\
+links: {base: "https://example.com", key_env: SHORT}
+people:
+  ada: {apprise_env: NOT_SET}
+rules:
+  - when: {event: "*"}
+    to:
+      - {webhook: "https://example.com", secret_env: NO_SECRET}
+      - {assignees: mail}
+      - {apprise: "no scheme"}
+      - {apprise_env: NOT_SET_EITHER}
+"""
+    assert faults(file, text) == [
+        "line 1: SHORT needs at least 32 bytes",
+        "line 3: the environment variable NOT_SET is not set",
+        "line 7: NO_SECRET is no secret of a webhook: use whsec_ and 24 bytes in base64",
+        "line 8: mail needs the key 'mail' of the file, with its server",
+        "line 9: an address of apprise has a scheme, as in ntfy://topic",
+        "line 10: the environment variable NOT_SET_EITHER is not set",
+    ]
+
+
+def test_who_does_not_deliver_needs_no_secret_but_the_key_of_links(file: Path) -> None:
+    text = """\
+links: {base: "https://example.com", key_env: NO_KEY}
+rules:
+  - when: {event: "*"}
+    to: [{webhook: "https://example.com", secret_env: NOT_SET}, {apprise_env: NOT_SET}]
+"""
+    assert faults(file, text, delivers=False) == [
+        "line 1: the environment variable NO_KEY is not set"
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "rules: [", "\ufeff- a"])
+def test_a_file_that_is_no_mapping_has_one_fault(file: Path, text: str) -> None:
+    assert len(faults(file, text)) == 1
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"missing\.yaml cannot be read: No such file"):
+        load_notifications(Settings(notifications=tmp_path / "missing.yaml"))
+
+
+def test_somebody_is_asked_by_name_or_by_a_group() -> None:
+    file = rules(people={"ada": {"groups": ["finance"]}})
+
+    assert file.is_asked("ada", ["bob", "group:finance"])
+    assert file.is_asked("ada", ["ada"])
+    assert not file.is_asked("ada", ["bob", "group:legal"])
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [("whsec_c2VjcmV0", True), ("c2VjcmV0", True), ("whsec_", False), ("a!", False)],
+)
+def test_a_secret_is_base64(text: str, is_one: bool) -> None:
+    assert is_secret(text) is is_one

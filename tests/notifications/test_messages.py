@@ -1,0 +1,104 @@
+"""What a receiver reads."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from sample_moments import moment
+
+from abeyance.notifications.messages import MOST_BYTES, body, text
+
+URL = "https://abeyance.example.com/inbox#r.0123456789abcdef"
+
+
+def read(given: Any, format_: Any = "standard") -> dict[str, Any]:
+    encoded = body(given, id_="msg_1", url=URL, format_=format_)
+    assert len(encoded) <= MOST_BYTES
+    found: dict[str, Any] = json.loads(encoded)
+    return found
+
+
+def test_a_body_has_the_event_the_run_the_question_and_its_address() -> None:
+    found = read(moment(data={"id": "r.0123456789abcdef"}))
+
+    assert (found["type"], found["timestamp"]) == ("interrupt.opened", "2026-03-02T09:00:00Z")
+    assert found["data"]["event"] == {
+        "time": "2026-03-02T09:00:00Z",
+        "type": "interrupt.opened",
+        "run_id": "r",
+        "address": None,
+        "actor": None,
+        "data": {"id": "r.0123456789abcdef"},
+    }
+    assert found["data"]["run"] == {"run_id": "r", "graph": "refund", "status": "awaiting-input"}
+    assert found["data"]["interrupt"]["prompt"] == "Pay 3 EUR?"
+    assert found["data"]["url"] == URL
+
+
+def test_an_envelope_of_cloudevents_is_around_the_same_data() -> None:
+    envelope = read(moment(), "cloudevents")
+
+    assert envelope["data"] == read(moment())["data"]
+    assert {name: value for name, value in envelope.items() if name != "data"} == {
+        "specversion": "1.0",
+        "id": "msg_1",
+        "source": "/runs/r",
+        "type": "interrupt.opened",
+        "subject": "r",
+        "time": "2026-03-02T09:00:00Z",
+        "datacontenttype": "application/json",
+    }
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"payload": {"lines": ["x" * 100] * 1_000}},
+        {"payload": ["\u20ac" * 30_000], "response_schema": {"enum": ["y" * 50_000]}},
+        {"prompt": "\u20ac" * 30_000},
+    ],
+)
+def test_a_body_that_is_too_large_is_cut_and_says_so(question: dict[str, Any]) -> None:
+    data = read(moment(question=question))["data"]
+
+    assert data["truncated"] is True
+    assert data["interrupt"]["id"] == "r.0123456789abcdef"
+    assert not data["interrupt"].get("payload")
+    assert data["interrupt"]["prompt"].startswith(question.get("prompt", "Pay 3 EUR?")[:100])
+
+
+def test_a_large_event_of_an_author_is_cut() -> None:
+    data = read(moment("user.charged", data={"data": "x" * 90_000}))["data"]
+
+    assert data["truncated"] is True
+    assert len(data["event"]["data"]["data"]) == 2_000
+
+
+def test_people_read_what_is_asked_until_when_and_where() -> None:
+    notice = text(moment(), url=URL)
+
+    assert notice.title == "refund asks: approve"
+    assert notice.body.splitlines() == [
+        "Pay 3 EUR?",
+        "Deadline: 2026-03-04T09:00:00Z",
+        "Run: r",
+        "",
+        URL,
+    ]
+
+
+def test_people_read_why_a_run_failed() -> None:
+    failed = moment(
+        "run.failed", data={"reason": None, "code": "node_failed", "message": "no money"}
+    )
+
+    assert text(failed, url=None).title == "refund failed: r"
+    assert "Error: no money" in text(failed, url=None).body
+
+
+def test_what_is_invisible_in_a_prompt_is_shown() -> None:
+    notice = text(moment(question={"prompt": "Pay \u202e3"}), url=None)
+
+    assert "Pay <U+202E>3" in notice.body

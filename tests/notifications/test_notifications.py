@@ -1,0 +1,227 @@
+"""Notifications on a real server: what a run starts, what it costs it, and what comes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from receiver import SECRET, Receiver, hook, receiver, rules
+from sample_graphs import State, gated, gates
+from standardwebhooks import Webhook
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.client import Client as TemporalClient
+from temporalio.client import (
+    Interceptor,
+    OutboundInterceptor,
+    StartWorkflowInput,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from abeyance import START, Context, Graph, wire
+from abeyance.client.undelivered import LostNotification, undelivered
+from abeyance.core.state import Limits
+from abeyance.notifications.config import Notifications
+from abeyance.util import notifications_prefix
+from abeyance.worker import make_notifier, make_worker
+
+YES = {"approved": True}
+
+
+async def waiting(temporal: TemporalClient, file: Notifications | None) -> tuple[Site, str, int]:
+    """A run that waits, and how many events its history has once it is at rest."""
+    site = Site(temporal, gated(), notifications=file)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+    return site, run_id, len((await site.history(run_id)).events)
+
+
+def emitting() -> Graph:
+    """A local node that publishes an event, and a gate."""
+    graph = Graph("emitting", state=State)
+
+    @graph.node(local=True)
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        ctx.emit("charged", {"amount": 3})
+        return {"log": ["worked"]}
+
+    graph.interrupt("sign", prompt="Sign?")
+    graph.edge(START, "work")
+    graph.edge("work", "sign")
+    return graph
+
+
+async def test_whom_a_rule_names_is_told_of_a_question_and_of_the_end(
+    temporal: TemporalClient, hooked: Receiver
+) -> None:
+    file = rules(
+        ({"event": ["interrupt.opened", "run.*"]}, [hook(f"{hooked.url}/hook")]),
+        links={"base": "https://abeyance.example.com"},
+    )
+    site = Site(temporal, gated(), notifications=file)
+    async with site.worker(), site.notifier():
+        run_id = await site.start()
+        view = await site.until(run_id, "awaiting-input")
+        await eventually(lambda: len(hooked.posts()) == 2)
+        await site.client.run(run_id).respond(response=YES, principal=ANYBODY)
+        await site.ended(run_id)
+        await eventually(lambda: len(hooked.posts()) == 3)
+    await site.replays(run_id)
+
+    posts = {each.json["type"]: each for each in hooked.posts()}
+    assert posts.keys() == {"interrupt.opened", "run.awaiting_input", "run.completed"}
+    post, (entry,) = posts["interrupt.opened"], view.interrupts
+    body = Webhook(SECRET).verify(post.body, post.headers)
+    assert body["data"]["event"]["data"]["id"] == entry.id
+    assert body["data"]["run"] == {"run_id": run_id, "graph": "gated", "status": "awaiting-input"}
+    assert body["data"]["interrupt"]["prompt"] == entry.prompt
+    assert body["data"]["url"] == f"https://abeyance.example.com/inbox#{entry.id}"
+
+
+async def test_a_moment_costs_the_run_one_event_and_nothing_without_a_rule(
+    temporal: TemporalClient, hooked: Receiver
+) -> None:
+    many = [hook(f"{hooked.url}/{number}") for number in range(20)]
+    _, _, without = await waiting(temporal, None)
+    _, _, elsewhere = await waiting(temporal, rules(({"event": "*", "graph": "another"}, many)))
+    site, run_id, announced = await waiting(temporal, rules(({"event": "interrupt.opened"}, many)))
+    async with site.worker(), site.notifier():
+        await eventually(lambda: len(hooked.received) == len(many))
+        # A worker that has just come may look at the run once.
+        await site.client.run(run_id).view()
+    after = len((await site.history(run_id)).events)
+
+    assert elsewhere == without
+    assert announced - without == 1
+    assert after == announced
+
+
+async def test_a_receiver_that_refuses_holds_up_nobody_and_is_seen(
+    temporal: TemporalClient,
+) -> None:
+    async with receiver([410]) as gone, receiver() as well:
+        file = rules(
+            (
+                {"event": "interrupt.opened"},
+                [hook(f"{gone.url}/hook"), {"assignees": "apprise"}, hook(f"{well.url}/hook")],
+            ),
+        )
+        site = Site(temporal, gated(), notifications=file)
+        async with site.worker(), site.notifier():
+            run_id = await site.start()
+            await site.until(run_id, "awaiting-input")
+            (event,) = await eventually(lambda: site.events(run_id, "notification.failed"))
+            await site.client.run(run_id).respond(response=YES, principal=ANYBODY)
+            view = await site.ended(run_id)
+
+            async def failed() -> list[Any]:
+                query = f"WorkflowId STARTS_WITH '{notifications_prefix(run_id)}'"
+                found = [each async for each in temporal.list_workflows(query)]
+                return [each for each in found if each.status is WorkflowExecutionStatus.FAILED]
+
+            (notification,) = await eventually(failed)
+            memo = await notification.memo()
+            found = await undelivered(temporal, site.settings.task_queue, limit=10)
+    await site.replays(run_id)
+
+    assert view.status == "completed"
+    assert len(well.posts()) == len(gone.posts()) == 1
+    assert event == {
+        "event": "interrupt.opened",
+        "receiver": f"{gone.url}/hook",
+        "reason": "the receiver answered 410",
+        "attempts": 1,
+        "id": view.run_id and memo[wire.MEMO_MOMENT]["interrupt"],
+    }
+    assert memo[wire.MEMO_MOMENT]["run_id"] == run_id
+    assert [each["receiver"] for each in memo[wire.MEMO_UNDELIVERED]] == [f"{gone.url}/hook"]
+    assert found == [
+        LostNotification(
+            event="interrupt.opened",
+            run_id=run_id,
+            reasons=(f"{gone.url}/hook: the receiver answered 410",),
+        )
+    ]
+
+
+async def test_an_attempt_that_fails_is_followed_by_one_with_the_same_id(
+    temporal: TemporalClient,
+) -> None:
+    async with receiver([503]) as busy:
+        file = rules(({"event": "interrupt.opened"}, [hook(f"{busy.url}/hook")]))
+        site = Site(temporal, gated(), notifications=file)
+        async with site.worker(), site.notifier():
+            run_id = await site.start()
+            first, second = await eventually(lambda: len(busy.posts()) == 2 and busy.posts())
+        assert not await site.events(run_id, "notification.failed")
+
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+    assert first.body == second.body
+
+
+async def test_a_run_learns_from_its_worker_what_somebody_wants_to_know(
+    temporal: TemporalClient, hooked: Receiver
+) -> None:
+    file = rules(({"event": ["user.charged", "interrupt.opened"]}, [hook(f"{hooked.url}/hook")]))
+    site, unaware = Site(temporal, emitting(), notifications=file), Site(temporal, emitting())
+    site.client = unaware.client
+    site.settings = unaware.settings
+    async with site.worker(), site.notifier():
+        run_id = await site.start()
+        await eventually(lambda: len(hooked.posts()) == 2)
+    await site.replays(run_id)
+
+    data = {each.json["type"]: each.json["data"] for each in hooked.posts()}
+    assert data["user.charged"]["event"]["data"] == {"data": {"amount": 3}}
+    assert data["interrupt.opened"]["interrupt"]["name"] == "sign"
+
+
+async def test_moments_are_announced_before_a_run_goes_on_in_a_new_history(
+    temporal: TemporalClient, hooked: Receiver
+) -> None:
+    file = rules(({"event": ["run.paused", "run.resumed"]}, [hook(f"{hooked.url}/hook")]))
+    site = Site(temporal, gates(1), notifications=file)
+    async with site.worker(), site.notifier():
+        run_id = await site.start(limits=Limits(continue_as_new_after=6))
+        await site.until(run_id, "awaiting-input")
+        for _ in range(3):
+            await site.pause_and_resume(run_id)
+        await eventually(lambda: len(hooked.posts()) == 6)
+        described = await temporal.get_workflow_handle(run_id).describe()
+    await site.replays(run_id)
+
+    assert described.run_id != described.raw_description.workflow_execution_info.first_run_id
+    assert len({each.headers["webhook-id"] for each in hooked.posts()}) == 6
+
+
+class _NoStarts(Interceptor):
+    """Temporal takes no workflow from this client."""
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        return _Refusing(super().intercept_client(next))
+
+
+class _Refusing(OutboundInterceptor):
+    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:
+        raise RPCError("too many", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
+
+
+async def test_where_a_worker_can_start_no_workflow_the_run_does(
+    temporal: TemporalClient, hooked: Receiver
+) -> None:
+    file = rules(({"event": "run.completed"}, [hook(f"{hooked.url}/hook")]))
+    site = Site(temporal, gates(1), notifications=file)
+    config = temporal.config()
+    config["interceptors"] = [_NoStarts()]
+    barred = TemporalClient(**config)
+    async with (
+        make_worker(barred, site.graphs, site.settings, blobs=site.blobs, notifications=file),
+        make_notifier(temporal, site.settings, file),
+    ):
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await site.client.run(run_id).respond(response=1, principal=ANYBODY)
+        await site.ended(run_id)
+        await eventually(hooked.posts)
+    await site.replays(run_id)
