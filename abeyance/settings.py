@@ -102,8 +102,9 @@ class Settings(BaseSettings):
 
     HTTP: `tokens_file` turns authentication on. So do `jwt_issuer`, `jwt_audience` and `jwt_jwks` (the
     URL of the keys), for JSON Web Tokens. The claim `jwt_capabilities` (a path with dots) lists the
-    capabilities of the caller; `*` in it counts only with `jwt_allow_everything`. `jwt_groups` names the
-    claim with the caller's groups, `jwt_reads` that with the labels of the runs that the caller may see.
+    capabilities of the caller; `*` in it counts only with `jwt_allow_everything`. The claim
+    `jwt_subject` names the caller, `jwt_groups` the groups of the caller, and `jwt_reads` the labels of
+    the runs that the caller may see.
     A caller has `head_timeout` and `body_timeout` to send a request, on one of `max_connections`.
     `allowed_hosts` are further hosts (`name` or `name:port`) of the API, such as a proxy.
 
@@ -141,6 +142,7 @@ class Settings(BaseSettings):
     jwt_audience: str | None = Field(default=None, min_length=1)
     jwt_jwks: str | None = Field(default=None, min_length=1)
     jwt_capabilities: str = Field(default="capabilities", min_length=1)
+    jwt_subject: str = Field(default="sub", min_length=1)
     jwt_groups: str = Field(default="groups", min_length=1)
     jwt_reads: str = Field(default="reads", min_length=1)
     jwt_allow_everything: bool = False

@@ -231,9 +231,11 @@ def _no_token() -> Refusal:
 
 def issued_credentials(claims: Mapping[str, Any], issuer: JwtVerifier) -> Credentials:
     """Return the credentials of a verified token. Raises `unauthenticated` for unusable claims."""
-    subject = claims["sub"]
+    subject = _claim_value(claims, issuer.subject)
+    if not isinstance(subject, str):
+        raise invalid_token(f"has no subject: it lacks the claim {issuer.subject}, a text")
     if (fault := subject_fault(subject)) is not None:
-        raise invalid_token(f"has an unusable subject (sub): {fault}")
+        raise invalid_token(f"has an unusable subject ({issuer.subject}): {fault}")
     capabilities = _names(claims, issuer.claim, "capabilities", _MAX_CAPABILITIES)
     if EVERYTHING in capabilities and not issuer.may_allow_everything:
         # Refuse rather than drop it, so that the caller learns why a capability is missing.

@@ -53,8 +53,8 @@ _logger = logging.getLogger("abeyance.api")
 class JwtVerifier:
     """The issuer, the audience and the keys that tokens are verified against.
 
-    `claim` is the name of the claim with the capabilities, or a path to it with dots; `groups` and
-    `reads` are those of the claims with the groups and the read rights.
+    `claim` is the name of the claim with the capabilities, or a path to it with dots; `subject`, `groups`
+    and `reads` are those of the claims with the subject, the groups and the read rights.
     `may_allow_everything` accepts `*` in it. An issuer that copies the requested scopes would grant it to
     every client.
     """
@@ -63,6 +63,7 @@ class JwtVerifier:
     audience: str
     claim: str
     keys: JwksCache
+    subject: str = "sub"
     groups: str = "groups"
     reads: str = "reads"
     may_allow_everything: bool = False
@@ -81,6 +82,7 @@ class JwtVerifier:
                 name=name,
                 audience=audience,
                 claim=settings.jwt_capabilities,
+                subject=settings.jwt_subject,
                 groups=settings.jwt_groups,
                 reads=settings.jwt_reads,
                 keys=JwksCache(source),
@@ -141,9 +143,11 @@ def _problem(error: jwt.PyJWTError) -> str:
         case jwt.ImmatureSignatureError():
             return "is not valid yet (nbf, iat)"
         case jwt.InvalidIssuerError():
-            return "has another issuer (iss) than ABEYANCE_JWT_ISSUER"
+            return "has another issuer (iss) than ABEYANCE_JWT_ISSUER or ABEYANCE_OIDC_ISSUER"
         case jwt.InvalidAudienceError():
-            return "has another audience (aud) than ABEYANCE_JWT_AUDIENCE"
+            return (
+                "has another audience (aud) than ABEYANCE_JWT_AUDIENCE or ABEYANCE_OIDC_CLIENT_ID"
+            )
         case jwt.MissingRequiredClaimError():
             return f"lacks the claim {error.claim}"
         case InvalidSubjectError():

@@ -12,6 +12,7 @@ import base64
 import hashlib
 import hmac
 import logging
+import math
 import secrets
 import time
 from dataclasses import dataclass, replace
@@ -22,7 +23,14 @@ import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from abeyance.api.auth import Credentials, issued_credentials
-from abeyance.api.jwt import FETCH_TIMEOUT_SECONDS, JwksCache, JwtVerifier, fetch, is_safe_url
+from abeyance.api.jwt import (
+    COOLDOWN_SECONDS,
+    FETCH_TIMEOUT_SECONDS,
+    JwksCache,
+    JwtVerifier,
+    fetch,
+    is_safe_url,
+)
 from abeyance.api.sessions import SIGN_IN_SECONDS, Pending
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
@@ -30,7 +38,6 @@ from abeyance.settings import Settings
 
 _CONFIGURATION: Final = "/.well-known/openid-configuration"
 _FRESH_SECONDS: Final = 300.0
-_RETRY_SECONDS: Final = 5.0
 _OK: Final = 200
 _SERVER_ERROR: Final = 500
 _logger = logging.getLogger("abeyance.api")
@@ -80,6 +87,8 @@ class OidcClient:
         self._client_id = settings.oidc_client_id or ""
         self._bearer = bearer
         self._provider: _Provider | None = None
+        self._failure: Unavailable | None = None
+        self._failed_at = -math.inf
         self._fetching = asyncio.Lock()
 
     @classmethod
@@ -218,9 +227,15 @@ class OidcClient:
             known = self._provider
             if known is not None and time.monotonic() - known.fetched_at < _FRESH_SECONDS:
                 return known
+            # Anybody can ask for this, so a provider that is away is not asked by each of them.
+            is_due = time.monotonic() - self._failed_at >= COOLDOWN_SECONDS
             try:
+                if self._failure is not None and not is_due:
+                    raise self._failure
                 metadata = await self._discovered()
-            except Unavailable:
+            except Unavailable as error:
+                if is_due:
+                    self._failure, self._failed_at = error, time.monotonic()
                 if known is None:
                     raise
                 return known
@@ -231,6 +246,7 @@ class OidcClient:
             verifier = JwtVerifier(
                 name=self._issuer,
                 audience=self._client_id,
+                subject=settings.jwt_subject,
                 claim=settings.jwt_capabilities,
                 groups=settings.jwt_groups,
                 reads=settings.jwt_reads,
@@ -271,7 +287,7 @@ class OidcClient:
         return Unavailable(
             f"You cannot sign in at {self.host} now, because it cannot be reached or used. Retry later; "
             "the log of the service has the reason. Who is signed in stays so.",
-            retry_after=_RETRY_SECONDS,
+            retry_after=COOLDOWN_SECONDS,
         )
 
 

@@ -133,6 +133,20 @@ async def test_groups_and_read_rights_come_with_the_claims_that_settings_name(
     assert me["expires_at"] is not None
 
 
+async def test_the_subject_is_the_claim_that_a_setting_names(site: Site) -> None:
+    with publishing() as publisher:
+        publish(publisher)
+        settings = settings_of(publisher, jwt_subject="email")
+        async with served(app_for(site, **settings)) as api:
+            named = await api.http.get("/me", headers=signed(KEY, "RS256", email="ada@example.com"))
+            for email in (GONE, None, 7, "", "timeout"):
+                headers = signed(KEY, "RS256", email=email)
+                refused = await api.http.get("/me", headers=headers)
+                assert "email" in problem(refused, 401, "unauthenticated")["detail"]
+
+    assert named.json()["subject"] == "ada@example.com"
+
+
 @pytest.mark.parametrize("listed", [["*"], "*", ["runs:read", "*"], "openid * runs:read"])
 async def test_an_issuer_allows_everything_only_where_a_setting_lets_it(
     site: Site, guarded: Api, listed: Any
