@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
+import requests
 import schemathesis
 from dev_stack import until
 from hypothesis import HealthCheck, settings
@@ -29,8 +29,8 @@ _ASKED = {"id": openapi_examples.INTERRUPT["id"]}
 """What the run asks: each that takes its id asks under an id of its own."""
 _LONGEST_WAIT = 1.0
 """In seconds: nobody here waits for what a long poll waits for."""
-_EXAMPLES = settings().max_examples // 10
-"""Of each operation: ten, and forty in the profile `wide`."""
+_EXAMPLES = settings().max_examples // 20
+"""Of each operation: five, and twenty in the profile `wide`, beside those that the document leads to."""
 
 _CONFIG = schemathesis.Config.from_dict(
     {
@@ -100,27 +100,35 @@ def base(address: str) -> Iterator[str]:
         yield stack.api.url
 
 
+@pytest.fixture(scope="module")
+def session() -> Iterator[requests.Session]:
+    """Connections that are used again."""
+    with requests.Session() as session:
+        yield session
+
+
 @pytest.fixture
-def url(base: str) -> str:
+def url(base: str, session: requests.Session) -> str:
     """Where the API is, with the run of the examples as they tell of it."""
-    with httpx.Client(base_url=base, timeout=40) as http:
 
-        def is_over() -> bool:
-            found = http.get(f"/runs/{_RUN}", params={"wait": "PT1S"})
-            return not found.is_success or bool(found.json()["ended_at"])
+    def is_over() -> bool:
+        found = session.get(f"{base}/runs/{_RUN}", params={"wait": "PT1S"}, timeout=40)
+        return not found.ok or bool(found.json()["ended_at"])
 
-        def asks() -> bool:
-            wait = {"wait": "PT1S", "until": "awaiting-input"}
-            listed = http.get(f"/runs/{_RUN}", params=wait).json()["interrupts"]
-            for entry in listed:
-                _ASKED["id"] = entry["id"]
-            return bool(listed)
+    def asks() -> bool:
+        wait = {"wait": "PT1S", "until": "awaiting-input"}
+        found = session.get(f"{base}/runs/{_RUN}", params=wait, timeout=40)
+        listed = found.json()["interrupts"]
+        for entry in listed:
+            _ASKED["id"] = entry["id"]
+        return bool(listed)
 
-        http.post(f"/runs/{_RUN}/cancel", json={"mode": "now"})
-        until(is_over, "the run of the test before to end")
-        started = http.post("/runs", json={**openapi_examples.START, "reuse": True})
-        assert started.status_code == 201, started.text
-        until(asks, "the run of the examples to ask")
+    session.post(f"{base}/runs/{_RUN}/cancel", json={"mode": "now"}, timeout=40)
+    until(is_over, "the run of the test before to end")
+    order = {**openapi_examples.START, "reuse": True}
+    started = session.post(f"{base}/runs", json=order, timeout=40)
+    assert started.status_code == 201, started.text
+    until(asks, "the run of the examples to ask")
     return base
 
 
@@ -132,7 +140,10 @@ def url(base: str) -> str:
     # The run of the examples may well be another one for the second request than for the first.
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_every_answer_to_any_call_is_as_documented(case: schemathesis.Case[Any], url: str) -> None:
+def test_every_answer_to_any_call_is_as_documented(
+    case: schemathesis.Case[Any], url: str, session: requests.Session
+) -> None:
     # As a call without a body has to have, else a method that a path does not have is refused before it
     # is known to be unknown.
-    case.call_and_validate(base_url=url, headers={"X-Abeyance-Request": "1"})
+    headers = {"X-Abeyance-Request": "1"}
+    case.call_and_validate(base_url=url, session=session, headers=headers)
