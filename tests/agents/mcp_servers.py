@@ -2,11 +2,13 @@
 
     python mcp_servers.py stdio FOLDER [--older]
     python mcp_servers.py http FOLDER [--older] [--forgetful] [--stateless] [--token TOKEN] [--port PORT]
+    python mcp_servers.py forks SOCKET
 
 What its tools did stands in the file `deeds` of the folder, one deed a line. Over HTTP it takes the
 port, or a free one, and prints it. `--forgetful`: after a new start, it does not take back a state that
 it gave before. `--older`: it speaks the protocols of 2025 and no newer one. `--stateless`: it keeps no
-sessions. What stands in the file `status` of the folder is its answer to every request.
+sessions. The third way starts a server of the other two for each `mcp_launcher.py`. What stands in the
+file `status` of the folder is its answer to every request.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ import argparse
 import asyncio
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
 import uvicorn
+from forked import fork_for_each
 from mcp import UrlElicitationRequiredError
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, Resolve
@@ -282,7 +286,7 @@ async def serve_older(server: MCPServer) -> None:
         await serve_loop(lowlevel, read, write, lifespan_state=lifespan)
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("way", choices=["stdio", "http"])
     parser.add_argument("folder", type=Path)
@@ -291,7 +295,7 @@ def main() -> None:
     parser.add_argument("--stateless", action="store_true")
     parser.add_argument("--token")
     parser.add_argument("--port", type=int, default=0)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     security = None if given.forgetful else RequestStateSecurity(keys=["k" * 32])
     server = server_of(given.folder, security)
     if given.way == "http":
@@ -303,4 +307,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    match sys.argv[1:]:
+        case ["forks", path]:
+            fork_for_each(Path(path), main)
+        case arguments:
+            main(arguments)

@@ -152,6 +152,20 @@ async def test_an_empty_body_needs_a_header_that_no_foreign_page_can_send(
     assert (await api.http.get(f"/runs/{run_id}")).json()["status"] == "awaiting-input"
 
 
+async def test_a_method_that_nobody_knows_is_checked_like_one_that_changes_something(
+    api: Api, standing: tuple[str, str]
+) -> None:
+    run_id, _ = standing
+    path = f"/runs/{run_id}"
+    bare = await api.http.request("FROB", path)
+    large = await api.http.request("FROB", path, content=b" " * 1_000_001, headers=TYPED)
+    passed = await api.http.request("FROB", path, json={})
+
+    problem(bare, 415, "unsupported_media_type")
+    problem(large, 413, "payload_too_large")
+    assert passed.status_code == 405
+
+
 async def test_json_may_say_its_character_set(api: Api) -> None:
     for kind in ("application/json; charset=utf-8", "Application/JSON;charset=UTF-8"):
         body = json.dumps({"graph": "gated", "input": {}})

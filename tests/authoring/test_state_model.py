@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import count
@@ -18,29 +17,10 @@ from pydantic import (
     Field,
     computed_field,
 )
-from sample_states import NAN, ORDER, Colour, Line
+from sample_states import NAN, ORDER, Colour, Line, patch_error, pointers, refusal
 
-from abeyance import Refusal
 from abeyance.errors import Code
-from abeyance.schemas.state_model import StateModel, ValuesError
-
-
-def refusal(states: StateModel, given: Mapping[Any, Any]) -> Refusal:
-    with pytest.raises(Refusal) as caught:
-        states.initial(given)
-    assert caught.value.code is Code.INVALID_INPUT
-    return caught.value
-
-
-def pointers(states: StateModel, given: Mapping[Any, Any]) -> list[str]:
-    return [error["pointer"] for error in refusal(states, given).details["errors"]]
-
-
-def patch_error(states: StateModel, changes: Mapping[Any, Any]) -> str:
-    with pytest.raises(ValuesError) as caught:
-        states.patch(changes)
-    return str(caught.value)
-
+from abeyance.schemas.state_model import StateModel
 
 # Initial values
 

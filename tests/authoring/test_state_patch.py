@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -14,10 +14,9 @@ from pydantic import (
     Field,
     model_validator,
 )
-from sample_states import NAN, OPEN, ORDER, Colour, Line
+from sample_states import NAN, OPEN, ORDER, Colour, Line, patch_error, pointers
 
-from abeyance import Refusal, add, append, merge, union
-from abeyance.errors import Code
+from abeyance import add, append, merge, union
 from abeyance.schemas.state_model import StateModel, ValuesError
 from abeyance.wire import MAX_DEPTH
 
@@ -27,23 +26,6 @@ def nested(levels: int) -> Any:
     for _ in range(levels - 1):
         value = [value]
     return value
-
-
-def refusal(states: StateModel, given: Mapping[Any, Any]) -> Refusal:
-    with pytest.raises(Refusal) as caught:
-        states.initial(given)
-    assert caught.value.code is Code.INVALID_INPUT
-    return caught.value
-
-
-def pointers(states: StateModel, given: Mapping[Any, Any]) -> list[str]:
-    return [error["pointer"] for error in refusal(states, given).details["errors"]]
-
-
-def patch_error(states: StateModel, changes: Mapping[Any, Any]) -> str:
-    with pytest.raises(ValuesError) as caught:
-        states.patch(changes)
-    return str(caught.value)
 
 
 # Reading

@@ -8,11 +8,9 @@ What holds with encryption alone is tested in tests/storage: nothing of values i
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from intruder import Intruder
 from sealed_site import a_key, asking, events_of, paid, paying, question, replays, stays
 from stack import served
@@ -31,23 +29,6 @@ from abeyance.temporal.schedules import schedule_id, schedule_janitor
 from abeyance.util import conversation_workflow_id
 
 FORGED = {"subject": "ceo", "capabilities": ["*"]}
-
-
-@pytest.fixture
-def sealed() -> Settings:
-    return Settings(encryption_keys=a_key(), encryption_required=True)
-
-
-@pytest_asyncio.fixture
-async def site(temporal: TemporalClient, sealed: Settings) -> AsyncIterator[Site]:
-    site = Site(connected(temporal, sealed), paying())
-    async with site.worker():
-        yield site
-
-
-@pytest.fixture
-def intruder(temporal: TemporalClient, site: Site) -> Intruder:
-    return Intruder(temporal, site)
 
 
 async def test_a_plain_answer_of_a_forged_principal_is_refused_and_leaves_nothing(

@@ -6,13 +6,11 @@ What is not sealed at all is tested in `test_encryption.py`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from intruder import Intruder
 from sealed_site import State, a_key, asking, events_of, paying, question, replays, stays
 from stored import LARGE, connected
@@ -25,23 +23,6 @@ from abeyance.core.state import Limits
 from abeyance.errors import Code
 from abeyance.settings import Settings
 from abeyance.storage.converter import of_run
-
-
-@pytest.fixture
-def sealed() -> Settings:
-    return Settings(encryption_keys=a_key(), encryption_required=True)
-
-
-@pytest_asyncio.fixture
-async def site(temporal: TemporalClient, sealed: Settings) -> AsyncIterator[Site]:
-    site = Site(connected(temporal, sealed), paying())
-    async with site.worker():
-        yield site
-
-
-@pytest.fixture
-def intruder(temporal: TemporalClient, site: Site) -> Intruder:
-    return Intruder(temporal, site)
 
 
 async def test_the_sealed_answer_of_one_run_is_refused_by_another(

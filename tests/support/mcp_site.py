@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import functools
 import os
+import shutil
+import socket
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +22,7 @@ from abeyance.mcp.elicitation import Answer, Elicitation, elicitation_question
 from abeyance.mcp.server import McpServer
 
 SCRIPT = Path(__file__).parent.parent / "agents" / "mcp_servers.py"
+LAUNCHER = Path(__file__).with_name("mcp_launcher.py")
 YES = {"action": "accept", "content": {"sure": True}}
 
 
@@ -34,9 +41,30 @@ class People:
         return Answer.of(self.answers[elicitation.name])
 
 
+@functools.cache
+def forks() -> list[str]:
+    """The command of a server that is a fork of one process, which this starts."""
+    folder = Path(tempfile.mkdtemp(prefix="forks-"))
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPT), "forks", str(folder / "socket")],
+        env={**os.environ, "PYTHONPATH": str(LAUNCHER.parent)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+
+    def end() -> None:
+        process.communicate()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(end)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return [sys.executable, "-I", "-S", str(LAUNCHER), str(folder / "socket")]
+
+
 def started(folder: Path, *, older: bool = False, **options: Any) -> McpServer:
     """A server that is started by a command; an `older` one knows the protocols of 2025 only."""
-    command = [sys.executable, str(SCRIPT), "stdio", str(folder), *(["--older"] if older else [])]
+    command = [*forks(), "stdio", str(folder), *(["--older"] if older else [])]
     return McpServer(name="local", command=command, **options)
 
 
@@ -45,7 +73,7 @@ class Site:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), "http", str(folder), *arguments],
+            [*forks(), "http", str(folder), *arguments],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -58,8 +86,15 @@ class Site:
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
+        # The fork ends by itself, a moment after.
+        while self._listens():
+            time.sleep(0.01)
         if self.process.stdout is not None:
             self.process.stdout.close()
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
 
 @contextmanager

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
+from typing import Any
 
+import pytest
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
-from abeyance.schemas.state_model import StateModel
+from abeyance import Refusal
+from abeyance.errors import Code
+from abeyance.schemas.state_model import StateModel, ValuesError
 
 NAN = float("nan")
 
@@ -40,3 +45,23 @@ class Order(BaseModel):
 
 ORDER = StateModel(Order)
 OPEN = StateModel(None)
+
+
+def refusal(states: StateModel, given: Mapping[Any, Any]) -> Refusal:
+    """Why a run does not start with this input."""
+    with pytest.raises(Refusal) as caught:
+        states.initial(given)
+    assert caught.value.code is Code.INVALID_INPUT
+    return caught.value
+
+
+def pointers(states: StateModel, given: Mapping[Any, Any]) -> list[str]:
+    """Where the input is wrong."""
+    return [error["pointer"] for error in refusal(states, given).details["errors"]]
+
+
+def patch_error(states: StateModel, changes: Mapping[Any, Any]) -> str:
+    """What is wrong with what a node returned."""
+    with pytest.raises(ValuesError) as caught:
+        states.patch(changes)
+    return str(caught.value)
