@@ -114,6 +114,7 @@ def request_failure(model: str, error: Exception) -> ModelFailure | None:
             return _down(model, f"its response cannot be read: {_cut(error)}")
         case library.ConcurrencyLimitExceeded():
             return _down(model, _cut(error))
+        # The library raises the second for media that a provider does not take.
         case library.UserError() | NotImplementedError():
             return _refused(model, _cut(error))
         case httpx.TransportError() | httpx2.TransportError() | ConnectionError() | TimeoutError():

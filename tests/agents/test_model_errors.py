@@ -148,6 +148,8 @@ def failing(error: Exception) -> FunctionModel:
         (library.UnexpectedModelBehavior("no JSON"), ModelDown),
         (library.ConcurrencyLimitExceeded("too many"), ModelDown),
         (library.ContentFilterError("not that"), ModelRefused),
+        (library.UserError("no such tool choice"), ModelRefused),
+        (NotImplementedError("AudioUrl is not supported"), ModelRefused),
         (library.ModelHTTPError(418, "m"), ModelRefused),
         (library.ModelHTTPError(402, "m"), ModelUnusable),
     ],
