@@ -37,7 +37,15 @@ if TYPE_CHECKING:
         SettingsError,
         Unavailable,
     )
-    from abeyance.handle import Forked, InboxFilter, RunFilter, RunHandle, Started, Steered
+    from abeyance.handle import (
+        EventFilter,
+        Forked,
+        InboxFilter,
+        RunFilter,
+        RunHandle,
+        Started,
+        Steered,
+    )
     from abeyance.mcp.server import McpServer
     from abeyance.schemas.state_model import add, append, merge, union
     from abeyance.views import (
@@ -72,6 +80,7 @@ __all__ = [
     "Context",
     "Escalation",
     "Event",
+    "EventFilter",
     "Fatal",
     "Forked",
     "Goto",
@@ -98,6 +107,7 @@ __all__ = [
     "SettingsError",
     "Started",
     "Steered",
+    "StreamEvent",
     "TemporalRun",
     "Tool",
     "ToolContext",
@@ -131,6 +141,7 @@ _MODULES = {
     "Context": "authoring.context",
     "Escalation": "authoring.terms",
     "Event": "views",
+    "EventFilter": "handle",
     "Fatal": "errors",
     "Forked": "handle",
     "Goto": "authoring.context",
@@ -157,6 +168,7 @@ _MODULES = {
     "SettingsError": "errors",
     "Started": "handle",
     "Steered": "handle",
+    "StreamEvent": "views",
     "TemporalRun": "client",
     "Tool": "agents.tool",
     "ToolContext": "agents.tool",

@@ -69,6 +69,34 @@ class InboxFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventFilter:
+    """A filter of the events of all runs: one of `types`, and of `capabilities`. Empty and None are all.
+
+    A type or a capability that ends in `*` selects all that begin so (`interrupt.*`). Only events of
+    interrupts have a capability.
+    """
+
+    types: tuple[str, ...] = ()
+    graph: str | None = None
+    capabilities: tuple[str, ...] = ()
+
+    def selects(self, type_: str, graph: str, capability: str | None) -> bool:
+        """Return whether an event passes the filter."""
+        return (
+            self.graph in (None, graph)
+            and _is_among(self.types, type_)
+            and (not self.capabilities or _is_among(self.capabilities, capability))
+        )
+
+
+def _is_among(selected: tuple[str, ...], name: str | None) -> bool:
+    return not selected or any(
+        name is not None and (name.startswith(each[:-1]) if each.endswith("*") else name == each)
+        for each in selected
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
     """A started run; `created` is False if the same start had created it before."""
 

@@ -393,6 +393,22 @@ EVENT_STREAM: Final = "\n".join(
     [f"id: {EVENT['id']}", f"event: {EVENT['type']}", f"data: {json.dumps(EVENT)}", "", ""]
 )
 
+STREAM_EVENT: Final[dict[str, Any]] = {
+    **EVENT,
+    "id": "AQAGYOq9bQQt7ump2NeWPwAHAKLZzBzOwp6lnfg7AAcA0JTNHA",
+    "graph": "refund",
+    "event_id": EVENT["id"],
+}
+
+STREAM_OF_ALL: Final = "\n".join(
+    [
+        f"id: {STREAM_EVENT['id']}",
+        f"event: {STREAM_EVENT['type']}",
+        f"data: {json.dumps(STREAM_EVENT)}",
+        *("", ""),
+    ]
+)
+
 AUDIT: Final = (
     json.dumps(
         {

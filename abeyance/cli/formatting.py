@@ -275,14 +275,18 @@ def result_lines(result: Mapping[str, Any]) -> list[Line]:
     return [*lines, Line("values", values)]
 
 
-def event_line(event: Mapping[str, Any]) -> str:
-    """Return an event in one line: time, type, address, actor, and its data as JSON."""
+def event_line(event: Mapping[str, Any], *, with_run: bool = False) -> str:
+    """Return an event in one line: time, type, address, actor, and its data as JSON.
+
+    `with_run`: the id of its run comes after the type.
+    """
     data = {name: value for name, value in (event.get("data") or {}).items() if value is not None}
     data_text = truncate(json.dumps(data, ensure_ascii=False), _LONGEST) if data else ""
     by = f"by {event['actor']}" if event.get("actor") else ""
     parts = (
         short_time(event["time"]),
         event["type"].ljust(25),
+        event["run_id"] if with_run else None,
         event.get("address"),
         by,
         data_text,

@@ -1,4 +1,4 @@
-"""Commands that follow a run: its events, and a live view (with `rich`)."""
+"""Commands that follow a run, or all of them: the events, and a live view (with `rich`)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -15,7 +16,7 @@ import typer
 from abeyance.cli.api_call import PANEL, AsJsonLines, RunId, run_path, with_api
 from abeyance.cli.errors import ErrorText, code_of_run, print_error
 from abeyance.cli.formatting import Line, can_draw, readable, run_lines
-from abeyance.errors import Unavailable
+from abeyance.errors import SettingsError, Unavailable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -121,7 +122,12 @@ _ENDED: Final = "completed,failed,cancelled,halted"
 
 @watching.command(cls=ErrorText, rich_help_panel=PANEL)
 def events(
-    run_id: RunId,
+    run_id: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]", help="The id of a run. Without it, all runs.", show_default=False
+        ),
+    ] = None,
     *,
     after: Annotated[
         str | None,
@@ -130,16 +136,51 @@ def events(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Also print new events until the run ends.")
     ] = False,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            help="Of all runs: only this type, or with 'interrupt.*' all that begin so. Repeat it for "
+            "several.",
+            show_default=False,
+        ),
+    ] = None,
+    graph: Annotated[
+        str | None, typer.Option(help="Of all runs: only those of this graph.", show_default=False)
+    ] = None,
+    capabilities: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--capability",
+            help="Of all runs: only interrupts that require this capability, or with 'refunds:*' one "
+            "that begins so. Repeat it for several.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJsonLines = False,
 ) -> None:
-    """Print the events of a run, one per line. --json includes their ids."""
-    path = run_path(run_id)
+    """Print the events of a run, or of all runs, one per line. --json includes their ids."""
+    query = {"type": types, "graph": graph, "capability": capabilities}
+    given = {name: value for name, value in query.items() if value}
+    if run_id is not None and given:
+        raise SettingsError(
+            f"--{next(iter(given))} selects among the events of all runs: leave out {run_id!r}, or "
+            "select from what is printed"
+        )
+    path = "" if run_id is None else run_path(run_id)
 
     async def read(api: Connection) -> None:
-        from abeyance.http.events import past
+        from abeyance.http.events import follow_all, past, past_of_all
 
-        stream = _followed(api, path, after, as_json=as_json) if follow else past(api, path, after)
-        await _print(stream, as_json=as_json)
+        if path:
+            stream = (
+                _followed(api, path, after, as_json=as_json) if follow else past(api, path, after)
+            )
+        elif follow:
+            stream = follow_all(api, given, after, on_gap=_on_gap(as_json=as_json))
+        else:
+            stream = past_of_all(api, given, after)
+        await _print(stream, as_json=as_json, of_all=not path)
 
     with_api(read)
 
@@ -170,17 +211,21 @@ def _followed(
 ) -> AsyncGenerator[Mapping[str, Any], None]:
     from abeyance.http.events import follow
 
-    def on_gap() -> None:
-        if not as_json:
-            print_error(_GAP)
-
-    return follow(api, path, after, on_gap=on_gap)
+    return follow(api, path, after, on_gap=_on_gap(as_json=as_json))
 
 
-async def _print(stream: AsyncGenerator[Mapping[str, Any], None], *, as_json: bool) -> None:
+def _on_gap(*, as_json: bool) -> Callable[[], None]:
+    return lambda: None if as_json else print_error(_GAP)
+
+
+async def _print(
+    stream: AsyncGenerator[Mapping[str, Any], None], *, as_json: bool, of_all: bool = False
+) -> None:
     from abeyance.cli.formatting import event_line
 
-    form: Callable[[Mapping[str, Any]], str] = json.dumps if as_json else event_line
+    form: Callable[[Mapping[str, Any]], str] = (
+        json.dumps if as_json else partial(event_line, with_run=of_all)
+    )
     async with aclosing(stream):
         async for event in stream:
             typer.echo(form(event))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Final, Self
 
 from temporalio.client import Client as TemporalClient
 
+from abeyance import views
 from abeyance.authoring.graph import Graph
 from abeyance.client.audits import Archiver, Audits
 from abeyance.client.claims import Claims
@@ -19,6 +22,8 @@ from abeyance.client.listing import Listing
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.client.run import TemporalRun
 from abeyance.client.runs import Runs
+from abeyance.client.stream import Stream
+from abeyance.handle import EventFilter
 from abeyance.history.feed import Feed
 from abeyance.keyring import SigningKey
 from abeyance.notifications.config import Notifications, load_notifications
@@ -32,6 +37,7 @@ from abeyance.util import TASK_QUEUE
 
 _NOTHING: Final = Notifications().events_of
 """What runs announce where nobody is notified of anything."""
+_PAGE: Final = 500
 
 
 class Client:
@@ -44,7 +50,7 @@ class Client:
     announce from their first event on.
 
     Its parts are `runs` (start, list, session, evict, erase), `inbox` (list) and `conversations`; `run`
-    is one run.
+    is one run, `events` are those of all runs.
     """
 
     def __init__(
@@ -86,6 +92,7 @@ class Client:
         self.conversations = Conversations(self._deployment)
         self.runs = Runs(self._deployment, recency, evictions, self.erasures)
         self.inbox = Inbox(listing, lambda run_id: self.run(run_id).interrupts())
+        self.stream = Stream(temporal, task_queue)
 
     @classmethod
     async def connect(
@@ -117,6 +124,33 @@ class Client:
     def run(self, run_id: str, graph: Graph | None = None) -> TemporalRun:
         """Return the handle of a run, which need not exist. Editing its values takes its `graph`."""
         return TemporalRun(self._deployment, run_id, graph)
+
+    async def events(
+        self,
+        filters: EventFilter | None = None,
+        *,
+        after: str | None = None,
+        follow: bool = True,
+    ) -> AsyncGenerator[views.StreamEvent, None]:
+        """Yield the events of all runs after the one with the id `after`, each run's in order.
+
+        None as `after` begins with the oldest that Temporal has. With `follow` also new ones, without
+        end. No worker has to be up. Raises `invalid_body` for an id that is none, `gone`, with the
+        `oldest` cursor, for one that is older than what Temporal keeps, and Unavailable.
+        """
+        if follow:
+            following = await self.stream.opened(after, filters=filters)
+            async with aclosing(following.events) as events:
+                async for event in events:
+                    yield event
+            return
+        while True:
+            page, then = await self.stream.page(after, limit=_PAGE, filters=filters)
+            for event in page:
+                yield event
+            if then == after:
+                return
+            after = then
 
     async def workers(self) -> list[LiveWorker]:
         """Return the workers of the task queue that are up. Raises Unavailable, within two seconds."""

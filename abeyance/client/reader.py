@@ -26,7 +26,7 @@ from abeyance.errors import Code, Refusal, Unavailable, Unreadable
 from abeyance.history import transcripts
 from abeyance.history.closing_record import closing_record_in
 from abeyance.history.description import ENDINGS, RunDescription, decoded, statuses_of
-from abeyance.history.event_translation import CLOSING_EVENTS
+from abeyance.history.entries import CLOSING_EVENTS
 from abeyance.history.transcripts import MAX_ITEMS, heads
 from abeyance.storage.converter import of_run
 from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY

@@ -10,12 +10,15 @@ from typing import Final, TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
     GetWorkflowExecutionHistoryRequest,
     GetWorkflowExecutionHistoryResponse,
+    GetWorkflowExecutionHistoryReverseRequest,
+    GetWorkflowExecutionHistoryReverseResponse,
 )
 from temporalio.client import Client as TemporalClient
 from temporalio.converter import DataConverter
@@ -132,6 +135,38 @@ class HistoryClient:
             if event.event_id == 1 and begun.task_queue.name != self._task_queue:
                 raise NotFound
         return response
+
+    async def newer(self, run_id: str, execution: str, than: int) -> list[HistoryEvent]:
+        """The events of a history after the one with the id `than`, in order.
+
+        It is read from its end, so that what is old costs nothing. Raises NotFound and Unavailable.
+        """
+        newest_first: list[HistoryEvent] = []
+        most, token = 1, b""
+        while True:
+            request = GetWorkflowExecutionHistoryReverseRequest(
+                namespace=self._namespace,
+                execution=WorkflowExecution(workflow_id=run_id, run_id=execution),
+                maximum_page_size=most,
+                next_page_token=token,
+            )
+
+            async def ask(
+                request: GetWorkflowExecutionHistoryReverseRequest = request,
+            ) -> GetWorkflowExecutionHistoryReverseResponse:
+                return await self._service.get_workflow_execution_history_reverse(
+                    request, timeout=_RPC
+                )
+
+            response = await self._retried(run_id, ask)
+            for event in response.history.events:
+                if event.event_id <= than:
+                    return newest_first[::-1]
+                newest_first.append(event)
+            token = response.next_page_token
+            if not token:
+                return newest_first[::-1]
+            most = _PAGE
 
     async def _retried(self, run_id: str, ask: Callable[[], Awaitable[T]]) -> T:
         # Not `retry_until`: the time counts from the first failure, because a poll may be long.

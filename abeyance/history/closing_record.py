@@ -22,7 +22,7 @@ from abeyance.core.events import Responded
 from abeyance.core.json import rfc3339
 from abeyance.errors import Code, Refusal
 from abeyance.history.description import RunDescription, decoded
-from abeyance.history.event_translation import closing_sources
+from abeyance.history.entries import closing_sources
 from abeyance.projections import ledger_of
 from abeyance.storage.converter import decode_message, of_run
 

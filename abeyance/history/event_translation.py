@@ -8,11 +8,10 @@ on; a model turn also has `model.turn`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal
+from datetime import UTC
+from typing import Any, Final
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
@@ -20,275 +19,23 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
 from abeyance import views, wire
-from abeyance.core.address import Address
-from abeyance.core.json import Json
-from abeyance.errors import FailureCode
 from abeyance.history.cursors import Cursor
-
-_LOCAL: Final = "core_local_activity"
-"""The marker by which Temporal's SDK records a local activity, when it is over."""
-
-
-def is_visit(activity: str, address: Any) -> bool:
-    """Return whether an activity of this name and summary runs a node's code.
-
-    Other activities decide a node's routes, for example.
-    """
-    try:
-        place = Address.parse(str(address))
-    except ValueError:
-        return False
-    return place.segments[-1].type in {"node", "tool"} and activity == place.label
-
-
-def visit_started(address: str, time: datetime | None = None) -> Entry:
-    """The activity of a visit was scheduled, or a local one began."""
-    return Entry(type=f"{node_or_tool(address)}.started", address=address, time=time)
-
-
-def visit_stopped(address: str) -> Entry:
-    """The run stopped the visit."""
-    return Entry(type=f"{node_or_tool(address)}.stopped", address=address)
-
-
-def visit_retrying(address: str, outcome: Mapping[str, Any]) -> Entry:
-    """An attempt at the visit failed, and another follows."""
-    attempts = outcome.get("attempts") or {}
-    return Entry(
-        type=f"{node_or_tool(address)}.retrying",
-        address=address,
-        data={
-            "message": outcome.get("message"),
-            "attempt": attempts.get("count"),
-            "pause": outcome.get("pause"),
-        },
-    )
-
-
-def visit_failed(address: str, code: str, message: str) -> Entry:
-    """The visit failed after its last attempt."""
-    return Entry(
-        type=f"{node_or_tool(address)}.failed",
-        address=address,
-        data={"code": code, "message": message},
-    )
-
-
-def visit_finished(address: str, ended: str | None) -> Entry:
-    """The visit returned; `ended` is the outcome of a tool call."""
-    if ended is not None:
-        return Entry(type="tool.finished", address=address, data={"outcome": ended})
-    return Entry(type=f"{node_or_tool(address)}.finished", address=address)
-
-
-def turn_finished(address: str, turn: Mapping[str, Any]) -> Entry:
-    """A model answered."""
-    return Entry(
-        type="model.turn",
-        address=address,
-        data={
-            "turn": turn.get("turn"),
-            "model": turn.get("model"),
-            "calls": turn.get("calls"),
-            "usage": turn.get("usage"),
-            "finish_reason": turn.get("finish_reason"),
-        },
-    )
-
-
-def node_or_tool(address: str) -> Literal["node", "tool"]:
-    """The kind of a visit's events."""
-    return "tool" if Address.parse(address).is_call else "node"
-
-
-def visit_reported(address: str, report: Mapping[str, Any]) -> Iterator[Entry]:
-    """The events of an activity's result, which is the outcome of its visit."""
-    outcome = report.get("outcome") or {}
-    match outcome.get("kind"):
-        case "finished" | "interrupted" as kind:
-            for emitted in outcome.get("emitted") or ():
-                yield Entry(
-                    type=f"user.{emitted['name']}", address=address, data={"data": emitted["data"]}
-                )
-            # A visit that interrupted is not over; its questions have events.
-            if kind == "finished":
-                yield visit_finished(address, outcome.get("tool_status"))
-                if (turn := outcome.get("turn")) is not None:
-                    yield turn_finished(address, turn)
-        case "stopped":
-            yield visit_stopped(address)
-        case "attempt_failed":
-            yield visit_retrying(address, outcome)
-        case "failed":
-            yield visit_failed(address, outcome["code"], outcome["message"])
-        case _:
-            # The run itself publishes what blocks a visit. A newer worker may have other outcomes; the
-            # facts in the memo have the rest.
-            pass
-
-
-def broken(address: str, failure: Failure) -> Entry:
-    """An activity ended without a report: it was cancelled, took too long, or met a bug."""
-    # The SDK wraps the failure in one that says only that it was an activity's.
-    inner = failure.cause if failure.HasField("activity_failure_info") else failure
-    if inner.HasField("canceled_failure_info"):
-        return visit_stopped(address)
-    return visit_failed(address, str(FailureCode.NODE_FAILED), inner.message)
-
-
-def local_sources(event: HistoryEvent) -> list[Payload]:
-    """The summary of a local activity, and its report if it has one."""
-    marker = event.marker_recorded_event_attributes
-    if marker.marker_name != _LOCAL or not event.user_metadata.HasField("summary"):
-        return []
-    result = marker.details["result"].payloads if "result" in marker.details else []
-    return [event.user_metadata.summary, *result[:1]]
-
-
-def local(event: HistoryEvent, address: str, report: Mapping[str, Any]) -> Iterator[Entry]:
-    """The events of a local activity."""
-    marker = event.marker_recorded_event_attributes
-    about = json.loads(marker.details["data"].payloads[0].data)
-    if about.get("backoff") is not None or not is_visit(about["activity_type"], address):
-        # With a backoff it was one attempt of several.
-        return
-    yield visit_started(address, _began(event, about.get("original_schedule_time")))
-    if marker.HasField("failure"):
-        yield broken(address, marker.failure)
-    else:
-        yield from visit_reported(address, report)
-
-
-def _began(event: HistoryEvent, schedule_time: Mapping[str, int] | None) -> datetime | None:
-    if schedule_time is None:
-        return None
-    moment = datetime.fromtimestamp(schedule_time["seconds"], UTC)
-    moment += timedelta(microseconds=schedule_time["nanos"] // 1000)
-    # The worker's clock has the start, the server's clock the time of the record.
-    return min(moment, event.event_time.ToDatetime(tzinfo=UTC))
-
-
-CLOSING_EVENTS: Final = frozenset(
-    {
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
-    }
+from abeyance.history.entries import (
+    Entry,
+    broken,
+    closing_sources,
+    facts,
+    is_visit,
+    local,
+    local_sources,
+    mapping,
+    run_ended,
+    run_started,
+    upserted,
+    visit_reported,
+    visit_started,
+    visit_stopped,
 )
-"""The types of the last event of a history."""
-
-_MEMO: Final = (wire.MEMO_FACTS, wire.MEMO_CLOSING)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """An event of the feed without its id. `time` None is that of the history's event.
-
-    `shown` is what an opened or changed interrupt shows a person: for the audit only.
-    """
-
-    type: str
-    time: datetime | None = None
-    address: str | None = None
-    actor: str | None = None
-    data: Mapping[str, Json] = field(default_factory=dict)
-    shown: Mapping[str, Json] | None = None
-
-
-def run_started(values: Sequence[Any]) -> Entry:
-    """A run began with a `StartRun` and the spec of its graph."""
-    start, spec = mapping(values), mapping(values[1:])
-    return Entry(
-        type="run.started",
-        actor=start.get("started_by"),
-        data={
-            "graph": spec.get("name"),
-            "graph_version": start.get("graph_version"),
-            "conversation_id": start.get("conversation_id"),
-            "session_type": start.get("session_type"),
-        },
-    )
-
-
-def upserted(event: HistoryEvent) -> Mapping[str, Payload]:
-    """The facts and the closing record of a memo update."""
-    fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields
-    return {name: fields[name] for name in _MEMO if name in fields}
-
-
-def facts(rows: Sequence[Mapping[str, Any]]) -> Iterator[Entry]:
-    """The facts that `workflows.visibility.fact_batches` wrote."""
-    for row in rows:
-        yield Entry(
-            type=row["type"],
-            time=datetime.fromisoformat(row["time"]),
-            address=row["address"],
-            actor=row["actor"],
-            data=row["data"],
-            shown=row.get("shown"),
-        )
-
-
-def closing_sources(event: HistoryEvent) -> Sequence[Payload]:
-    """The payload of the closing record in the last event of a history, if it has one."""
-    match event.event_type:
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
-            return event.workflow_execution_completed_event_attributes.result.payloads[:1]
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
-            failure = event.workflow_execution_failed_event_attributes.failure
-            return failure.application_failure_info.details.payloads[:1]
-        case _:
-            return []
-
-
-def run_ended(
-    event: HistoryEvent, record: Mapping[str, Any], in_memo: Mapping[str, Any]
-) -> Iterator[Entry]:
-    """The run ended, unless another history continues it. `in_memo` is a cancelled run's record."""
-    match event.event_type:
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
-            yield _end("completed", record)
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
-            failure = event.workflow_execution_failed_event_attributes.failure
-            code = failure.application_failure_info.type or str(FailureCode.NODE_FAILED)
-            bare = {"view": {"error": {"code": code, "message": failure.message}}}
-            yield _end("failed", record or bare)
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED:
-            yield _end("cancelled", in_memo)
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
-            reason = event.workflow_execution_terminated_event_attributes.reason
-            text = "terminated through Temporal" + (f": {reason}" if reason else "")
-            yield _end("cancelled", {"reason": text, "view": {"cancelled_by": "temporal"}})
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT:
-            yield _end("failed", {"reason": "timed out in Temporal"})
-        case _:
-            pass
-
-
-def mapping(values: Sequence[Any]) -> Mapping[str, Any]:
-    """The first value if it is a mapping, as ours all are; other writers may write anything."""
-    return values[0] if values and isinstance(values[0], Mapping) else {}
-
-
-def _end(status: str, record: Mapping[str, Any]) -> Entry:
-    view = record.get("view") or {}
-    error = view.get("error") or {}
-    # To Temporal halted and cancelled runs are completed; the record has the outcome.
-    if f"run.{record.get('outcome')}" in views.TERMINAL_EVENTS:
-        status = record["outcome"]
-    data: dict[str, Json] = {"reason": record.get("reason")}
-    if status == "failed":
-        data |= {"code": error.get("code"), "message": error.get("message")}
-    return Entry(
-        type=f"run.{status}",
-        address=error.get("address"),
-        actor=view.get("cancelled_by"),
-        data=data,
-    )
-
 
 _SAME_TASK: Final = frozenset(
     {
@@ -313,7 +60,9 @@ class HistoryState:
     `birth` is that of a cursor. `previous` is the execution that this one continues or
     retries. `visits` are the addresses of visits by the event that scheduled their
     activity, `held` the starts that are held back. `last` is the latest event and `count` how many events
-    of the feed it made. `closing` is the record of a run that is about to end as cancelled.
+    of the feed it made. `closing` is the record of a run that is about to end as cancelled. `origin` is
+    the run's oldest execution, `recorded` when `last` was recorded, in microseconds, `capabilities` those
+    of interrupts by their ids.
     """
 
     run_id: str
@@ -325,6 +74,9 @@ class HistoryState:
     last: int = 0
     count: int = 0
     closing: Mapping[str, Any] = field(default_factory=dict)
+    origin: str = ""
+    recorded: int = 0
+    capabilities: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def sources(event: HistoryEvent) -> Sequence[Payload]:
@@ -332,7 +84,8 @@ def sources(event: HistoryEvent) -> Sequence[Payload]:
     match event.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
             begun = event.workflow_execution_started_event_attributes
-            return begun.input.payloads[: 1 if begun.continued_execution_run_id else 2]
+            arguments = begun.input.payloads[: 1 if begun.continued_execution_run_id else 2]
+            return [*arguments, *_carried_rows(event).values()]
         case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
             return list(upserted(event).values())
         case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
@@ -371,7 +124,9 @@ def translate(
     events: list[views.Event] = []
     if event.event_type not in _SAME_TASK:
         events, state = released(state)
-    state = replace(_advanced(event, values, state), last=event.event_id, count=0)
+    recorded = max(state.recorded, event.event_time.ToMicroseconds())
+    state = _advanced(event, values, state)
+    state = replace(state, last=event.event_id, count=0, recorded=recorded)
     moment = event.event_time.ToDatetime(tzinfo=UTC)
     translated = [
         replace(each, time=each.time or moment) for each in _entries(event, values, state)
@@ -409,7 +164,15 @@ def _numbered(
                 address=entry.address,
                 actor=entry.actor,
                 data=dict(entry.data),
-            ).showing(entry.shown)
+            )
+            .showing(entry.shown)
+            .recorded(
+                views.Recording(
+                    origin=state.origin,
+                    at=state.recorded,
+                    capability=state.capabilities.get(str(entry.data.get("id"))),
+                )
+            )
         )
     return events, replace(state, count=state.count + len(events))
 
@@ -420,7 +183,21 @@ def _advanced(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -
             start = mapping(values)
             begun = event.workflow_execution_started_event_attributes
             previous = begun.continued_execution_run_id or start.get("retry_of") or ""
-            return replace(state, birth=start.get("generation", 0), previous=previous)
+            rows = _carried_rows(event)
+            # They come after the arguments.
+            asked = zip(rows, values[len(values) - len(rows) :], strict=True)
+            return replace(
+                state,
+                birth=start.get("generation", 0),
+                previous=previous,
+                origin=start.get("origin") or begun.first_execution_run_id or state.execution,
+                capabilities={
+                    key.removeprefix(wire.MEMO_INTERRUPT): mapping([row]).get(
+                        "requested_capability"
+                    )
+                    for key, row in asked
+                },
+            )
         case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
             if event.workflow_task_failed_event_attributes.cause != _RESET:
                 return state
@@ -428,7 +205,16 @@ def _advanced(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -
             return replace(state, birth=max(event.event_time.ToMicroseconds(), state.birth + 1))
         case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
             written = dict(zip(upserted(event), values, strict=True))
-            return replace(state, closing=written.get(wire.MEMO_CLOSING, state.closing))
+            opened = {
+                row["data"].get("id"): row["data"].get("capability")
+                for row in written.get(wire.MEMO_FACTS, [])
+                if row["type"] == "interrupt.opened"
+            }
+            return replace(
+                state,
+                closing=written.get(wire.MEMO_CLOSING, state.closing),
+                capabilities={**state.capabilities, **opened} if opened else state.capabilities,
+            )
         case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             name = event.activity_task_scheduled_event_attributes.activity_type.name
             if not values or not is_visit(name, values[0]):
@@ -436,6 +222,12 @@ def _advanced(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -
             return replace(state, visits={**state.visits, event.event_id: values[0]})
         case _:
             return state
+
+
+def _carried_rows(event: HistoryEvent) -> Mapping[str, Payload]:
+    """The memo's rows of interrupts that were open when a history began."""
+    fields = event.workflow_execution_started_event_attributes.memo.fields
+    return {name: fields[name] for name in fields if name.startswith(wire.MEMO_INTERRUPT)}
 
 
 def _entries(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -> Iterator[Entry]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,8 @@ from abeyance import views
 from abeyance.errors import Code, Refusal
 from abeyance.history.client import Execution, HistoryClient, unknown_run
 from abeyance.history.cursors import Cursor, is_later
+from abeyance.history.entries import CLOSING_EVENTS
 from abeyance.history.event_translation import (
-    CLOSING_EVENTS,
     HistoryState,
     failures,
     released,
@@ -106,10 +106,12 @@ class Page:
     """Some events and the next place; `then` None: the run has ended.
 
     With `is_last` there was nothing more at the time, and `then` is the beginning of the history.
+    `state` is that of the translation at the end of the page.
     """
 
     events: tuple[views.Event, ...]
     then: Place | None
+    state: HistoryState
     is_last: bool = False
 
 
@@ -160,25 +162,61 @@ class Histories:
                 return await self._ended(event, events, state)
         token = response.next_page_token
         if token and not wait:
-            return Page(events=tuple(events), then=Place(state=state, token=token))
+            return Page(events=tuple(events), then=Place(state=state, token=token), state=state)
         translated, state = released(state)
         then = (
             Place(state=state, token=token)
             if token
             else Place.beginning(state.run_id, state.execution)
         )
-        return Page(events=(*events, *translated), then=then, is_last=not token)
+        return Page(events=(*events, *translated), then=then, state=state, is_last=not token)
+
+    async def newer(self, state: HistoryState) -> Page:
+        """Read what follows a translated part of an open history, at the cost of what is new.
+
+        Raises NotFound and Unavailable.
+        """
+        events: list[views.Event] = []
+        for event in await self._source.newer(state.run_id, state.execution, state.last):
+            translated, state = await self._translated(event, state)
+            events += translated
+            if event.event_type in CLOSING_EVENTS:
+                return await self._ended(event, events, state)
+        translated, state = released(state)
+        then = Place.beginning(state.run_id, state.execution)
+        return Page(events=(*events, *translated), then=then, state=state, is_last=True)
+
+    async def reaching(
+        self, run_id: str, execution: str, is_before: Callable[[HistoryState], bool]
+    ) -> str:
+        """The latest execution, from this one back, that `is_before`, else the oldest that there is.
+
+        `is_before` gets the state after an execution's first event. Raises NotFound if there is none, and
+        Unavailable.
+        """
+        reached = ""
+        try:
+            async for begun in self._backwards(run_id, execution):
+                reached = begun.execution
+                if is_before(begun):
+                    break
+        except NotFound:
+            # Earlier histories are deleted.
+            if not reached:
+                raise
+        return reached
 
     async def _ended(
         self, event: HistoryEvent, events: list[views.Event], state: HistoryState
     ) -> Page:
         successor, is_retry = await self._successor(event, state)
         if successor is None:
-            return Page(events=tuple(events), then=None)
+            return Page(events=tuple(events), then=None, state=state)
         if not is_retry and events and events[-1].type in views.TERMINAL_EVENTS:
             # It was not the end of the run.
             events.pop()
-        return Page(events=tuple(events), then=Place.beginning(state.run_id, successor))
+        then = Place.beginning(state.run_id, successor)
+        return Page(events=tuple(events), then=then, state=state)
 
     async def _successor(self, event: HistoryEvent, state: HistoryState) -> tuple[str | None, bool]:
         """Return the execution that goes on after this one, if any, and whether it is a retry."""

@@ -26,7 +26,8 @@ from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.history import cursors
 from abeyance.history.client import HistoryClient, unknown_run
-from abeyance.history.event_translation import is_visit, mapping, sources
+from abeyance.history.entries import is_visit, mapping
+from abeyance.history.event_translation import sources
 from abeyance.storage.blobs import Blobs
 from abeyance.temporal.retry import NotFound
 

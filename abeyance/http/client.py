@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar, Unpack
@@ -13,12 +14,20 @@ from pydantic import BaseModel, TypeAdapter
 from abeyance.core.ledger import Receipt
 from abeyance.duration import Duration
 from abeyance.errors import SettingsError
-from abeyance.handle import InboxFilter, MessageFields, RunFilter, Started, Steered
+from abeyance.handle import (
+    EventFilter,
+    InboxFilter,
+    MessageFields,
+    RunFilter,
+    Started,
+    Steered,
+)
 from abeyance.http.connection import Connection
+from abeyance.http.events import follow_all, past_of_all
 from abeyance.http.run import HttpRun, in_seconds, message_body, without_none
 from abeyance.schemas.json_types import to_json
 from abeyance.util import checked_run_id
-from abeyance.views import InterruptView, RunView
+from abeyance.views import InterruptView, RunView, StreamEvent
 from abeyance.wire import ErasureState
 
 T = TypeVar("T")
@@ -60,6 +69,32 @@ class HttpClient:
     def run(self, run_id: str) -> HttpRun:
         """Return the handle of a run, which need not exist. Raises `invalid_run_id`."""
         return HttpRun(self.api, run_id)
+
+    async def events(
+        self,
+        filters: EventFilter | None = None,
+        *,
+        after: str | None = None,
+        follow: bool = True,
+        on_gap: Callable[[], None] = lambda: None,
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Yield the events of all runs after the one with the id `after`, as `Client.events` does.
+
+        With `follow` also new ones, without end. An interrupted stream is reopened, after a call of
+        `on_gap`. Requires `runs:read`.
+        """
+        filters = filters or EventFilter()
+        query = {
+            "type": filters.types,
+            "capability": filters.capabilities,
+            **without_none(graph=filters.graph),
+        }
+        read = past_of_all(self.api, query, after)
+        if follow:
+            read = follow_all(self.api, query, after, on_gap=on_gap)
+        async with aclosing(read) as events:
+            async for event in events:
+                yield StreamEvent.model_validate(event)
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ class Connection:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, last_id: str | None
+        self, path: str, last_id: str | None, **query: str | Sequence[str]
     ) -> AsyncIterator[AsyncIterator[Mapping[str, Any] | None]]:
         """Open a stream of server-sent events after the event `last_id`; None starts at the first.
 
@@ -158,7 +158,9 @@ class Connection:
         timeout = httpx.Timeout(_STREAM_SECONDS, connect=_CONNECT_SECONDS)
         url = self._address + path
         with self._reached():
-            async with self._http.stream("GET", url, headers=headers, timeout=timeout) as response:
+            async with self._http.stream(
+                "GET", url, params=query, headers=headers, timeout=timeout
+            ) as response:
                 if not response.headers.get("Content-Type", "").startswith(_STREAM):
                     await response.aread()
                     self._check(response, _json(response))

@@ -1,4 +1,4 @@
-"""Read the events of a run over HTTP: past ones, and new ones as they happen.
+"""Read the events of a run, or of all, over HTTP: past ones, and new ones as they happen.
 
 An interrupted stream is reopened after the last event, so that no event is lost or repeated. After about
 half a minute of failed attempts the error is raised; any line of the stream resets the count.
@@ -7,7 +7,7 @@ half a minute of failed attempts the error is raised; any line of the stream res
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from abeyance.errors import Unavailable
@@ -15,6 +15,7 @@ from abeyance.http.connection import Connection
 from abeyance.views import TERMINAL_EVENTS
 
 EventJson: TypeAlias = Mapping[str, Any]
+Query: TypeAlias = Mapping[str, str | Sequence[str]]
 
 _PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)
 """Seconds before each attempt to reopen the stream."""
@@ -78,14 +79,62 @@ async def follow(
         tries += 1
 
 
+async def past_of_all(
+    api: Connection, query: Query, after: str | None
+) -> AsyncGenerator[EventJson, None]:
+    """Yield the past events of all runs that the `query` selects, after the event with the id `after`.
+
+    Raises as `Connection.get`.
+    """
+    while True:
+        items, following = await _page(api, "", after, **query)
+        for event in items:
+            yield event
+        # A page may be empty because the events that were read for it were others.
+        if following in (None, after):
+            return
+        after = following
+
+
+async def follow_all(
+    api: Connection, query: Query, after: str | None, *, on_gap: Callable[[], None]
+) -> AsyncGenerator[EventJson, None]:
+    """Yield past events of all runs that the `query` selects, and then new ones, without end.
+
+    `on_gap` is called before an interrupted stream is reopened. Raises as `follow`.
+    """
+    was_open = False
+    tries = 0
+    while True:
+        gap = Unavailable(f"the stream of events from {api.url} ended")
+        try:
+            async with api.stream("/events", after, **query) as events:
+                was_open = True
+                async for event in events:
+                    tries = 0
+                    if event is not None:
+                        yield event
+                        after = event["id"]
+        except Unavailable as error:
+            if not was_open:
+                raise
+            gap = error
+        if tries == len(_PAUSES):
+            raise gap
+        if tries == 0:
+            on_gap()
+        await asyncio.sleep(_PAUSES[tries])
+        tries += 1
+
+
 async def _is_last(api: Connection, path: str, last: str | None) -> bool:
     items, following = await _page(api, path, last)
     return not items and following is None
 
 
 async def _page(
-    api: Connection, path: str, after: str | None
+    api: Connection, path: str, after: str | None, **query: str | Sequence[str]
 ) -> tuple[list[EventJson], str | None]:
     place = {"after": after} if after else {}
-    page = await api.get(f"{path}/events", limit=_PAGE, **place)
+    page = await api.get(f"{path}/events", limit=_PAGE, **query, **place)
     return page["items"], page["next_cursor"]

@@ -27,7 +27,7 @@ from abeyance.core.json import Json
 from abeyance.core.outcome import Stopped, VisitOutcome
 from abeyance.core.state import RunState
 from abeyance.errors import Blocked
-from abeyance.history import event_translation
+from abeyance.history import entries
 from abeyance.history.audit import Orders
 from abeyance.runtime.node_runner import failed_attempt, graph_for, run_visit
 from abeyance.storage.blobs import Blobs, MemoryBlobs
@@ -183,10 +183,10 @@ class Driver:
     async def _visit(self, visit_input: VisitInput) -> None:
         visit = visit_input.address
         if visit_input.kind == "visit" and visit_input.blocked_by is None:
-            self._publish(event_translation.visit_started(visit).type, visit)
+            self._publish(entries.visit_started(visit).type, visit)
         outcome = await self._outcome(visit_input)
         if visit_input.kind == "visit":
-            for event in event_translation.visit_reported(visit, {"outcome": asdict(outcome)}):
+            for event in entries.visit_reported(visit, {"outcome": asdict(outcome)}):
                 self._publish(event.type, event.address, data=event.data)
         self._advance(events.VisitEnded(now=self.now, visit=visit, outcome=outcome))
 

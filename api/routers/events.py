@@ -1,4 +1,4 @@
-"""The events of a run, as pages or as a stream of server-sent events."""
+"""The events of a run, and those of all runs, as pages or as a stream of server-sent events."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -17,11 +17,12 @@ from starlette.types import Receive, Scope, Send
 from abeyance import views
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import READ, CredentialsDep
-from abeyance.api.dependencies import BackendDep, FeedDep, RunId
-from abeyance.api.schemas import Listed
+from abeyance.api.dependencies import BackendDep, ClientDep, FeedDep, RunId
+from abeyance.api.schemas import MAX_FILTERS, Listed, Name
 from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.handle import EventFilter
 
-router = APIRouter(prefix="/runs/{run_id}", tags=["events"], dependencies=[READ])
+router = APIRouter(tags=["events"], dependencies=[READ])
 
 _JSON: Final = "application/json"
 _EVENT_STREAM: Final = "text/event-stream"
@@ -47,23 +48,97 @@ class EventsQuery(BaseModel):
     )
 
 
-def _responses() -> openapi.Responses:
+def _of_pages_and_streams(event: dict[str, Any], stream: str, *refusals: Code) -> openapi.Responses:
     responses = openapi.read(
         "A page of events, or a stream as text/event-stream.",
-        openapi_examples.listed(openapi_examples.EVENT, openapi_examples.EVENT["id"]),
-        Code.UNKNOWN_RUN,
-        Code.GONE,
-        Code.TOO_MANY_RUNS,
+        openapi_examples.listed(event, event["id"]),
+        *refusals,
     )
     content: dict[str, Any] = responses[200]["content"]
     content[_EVENT_STREAM] = {
         "schema": {"type": "string"},
-        "example": openapi_examples.EVENT_STREAM,
+        "example": stream,
     }
     return responses
 
 
-@router.get("/events", response_model=Listed[views.Event], responses=_responses())
+class StreamQuery(EventsQuery):
+    """The query of a page of the events of all runs."""
+
+    type: list[Name] = Field(
+        default=[],
+        max_length=MAX_FILTERS,
+        description="Only events of these types. A type that ends in `*` selects all that begin so.",
+        examples=[["interrupt.*", "run.failed"]],
+    )
+    graph: Name | None = Field(default=None, description="Only events of runs of this graph.")
+    capability: list[Name] = Field(
+        default=[],
+        max_length=MAX_FILTERS,
+        description="Only events of interrupts that require one of these capabilities. One that ends in "
+        "`*` selects all that begin so.",
+        examples=[["refunds:*"]],
+    )
+
+
+LastEventId: TypeAlias = Annotated[
+    str | None, Header(description="The id of the last event received. Overrides `after`.")
+]
+
+
+@router.get(
+    "/events",
+    response_model=Listed[views.StreamEvent],
+    responses=_of_pages_and_streams(
+        openapi_examples.STREAM_EVENT, openapi_examples.STREAM_OF_ALL, Code.GONE
+    ),
+)
+async def read_stream(
+    *,
+    query: Annotated[StreamQuery, Query()],
+    client: ClientDep,
+    backend: BackendDep,
+    credentials: CredentialsDep,
+    request: Request,
+    last_event_id: LastEventId = None,
+) -> Listed[views.StreamEvent] | Response:
+    """List the events of all runs, oldest first. With `Accept: text/event-stream`, stream them as they
+    happen.
+
+    The events of each run are in order. Continue after the last id, at any replica, to get every event
+    exactly once; the id is valid with any filter. Without one, the oldest event that Temporal has comes
+    first. There is nothing more yet if a page is empty and `next_cursor` is the `after` of the request;
+    otherwise a page may be shorter than `limit`. A stream has no end; it ends early if its reader is too
+    slow, or if its token expires or is revoked.
+    """
+    after = last_event_id or query.after
+    filters = EventFilter(
+        types=tuple(query.type), graph=query.graph, capabilities=tuple(query.capability)
+    )
+    if _wants_stream(request.headers.get("accept", "")):
+        following = await client.stream.opened(after, filters=filters)
+        return EventStream(
+            following.events,
+            stopping=backend.stopping,
+            until=credentials.expires_at,
+            is_revoked=lambda: backend.tokens.is_revoked(credentials),
+            cursor=lambda: following.cursor,
+        )
+    items, next_cursor = await client.stream.page(after, limit=query.limit, filters=filters)
+    return Listed(items=items, next_cursor=next_cursor)
+
+
+@router.get(
+    "/runs/{run_id}/events",
+    response_model=Listed[views.Event],
+    responses=_of_pages_and_streams(
+        openapi_examples.EVENT,
+        openapi_examples.EVENT_STREAM,
+        Code.UNKNOWN_RUN,
+        Code.GONE,
+        Code.TOO_MANY_RUNS,
+    ),
+)
 async def read_events(
     *,
     run_id: RunId,
@@ -72,10 +147,7 @@ async def read_events(
     backend: BackendDep,
     credentials: CredentialsDep,
     request: Request,
-    last_event_id: Annotated[
-        str | None,
-        Header(description="The id of the last event received. Overrides `after`."),
-    ] = None,
+    last_event_id: LastEventId = None,
 ) -> Listed[views.Event] | Response:
     """List the events of a run, oldest first. With `Accept: text/event-stream`, stream them as they
     happen.
@@ -106,6 +178,9 @@ def _wants_stream(accept: str) -> bool:
 class EventStream(StreamingResponse):
     """A stream of server-sent events, with a comment after `heartbeat` seconds without an event.
 
+    With `cursor` the comment comes with an id, after which the reader can continue: it may have moved on
+    by events that a filter has left out.
+
     The stream ends after the last event. It ends early, with a comment that has the reason, on an error,
     when `stopping` is set, at `until`, the Unix time at which the reader's token expires, and within a
     heartbeat after `is_revoked` says that it was revoked. The reader can then reconnect with the last id.
@@ -119,9 +194,17 @@ class EventStream(StreamingResponse):
         stopping: asyncio.Event | None = None,
         until: float | None = None,
         is_revoked: Callable[[], bool] = lambda: False,
+        cursor: Callable[[], str] | None = None,
     ) -> None:
         self._events = events
-        self._text = _event_text(events, heartbeat, stopping or asyncio.Event(), until, is_revoked)
+        self._text = _event_text(
+            events,
+            heartbeat=heartbeat,
+            stopping=stopping or asyncio.Event(),
+            until=until,
+            is_revoked=is_revoked,
+            cursor=cursor,
+        )
         super().__init__(self._text, media_type=_EVENT_STREAM, headers=_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -139,10 +222,12 @@ class EventStream(StreamingResponse):
 
 async def _event_text(
     events: AsyncIterator[views.Event],
+    *,
     heartbeat: float,
     stopping: asyncio.Event,
     until: float | None,
     is_revoked: Callable[[], bool],
+    cursor: Callable[[], str] | None,
 ) -> AsyncGenerator[str, None]:
     pending: asyncio.Task[views.Event | None] | None = None
     stop = asyncio.create_task(stopping.wait())
@@ -163,7 +248,7 @@ async def _event_text(
                 yield ": the token was revoked: reconnect with a new token and the last id\n\n"
                 return
             if not pending.done():
-                yield ":\n\n"
+                yield ":\n\n" if cursor is None else f":\nid: {cursor()}\n\n"
                 continue
             try:
                 event = pending.result()

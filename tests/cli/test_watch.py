@@ -320,3 +320,27 @@ def test_a_stream_that_is_away_from_the_start_is_not_waited_for(
 ) -> None:
     assert terminal.call("events", "any", "--follow")[0] == 4
     assert stranger.asked == [None]
+
+
+def test_events_without_a_run_are_those_of_all(terminal: Terminal, standing: Stack) -> None:
+    question = standing.start("among-others")
+    standing.start("another")
+    events = terminal.lines("events")
+    ours = [event for event in events if event["run_id"] == "among-others"]
+    assert [event["type"] for event in ours] == WHOLE[:5]
+    assert "another" in {event["run_id"] for event in events}
+
+    opened = ("events", "--type", "interrupt.*", "--graph", "sum")
+    code, out, err = terminal.call(*opened, "--after", ours[0]["id"])
+    assert (code, err) == (0, "")
+    assert question in out
+    assert {line.split()[1] for line in out.splitlines()} == {"interrupt.opened"}
+    with begun(standing, *opened, "--follow", "--after", ours[0]["id"]) as process:
+        assert question in read_to(process, "among-others")[-1]
+        standing.answer("among-others", 2)
+        assert "among-others" in read_to(process, "interrupt.answered")[-1]
+
+    assert terminal.call("events", "--capability", "nobody:has")[:2] == (0, "")
+    code, out, err = terminal.call("events", "another", "--type", "run.started")
+    assert (code, out) == (2, "")
+    assert "--type selects among the events of all runs" in err

@@ -13,7 +13,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from abeyance import views
-from abeyance.history import event_translation
+from abeyance.history import entries
 from abeyance.notifications.moments import ENDS, EVENTS
 
 _ROOT = Path(__file__).parents[2]
@@ -60,12 +60,11 @@ def facts() -> Mapping[tuple[str, str], set[str]]:
 def of_visits_and_starts() -> Mapping[tuple[str, str], set[str]]:
     """What a reader makes of a history, but for the end of the run."""
     told: dict[tuple[str, str], set[str]] = {}
-    for name in ("event_translation",):
-        for call in calls_of(_ROOT / "abeyance" / "history" / f"{name}.py", "Entry"):
-            given = {keyword.arg: keyword.value for keyword in call.keywords}
-            data = given.get("data")
-            for type_ in types_in(given["type"]):
-                told[type_, "history"] = set() if data is None else keys_in(data)
+    for call in calls_of(_ROOT / "abeyance" / "history" / "entries.py", "Entry"):
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        data = given.get("data")
+        for type_ in types_in(given["type"]):
+            told[type_, "history"] = set() if data is None else keys_in(data)
     return told
 
 
@@ -84,7 +83,7 @@ def of_ends() -> Mapping[tuple[str, str], set[str]]:
     for type_ in views.TERMINAL_EVENTS:
         record: dict[str, Any] = {"outcome": type_.removeprefix("run.")}
         event = HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED)
-        (end,) = event_translation.run_ended(event, record, {})
+        (end,) = entries.run_ended(event, record, {})
         told[end.type, "history"] = {*end.data}
     return told
 

@@ -1,0 +1,384 @@
+"""The events of all runs over HTTP: by pages, and as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from sample_graphs import chain, gated, gates
+from stack import Api, app_for, new_id, problem, served
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import EventFilter, Refusal, Unavailable
+from abeyance.api.app import create_app
+from abeyance.api.routers.events import EventStream
+from abeyance.client import Client, changes
+from abeyance.client.stream import Stream
+from abeyance.core.state import Limits
+from abeyance.history.positions import Positions
+from abeyance.http import HttpClient
+
+STREAM = {"Accept": "text/event-stream"}
+YES = {"approved": True}
+# Each hand-over takes about a second.
+SMALL = Limits(continue_as_new_after=12)
+
+
+@pytest_asyncio.fixture(scope="module")
+async def office(temporal: TemporalClient) -> AsyncIterator[Site]:
+    """A deployment of its own, with runs that have ended and runs that wait."""
+    site = Site(
+        temporal,
+        gated(),
+        gated("guarded", capability="payments:approve"),
+        chain(4),
+        gates(2),
+    )
+    async with site.worker():
+        yield site
+
+
+@pytest_asyncio.fixture(scope="module")
+async def api(office: Site) -> AsyncIterator[Api]:
+    async with served(app_for(office)) as api:
+        for graph in ("gated", "guarded"):
+            _, (gate,) = await api.waiting(graph)
+            await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
+        await api.waiting("gates")
+        handed_over = await office.start(graph=office.graphs["chain"], limits=SMALL)
+        await office.ended(handed_over)
+        await settled(office)
+        yield api
+
+
+async def settled(office: Site) -> None:
+    """Wait until the runs have come to a halt, and visibility shows it."""
+
+    async def has_come() -> bool:
+        seen = [each.id async for each in office.client.events(follow=False)]
+        await asyncio.sleep(0.3)
+        return seen == [each.id async for each in office.client.events(follow=False)]
+
+    await eventually(has_come)
+
+
+@asynccontextmanager
+async def following(
+    api: Api, headers: dict[str, str] | None = None, **query: Any
+) -> AsyncIterator[AsyncGenerator[dict[str, Any], None]]:
+    """The events of a stream that is open."""
+    async with (
+        httpx.AsyncClient(base_url=api.url, timeout=40, trust_env=False) as http,
+        http.stream(
+            "GET", "/events", headers={**STREAM, **(headers or {})}, params=query
+        ) as response,
+    ):
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        async with aclosing(_parsed(response)) as events:
+            yield events
+
+
+async def _parsed(response: httpx.Response) -> AsyncGenerator[dict[str, Any], None]:
+    fields: dict[str, str] = {}
+    async for line in response.aiter_lines():
+        if line:
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        elif "data" in fields:
+            event = json.loads(fields["data"])
+            assert (event["id"], event["type"]) == (fields["id"], fields["event"])
+            yield event
+            fields = {}
+
+
+async def page(api: Api, **query: Any) -> dict[str, Any]:
+    response = await api.http.get("/events", params=query)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+async def everything(api: Api, **query: Any) -> list[dict[str, Any]]:
+    """The events of all pages."""
+    items: list[dict[str, Any]] = []
+    after = query.pop("after", None)
+    while True:
+        place = {} if after is None else {"after": after}
+        found = await page(api, **query, **place)
+        items += found["items"]
+        assert found["next_cursor"] is not None
+        if found["next_cursor"] == after:
+            return items
+        after = found["next_cursor"]
+
+
+async def of_runs(api: Api, run_ids: set[str]) -> dict[str, list[dict[str, Any]]]:
+    """The feeds of runs."""
+    feeds: dict[str, list[dict[str, Any]]] = {}
+    for run_id in run_ids:
+        response = await api.http.get(f"/runs/{run_id}/events", params={"limit": 1000})
+        feeds[run_id] = response.json()["items"]
+    return feeds
+
+
+def as_in_feeds(events: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Events of the stream as the feeds of their runs show them."""
+    feeds: dict[str, list[dict[str, Any]]] = {}
+    for event in events:
+        bare = {name: value for name, value in event.items() if name not in ("graph", "event_id")}
+        feeds.setdefault(event["run_id"], []).append({**bare, "id": event["event_id"]})
+    return feeds
+
+
+async def test_the_stream_has_each_event_of_each_run_once_and_each_runs_in_order(api: Api) -> None:
+    events = await everything(api)
+    feeds = as_in_feeds(events)
+
+    assert feeds == await of_runs(api, set(feeds))
+    assert {event["graph"] for event in events} == {"gated", "guarded", "gates", "chain"}
+    assert len({event["id"] for event in events}) == len(events)
+    assert [event["type"] for event in events].count("run.completed") == 3
+
+
+@pytest.mark.parametrize("limit", [1, 7])
+async def test_pages_put_together_are_the_whole(api: Api, limit: int) -> None:
+    assert await everything(api, limit=limit) == await everything(api, limit=1000)
+
+
+async def test_what_comes_after_any_event_is_the_same_at_another_replica(
+    api: Api, office: Site, temporal: TemporalClient
+) -> None:
+    events = await everything(api, limit=1000)
+    client = Client(temporal, task_queue=office.settings.task_queue)
+    app = create_app(office.settings, office.graphs, client)
+    async with served(app) as other:
+        for number in range(0, len(events), 3):
+            found = await page(other, after=events[number]["id"], limit=1000)
+            assert found["items"] == events[number + 1 :]
+
+
+async def test_who_connects_again_elsewhere_misses_nothing_and_sees_nothing_twice(
+    office: Site, api: Api
+) -> None:
+    gate = ""
+    seen: list[dict[str, Any]] = []
+    after = (await page(api, limit=1000))["next_cursor"]
+    async with following(api, {"Last-Event-ID": after}, after="not this") as events:
+        run_id = await api.start("gated", {})
+        async for event in events:
+            seen.append(event)
+            if event["type"] == "interrupt.opened":
+                gate = event["data"]["id"]
+                break
+    # Between the two.
+    await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
+    await api.until(run_id, "completed")
+    client = Client(office.temporal, task_queue=office.settings.task_queue)
+    app = create_app(office.settings, office.graphs, client)
+    async with (
+        served(app) as other,
+        following(other, {"Last-Event-ID": seen[-1]["id"]}) as events,
+    ):
+        while seen[-1]["type"] != "run.completed":
+            seen.append(await anext(events))
+
+    assert as_in_feeds(seen) == await of_runs(api, {run_id})
+
+
+@pytest.mark.parametrize(
+    ("query", "types", "graphs"),
+    [
+        ({"type": "run.started"}, {"run.started"}, {"gated", "guarded", "gates", "chain"}),
+        (
+            {"type": ["interrupt.*", "run.failed"], "graph": "guarded"},
+            {"interrupt.opened", "interrupt.answered"},
+            {"guarded"},
+        ),
+        (
+            {"capability": "payments:approve"},
+            {"interrupt.opened", "interrupt.answered"},
+            {"guarded"},
+        ),
+        ({"capability": ["refunds:*", "pay*"], "type": "*.answered"}, set(), set()),
+        ({"capability": ["refunds:*", "pay*"], "type": "*"}, ..., {"guarded"}),
+        ({"graph": "nothing"}, set(), set()),
+    ],
+)
+async def test_a_filter_selects_by_type_graph_and_capability(
+    api: Api, query: dict[str, Any], types: Any, graphs: set[str]
+) -> None:
+    events = await everything(api, **query)
+
+    assert {event["graph"] for event in events} == graphs
+    assert types is ... or {event["type"] for event in events} == types
+    # A cursor does not depend on the filter that it came with.
+    for event in events[:1]:
+        whole = await everything(api)
+        rest = whole[[each["event_id"] for each in whole].index(event["event_id"]) + 1 :]
+        assert await everything(api, after=event["id"]) == rest
+
+
+async def test_an_interrupt_keeps_its_capability_over_a_hand_over(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated("guarded", capability="payments:approve"))
+    async with site.worker():
+        run_id = await site.start(limits=SMALL)
+        await site.until(run_id, "awaiting-input")
+        first = (await temporal.get_workflow_handle(run_id).describe()).run_id
+        while (await temporal.get_workflow_handle(run_id).describe()).run_id == first:
+            await site.pause_and_resume(run_id)
+        await site.client.run(run_id).respond(response=YES, principal=ANYBODY)
+        await site.ended(run_id)
+    only = EventFilter(capabilities=("payments:approve",))
+    found = [event async for event in site.client.events(only, follow=False)]
+
+    assert [event.type for event in found] == ["interrupt.opened", "interrupt.answered"]
+
+
+async def test_what_happens_to_runs_that_wait_comes_within_moments_and_then_nothing_is_polled(
+    office: Site, api: Api
+) -> None:
+    run_id, (gate,) = await api.waiting("gated")
+    await settled(office)
+    after = (await page(api, limit=1000))["next_cursor"]
+    async with following(api, after=after) as events, asyncio.timeout(20):
+        await api.http.post(f"/runs/{run_id}/messages", json={"text": "wait for it"})
+        assert (await anext(events))["type"] == "message.queued"
+        assert office.client.stream.is_polling
+        await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
+        types = [(await anext(events))["type"] for _ in range(4)]
+        assert types[0] == "interrupt.answered"
+        # A second listener joins those who are there.
+        async with following(api, type="message.queued") as others:
+            assert (await anext(others))["run_id"] == run_id
+    await eventually(lambda: not office.client.stream.is_polling)
+
+
+async def test_a_run_that_takes_the_id_of_another_has_events_of_its_own(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, chain(2))
+    run_id = new_id()
+    lives: list[list[str]] = []
+    async with site.worker(), aclosing(site.client.events()) as events:
+        for _ in "12":
+            await site.start(run_id=run_id, reuse=True)
+            lives.append([])
+            async for event in events:
+                lives[-1].append(event.event_id)
+                if event.type == "run.completed":
+                    break
+    past = [event.event_id async for event in site.client.events(follow=False)]
+
+    assert [len(life) for life in lives] == [6, 6]
+    assert past == [*lives[0], *lives[1]]
+
+
+async def test_a_past_of_many_runs_is_read_in_parts(
+    api: Api, office: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = await everything(api)
+    # What began in the last minute is always read at once.
+    monkeypatch.setattr(changes, "_MANY", 1)
+    monkeypatch.setattr(changes, "_LISTED", 0)
+    events = [event.event_id async for event in office.client.events(follow=False)]
+
+    assert sorted(events) == sorted(event["event_id"] for event in whole)
+    feeds = as_in_feeds(whole)
+    for run_id, feed in feeds.items():
+        ids = [event["id"] for event in feed]
+        assert [id_ for id_ in events if id_ in ids] == ids, run_id
+
+
+async def test_a_listener_who_falls_behind_is_dropped(
+    office: Site, api: Api, temporal: TemporalClient
+) -> None:
+    stream = Stream(temporal, office.settings.task_queue, kept=1)
+    after = (await page(api, limit=1000))["next_cursor"]
+    slow, quick = await stream.opened(after), await stream.opened(after)
+    async with aclosing(slow.events) as unread, aclosing(quick.events) as events:
+        first = asyncio.create_task(anext(unread))
+        await eventually(lambda: stream.is_polling)
+        run_ids = [await office.start(graph=office.graphs["chain"])]
+        assert (await first).type == "run.started"
+        async for event in events:
+            if event.type == "run.completed" and len(run_ids) == 1:
+                # What is kept is dropped when there is more.
+                run_ids.append(await office.start(graph=office.graphs["chain"]))
+            elif event.type == "run.completed":
+                break
+        with pytest.raises(Unavailable, match="too slow"):
+            async for _ in unread:
+                pass
+    rest = [event async for event in office.client.events(after=after, follow=False)]
+    assert [event.run_id for event in rest if event.type == "run.started"] == run_ids
+
+
+async def test_a_quiet_stream_shows_that_it_lives_and_from_where_to_continue(
+    office: Site, api: Api
+) -> None:
+    after = (await page(api, limit=1000))["next_cursor"]
+    opened = await office.client.stream.opened(filters=EventFilter(types=("nothing",)))
+    stream = EventStream(opened.events, heartbeat=0.3, cursor=lambda: opened.cursor)
+    async with asyncio.timeout(30):
+        async for chunk in stream.body_iterator:
+            assert str(chunk).startswith(":\nid: ")
+            if str(chunk) == f":\nid: {after}\n\n":
+                break
+    await stream.aclose()
+
+
+@pytest.mark.parametrize("headers", [STREAM, {}])
+async def test_a_cursor_that_is_older_than_what_temporal_keeps_is_told_the_oldest(
+    api: Api, office: Site, headers: dict[str, str]
+) -> None:
+    deployment = f"{office.temporal.namespace} {office.settings.task_queue}"
+    old = Positions(1_700_000_000_000_000).cursor(deployment)
+    response = await api.http.get("/events", headers=headers, params={"after": old})
+    oldest = problem(response, 410, "gone")["oldest"]
+
+    assert await everything(api, after=oldest) == await everything(api)
+
+
+@pytest.mark.parametrize("headers", [STREAM, {}])
+async def test_what_is_no_cursor_of_the_deployment_is_refused(
+    api: Api, headers: dict[str, str]
+) -> None:
+    event = (await page(api, limit=1))["items"][0]
+    for after in ("nonsense", event["event_id"]):
+        response = await api.http.get("/events", headers=headers, params={"after": after})
+        problem(response, 422, "invalid_body")
+    wrong = {**headers, "Last-Event-ID": "nonsense"}
+    problem(await api.http.get("/events", headers=wrong), 422, "invalid_body")
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "status=open", "type="])
+async def test_a_query_of_another_form_is_refused(api: Api, query: str) -> None:
+    found = problem(await api.http.get(f"/events?{query}"), 422, "invalid_body")
+    assert found["errors"][0]["pointer"].startswith(f"/{query.partition('=')[0]}")
+
+
+async def test_reading_all_runs_takes_the_capability_to_read(api: Api) -> None:
+    response = await api.http.get("/events", headers={"X-Abeyance-Capabilities": "runs:start"})
+    assert problem(response, 403, "capability_required")["capability"] == "runs:read"
+
+
+async def test_the_same_is_read_through_the_client_over_http(api: Api) -> None:
+    only = EventFilter(types=("run.*",), graph="guarded")
+    whole = await everything(api, type="run.*", graph="guarded")
+    async with HttpClient(api.url) as client:
+        past = [event async for event in client.events(only, follow=False)]
+        assert [event.model_dump(mode="json") for event in past] == whole
+        async with aclosing(client.events(only, after=past[0].id)) as events:
+            assert [await anext(events) for _ in past[1:]] == past[1:]
+        with pytest.raises(Refusal, match="no cursor"):
+            await anext(client.events(after="nonsense"))
