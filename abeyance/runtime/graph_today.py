@@ -116,12 +116,16 @@ def obstacles(today: GraphToday, attempt: Callable[[], object]) -> list[Obstacle
     return [Obstacle.model_validate(each) for each in (*found, *today.faults)]
 
 
-def cannot_migrate(found: Sequence[Obstacle]) -> Refusal:
-    """Return the refusal of a migration, with every obstacle."""
+def cannot_migrate(found: Sequence[Obstacle], *, is_moved: bool = True) -> Refusal:
+    """Return the refusal of a migration or a retry, with every obstacle.
+
+    `is_moved`: the run would have moved to today's graph, and not just have got the patch.
+    """
+    what = "move to today's graph" if is_moved else "go on with this patch"
     listed = "; ".join(f"{each.what} {each.name!r}: {each.why}" for each in found)
     return Refusal(
         Code.CANNOT_MIGRATE,
-        f"The run cannot move to today's graph: {listed}.",
+        f"The run cannot {what}: {listed}.",
         obstacles=[each.model_dump(mode="json") for each in found],
     )
 

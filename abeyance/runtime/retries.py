@@ -67,7 +67,7 @@ def retried(
         )
 
     if found := graph_today.obstacles(today, attempt):
-        raise graph_today.cannot_migrate(found)
+        raise graph_today.cannot_migrate(found, is_moved=is_today)
     return attempt(), version
 
 
