@@ -212,6 +212,15 @@ class AnswerBody(wire.Request):
     digests: dict[str, str] = Field(default_factory=dict)
 
 
+class Question(views.InterruptView):
+    """An interrupt as the inbox shows it."""
+
+    prompt_html: str | None = Field(
+        default=None,
+        description="The prompt, which may be Markdown, as safe HTML: only if it was asked for.",
+    )
+
+
 class Answered(views.Receipts):
     """The receipts of the answers, and the run."""
 

@@ -1,11 +1,13 @@
-"""The inbox: a page on which approvers read open questions and answer them.
+"""The inbox: pages on which approvers read questions and answer them.
 
-Its files are public. The page gets its data from the API, with the user's token. It loads nothing from
-other hosts, and writes data as text, never as markup.
+Their files are public. A page gets its data from the API, with the reader's session. It loads nothing
+from other hosts, and writes data as text; what it writes as markup is what `abeyance.api.inbox.markdown`
+made safe.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,9 +19,14 @@ router = APIRouter(include_in_schema=False)
 PATH: Final = "/inbox"
 
 _FOLDER: Final = Path(__file__).parent
-_KINDS: Final = {"css": "text/css", "html": "text/html", "js": "text/javascript"}
+_KINDS: Final = {
+    "css": "text/css",
+    "html": "text/html",
+    "js": "text/javascript",
+    "svg": "image/svg+xml",
+}
 _POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _HEADERS: Final = {
@@ -34,11 +41,6 @@ _FILES: Final = {
 }
 
 
-def _file(name: str) -> Response:
-    kind = _KINDS[name.rpartition(".")[2]]
-    return Response(_FILES[name], media_type=kind, headers=_HEADERS)
-
-
 @router.get("/")
 async def home() -> Response:
     """Redirect to the inbox."""
@@ -51,19 +53,11 @@ async def page() -> Response:
     return _file("page.html")
 
 
-@router.get(f"{PATH}/inbox.css")
-async def style() -> Response:
-    """Serve the style sheet."""
-    return _file("inbox.css")
+def _file(name: str) -> Response:
+    kind = _KINDS[name.rpartition(".")[2]]
+    return Response(_FILES[name], media_type=kind, headers=_HEADERS)
 
 
-@router.get(f"{PATH}/inbox.js")
-async def script() -> Response:
-    """Serve the script of the page."""
-    return _file("inbox.js")
-
-
-@router.get(f"{PATH}/form.js")
-async def form() -> Response:
-    """Serve the script for forms."""
-    return _file("form.js")
+for _name in _FILES:
+    if not _name.endswith(".html"):
+        router.add_api_route(f"{PATH}/{_name}", partial(_file, _name))

@@ -1,84 +1,93 @@
-// A form for a JSON Schema. It only helps with the input: the run validates the answer against the whole
-// schema. No option is preselected, so that an approval is always a decision.
+// A form for a JSON Schema, filled in with what is known. It only helps with the input: the run validates the
+// answer against the whole schema. A decision is never preselected.
+
+import {button, element, jsonText, spoken, visible} from "./markup.js";
 
 const DEEPEST = 6;
 const MOST_RADIOS = 6;
+const LONG_TEXT = 80;
+// Names of fields that hold more than a line.
+const PROSE = /(note|comment|text|reason|description|message|body|remark|letter|content)s?$/i;
 // Numbers outside of strings with so many digits that JavaScript rounds them.
 const INEXACT = /(?<![\w"])-?\d[\d.]{15,}/;
-
-// Invisible characters and those that reorder text: the same as UNSEEN in abeyance/core/text.py.
-const UNSEEN = new RegExp(
-  "[" +
-    "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f" +
-    "\\xad\\u034f\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200d\\u2060-\\u2065\\u206a-\\u206f\\u2800" +
-    "\\u3164\\ufeff\\uffa0\\ufff0-\\ufffb\\u{e0000}-\\u{e0fff}" +
-    "\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069" +
-    "\\u2028\\u2029" +
-    "\\ud800-\\udfff" +
-    "]",
-  "gu",
-);
+const PICKERS = {date: "date", time: "time", "date-time": "datetime-local", email: "email", uri: "url"};
 
 let count = 0;
+const unique = (kind) => `${kind}-${(count += 1)}`;
 
 /** An input that must be corrected before the answer can be sent. */
 export class Fault extends Error {
-  constructor(message, element) {
+  constructor(message, field) {
     super(message);
-    this.element = element;
+    this.field = field;
   }
-}
-
-/** Return the text with invisible characters replaced by code points, such as <U+202E>. */
-export function visible(text) {
-  const codePoint = (character) => `<U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`;
-  return String(text).replaceAll("\r\n", "\n").replace(UNSEEN, codePoint);
-}
-
-// The value as JSON with invisible characters escaped, so that it parses to the same value.
-function jsonText(value) {
-  const escape = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
-  return JSON.stringify(value, null, 2)?.replace(UNSEEN, (character) => character.split("").map(escape).join(""));
-}
-
-/** Create an element. Text is set as text, never as markup, with invisible characters replaced. */
-export function element(name, attributes = {}, ...children) {
-  const created = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (value === true) created.setAttribute(key, "");
-    else if (value !== false && value !== undefined && value !== null) created.setAttribute(key, value);
-  }
-  const present = children.filter((child) => child !== null && child !== undefined);
-  created.append(...present.map((child) => (child instanceof Node ? child : visible(child))));
-  return created;
 }
 
 /**
- * Create a form for answers to this schema. `shown` is the payload of the question, which a user can edit.
- * `read()` returns the answer or throws a Fault.
+ * Create a form for values of a schema. `start` is what the fields are filled with. `read()` returns the value or
+ * throws a Fault; `show(faults)` puts faults (`{pointer, message}`) beside their fields, and returns those
+ * that have none.
  */
-export function answerForm(schema, shown) {
-  const field = fieldOf(schema, {root: schema, label: "Answer", required: true, depth: 0, shown, path: ""});
-  return {element: field.element, fields: field.fields, read: () => field.read().value};
+export function formFor(schema, {start, label = "Answer", root = schema} = {}) {
+  const fields = [];
+  const field = fieldOf(schema, {root, label, required: true, depth: 0, start, path: "", fields});
+  return {
+    element: field.element,
+    read: () => {
+      fields.forEach(clear);
+      return field.read().value;
+    },
+    show: (faults) => {
+      fields.forEach(clear);
+      return faults.filter(({pointer, message}) => !fault(nearest(fields, pointer ?? ""), message));
+    },
+  };
 }
 
-/** Create a field for an answer in JSON. */
+/** Create a form whose value is written as JSON. */
 export function jsonForm(start) {
-  const field = jsonField({label: "Answer as JSON", required: true, path: ""}, start);
-  return {element: field.element, fields: field.fields, read: () => field.read().value};
+  return formFor({}, {start, label: "Answer as JSON"});
+}
+
+/** Put a fault beside its field, and move to it. Returns whether there is such a field. */
+export function fault(field, message) {
+  if (!field) return false;
+  const {control, problem} = field;
+  problem.textContent = visible(message);
+  problem.hidden = false;
+  control.setAttribute("aria-invalid", "true");
+  const described = new Set((control.getAttribute("aria-describedby") ?? "").split(" ").filter(Boolean));
+  control.setAttribute("aria-describedby", [...described.add(problem.id)].join(" "));
+  control.focus();
+  return true;
+}
+
+function clear({control, problem}) {
+  problem.hidden = true;
+  problem.textContent = "";
+  control.removeAttribute("aria-invalid");
+}
+
+function nearest(fields, pointer) {
+  const matching = fields.filter(({path}) => path && (pointer === path || pointer.endsWith(path) || pointer.startsWith(`${path}/`)));
+  return matching.sort((one, other) => other.path.length - one.path.length)[0];
 }
 
 function fieldOf(declared, about) {
   const {schema, nullable} = plain(declared, about.root);
+  const isOptional = !about.required || nullable;
   const inner = {
     ...about,
     nullable,
-    required: about.required && !nullable,
+    required: !isOptional,
+    label: schema.title ?? declared?.title ?? about.label,
     hint: schema.description ?? declared?.description,
-    label: about.label,
+    start: about.start === undefined ? (declared?.default ?? schema.default) : about.start,
   };
   if ("const" in schema) return constField(schema.const, inner);
   if (Array.isArray(schema.enum) && schema.enum.length) return choiceField(schema.enum.map(option), inner);
+  const named = constants(schema, about.root);
+  if (named) return choiceField(named, inner);
   switch (schema.type) {
     case "boolean":
       return choiceField([{label: "Yes", value: true}, {label: "No", value: false}], inner);
@@ -87,20 +96,28 @@ function fieldOf(declared, about) {
       return numberField(schema, inner);
     case "string":
       return textField(schema, inner);
+    case "array":
+      if (schema.items && !schema.prefixItems && about.depth < DEEPEST) return arrayField(schema, inner);
+      break;
     case "object":
-      if (isPlainObject(schema) && about.depth < DEEPEST && (about.depth === 0 || inner.required)) {
-        return objectField(schema, inner);
-      }
+      if (isPlainObject(schema) && about.depth < DEEPEST) return objectField(schema, inner);
   }
-  return jsonField(inner, "default" in schema ? schema.default : undefined);
+  return jsonField(inner);
 }
 
 function isPlainObject(schema) {
   return schema.properties && Object.keys(schema.properties).length > 0 && !schema.anyOf && !schema.oneOf;
 }
 
-function option(value) {
-  return {label: typeof value === "string" ? value : JSON.stringify(value), value};
+const option = (value) => ({label: typeof value === "string" ? value : JSON.stringify(value), value});
+
+// The alternatives of a schema all of which are constants, with their titles.
+function constants(schema, root) {
+  const options = schema.oneOf ?? schema.anyOf;
+  if (!Array.isArray(options) || !options.length) return null;
+  const found = options.map((each) => plain(each, root).schema);
+  if (!found.every((each) => "const" in each)) return null;
+  return found.map((each) => ({label: each.title ?? option(each.const).label, value: each.const}));
 }
 
 // Resolve the references of a schema, and separate the alternative of null.
@@ -111,9 +128,11 @@ function plain(schema, root) {
     const options = found.anyOf ?? found.oneOf;
     if (typeof found.$ref === "string") {
       found = {...resolved(found.$ref, root), ...without(found, "$ref")};
+    } else if (Array.isArray(found.allOf) && found.allOf.length === 1) {
+      found = {...found.allOf[0], ...without(found, "allOf")};
     } else if (Array.isArray(options) && options.length === 2 && options.some(isNull)) {
       nullable = true;
-      found = {...without(found, "anyOf", "oneOf"), ...options.find((option) => !isNull(option))};
+      found = {...options.find((option) => !isNull(option)), ...without(found, "anyOf", "oneOf")};
     } else if (Array.isArray(found.type) && found.type.length === 2 && found.type.includes("null")) {
       nullable = true;
       found = {...found, type: found.type.find((type) => type !== "null")};
@@ -124,13 +143,8 @@ function plain(schema, root) {
   return {schema: found, nullable};
 }
 
-function isNull(schema) {
-  return schema?.type === "null" || (schema && "const" in schema && schema.const === null);
-}
-
-function without(found, ...names) {
-  return Object.fromEntries(Object.entries(found).filter(([name]) => !names.includes(name)));
-}
+const isNull = (schema) => schema?.type === "null" || (schema && "const" in schema && schema.const === null);
+const without = (found, ...names) => Object.fromEntries(Object.entries(found).filter(([name]) => !names.includes(name)));
 
 function resolved(reference, root) {
   let found = root;
@@ -141,154 +155,250 @@ function resolved(reference, root) {
   return found && typeof found === "object" ? found : {};
 }
 
-// The value of an empty field.
-function emptyValue(about, problem) {
+// What an empty field means: null, nothing, or a fault.
+function emptyValue(about, field, problem) {
   if (about.nullable) return {present: true, value: null};
   if (!about.required) return {present: false};
-  throw new Fault(`${about.label}: ${problem}`, about.element);
+  throw new Fault(`${about.label}: ${problem}`, field);
 }
 
+// A labelled control with its hint and a place for its fault.
 function framed(about, control, hint) {
-  const id = `field-${(count += 1)}`;
+  const id = unique("field");
   const help = [about.hint, hint, about.required ? null : "Optional."].filter(Boolean).join(" ");
   control.id = id;
   if (help) control.setAttribute("aria-describedby", `${id}-hint`);
-  about.element = control;
-  return element(
+  const problem = element("p", {class: "fault", id: `${id}-fault`, hidden: true});
+  const field = {path: about.path, control, problem};
+  about.fields.push(field);
+  const frame = element(
     "div",
     {class: "field"},
     element("label", {for: id}, about.label),
     help ? element("small", {id: `${id}-hint`}, help) : null,
     control,
+    problem,
   );
+  return {frame, field};
 }
 
 function constField(value, about) {
-  const shown = element("p", {}, `${about.label}: ${JSON.stringify(value)}`);
-  return {element: shown, fields: [], read: () => ({present: true, value})};
+  const shown = element("p", {class: "field"}, `${about.label}: ${option(value).label}`);
+  return {element: shown, read: () => ({present: true, value})};
 }
 
 function choiceField(options, about) {
+  const chosen = options.findIndex(({value}) => JSON.stringify(value) === JSON.stringify(about.start));
   if (options.length > MOST_RADIOS) {
-    const select = element("select", {}, element("option", {value: ""}, "Choose"));
-    options.forEach(({label}, index) => select.append(element("option", {value: index}, label)));
-    const frame = framed(about, select);
-    const read = () =>
-      select.value === "" ? emptyValue(about, "choose one") : {present: true, value: options[select.value].value};
-    return {element: frame, fields: [{path: about.path, element: select}], read};
+    const blank = element("option", {value: ""}, about.required ? "Choose" : "None");
+    const select = element("select", {}, blank, ...options.map(({label}, index) => element("option", {value: index}, label)));
+    if (chosen >= 0) select.value = chosen;
+    const {frame, field} = framed(about, select);
+    const read = () => (select.value === "" ? emptyValue(about, field, "choose one") : {present: true, value: options[select.value].value});
+    return {element: frame, read};
   }
-  const name = `choice-${(count += 1)}`;
+  const name = unique("choice");
   const inputs = options.map((_, index) => element("input", {type: "radio", name, value: index}));
+  if (chosen >= 0) inputs[chosen].checked = true;
+  const problem = element("p", {class: "fault", id: `${name}-fault`, hidden: true});
+  const field = {path: about.path, control: inputs[0], problem};
+  about.fields.push(field);
+  const unset = about.required ? null : button("Clear", () => inputs.forEach((input) => (input.checked = false)), {class: "plain"});
+  const frame = element(
+    "fieldset",
+    {class: "choices"},
+    element("legend", {}, about.label),
+    about.hint ? element("small", {}, about.hint) : null,
+    element("div", {}, ...options.map(({label}, index) => element("label", {}, inputs[index], label)), unset),
+    problem,
+  );
+  const read = () => {
+    const index = inputs.findIndex((input) => input.checked);
+    return index < 0 ? emptyValue(about, field, "choose one") : {present: true, value: options[index].value};
+  };
+  return {element: frame, read};
+}
+
+function numberField(schema, about) {
+  const input = element("input", {inputmode: "decimal", autocomplete: "off"});
+  if (about.start !== undefined && about.start !== null) input.value = about.start;
+  const bounds = [
+    schema.minimum === undefined ? null : `At least ${schema.minimum}.`,
+    schema.maximum === undefined ? null : `At most ${schema.maximum}.`,
+  ];
+  const {frame, field} = framed(about, input, bounds.filter(Boolean).join(" "));
+  const read = () => {
+    const text = input.value.trim();
+    if (text === "") return emptyValue(about, field, "enter a number");
+    const value = Number(text);
+    if (!Number.isFinite(value)) throw new Fault(`${about.label}: ${text} is not a number`, field);
+    demandExact(text, about, field);
+    if (schema.type === "integer" && !Number.isSafeInteger(value)) {
+      throw new Fault(`${about.label}: enter a whole number`, field);
+    }
+    return {present: true, value};
+  };
+  return {element: frame, read};
+}
+
+function textField(schema, about) {
+  const picker = PICKERS[schema.format];
+  const start = typeof about.start === "string" ? about.start : "";
+  const isLong = about.depth === 0 || start.length > LONG_TEXT || start.includes("\n") || PROSE.test(about.path);
+  const control = picker
+    ? element("input", {type: picker, step: schema.format === "date-time" ? 1 : null})
+    : isLong
+      ? element("textarea", {rows: about.depth === 0 ? 4 : 2, maxlength: schema.maxLength})
+      : element("input", {autocomplete: "off", maxlength: schema.maxLength});
+  control.value = schema.format === "date-time" ? localTime(start) : start;
+  const {frame, field} = framed(about, control, schema.format === "date-time" ? "In your own time zone." : null);
+  const read = () => {
+    const text = control.value;
+    // An empty string is a valid answer if the field is required and takes any text.
+    if (text === "" && (about.nullable || !about.required || picker)) return emptyValue(about, field, "enter a value");
+    return {present: true, value: schema.format === "date-time" ? new Date(text).toISOString() : text};
+  };
+  return {element: frame, read};
+}
+
+// The picker takes a time without a zone, which it means in the reader's own.
+function localTime(text) {
+  const moment = new Date(text);
+  if (Number.isNaN(moment.valueOf())) return "";
+  const shifted = new Date(moment.valueOf() - moment.getTimezoneOffset() * 60_000);
+  return shifted.toISOString().slice(0, 19);
+}
+
+function objectField(schema, about) {
+  const needed = new Set(Array.isArray(schema.required) ? schema.required : []);
+  const start = about.start && typeof about.start === "object" ? about.start : {};
+  const parts = Object.entries(schema.properties).map(([name, part]) => [
+    name,
+    fieldOf(part, {
+      ...about,
+      isRow: false,
+      hint: undefined,
+      label: spoken(name),
+      required: needed.has(name),
+      depth: about.depth + 1,
+      path: `${about.path}/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`,
+      start: Object.hasOwn(start, name) ? start[name] : undefined,
+    }),
+  ]);
+  const frame = element(
+    "fieldset",
+    {},
+    element("legend", {class: about.depth === 0 || about.isRow ? "hidden" : null}, about.label),
+    about.hint && about.depth > 0 ? element("small", {}, about.hint) : null,
+    ...parts.map(([, field]) => field.element),
+  );
+  const read = () => {
+    const value = {};
+    let isEmpty = true;
+    for (const [name, field] of parts) {
+      let part;
+      try {
+        part = field.read();
+      } catch (error) {
+        // An optional part may be left empty as a whole.
+        if (error instanceof Fault && !about.required && about.depth > 0 && isUntouched(frame)) return emptyValue(about, null, "");
+        throw error;
+      }
+      if (!part.present) continue;
+      isEmpty = isEmpty && part.value === null;
+      Object.defineProperty(value, name, {value: part.value, enumerable: true});
+    }
+    if (isEmpty && about.nullable && about.depth > 0) return {present: true, value: null};
+    return {present: true, value};
+  };
+  return {element: frame, read};
+}
+
+const isUntouched = (frame) =>
+  [...frame.querySelectorAll("input, textarea, select")].every((each) => (each.type === "radio" || each.type === "checkbox" ? !each.checked : each.value === ""));
+
+function arrayField(schema, about) {
+  const {schema: items} = plain(schema.items, about.root);
+  if (Array.isArray(items.enum) && schema.uniqueItems) return severalField(items.enum.map(option), about);
+  const rows = [];
+  const list = element("ol", {class: "rows"});
+  const add = (start) => {
+    const row = {};
+    row.field = fieldOf(schema.items, {
+      ...about,
+      isRow: true,
+      hint: undefined,
+      label: `${about.label} ${rows.length + 1}`,
+      required: true,
+      depth: about.depth + 1,
+      path: `${about.path}/${rows.length}`,
+      start,
+    });
+    const remove = button("Remove", () => {
+      rows.splice(rows.indexOf(row), 1);
+      row.item.remove();
+      more.focus();
+    }, {class: "plain", "aria-label": `Remove ${about.label} ${rows.length + 1}`});
+    row.item = element("li", {}, row.field.element, remove);
+    rows.push(row);
+    list.append(row.item);
+    return row;
+  };
+  const more = button(`Add to ${about.label}`, () => add(undefined).item.querySelector("input, textarea, select")?.focus(), {class: "plain"});
+  for (const each of Array.isArray(about.start) ? about.start : []) add(each);
+  const problem = element("p", {class: "fault", id: unique("fault"), hidden: true});
+  about.fields.push({path: about.path, control: more, problem});
+  const hint = [about.hint, about.required ? null : "Optional."].filter(Boolean).join(" ");
+  const frame = element("fieldset", {}, element("legend", {}, about.label), hint ? element("small", {}, hint) : null, list, more, problem);
+  const read = () => {
+    if (!rows.length && !about.required) return about.nullable ? {present: true, value: null} : {present: Array.isArray(about.start), value: []};
+    return {present: true, value: rows.map((row) => row.field.read().value)};
+  };
+  return {element: frame, read};
+}
+
+function severalField(options, about) {
+  const start = new Set((Array.isArray(about.start) ? about.start : []).map((value) => JSON.stringify(value)));
+  const inputs = options.map(({value}) => {
+    const input = element("input", {type: "checkbox"});
+    input.checked = start.has(JSON.stringify(value));
+    return input;
+  });
+  const problem = element("p", {class: "fault", id: unique("fault"), hidden: true});
+  about.fields.push({path: about.path, control: inputs[0], problem});
   const frame = element(
     "fieldset",
     {class: "choices"},
     element("legend", {}, about.label),
     about.hint ? element("small", {}, about.hint) : null,
     element("div", {}, ...options.map(({label}, index) => element("label", {}, inputs[index], label))),
+    problem,
   );
-  about.element = inputs[0];
-  const read = () => {
-    const index = inputs.findIndex((input) => input.checked);
-    return index < 0 ? emptyValue(about, "choose one") : {present: true, value: options[index].value};
-  };
-  return {element: frame, fields: [{path: about.path, element: inputs[0]}], read};
+  return {element: frame, read: () => ({present: true, value: options.filter((_, index) => inputs[index].checked).map(({value}) => value)})};
 }
 
-function numberField(schema, about) {
-  const input = element("input", {inputmode: "decimal", autocomplete: "off"});
-  const bounds = [
-    schema.minimum === undefined ? null : `At least ${schema.minimum}.`,
-    schema.maximum === undefined ? null : `At most ${schema.maximum}.`,
-  ];
-  const frame = framed(about, input, bounds.filter(Boolean).join(" "));
-  const read = () => {
-    const text = input.value.trim();
-    if (text === "") return emptyValue(about, "enter a number");
-    const value = Number(text);
-    if (!Number.isFinite(value)) throw new Fault(`${about.label}: ${text} is not a number`, input);
-    demandExact(text, about, input);
-    if (schema.type === "integer" && !Number.isSafeInteger(value)) {
-      throw new Fault(`${about.label}: enter a whole number`, input);
-    }
-    return {present: true, value};
-  };
-  return {element: frame, fields: [{path: about.path, element: input}], read};
-}
-
-function textField(schema, about) {
-  const area = element("textarea", {rows: about.depth === 0 ? 4 : 2, maxlength: schema.maxLength});
-  const frame = framed(about, area);
-  const read = () => {
-    // An empty string is a valid answer if the field is required.
-    if (area.value === "" && (about.nullable || !about.required)) return emptyValue(about, "");
-    return {present: true, value: area.value};
-  };
-  return {element: frame, fields: [{path: about.path, element: area}], read};
-}
-
-function objectField(schema, about) {
-  const needed = new Set(Array.isArray(schema.required) ? schema.required : []);
-  const parts = Object.entries(schema.properties).map(([name, part]) => [
-    name,
-    fieldOf(part, {
-      ...about,
-      label: name,
-      required: needed.has(name),
-      depth: about.depth + 1,
-      path: `${about.path}/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`,
-      shown: about.shown && typeof about.shown === "object" ? about.shown[name] : undefined,
-    }),
-  ]);
-  const frame = element(
-    "fieldset",
-    {},
-    element("legend", {}, about.label),
-    ...parts.map(([, field]) => field.element),
-  );
-  const read = () => {
-    const value = {};
-    for (const [name, field] of parts) {
-      const part = field.read();
-      if (part.present) Object.defineProperty(value, name, {value: part.value, enumerable: true});
-    }
-    return {present: true, value};
-  };
-  return {element: frame, fields: parts.flatMap(([, field]) => field.fields), read};
-}
-
-function jsonField(about, start) {
+function jsonField(about) {
   const area = element("textarea", {class: "json", rows: about.depth > 0 ? 3 : 8, spellcheck: "false"});
-  if (start !== undefined) area.value = jsonText(start);
-  const frame = framed(about, area, "JSON.");
-  if (about.shown !== undefined && about.depth > 0) {
-    const fill = element("button", {type: "button", class: "plain"}, "Copy from the question");
-    fill.addEventListener("click", () => {
-      area.value = jsonText(about.shown);
-      area.focus();
-    });
-    frame.append(fill);
-  }
+  if (about.start !== undefined) area.value = jsonText(about.start);
+  const {frame, field} = framed(about, area, "JSON.");
   const read = () => {
-    if (area.value.trim() === "") {
-      if (about.nullable || !about.required) return emptyValue({...about, nullable: false, required: false}, "");
-      throw new Fault(`${about.label}: enter JSON; null is valid too`, area);
-    }
+    if (area.value.trim() === "") return emptyValue(about, field, "enter JSON; null is valid too");
     let value;
     try {
       value = JSON.parse(area.value);
     } catch (error) {
-      throw new Fault(`${about.label}: invalid JSON: ${error.message}`, area);
+      throw new Fault(`${about.label}: invalid JSON: ${error.message}`, field);
     }
-    demandExact(area.value.replaceAll(/"(?:[^"\\]|\\.)*"/g, '""'), about, area);
+    demandExact(area.value.replaceAll(/"(?:[^"\\]|\\.)*"/g, '""'), about, field);
     return {present: true, value};
   };
-  return {element: frame, fields: [{path: about.path, element: area}], read};
+  return {element: frame, read};
 }
 
 // Refuse numbers that JavaScript would round.
-function demandExact(text, about, control) {
+function demandExact(text, about, field) {
   const number = text.match(INEXACT)?.[0];
   if (number) {
-    throw new Fault(`${about.label}: ${number} has too many digits for a browser: use the command line`, control);
+    throw new Fault(`${about.label}: ${number} has too many digits for a browser: use the command line`, field);
   }
 }

@@ -1,182 +1,344 @@
-// The inbox: the list of open questions, one question in detail, and the form for its answer. The page calls
-// the API with the token that the user entered, or with a name if the service has no authentication.
+// The inbox: who reads it, the list of questions, one question in detail, and the keyboard.
 
-import {answerForm, element, Fault, jsonForm, visible} from "./form.js";
+import {call, identify, listen, me, Problem, problemText, rename, signInAddress, signOut} from "./api.js";
+import {card} from "./card.js";
+import {Fault, fault} from "./form.js";
+import {choices, chosen, entry, isMine, sections} from "./list.js";
+import {at, button, element, oneLine, visible} from "./markup.js";
+import {decided, questionPage, respond} from "./question.js";
+import {conversation} from "./conversation.js";
 
-const EVERY_MS = 5000;
-const PAGE = 50;
-const DAY_MS = 24 * 3600 * 1000;
+const PAGE = 200;
+const MOST_PAGES = 50;
+const DRAWN = 100;
+const REFRESH_MS = 5_000;
+const RESTREAM_MS = 500;
+const TABS = [["mine", "Mine"], ["open", "Open"], ["held", "Held"], ["decided", "Decided"]];
 
-const at = (id) => document.getElementById(id);
-const groups = [
-  ["Overdue", (ms) => ms < 0],
-  ["Within a day", (ms) => ms < DAY_MS],
-  ["Within a week", (ms) => ms < 7 * DAY_MS],
-  ["Later", (ms) => Number.isFinite(ms)],
-  ["Without a deadline", () => true],
-];
-
-let questions = [];
-let pages = 1;
-let hasMore = false;
+let lists = {open: [], held: [], decided: []};
+let isWhole = false;
+let tab = "open";
+let criteria = {order: "deadline", isGrouped: false, graph: "", capability: "", priority: "", group: "", text: ""};
 let shown = null;
-let answered = new Set();
+let drawnCount = DRAWN;
 let drawn = "";
-// In the session storage, which ends with the tab.
-let token = sessionStorage.getItem("token") ?? "";
-let name = sessionStorage.getItem("name") ?? "";
-let isTokenNeeded = token !== "";
+let reading = null;
+let streams = false;
+const picked = new Set();
+const gone = new Set();
 
-class Problem extends Error {
-  constructor(status, body) {
-    super(body.detail ?? body.title ?? `The service responded with ${status}.`);
-    this.status = status;
-    this.code = body.code ?? "";
-    this.errors = Array.isArray(body.errors) ? body.errors : [];
+// The reader
+
+async function start() {
+  try {
+    await identify();
+  } catch (error) {
+    if (error instanceof Problem && error.status === 401) return showSignIn();
+    return showState(problemText(error));
+  }
+  showReader();
+  await refresh();
+  // At first the reader's own, if there are any.
+  if (tab === "open" && mine().length && !location.hash) tab = "mine";
+  draw();
+  await open();
+  listen("/events?type=interrupt.*&type=run.*", heard);
+  setInterval(() => isWatched() && !streams && refresh(), REFRESH_MS);
+  return undefined;
+}
+
+function showSignIn() {
+  showState("Sign in to see the questions.");
+  at("who").replaceChildren(element("a", {href: signInAddress(), class: "button"}, "Sign in"));
+}
+
+function showReader() {
+  if (me.authenticated_by !== "nothing") {
+    const text = me.groups.length ? `You are ${me.subject} (${me.groups.join(", ")})` : `You are ${me.subject}`;
+    at("who").replaceChildren(element("span", {id: "me"}, text), button("Sign out", signOut, {class: "plain"}));
+    return;
+  }
+  const name = element("input", {id: "name", autocomplete: "off", spellcheck: "false", placeholder: "local"});
+  name.value = me.subject === "local" ? "" : me.subject;
+  const form = element("form", {}, element("label", {for: "name"}, "Your name"), name, element("button", {}, "Use"));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    await rename(name.value.trim());
+    await refresh();
+    await open();
+  });
+  at("who").replaceChildren(form);
+}
+
+// Which questions there are
+
+const isWatched = () => document.visibilityState === "visible";
+const mine = () => [...lists.open, ...lists.held].filter(isMine);
+const listed = () => (tab === "mine" ? mine() : lists[tab]);
+
+// One reading at a time: a second one waits for the first and then reads anew.
+async function refresh() {
+  const before = reading;
+  const own = (async () => {
+    if (before) await before;
+    await read();
+  })();
+  reading = own;
+  await own;
+  if (reading === own) reading = null;
+}
+
+async function read() {
+  try {
+    const [open, held] = await Promise.all([pages({}), pages({status: "held"}).catch(() => ({items: [], isWhole: true}))]);
+    // The list lags by a moment: hide the questions that were answered on this page.
+    lists.open = open.items.filter(({id, status}) => status === "open" && !gone.has(id));
+    lists.held = [...open.items, ...held.items].filter(({id, status}, index, all) => status === "held" && all.findIndex((each) => each.id === id) === index);
+    isWhole = open.isWhole;
+    draw();
+    if (shown && !lists.open.some(({id}) => id === shown.id) && shown.status === "open") await reread();
+  } catch (error) {
+    if (error instanceof Problem && error.status === 401) showSignIn();
+    else showState(problemText(error));
   }
 }
 
-async function call(path, {body} = {}) {
-  const headers = {Accept: "application/json"};
-  if (isTokenNeeded && token) headers.Authorization = `Bearer ${token}`;
-  // Headers are bytes: encode the name as UTF-8.
-  if (!isTokenNeeded && name) headers["X-Abeyance-Principal"] = String.fromCharCode(...new TextEncoder().encode(name));
-  const options = {headers, cache: "no-store"};
-  if (body !== undefined) {
-    headers["Content-Type"] = "application/json";
-    Object.assign(options, {method: "POST", body: JSON.stringify(body)});
+async function pages(filters) {
+  const items = [];
+  let cursor = null;
+  for (let page = 0; page < MOST_PAGES; page += 1) {
+    const query = new URLSearchParams({limit: PAGE, ...filters, ...(cursor ? {cursor} : {})});
+    const found = await call(`/interrupts?${query}`);
+    items.push(...found.items);
+    cursor = found.next_cursor;
+    if (!cursor) return {items, isWhole: true};
   }
-  const response = await fetch(path, options);
-  const content = await response.json().catch(() => ({}));
-  if (response.ok) return content;
-  if (response.status === 401) askForToken();
-  throw new Problem(response.status, content);
+  return {items, isWhole: false};
 }
 
-// The user
-
-function askForToken() {
-  isTokenNeeded = true;
-  showWho();
+// The events say that something changed; what is true is read. Many at once are one reading.
+let waiting = null;
+function heard(event) {
+  streams = event !== null;
+  if (event === null || waiting) return;
+  waiting = setTimeout(() => {
+    waiting = null;
+    if (isWatched()) refresh();
+  }, RESTREAM_MS);
 }
 
-function showWho() {
-  at("name-label").textContent = isTokenNeeded ? "Token" : "Your name";
-  const field = at("name");
-  field.type = isTokenNeeded ? "password" : "text";
-  field.placeholder = isTokenNeeded ? "" : "local";
-  if (document.activeElement !== field) field.value = isTokenNeeded ? token : name;
+async function readDecided() {
+  try {
+    const query = "type=interrupt.answered&type=interrupt.expired&type=interrupt.cancelled&limit=200";
+    const {items} = await call(`/events?${query}`);
+    lists.decided = items.reverse().map(({run_id, graph, time, type, actor, data}) => ({
+      id: data.id, run_id, graph, name: data.name, prompt: data.name, status: type.replace("interrupt.", ""),
+      created_at: time, answered_by: actor,
+    }));
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    showState(problemText(error));
+  }
+  draw();
 }
-
-at("who").addEventListener("submit", (event) => {
-  event.preventDefault();
-  const value = at("name").value.trim();
-  if (isTokenNeeded) token = value;
-  else name = value;
-  sessionStorage.setItem(isTokenNeeded ? "token" : "name", value);
-  refresh();
-});
 
 // The list
 
-async function refresh() {
-  try {
-    let cursor = null;
-    const items = [];
-    for (let page = 0; page < pages; page += 1) {
-      const query = new URLSearchParams({limit: PAGE, ...(cursor ? {cursor} : {})});
-      const listed = await call(`/interrupts?${query}`);
-      items.push(...listed.items);
-      cursor = listed.next_cursor;
-      if (!cursor) break;
-    }
-    hasMore = Boolean(cursor);
-    // The list lags by a moment: hide the questions that were answered on this page.
-    questions = items.filter((question) => !answered.has(question.id));
-    const count = questions.length === 1 ? "1 open question" : `${questions.length} open questions`;
-    showState(questions.length ? count : "No open questions");
-    drawList();
-    if (shown?.status === "open" && !questions.some(({id}) => id === shown.id)) await reload();
-  } catch (error) {
-    showState(error instanceof Problem ? error.message : "The service cannot be reached. Retrying.");
-  }
-}
-
-async function reload() {
-  const now = await call(`/interrupts/${encodeURIComponent(shown.id)}`);
-  if (now.status !== "open") drawQuestion(now);
-}
-
 function showState(message) {
-  const [state, text] = [at("state"), visible(message)];
-  if (state.textContent !== text) state.textContent = text;
+  if (at("state").textContent !== message) at("state").textContent = visible(message);
 }
 
-function drawList() {
-  const now = Date.now();
-  const grouped = groups.map(([title]) => [title, []]);
-  for (const question of questions) {
-    const left = question.deadline ? Date.parse(question.deadline) - now : Infinity;
-    grouped[groups.findIndex(([, matches]) => matches(left))][1].push(question);
-  }
-  const state = JSON.stringify([grouped, hasMore, shown?.id, Math.floor(now / 60000)]);
+function draw() {
+  const questions = chosen(listed(), criteria);
+  const count = lists.open.length;
+  const number = isWhole ? `${count}` : `more than ${count}`;
+  showState(count ? `${number} open question${count === 1 ? "" : "s"}` : "No open questions");
+  drawTabs();
+  const state = JSON.stringify([tab, criteria, questions.map(fingerprint), shown?.id, drawnCount, [...picked], Math.floor(Date.now() / 60_000)]);
   if (state === drawn) return;
   drawn = state;
+  drawCriteria();
+  drawTogether(questions);
   const focused = document.activeElement?.dataset?.id;
-  at("questions").replaceChildren(
-    ...grouped
-      .filter(([, members]) => members.length)
-      .flatMap(([title, members]) => [element("h3", {}, title), element("ul", {}, ...members.map(entry))]),
-  );
-  at("more").hidden = !hasMore;
+  let left = drawnCount;
+  const parts = [];
+  for (const [title, members] of sections(questions, criteria)) {
+    if (left <= 0) break;
+    const some = members.slice(0, left);
+    left -= some.length;
+    if (title) parts.push(element("h3", {}, criteria.isGrouped ? heading(title, members) : `${title} (${members.length})`));
+    parts.push(element("ul", {}, ...some.map((question) => entry(question, {
+      isShown: question.id === shown?.id, isPicked: picked.has(question.id), pick: tab === "decided" ? null : pick,
+    }))));
+  }
+  if (!parts.length) parts.push(element("p", {class: "quiet empty"}, nothing()));
+  at("questions").replaceChildren(...parts);
+  at("more").hidden = questions.length <= drawnCount;
   if (focused) document.querySelector(`a[data-id="${CSS.escape(focused)}"]`)?.focus();
 }
 
-function entry(question) {
-  const link = element(
-    "a",
-    {
-      href: `#${encodeURIComponent(question.id)}`,
-      "data-id": question.id,
-      "aria-current": shown?.id === question.id && "true",
-    },
-    question.prompt,
-    element("small", {}, ...separated([question.graph, question.run_id, question.requested_capability].filter(Boolean))),
-    question.deadline ? dueTime(question.deadline) : null,
+const fingerprint = ({id, digest, status, deadline, claim, votes, may_answer}) => [id, digest, status, deadline, claim, votes?.length, may_answer];
+
+function nothing() {
+  if (Object.entries(criteria).some(([name, value]) => value && !["order", "isGrouped"].includes(name))) return "No question passes the filters.";
+  return {mine: "Nothing is for you.", open: "Nothing waits for an answer.", held: "Nothing is held.", decided: "Nothing was decided lately."}[tab];
+}
+
+function heading(title, members) {
+  const ids = members.map(({id}) => id);
+  const isAll = ids.every((id) => picked.has(id));
+  const all = button(isAll ? "Select none" : `Select all ${ids.length}`, () => {
+    ids.forEach((id) => (isAll ? picked.delete(id) : picked.add(id)));
+    draw();
+  }, {class: "plain"});
+  return [`${title} (${members.length}) `, tab === "decided" ? null : all];
+}
+
+function drawTabs() {
+  const counts = {mine: mine().length, open: lists.open.length, held: lists.held.length};
+  at("tabs").replaceChildren(...TABS.map(([name, label]) => {
+    const text = counts[name] === undefined ? label : `${label} ${counts[name]}${isWhole || name === "held" ? "" : "+"}`;
+    return button(text, () => choose(name), {"aria-pressed": name === tab ? "true" : "false"});
+  }));
+}
+
+function choose(name) {
+  tab = name;
+  drawnCount = DRAWN;
+  picked.clear();
+  draw();
+  if (name === "decided") readDecided();
+}
+
+function drawCriteria() {
+  const form = at("criteria");
+  if (form.contains(document.activeElement)) return;
+  const select = (name, label, values, blank = "All") => {
+    const field = element("select", {id: `by-${name}`}, ...(blank === null ? [] : [element("option", {value: ""}, blank)]),
+      ...values.map((value) => element("option", {value}, value)));
+    field.value = criteria[name];
+    field.addEventListener("change", () => set({[name]: field.value}));
+    return element("label", {}, label, field);
+  };
+  const text = element("input", {type: "search", id: "by-text", autocomplete: "off"});
+  text.value = criteria.text;
+  text.addEventListener("input", () => set({text: text.value}));
+  const grouped = element("input", {type: "checkbox", id: "grouped"});
+  grouped.checked = criteria.isGrouped;
+  grouped.addEventListener("change", () => set({isGrouped: grouped.checked}));
+  form.replaceChildren(
+    element("label", {}, "Search", text),
+    select("order", "Sort by", ["deadline", "priority", "risk", "age"], null),
+    select("graph", "Graph", choices(listed(), "graph")),
+    select("capability", "Capability", choices(listed(), "capability")),
+    select("priority", "Priority", ["high", "normal", "low"]),
+    select("group", "For", choices(listed(), "group")),
+    element("label", {class: "check"}, grouped, "Group equal questions"),
   );
-  return element("li", {}, link);
 }
 
-// Each text has its own element, so that its writing direction does not affect the others.
-function separated(texts) {
-  return texts.flatMap((text, index) => [index ? " · " : null, element("span", {}, text)]);
+function set(change) {
+  criteria = {...criteria, ...change};
+  drawnCount = DRAWN;
+  draw();
 }
 
-function dueTime(text) {
-  const left = Date.parse(text) - Date.now();
-  const sizes = [["day", DAY_MS], ["hour", 3600000], ["minute", 60000]];
-  const [unit, size] = sizes.find(([, ms]) => Math.abs(left) >= ms) ?? sizes[2];
-  const relative = new Intl.RelativeTimeFormat("en", {numeric: "auto"}).format(Math.round(left / size), unit);
-  const attributes = {datetime: text, title: text, class: left < 0 ? "late" : null};
-  return element("small", {}, element("time", attributes, left < 0 ? `was due ${relative}` : `due ${relative}`));
-}
-
+at("criteria").addEventListener("submit", (event) => event.preventDefault());
 at("more").addEventListener("click", () => {
-  pages += 1;
-  refresh();
+  drawnCount += DRAWN;
+  draw();
 });
+
+// Several questions at once
+
+function pick(id, isPicked) {
+  if (isPicked) picked.add(id);
+  else picked.delete(id);
+  draw();
+}
+
+function drawTogether(questions) {
+  const chosen = questions.filter(({id}) => picked.has(id));
+  if (chosen.length < 2) return at("together").replaceChildren();
+  const places = new Set(chosen.map(({graph, name}) => `${graph} ${name}`));
+  const text = `${chosen.length} selected`;
+  const act = places.size === 1
+    ? button("Answer all selected…", () => showTogether(chosen))
+    : element("span", {class: "quiet"}, "Only equal questions (same graph and name) can be answered together.");
+  const none = button("Select none", () => {
+    picked.clear();
+    draw();
+  }, {class: "plain"});
+  return at("together").replaceChildren(element("p", {}, text, " ", act, " ", none));
+}
+
+async function showTogether(chosen) {
+  const whole = [];
+  try {
+    for (const {id} of chosen) whole.push(await call(`/interrupts/${encodeURIComponent(id)}`));
+  } catch (error) {
+    return showArticle(element("p", {role: "alert"}, problemText(error)));
+  }
+  const first = whole[0];
+  const isEqual = whole.every(({response_schema: schema}) => JSON.stringify(schema) === JSON.stringify(first.response_schema));
+  if (!isEqual) return showArticle(element("p", {role: "alert"}, "These questions take different answers: answer them one by one."));
+  const way = first.kind === "approval"
+    ? card({...first, decisions: (first.decisions ?? ["approve", "reject"]).filter((each) => each === "approve" || each === "reject"), reason: {tool: first.reason.tool, arguments: {}}})
+    : card({...first, payload: null});
+  const problem = element("p", {role: "alert"});
+  const results = element("ol", {class: "results", "aria-live": "polite"});
+  const buttons = way.ways.filter(({label}) => label).map((each) => button(`${each.label} (${whole.length})`, async () => {
+    problem.textContent = "";
+    let answer;
+    try {
+      answer = each.read();
+    } catch (error) {
+      if (!(error instanceof Fault)) throw error;
+      if (!fault(error.field, error.message)) problem.textContent = visible(error.message);
+      return;
+    }
+    buttons.forEach((other) => (other.disabled = true));
+    for (const question of whole) results.append(await answered(question, each.kind, answer));
+    picked.clear();
+    refresh();
+  }, {class: each.kind === "reject" ? "reject" : "send"}));
+  const prompts = element("ul", {}, ...whole.map(({prompt}) => element("li", {}, oneLine(prompt))));
+  showArticle(
+    element("h2", {tabindex: "-1"}, `Answer ${whole.length} questions: ${first.graph} › ${first.name}`),
+    element("details", {open: whole.length <= 10}, element("summary", {}, "What is asked"), prompts),
+    element("form", {class: "answer", onsubmit: (event) => event.preventDefault()}, ...way.parts.filter(Boolean), problem, element("p", {class: "buttons"}, ...buttons)),
+    results,
+  );
+  return undefined;
+}
+
+async function answered(question, kind, answer) {
+  try {
+    const receipt = await respond(question, answer);
+    gone.add(question.id);
+    return element("li", {}, decided(question, kind, answer, receipt));
+  } catch (error) {
+    return element("li", {class: "warning"}, `${question.prompt}: ${problemText(error)}`);
+  }
+}
 
 // One question
 
 async function open() {
   const id = decoded(location.hash.slice(1));
-  if (!id) return;
-  try {
-    drawQuestion(await call(`/interrupts/${encodeURIComponent(id)}`));
-  } catch (error) {
-    const message = error instanceof Problem ? error.message : "The service cannot be reached. Reload the page.";
-    at("question").replaceChildren(element("p", {role: "alert"}, message));
+  document.body.classList.toggle("reads", Boolean(id));
+  if (!id) {
+    shown = null;
+    at("question").replaceChildren();
+    return draw();
   }
+  try {
+    show(await call(`/interrupts/${encodeURIComponent(id)}?render=html`));
+  } catch (error) {
+    if (error instanceof Problem && error.status === 401) return showSignIn();
+    showArticle(element("p", {role: "alert"}, problemText(error)));
+  }
+  return undefined;
 }
 
 // Text that is not URL-encoded is used as it is: the service responds that the question is unknown.
@@ -188,148 +350,113 @@ function decoded(text) {
   }
 }
 
-function drawQuestion(question) {
+async function reread() {
+  const now = await call(`/interrupts/${encodeURIComponent(shown.id)}?render=html`);
+  if (now.status !== shown.status || now.digest !== shown.digest) show(now);
+}
+
+function show(question) {
   shown = question;
-  const heading = element("h2", {tabindex: "-1"}, question.prompt);
-  at("question").replaceChildren(
-    heading,
-    about(question),
-    ...section("Reason", question.reason),
-    ...section("Details", question.payload),
-    question.status === "open" ? answering(question) : settled(question),
-  );
-  heading.focus({preventScroll: true});
-  drawList();
+  showArticle(...questionPage(question, after), conversation(question));
+  draw();
 }
 
-function about(question) {
-  const rows = [
-    ["Graph", question.graph],
-    ["Run", question.run_id],
-    ["Location", question.address.replaceAll(";", " › ")],
-    ["Part of", question.parents.map((parent) => parent.address ?? parent.id).join(", ")],
-    ["Approvers", question.requested_capability ? `anyone with ${question.requested_capability}` : "anyone"],
-    ["Asked", clock(question.created_at)],
-    ["Deadline", question.deadline && `${clock(question.deadline)}, then ${asText(question.on_timeout)}`],
-  ];
-  return element(
-    "dl",
-    {},
-    ...rows.filter(([, text]) => text).flatMap(([label, text]) => [element("dt", {}, label), element("dd", {}, text)]),
-  );
+function showArticle(...parts) {
+  const back = element("p", {class: "back"}, button("← All questions", () => (location.hash = ""), {class: "plain"}));
+  at("question").replaceChildren(back, ...parts.filter(Boolean));
+  document.body.classList.add("reads");
+  const heading = at("question").querySelector("h2");
+  heading?.focus({preventScroll: true});
+  window.scrollTo(0, 0);
 }
 
-function clock(text) {
-  return new Date(text).toLocaleString(undefined, {dateStyle: "medium", timeStyle: "long"});
-}
-
-function section(title, value) {
-  if (value === null || value === undefined) return [];
-  return [element("h3", {}, title), element("pre", {tabindex: "0"}, asText(value))];
-}
-
-function asText(value) {
-  return visible(typeof value === "string" ? value : JSON.stringify(value, null, 2));
-}
-
-function settled(question) {
-  const by = question.answered_by ? `${question.status} by ${question.answered_by}` : question.status;
-  const reason = question.settled_reason ? ` (${question.settled_reason})` : "";
-  return element("p", {role: "status"}, `This question is ${by}${reason}.`);
-}
-
-// The answer
-
-function answering(question) {
-  let fields = answerForm(question.response_schema, question.payload);
-  const place = element("div", {}, fields.element);
-  const raw = element("input", {type: "checkbox"});
-  const note = element("input", {id: "note", autocomplete: "off"});
-  const fault = element("p", {role: "alert"});
-  const send = element("button", {class: "send"}, "Send answer");
-  const form = element(
-    "form",
-    {class: "answer", novalidate: true},
-    place,
-    element("p", {class: "choices"}, element("label", {}, raw, "Answer in JSON")),
-    element("div", {class: "field"}, element("label", {for: "note"}, "Note (stored with the answer)"), note),
-    fault,
-    send,
-  );
-  raw.addEventListener("change", () => {
-    fields = raw.checked ? jsonForm(read()) : answerForm(question.response_schema, question.payload);
-    place.replaceChildren(fields.element);
-  });
-  // The current input, if it is a complete answer.
-  const read = () => {
-    try {
-      return fields.read();
-    } catch {
-      return undefined;
-    }
-  };
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    fault.textContent = "";
-    for (const field of fields.fields) field.element.removeAttribute("aria-invalid");
-    send.disabled = true;
-    try {
-      const body = {response: fields.read()};
-      if (note.value.trim()) body.note = note.value.trim();
-      // With the digest, the run refuses the answer if the question has changed since.
-      if (question.digest) body.digests = {[question.id]: question.digest};
-      const {receipts} = await call(`/interrupts/${encodeURIComponent(question.id)}/respond`, {body});
-      done(question, receipts[0]);
-    } catch (error) {
-      fault.textContent = visible(explain(error, fields));
-      if (error instanceof Problem && ["already_answered", "expired", "withdrawn"].includes(error.code)) {
-        shown = question;
-        await refresh();
-      }
-    } finally {
-      send.disabled = false;
-    }
-  });
-  return form;
-}
-
-function explain(error, fields) {
-  if (error instanceof Fault) {
-    mark(error.element);
-    return error.message;
+async function after(outcome) {
+  const question = shown;
+  if (!outcome?.receipt) {
+    if (outcome?.text) announce(outcome.text);
+    await open();
+    return refresh();
   }
-  if (!(error instanceof Problem)) {
-    return "The service cannot be reached, and the answer may or may not have arrived. Sending it again is safe.";
+  if (outcome.receipt.status === "voted") {
+    await open();
+    announce(outcome.text);
+    return refresh();
   }
-  for (const {pointer} of error.errors) {
-    const field = fields.fields.find(({path}) => path && (pointer ?? "").endsWith(path));
-    if (field) mark(field.element);
-  }
-  return [error.message, ...error.errors.map(({pointer, message}) => `${pointer || "the answer"}: ${message}`)].join("\n");
-}
-
-function mark(control) {
-  control.setAttribute("aria-invalid", "true");
-  control.focus();
-}
-
-function done(question, receipt) {
-  answered.add(question.id);
-  questions = questions.filter(({id}) => id !== question.id);
+  gone.add(question.id);
+  lists.open = lists.open.filter(({id}) => id !== question.id);
+  const next = chosen(listed(), criteria).find(({id}) => id !== question.id);
   shown = null;
   history.replaceState(null, "", location.pathname);
-  const result = receipt.replayed ? "Already answered" : "Answer accepted";
-  const line = element("p", {role: "status", tabindex: "-1"}, `${result}: ${question.prompt}`);
-  at("question").replaceChildren(line);
+  const line = element("p", {role: "status", tabindex: "-1", class: "outcome"}, outcome.text);
+  showArticle(line, next ? element("p", {}, element("a", {href: `#${encodeURIComponent(next.id)}`, class: "button"}, "Next question")) : null);
   line.focus();
-  drawList();
-  refresh();
+  draw();
+  return refresh();
 }
 
-window.addEventListener("hashchange", open);
-document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && refresh());
-setInterval(() => document.visibilityState === "visible" && refresh(), EVERY_MS);
+function announce(text) {
+  at("question").prepend(element("p", {role: "status", class: "outcome"}, text));
+}
 
-showWho();
-await refresh();
-await open();
+// The keyboard
+
+const HELP = [
+  ["j, k", "next, previous question"],
+  ["Enter", "open the question"],
+  ["a, r", "approve, reject"],
+  ["x", "select the question"],
+  ["/", "search"],
+  ["Escape", "back to the list"],
+  ["?", "this help"],
+];
+
+function move(step) {
+  const links = [...document.querySelectorAll("#questions a")];
+  if (!links.length) return;
+  const here = links.findIndex((link) => link === document.activeElement || (document.activeElement?.closest("li")?.contains(link) ?? false));
+  const now = here < 0 ? links.findIndex((link) => link.getAttribute("aria-current")) : here;
+  const next = links[Math.max(0, Math.min(links.length - 1, now + step))];
+  next.focus();
+  next.scrollIntoView({block: "nearest"});
+}
+
+function help() {
+  const close = button("Close", () => at("help").close());
+  at("help").replaceChildren(
+    element("h2", {id: "help-title"}, "Keyboard"),
+    element("dl", {}, ...HELP.flatMap(([keys, what]) => [element("dt", {}, keys), element("dd", {}, what)])),
+    close,
+  );
+  at("help").showModal();
+}
+
+const KEYS = {
+  j: () => move(1),
+  k: () => move(-1),
+  x: () => document.activeElement?.closest("#questions li")?.querySelector("input")?.click(),
+  "/": () => {
+    at("filters").open = true;
+    document.getElementById("by-text")?.focus();
+  },
+  "?": help,
+  Escape: () => {
+    location.hash = "";
+    document.querySelector("#questions a")?.focus();
+  },
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || at("help").open) return;
+  const isTyping = event.target.matches("input:not([type=checkbox], [type=radio]), textarea, select");
+  if (isTyping && event.key !== "Escape") return;
+  const shortcut = document.querySelector(`#question [data-key="${CSS.escape(event.key)}"]`);
+  const act = shortcut ? () => shortcut.click() : KEYS[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
+
+window.addEventListener("hashchange", open);
+document.addEventListener("visibilitychange", () => isWatched() && me && refresh());
+
+await start();

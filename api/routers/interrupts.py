@@ -11,6 +11,7 @@ from abeyance import views, wire
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import READ, RESPOND, Caller, require
 from abeyance.api.dependencies import ClientDep, InterruptId, Key, RunId, unknown_interrupt
+from abeyance.api.inbox import markdown
 from abeyance.api.read_rights import Reads
 from abeyance.api.routers.control import require_course
 from abeyance.api.schemas import (
@@ -21,6 +22,7 @@ from abeyance.api.schemas import (
     Listed,
     ListQuery,
     Name,
+    Question,
     fields_set,
 )
 from abeyance.client import Client
@@ -40,6 +42,11 @@ WithView: TypeAlias = Annotated[
     Query(
         description="Include the run in the response, as `run`. Requires the capability runs:read."
     ),
+]
+
+Render: TypeAlias = Annotated[
+    Literal["html"] | None,
+    Query(description="`html`: with the prompt, which may be Markdown, as safe HTML."),
 ]
 
 _ANSWER_CODES: Final = (
@@ -85,12 +92,15 @@ async def list_interrupts(
         *(Code.UNKNOWN_RUN, Code.UNKNOWN_INTERRUPT, Code.ERASED),
     ),
 )
-async def read_interrupt(interrupt_id: InterruptId, client: ClientDep) -> views.InterruptView:
+async def read_interrupt(
+    interrupt_id: InterruptId, client: ClientDep, render: Render = None
+) -> Question:
     """Retrieve an interrupt, open or settled."""
     interrupt = await client.run(interrupt_id.run_id).interrupt(interrupt_id.id)
     if interrupt is None:
         raise unknown_interrupt(interrupt_id.id)
-    return interrupt
+    html = None if render is None else markdown.safe_html(interrupt.prompt)
+    return Question(**dict(interrupt), prompt_html=html)
 
 
 class InboxQuery(ListQuery):

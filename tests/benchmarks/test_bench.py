@@ -60,7 +60,9 @@ def test_every_run_of_ours_and_of_the_floor_completes_and_has_its_row() -> None:
     assert int(local["events a run"]) < int(ordinary["events a run"])
 
 
-@pytest.mark.skipif(find_spec("dbos") is not None, reason="only without the extra `bench` is dbos missing")
+@pytest.mark.skipif(
+    find_spec("dbos") is not None, reason="only without the extra `bench` is dbos missing"
+)
 def test_a_contender_that_is_not_installed_is_left_out_with_one_line() -> None:
     done = bench("--contenders", "dbos")
 

@@ -1,0 +1,120 @@
+// How a question is decided: the fields of its card, and the buttons with the answers that they give.
+
+import {formFor} from "./form.js";
+import {button, difference, element, shownValue} from "./markup.js";
+
+export const isCall = (question) => Boolean(question.reason?.tool) && "arguments" in question.reason;
+export const isDigestOnly = (payload) => Object.keys(payload ?? {}).join() === "digest";
+
+/**
+ * Return the card of a question: `parts` are its elements, `ways` the answers that it offers
+ * (`{label, kind, key, read}`), and `show(faults)` puts faults beside their fields and returns the others.
+ */
+export function card(question) {
+  const schema = question.response_schema;
+  if (question.kind === "approval" && isCall(question)) return approvalCard(question);
+  const root = schema && typeof schema === "object" ? schema : {};
+  if (root.type === "boolean") return yesOrNo(root.title ?? null, (value) => value, []);
+  if (root.type === "object" && root.properties?.approved) return gateCard(question, root);
+  const form = formFor(root, {label: "Answer", start: startOf(question)});
+  return {parts: [form.element], show: form.show, ways: [{label: "Send answer", kind: "answer", read: form.read}], read: form.read};
+}
+
+// An author may show values under the names of the answer's fields, to be edited.
+function startOf(question) {
+  const payload = question.payload;
+  return payload && typeof payload === "object" && !isDigestOnly(payload) ? payload : undefined;
+}
+
+function yesOrNo(hint, made, parts) {
+  return {
+    parts: [hint ? element("p", {}, hint) : null, ...parts],
+    show: (faults) => faults,
+    ways: [
+      {label: "Approve", kind: "approve", key: "a", read: () => made(true)},
+      {label: "Reject", kind: "reject", key: "r", read: () => made(false)},
+    ],
+  };
+}
+
+function gateCard(question, schema) {
+  const {approved, ...others} = schema.properties;
+  const rest = {...schema, properties: others, required: (schema.required ?? []).filter((name) => name !== "approved")};
+  const form = Object.keys(others).length ? formFor(rest, {label: "Decision", start: startOf(question), root: schema}) : null;
+  const made = (yes) => ({approved: yes, ...(form ? form.read() : {})});
+  const both = yesOrNo(approved.description ?? null, made, form ? [form.element] : []);
+  return {...both, show: form ? form.show : both.show};
+}
+
+function approvalCard(question) {
+  const schema = question.response_schema ?? {};
+  const {arguments: asked} = question.reason;
+  const decisions = new Set(question.decisions ?? ["approve", "edit", "reject"]);
+  const isEditable = decisions.has("edit") && schema.properties?.arguments;
+  const form = isEditable ? formFor(schema.properties.arguments, {label: "Arguments", start: asked, root: schema}) : null;
+  const reason = element("textarea", {id: "why", rows: 2, maxlength: 2000});
+  const result = element("textarea", {id: "in-place", rows: 3});
+  const edited = () => {
+    const read = form ? form.read() : asked;
+    return JSON.stringify(sorted(read)) === JSON.stringify(sorted(withDefaults(asked, read))) ? null : read;
+  };
+  const change = element("div", {class: "changes", "aria-live": "polite"});
+  const showChange = () => {
+    let shown = null;
+    try {
+      shown = form && difference(asked, edited() ?? asked);
+    } catch {
+      shown = null;
+    }
+    change.replaceChildren(...(shown ? [element("h3", {}, "Your changes"), shown] : []));
+  };
+  form?.element.addEventListener("input", showChange);
+  form?.element.addEventListener("click", showChange);
+  const ways = [];
+  if (decisions.has("approve") || decisions.has("edit")) {
+    ways.push({label: "Approve", kind: "approve", key: "a", read: () => {
+      const changed = edited();
+      return changed === null ? {approved: true} : {approved: true, arguments: changed};
+    }});
+  }
+  if (decisions.has("reject")) {
+    ways.push({label: "Reject", kind: "reject", key: "r", read: () => {
+      const why = reason.value.trim();
+      return why ? {approved: false, reason: why} : {approved: false};
+    }});
+  }
+  const parts = [
+    element("h3", {}, "Arguments"),
+    form ? form.element : shownValue(asked),
+    change,
+    decisions.has("reject") ? labelled(reason, "Reason, if you reject") : null,
+  ];
+  if (decisions.has("respond")) {
+    parts.push(element("details", {}, element("summary", {}, "Answer in place of the call"), labelled(result, "Result that the agent reads (text or JSON)"), button("Send this result", () => parts.send("respond"))));
+    ways.push({label: null, kind: "respond", read: () => ({approved: false, result: textOrJson(result.value)})});
+  }
+  return {parts, show: (faults) => (form ? form.show(faults) : faults), ways};
+}
+
+function labelled(control, label) {
+  return element("div", {class: "field"}, element("label", {for: control.id}, label), control);
+}
+
+function textOrJson(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+function sorted(value) {
+  if (Array.isArray(value)) return value.map(sorted);
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.keys(value).sort().map((name) => [name, sorted(value[name])]));
+}
+
+// An argument that the model left out, and the form filled with its default, is no change.
+function withDefaults(asked, read) {
+  return {...read, ...asked};
+}

@@ -1,0 +1,117 @@
+// The list: which questions there are, in which order, and which of them are equal.
+
+import {me} from "./api.js";
+import {clock, dueTime, element, oneLine, visible} from "./markup.js";
+
+const DAY_MS = 86_400_000;
+const FAR = Number.MAX_SAFE_INTEGER;
+const RANKS = {high: 0, normal: 1, low: 2};
+const SPANS = [
+  ["Overdue", (ms) => ms < 0],
+  ["Within a day", (ms) => ms < DAY_MS],
+  ["Within a week", (ms) => ms < 7 * DAY_MS],
+  ["Later", (ms) => ms < FAR],
+  ["Without a deadline", () => true],
+];
+const due = (question) => (question.deadline ? Date.parse(question.deadline) : FAR);
+const asked = (question) => Date.parse(question.created_at);
+
+/** The orders: each compares two questions; equal ones stay by age, the oldest first. */
+const ORDERS = {
+  deadline: (one, other) => due(one) - due(other),
+  priority: (one, other) => RANKS[one.priority ?? "normal"] - RANKS[other.priority ?? "normal"],
+  risk: (one, other) => (other.risk ?? -1) - (one.risk ?? -1),
+  age: () => 0,
+};
+
+/** Return whether a question is the reader's: assigned to them, claimed by them, or only they may answer. */
+export function isMine(question) {
+  if (question.claim) return question.claim.by === me?.subject || question.claim.on_behalf_of === me?.subject;
+  if (question.mine !== undefined) return question.mine;
+  const names = new Set([me?.subject, ...(me?.groups ?? []).map((group) => `group:${group}`)]);
+  return (question.assignees ?? []).some((name) => names.has(name));
+}
+
+/** Return the questions that pass the filters, sorted. */
+export function chosen(questions, {order, graph, capability, priority, group, text}) {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const passes = (question) =>
+    (!graph || question.graph === graph) &&
+    (!capability || question.requested_capability === capability) &&
+    (!priority || (question.priority ?? "normal") === priority) &&
+    (!group || question.assignees?.includes(group)) &&
+    words.every((word) => searched(question).includes(word));
+  return questions.filter(passes).sort((one, other) => ORDERS[order](one, other) || asked(one) - asked(other) || (one.id < other.id ? -1 : 1));
+}
+
+function searched(question) {
+  question.searched ??= [question.prompt, question.graph, question.run_id, question.name, question.requested_capability, ...(question.assignees ?? [])]
+    .filter(Boolean).join("\n").toLowerCase();
+  return question.searched;
+}
+
+/** Return the choices of a filter: the values that the questions have. */
+export function choices(questions, filter) {
+  const values = {
+    graph: (question) => [question.graph],
+    capability: (question) => [question.requested_capability],
+    group: (question) => question.assignees ?? [],
+  }[filter];
+  return [...new Set(questions.flatMap(values).filter(Boolean))].sort();
+}
+
+/** Return the questions in sections, each `[title, questions]`: by deadline, or by what is equal. */
+export function sections(questions, {order, isGrouped}) {
+  if (isGrouped) return equals(questions);
+  if (order !== "deadline") return questions.length ? [[null, questions]] : [];
+  const now = Date.now();
+  const parts = SPANS.map(([title]) => [title, []]);
+  for (const question of questions) {
+    const left = due(question) === FAR ? FAR : due(question) - now;
+    parts[SPANS.findIndex(([, fits]) => fits(left))][1].push(question);
+  }
+  return parts.filter(([, members]) => members.length);
+}
+
+// Questions of one graph and name with one schema can be answered together.
+function equals(questions) {
+  const parts = new Map();
+  for (const question of questions) {
+    const key = `${question.graph} › ${question.name}`;
+    if (!parts.has(key)) parts.set(key, []);
+    parts.get(key).push(question);
+  }
+  return [...parts].sort((one, other) => other[1].length - one[1].length);
+}
+
+/** Create the entry of a question. `pick(id, isPicked)` is called when its box is checked. */
+export function entry(question, {isShown, isPicked, pick}) {
+  const facts = [
+    question.priority && question.priority !== "normal" ? `${question.priority} priority` : null,
+    isPresent(question.risk) ? `risk ${question.risk}` : null,
+    question.status === "held" ? "held" : null,
+    question.quorum ? `${question.votes?.length ?? 0} of ${question.quorum.count} votes` : null,
+    question.claim ? `claimed by ${question.claim.by}` : null,
+    question.may_answer === false ? "not for you" : null,
+  ].filter(Boolean);
+  const place = [question.graph, question.run_id, question.requested_capability].filter(Boolean);
+  const link = element(
+    "a",
+    {href: `#${encodeURIComponent(question.id)}`, "data-id": question.id, "aria-current": isShown && "true"},
+    element("span", {class: "prompt"}, oneLine(question.prompt)),
+    element("small", {}, ...separated(place)),
+    facts.length ? element("small", {class: "facts"}, ...separated(facts)) : null,
+    element("small", {}, question.deadline ? dueTime(question.deadline) : `asked ${clock(question.created_at)}`),
+  );
+  if (question.may_answer === false) link.classList.add("barred");
+  const box = pick && element("input", {type: "checkbox", "aria-label": `Select ${visible(question.prompt)}`, onchange: (event) => pick(question.id, event.target.checked)});
+  if (box) box.checked = isPicked;
+  return element("li", {}, box, link);
+}
+
+const isPresent = (value) => value !== null && value !== undefined;
+
+// Each text has its own element, so that its writing direction does not affect the others.
+function separated(texts) {
+  return texts.flatMap((text, index) => [index ? " · " : null, element("span", {}, text)]);
+}

@@ -1,0 +1,164 @@
+// Elements, texts and values on the page. Text is set as text, never as markup; only HTML that the service
+// made safe (members named `..._html`) is markup.
+
+const MINUTE_MS = 60_000;
+const SIZES = [["day", 86_400_000], ["hour", 3_600_000], ["minute", MINUTE_MS]];
+const DEEPEST_TABLE = 4;
+const ADDRESS = /^https?:\/\/[^\s<>"]+$/;
+
+// Invisible characters and those that reorder text: the same as UNSEEN in abeyance/core/text.py.
+const UNSEEN = new RegExp(
+  "[" +
+    "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f" +
+    "\\xad\\u034f\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200d\\u2060-\\u2065\\u206a-\\u206f\\u2800" +
+    "\\u3164\\ufeff\\uffa0\\ufff0-\\ufffb\\u{e0000}-\\u{e0fff}" +
+    "\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069" +
+    "\\u2028\\u2029" +
+    "\\ud800-\\udfff" +
+    "]",
+  "gu",
+);
+
+export const at = (id) => document.getElementById(id);
+
+/** Return the text with invisible characters replaced by code points, such as <U+202E>. */
+export function visible(text) {
+  const codePoint = (character) => `<U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`;
+  return String(text).replaceAll("\r\n", "\n").replace(UNSEEN, codePoint);
+}
+
+/** Return a value as JSON with invisible characters escaped, so that it parses to the same value. */
+export function jsonText(value) {
+  const escape = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return JSON.stringify(value, null, 2)?.replace(UNSEEN, (character) => character.split("").map(escape).join(""));
+}
+
+/** Create an element. Children that are not nodes are text; null ones are left out. */
+export function element(name, attributes = {}, ...children) {
+  const created = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) created.addEventListener(key.slice(2), value);
+    else if (value === true) created.setAttribute(key, "");
+    else if (value !== false && value !== undefined && value !== null) created.setAttribute(key, value);
+  }
+  const present = children.flat().filter((child) => child !== null && child !== undefined && child !== false);
+  created.append(...present.map((child) => (child instanceof Node ? child : visible(child))));
+  return created;
+}
+
+/** Create a button that does not send the form around it. */
+export function button(label, act, attributes = {}) {
+  return element("button", {type: "button", onclick: act, ...attributes}, label);
+}
+
+/** Create an element with HTML that the service made safe, or with the text if it made none. */
+export function prose(html, text, attributes = {}) {
+  if (!html) return element("div", {class: "prose plain-text", ...attributes}, text);
+  const created = element("div", {class: "prose", ...attributes});
+  created.innerHTML = html;
+  return created;
+}
+
+/** Return a time in the reader's own zone. */
+export function clock(text) {
+  return new Date(text).toLocaleString(undefined, {dateStyle: "medium", timeStyle: "short"});
+}
+
+/** Return how far away a time is, such as "in 2 hours". */
+export function distance(text) {
+  const left = Date.parse(text) - Date.now();
+  const [unit, size] = SIZES.find(([, ms]) => Math.abs(left) >= ms) ?? SIZES[2];
+  return new Intl.RelativeTimeFormat("en", {numeric: "auto"}).format(Math.round(left / size), unit);
+}
+
+/** Create the time at which a question is due. */
+export function dueTime(text) {
+  const isLate = Date.parse(text) < Date.now();
+  const attributes = {datetime: text, title: clock(text), class: isLate ? "late" : null};
+  return element("time", attributes, isLate ? `was due ${distance(text)}` : `due ${distance(text)}`);
+}
+
+/** Create a list of terms and what they are; pairs without a value are left out. */
+export function pairs(rows, attributes = {}) {
+  const present = rows.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false);
+  return element("dl", attributes, ...present.flatMap(([term, value]) => [element("dt", {}, term), element("dd", {}, value)]));
+}
+
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+const isFlat = (value) => value === null || typeof value !== "object";
+
+/** Return a name of a field as a person writes it. */
+export function spoken(name) {
+  const words = String(name).replaceAll(/[_-]+/g, " ").trim();
+  return words ? words[0].toUpperCase() + words.slice(1) : String(name);
+}
+
+/** Create what shows a JSON value: a table of its fields, a table of equal rows, a list, or a text. */
+export function shownValue(value, depth = 0) {
+  if (isFlat(value)) return shownText(value);
+  if (depth >= DEEPEST_TABLE) return element("pre", {tabindex: "0"}, JSON.stringify(value, null, 2));
+  if (isObject(value)) {
+    if (typeof value.$file === "string") return attachment(value);
+    const entries = Object.entries(value);
+    if (!entries.length) return element("span", {class: "quiet"}, "nothing");
+    return pairs(entries.map(([name, part]) => [spoken(name), shownValue(part, depth + 1)]), {class: "values"});
+  }
+  if (!value.length) return element("span", {class: "quiet"}, "none");
+  if (value.every((row) => isObject(row) && Object.values(row).every(isFlat))) return shownRows(value);
+  return element("ul", {class: "values"}, ...value.map((part) => element("li", {}, shownValue(part, depth + 1))));
+}
+
+function shownRows(rows) {
+  const names = [...new Set(rows.flatMap((row) => Object.keys(row)))];
+  const head = element("tr", {}, ...names.map((name) => element("th", {scope: "col"}, spoken(name))));
+  const body = rows.map((row) => element("tr", {}, ...names.map((name) => element("td", {}, name in row ? shownText(row[name]) : ""))));
+  return element("div", {class: "wide", tabindex: "0"}, element("table", {}, element("thead", {}, head), element("tbody", {}, ...body)));
+}
+
+function shownText(value) {
+  if (value === null) return element("span", {class: "quiet"}, "none");
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (typeof value === "string" && ADDRESS.test(value)) {
+    return element("a", {href: value, rel: "noreferrer noopener", target: "_blank"}, value);
+  }
+  return element("span", {class: "text"}, String(value));
+}
+
+// A file in the storage: `{"$file": <address>, "name"?, "type"?}`; pictures are shown.
+function attachment({$file: href, name, type}) {
+  const label = name ?? href.slice(href.lastIndexOf("/") + 1);
+  if (/^image\/(png|jpeg|gif|webp)$/.test(type ?? "")) return element("img", {src: href, alt: label, loading: "lazy"});
+  return element("a", {href, download: label}, label);
+}
+
+/** Create what differs between two objects: each field with what it was and what it is. */
+export function difference(before, after) {
+  const names = [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])];
+  const changed = names.filter((name) => JSON.stringify(before?.[name]) !== JSON.stringify(after?.[name]));
+  if (!changed.length) return null;
+  const text = (value) => (value === undefined ? "nothing" : shownValue(value, 1));
+  const rows = changed.map((name) => [
+    spoken(name),
+    element("span", {class: "change"}, element("del", {}, text(before?.[name])), " → ", element("ins", {}, text(after?.[name]))),
+  ]);
+  return pairs(rows, {class: "values"});
+}
+
+/** Return what differs between two objects in one sentence. */
+export function changesInWords(before, after) {
+  const names = Object.keys(after ?? {}).filter((name) => JSON.stringify(before?.[name]) !== JSON.stringify(after[name]));
+  return names.map((name) => `${name} ${inWords(after[name])} (was ${inWords(before?.[name])})`).join(", ");
+}
+
+/** Return the text of a prompt, which may be Markdown, on one line and without its marks. */
+export function oneLine(prompt) {
+  const text = prompt.replaceAll(/\[([^\]]*)\]\([^)]*\)/g, "$1").replaceAll(/^\s*(#+|[-*]|\|[-|: ]+\|)\s*/gm, "").replaceAll(/\*\*|__|`/g, "");
+  return text.replaceAll(/\s+/g, " ").trim() || prompt;
+}
+
+/** Return a short text of a value. */
+export function inWords(value) {
+  if (value === undefined) return "nothing";
+  const text = typeof value === "string" ? value : JSON.stringify(value);
+  return visible(text.length > 80 ? `${text.slice(0, 80)}…` : text);
+}

@@ -1,0 +1,316 @@
+// One question: what is asked and why, and the card on which it is decided.
+
+import {call, may, me, Problem, problemText} from "./api.js";
+import {card, isCall, isDigestOnly} from "./card.js";
+import {Fault, fault, jsonForm} from "./form.js";
+import {button, changesInWords, clock, distance, element, inWords, oneLine, pairs, prose, shownValue, visible} from "./markup.js";
+
+const SETTLED_ELSEWHERE = ["already_answered", "expired", "withdrawn", "stale", "not_running"];
+const DECIDED = {approve: "approved", edit: "approved", reject: "rejected", respond: "answered in place of"};
+
+/**
+ * Create the page of a question. `after(outcome)` is called with `{text}` once something was decided, or
+ * with nothing if the question has to be read again.
+ */
+export function questionPage(question, after) {
+  const isOpen = question.status === "open";
+  return [
+    element("h2", {tabindex: "-1", id: "prompt"}, headline(question)),
+    isMarkup(question) ? prose(question.prompt_html, question.prompt) : null,
+    badges(question),
+    ...what(question),
+    question.status === "held" ? held(question, after) : null,
+    progress(question),
+    isOpen && question.may_answer !== false && !isClaimedByOther(question) ? answering(question, after) : null,
+    isOpen ? barred(question) : null,
+    isOpen || question.status === "held" ? null : settled(question),
+    isOpen ? claims(question, after) : null,
+    details(question),
+  ].filter(Boolean);
+}
+
+// A prompt of one line is the heading; of any other the heading is the first line.
+const isMarkup = ({prompt, prompt_html: html}) => Boolean(html) && (prompt.trim().includes("\n") || /\]\(|<https?:/.test(prompt));
+
+function headline(question) {
+  if (!question.prompt_html) return question.prompt;
+  return oneLine(question.prompt.split("\n").find((line) => line.trim()) ?? question.name);
+}
+
+function badges(question) {
+  const marks = [
+    question.priority && question.priority !== "normal" ? `${question.priority} priority` : null,
+    question.risk === null || question.risk === undefined ? null : `risk ${question.risk}`,
+    question.deadline ? `due ${distance(question.deadline)}` : null,
+    ...(question.warnings ?? []),
+  ].filter(Boolean);
+  return marks.length ? element("ul", {class: "badges", "aria-label": "Urgency"}, ...marks.map((mark) => element("li", {}, mark))) : null;
+}
+
+function what(question) {
+  const parts = [];
+  if (isCall(question)) {
+    const others = Object.entries(question.reason).filter(([name]) => name !== "tool" && name !== "arguments");
+    parts.push(["Call", element("p", {}, "Tool ", element("b", {}, question.reason.tool))]);
+    if (question.kind !== "approval" || question.status !== "open") parts.push(["Arguments", shownValue(question.reason.arguments)]);
+    if (others.length) parts.push(["Why", shownValue(Object.fromEntries(others))]);
+  } else if (isPresent(question.reason)) {
+    parts.push(["Why", shownValue(question.reason)]);
+  }
+  if (question.preview) parts.push(["What would happen", preview(question.preview)]);
+  if (isPresent(question.payload) && !isDigestOnly(question.payload)) parts.push(["Details", shownValue(question.payload)]);
+  return parts.flatMap(([title, body]) => [element("h3", {}, title), body]);
+}
+
+const isPresent = (value) => value !== null && value !== undefined;
+
+function preview(shown) {
+  const {summary, diff, table, cost, error, before, ...others} = shown;
+  return element(
+    "div",
+    {class: "preview"},
+    error ? element("p", {class: "warning"}, `The preview failed: ${inWords(error)}`) : null,
+    summary ? element("p", {}, summary) : null,
+    diff ? element("pre", {tabindex: "0", class: "diff"}, typeof diff === "string" ? diff : JSON.stringify(diff, null, 2)) : null,
+    table ? shownValue(table) : null,
+    isPresent(cost) ? element("p", {}, "Cost: ", shownValue(cost)) : null,
+    Object.keys(others).length ? shownValue(others) : null,
+    before ? element("details", {}, element("summary", {}, "What was shown before"), shownValue(before)) : null,
+  );
+}
+
+function progress(question) {
+  const quorum = question.quorum;
+  if (!quorum) return null;
+  const votes = question.votes ?? [];
+  const said = votes.map(({by, on_behalf_of: principal, answer, note}) => {
+    const name = principal ? `${by} for ${principal}` : by;
+    const word = isPresent(answer) ? (isYes(answer) ? "approved" : "rejected") : "voted";
+    return element("li", {}, `${name} ${word}${note ? `: ${note}` : ""}`);
+  });
+  const missing = question.missing ?? Math.max(0, quorum.count - votes.filter(({answer}) => isYes(answer)).length);
+  const of = quorum.of?.length ? ` of ${quorum.of.join(", ")}` : "";
+  return element(
+    "section",
+    {"aria-label": "Votes"},
+    element("h3", {}, `${quorum.count} people${of} have to approve`),
+    element("progress", {max: quorum.count, value: quorum.count - missing, "aria-label": `${quorum.count - missing} of ${quorum.count} approvals`}),
+    element("p", {}, missing ? `${missing} missing` : "complete"),
+    said.length ? element("ul", {}, ...said) : null,
+  );
+}
+
+const isYes = (answer) => answer === true || answer?.approved === true;
+
+function details(question) {
+  const rows = [
+    ["Graph", question.graph],
+    ["Run", element("a", {href: `/inbox/runs/${encodeURIComponent(question.run_id)}`}, question.run_id)],
+    ["For", question.assignees?.length ? question.assignees.join(", ") + (question.assignees_only ? " only" : "") : ""],
+    ["May answer", question.requested_capability ? `whoever has ${question.requested_capability}` : "anyone"],
+    ["Not", question.not_by?.map((name) => (name === "@starter" ? "who started the run" : `who answered ${name}`)).join(", ")],
+    ["Asked", clock(question.created_at)],
+    ["Deadline", question.deadline && `${clock(question.deadline)}, then ${inWords(question.on_timeout)}`],
+    ["Reminders", (question.reminders ?? []).map(clock).join(", ")],
+    ["Then also", (question.escalations ?? []).map((step) => `${[...(step.to ?? []), step.requested_capability].filter(Boolean).join(", ")} from ${clock(step.at)}`).join("; ")],
+  ];
+  const place = [
+    ["Name", question.name],
+    ["Address", question.address?.replaceAll(";", " › ")],
+    ["Part of", question.parents?.map((parent) => parent.address ?? parent.id).join(", ")],
+    ["Id", question.id],
+  ];
+  return element(
+    "section",
+    {"aria-label": "About the question"},
+    pairs(rows),
+    element("details", {}, element("summary", {}, "Where it is asked"), pairs(place)),
+  );
+}
+
+function settled(question) {
+  const by = question.on_behalf_of ? `${question.answered_by} for ${question.on_behalf_of}` : question.answered_by;
+  const when = question.answered_at ?? question.settled_at;
+  const reason = question.settled_reason ? ` (${question.settled_reason})` : "";
+  return element(
+    "section",
+    {},
+    element("p", {role: "status"}, `This question is ${question.status}${by ? ` by ${by}` : ""}${when ? `, ${clock(when)}` : ""}${reason}.`),
+    isPresent(question.answer) ? element("div", {}, element("h3", {}, "Answer"), shownValue(question.answer)) : null,
+    question.note ? element("p", {}, `Note: ${question.note}`) : null,
+  );
+}
+
+function held(question, after) {
+  const fault = element("p", {role: "alert"});
+  const undo = button("Take back", () => act(question, "take-back", {}, after, fault, "You took the answer back. The question is open again."));
+  const until = question.held_until;
+  return element(
+    "section",
+    {"aria-label": "Held"},
+    element("p", {role: "status"}, `Approved${question.answered_by ? ` by ${question.answered_by}` : ""}. What it allows begins ${distance(until)} (${clock(until)}).`),
+    undo,
+    fault,
+  );
+}
+
+// Why the reader cannot decide, before there is a form.
+
+const isClaimedByOther = (question) => Boolean(question.claim && question.claim.by !== me?.subject && question.claim.on_behalf_of !== me?.subject);
+
+function barred(question) {
+  if (isClaimedByOther(question)) {
+    return element("p", {class: "warning", role: "note"}, `${question.claim.by} works on this until ${clock(question.claim.until)}.`);
+  }
+  if (question.may_answer !== false) return null;
+  const why = question.why_not?.detail ?? question.why_not?.message ?? "You may not answer this question.";
+  return element("p", {class: "warning", role: "note"}, why);
+}
+
+function claims(question, after) {
+  const fault = element("p", {role: "alert"});
+  const isMine = question.claim?.by === me?.subject;
+  const buttons = [];
+  if (question.may_answer !== false && !question.claim && !question.quorum) {
+    buttons.push(button("Claim", () => act(question, "claim", {}, after, fault, null), {"data-key": "c"}));
+  }
+  if (question.claim && (isMine || may("runs:control"))) {
+    buttons.push(button("Release", () => act(question, "release", {}, after, fault, null)));
+  }
+  const isAssignee = question.assignees?.some((name) => name === me?.subject || me?.groups.some((group) => name === `group:${group}`));
+  if (isMine || isAssignee || may("runs:control")) buttons.push(button("Reassign…", () => (form.hidden = !form.hidden), {"aria-expanded": "false"}));
+  if (!buttons.length) return null;
+  const to = element("input", {id: "reassign-to", autocomplete: "off"});
+  const form = element(
+    "form",
+    {hidden: true, class: "inline", onsubmit: (event) => {
+      event.preventDefault();
+      const names = to.value.split(/[\s,]+/).filter(Boolean);
+      act(question, "reassign", {to: names}, after, fault, `You gave the question to ${names.join(", ")}.`);
+    }},
+    element("label", {for: "reassign-to"}, "To (names, or group:name)"),
+    to,
+    element("button", {}, "Reassign"),
+  );
+  const mine = isMine ? element("p", {}, `You work on this until ${clock(question.claim.until)}.`) : null;
+  return element("section", {"aria-label": "Claim"}, mine, element("p", {class: "buttons"}, ...buttons), form, fault);
+}
+
+async function act(question, verb, body, after, place, text) {
+  place.textContent = "";
+  try {
+    await call(`/interrupts/${encodeURIComponent(question.id)}/${verb}`, {body});
+    after(text ? {text} : undefined);
+  } catch (error) {
+    place.textContent = problemText(error);
+  }
+}
+
+// The answer
+
+function answering(question, after) {
+  let way = card(question);
+  const place = element("div", {}, ...way.parts.filter(Boolean));
+  const note = element("input", {id: "note", autocomplete: "off", maxlength: 2000});
+  const problem = element("p", {role: "alert", id: "problem"});
+  const buttons = element("p", {class: "buttons"});
+  const raw = element("input", {type: "checkbox"});
+  const send = (kind) => submit(question, way.ways.find((each) => each.kind === kind), way, {note, problem, form, after});
+  const draw = () => {
+    place.replaceChildren(...way.parts.filter(Boolean));
+    way.parts.send = send;
+    buttons.replaceChildren(
+      ...way.ways.filter(({label}) => label).map(({label, kind, key}) =>
+        button(label, () => send(kind), {class: kind === "reject" ? "reject" : "send", "data-key": key, "aria-keyshortcuts": key})),
+    );
+  };
+  const form = element(
+    "form",
+    {class: "answer", novalidate: true, "aria-label": "Answer", onsubmit: (event) => {
+      event.preventDefault();
+      if (way.ways.length === 1) send(way.ways[0].kind);
+    }},
+    place,
+    element("details", {class: "more"},
+      element("summary", {}, "Note, or the answer as JSON"),
+      element("div", {class: "field"}, element("label", {for: "note"}, "Note (kept with the answer)"), note),
+      element("p", {class: "choices"}, element("label", {}, raw, "Write the answer as JSON")),
+    ),
+    problem,
+    buttons,
+  );
+  raw.addEventListener("change", () => {
+    const json = raw.checked ? jsonForm(attempt(way)) : null;
+    way = json ? {parts: [json.element], show: json.show, ways: [{label: "Send answer", kind: "answer", read: json.read}]} : card(question);
+    draw();
+  });
+  draw();
+  return form;
+}
+
+// The answer so far, if it is complete.
+function attempt(way) {
+  try {
+    return way.ways[0].kind === "answer" ? way.ways[0].read() : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+async function submit(question, way, card, {note, problem, form, after}) {
+  problem.textContent = "";
+  let response;
+  try {
+    response = way.read();
+  } catch (error) {
+    if (!(error instanceof Fault)) throw error;
+    if (!fault(error.field, error.message)) problem.textContent = visible(error.message);
+    return;
+  }
+  const controls = [...form.querySelectorAll("button")];
+  controls.forEach((each) => (each.disabled = true));
+  try {
+    const receipt = await respond(question, response, note.value.trim());
+    after({text: decided(question, way.kind, response, receipt), receipt});
+  } catch (error) {
+    if (error instanceof Problem && error.errors.length) {
+      const others = card.show(error.errors);
+      problem.textContent = visible([error.message, ...others.map(({pointer, message}) => `${pointer || "The answer"}: ${message}`)].join("\n"));
+    } else if (error instanceof Problem) {
+      problem.textContent = visible(error.message);
+      if (SETTLED_ELSEWHERE.includes(error.code)) after();
+    } else {
+      problem.textContent = "The service cannot be reached, and the answer may or may not have arrived. Sending it again is safe.";
+    }
+  } finally {
+    controls.forEach((each) => (each.disabled = false));
+  }
+}
+
+/** Answer a question, with the digest of what was shown, and return the receipt. */
+export async function respond(question, response, note = "") {
+  const body = {response};
+  if (note) body.note = note;
+  // With the digest, the run refuses the answer if the question has changed since.
+  if (question.digest) body.digests = {[question.id]: question.digest};
+  const {receipts} = await call(`/interrupts/${encodeURIComponent(question.id)}/respond`, {body});
+  return receipts[0];
+}
+
+/** Return what was decided, in words. */
+export function decided(question, kind, response, receipt) {
+  const time = clock(receipt.accepted_at);
+  const subject = isCall(question) ? question.reason.tool : `“${inWords(headline(question))}”`;
+  if (receipt.replayed) return `This was decided before, ${time}, with the same answer: ${subject}.`;
+  let text;
+  if (kind === "answer") text = `You answered ${subject} with ${inWords(response)}, ${time}.`;
+  else {
+    const changes = response?.arguments ? ` with ${changesInWords(question.reason.arguments, response.arguments)}` : "";
+    const result = kind === "respond" ? `: the agent reads ${inWords(response.result)}` : "";
+    text = `You ${DECIDED[kind]} ${subject}${changes}${result}, ${time}.`;
+  }
+  if (receipt.status === "voted") text += " It is one vote: more people have to approve.";
+  const until = receipt.held_until;
+  if (until) text += ` It begins ${distance(until)}; until then you can take it back.`;
+  return text;
+}
