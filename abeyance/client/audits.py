@@ -296,6 +296,7 @@ class Archiver:
         rows = await self._listing.all(closed)
         if is_first_of_day:
             rows += await self._listing.all(OPEN_RUNS)
+            await self._sweep(archive, now)
         written_: list[str] = []
         left: list[datetime] = []
 
@@ -319,3 +320,14 @@ class Archiver:
             Progress(closed_until=until, open_at=now if is_first_of_day else progress.open_at)
         )
         return len(written_)
+
+    async def _sweep(self, archive: Archive, now: datetime) -> None:
+        """Delete what an archiver that was killed has written of runs that were erased meanwhile."""
+        for run_id in await archive.to_sweep():
+            tombstone = await archive.tombstone(run_id)
+            buried = {} if tombstone is None else content_of(tombstone.rstrip(b"\n"))
+            for execution in {*buried.get("executions", ())} & {*await archive.executions(run_id)}:
+                await archive.delete(run_id, execution)
+            if not buried or now - datetime.fromisoformat(buried["time"]) > _ANEW:
+                # No archiver has tried for so long to write what it has read before.
+                await archive.swept(run_id)

@@ -2,6 +2,7 @@
 
     <deployment>/<run>/<execution>.jsonl   an audit, by the first of the run's executions
     <deployment>/<run>/erased.jsonl        the tombstone of a run that was erased
+    <deployment>/erased/<hash>             the id of a run that was erased a short time ago
     <deployment>/progress.json             how far the archiver is
 
 A folder's name is that of `folder_of`. A deployment is a namespace and a task queue, so several can share
@@ -80,8 +81,19 @@ class Archive:
         return await self.read(run_id, _TOMBSTONE)
 
     async def bury(self, run_id: str, tombstone: bytes) -> None:
-        """Write the tombstone of a run."""
+        """Write the tombstone of a run, and that it is to be swept."""
         await self.write(run_id, _TOMBSTONE, tombstone)
+        await self._files.write(self._mark(run_id), run_id.encode())
+
+    async def to_sweep(self) -> list[str]:
+        """Return the ids of the runs that were buried and not swept for the last time."""
+        names = await self._files.names(f"{self._folder}/{_TOMBSTONE}")
+        marks = [await self._files.read(name) for name in names]
+        return [mark.decode() for mark in marks if mark is not None]
+
+    async def swept(self, run_id: str) -> None:
+        """Record that a run was swept for the last time."""
+        await self._files.delete(self._mark(run_id))
 
     async def progress(self) -> Progress:
         """Return how far the archiver is: at the beginning, if its file is damaged."""
@@ -95,6 +107,9 @@ class Archive:
     async def record(self, progress: Progress) -> None:
         """Record how far the archiver is."""
         await self._files.write(f"{self._folder}/{_PROGRESS}", _PROGRESSES.dump_json(progress))
+
+    def _mark(self, run_id: str) -> str:
+        return f"{self._folder}/{_TOMBSTONE}/{folder_of(run_id).rpartition('.')[2]}"
 
     def _name(self, run_id: str, execution: str) -> str:
         return f"{self._folder}/{folder_of(run_id)}/{execution}{_SUFFIX}"

@@ -17,7 +17,7 @@ from abeyance.api.app import create_app
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
 from abeyance.settings import Settings
-from abeyance.storage.archive import archive_of
+from abeyance.storage.archive import Progress, archive_of
 from abeyance.storage.blobs import FolderBlobs, MemoryBlobs
 from abeyance.temporal.connection import connect_temporal
 from abeyance.util import erasure_workflow_id
@@ -230,6 +230,33 @@ async def test_a_later_run_of_an_erased_id_is_erased_too_and_what_was_left_is_ne
         await erased(site, run_id)
 
     assert b"31337" not in b"".join(content(tmp_path).values())
+
+
+async def test_what_a_killed_archiver_has_left_of_an_erased_run_is_swept_with_the_next_day(
+    temporal: TemporalClient, tmp_path: Path
+) -> None:
+    site = AuditedSite(temporal, gated(), audit=tmp_path)
+    archive = archive_of(site.settings, temporal.namespace)
+    assert archive is not None
+
+    async def is_archived() -> bool:
+        return bool(await site.client.archiver.round())
+
+    async with site.worker():
+        run_id = await answered(site)
+        await eventually(is_archived)
+        (file,) = tmp_path.rglob("*.jsonl")
+        archived = file.read_bytes()
+        await erased(site, run_id)
+        file.write_bytes(archived)
+
+        await site.client.archiver.round()
+        assert file.exists()
+        await archive.record(Progress())
+        await site.client.archiver.round()
+        assert not file.exists()
+        assert await archive.tombstone(run_id) is not None
+        assert await archive.to_sweep() == [run_id]
 
 
 async def test_nobody_has_the_id_of_a_run_whose_blobs_are_being_deleted(
