@@ -303,6 +303,10 @@ def hash_of(*parts: str) -> str:
 
 async def _known_parameters(request: Request, _caller: Caller) -> None:
     # After the caller is authenticated: others learn nothing of the parameters.
+    await _declared_parameters(request)
+
+
+async def _declared_parameters(request: Request) -> None:
     route = request.scope["route"]
     known = _query_names(route.dependant) if isinstance(route, APIRoute) else set[str]()
     if unknown := [name for name in request.query_params if name not in known]:
@@ -317,6 +321,8 @@ async def _known_parameters(request: Request, _caller: Caller) -> None:
 
 KNOWN_PARAMETERS: Final = Depends(_known_parameters)
 """Refuse query parameters that the route does not declare."""
+DECLARED_PARAMETERS: Final = Depends(_declared_parameters)
+"""Do the same for a caller who need not be known."""
 
 
 def _query_names(dependant: Dependant) -> set[str]:

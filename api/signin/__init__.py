@@ -21,7 +21,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from abeyance import wire
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import LOCAL, Credentials, CredentialsDep
-from abeyance.api.dependencies import KNOWN_PARAMETERS, Backend, BackendDep
+from abeyance.api.dependencies import DECLARED_PARAMETERS, KNOWN_PARAMETERS, Backend, BackendDep
 from abeyance.api.problems import PROBLEMS, invalid
 from abeyance.api.sessions import CALLBACK, SIGN_IN
 from abeyance.errors import Code, Refusal, Unavailable
@@ -112,6 +112,7 @@ async def read_me(credentials: CredentialsDep, backend: BackendDep) -> Me:
 
 @router.post(
     SIGN_IN,
+    dependencies=[DECLARED_PARAMETERS],
     responses=openapi.change(
         200, "The caller, who has a session from now on.", openapi_examples.SIGNED_IN
     ),
@@ -136,6 +137,7 @@ async def sign_in(
 
 @router.post(
     "/signout",
+    dependencies=[DECLARED_PARAMETERS],
     responses=openapi.change(200, "The caller has no session.", openapi_examples.SIGNED_OUT),
 )
 async def sign_out(request: Request, response: Response, backend: BackendDep) -> SignedOut:

@@ -17,6 +17,7 @@ import pytest
 from issuing import AUDIENCE, GONE, ISSUER, new_key, published, publishing, signed
 from oidc_provider import CLIENT, SECRET, Provider, providing
 from stack import Api, app_for, problem, served
+from starlette.requests import Request
 from temporal_site import Site, eventually
 
 from abeyance import SettingsError
@@ -105,6 +106,22 @@ async def test_who_signs_in_with_a_token_is_its_owner_until_they_sign_out(
     assert ended.json() == {"signed_out": True}
     for refused in (after, copied):
         problem(refused, 401, "unauthenticated")
+
+
+async def test_what_a_session_has_open_ends_when_somebody_signs_out(
+    site: Site, file: Path, token: str
+) -> None:
+    app = app_for(site, tokens_file=file)
+    tokens = app.state.backend.tokens
+    async with served(app) as api, browser(api) as http:
+        cookie = cookie_of(await sign_in(http, token))["Cookie"].encode()
+        # As a stream of events has them, which asks for this again and again.
+        request = Request({"type": "http", "headers": [(b"cookie", cookie)]})
+        credentials = await tokens.authenticate(request)
+        before = tokens.is_revoked(credentials)
+        await http.post("/signout", json={})
+
+    assert (before, tokens.is_revoked(credentials)) == (False, True)
 
 
 async def test_a_wrong_token_begins_no_session(site: Site, file: Path, token: str) -> None:
