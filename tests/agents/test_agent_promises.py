@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from agent_scripts import Script, call, places
 from agent_scripts import with_agent as graph_of
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abeyance import Agent, BeforeToolCall, ToolContext, tool
@@ -80,7 +80,7 @@ def parts(kinds: list[str], turn: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("execution", ["concurrent", "sequential"])
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 5)
 @given(turns=turns, seed=st.integers(0, 1_000_000))
 async def test_nothing_runs_that_nobody_approved_and_nothing_twice(
     execution: Any, turns: list[list[str]], seed: int

@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from schema_shapes import doubled, each_other, nested
 
@@ -17,6 +17,8 @@ from abeyance.schemas.patterns import pattern_of
 
 LATER = 4
 """How many definitions a drawn schema has."""
+_EXAMPLES = settings().max_examples // 4
+"""Of what takes long to draw."""
 
 
 def places(schema: Any) -> CostEstimator:
@@ -66,6 +68,7 @@ def expanded(schema: Any, root: Mapping[str, Any]) -> int:
     return 1 + listed + sum(expanded(each, root) for each in inner)
 
 
+@settings(max_examples=_EXAMPLES)
 @given(schema=expandable())
 def test_places_are_counted_as_if_each_reference_were_written_out(schema: Any) -> None:
     found = expanded(schema, schema)
@@ -222,6 +225,7 @@ def test_looking_at_the_kind_first_changes_nothing_of_what_fits(schema: Any, val
     assert prepared.work(value) > 0
 
 
+@settings(max_examples=_EXAMPLES)
 @given(schema=expandable(), value=values)
 def test_what_cannot_be_much_work_is_not_measured_and_never_more_than_was_thought(
     schema: Any, value: Any

@@ -1,0 +1,53 @@
+"""How xdist deals the tests out to its processes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from pathlib import PurePosixPath
+from typing import Final
+
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+_TOGETHER: Final = ("tests/cli",)
+"""Folders whose tests share what takes long to start: a whole development stack."""
+
+
+class Lane(LoadFileScheduling):  # type: ignore[misc] # it has no types
+    """A file stays in one process, and so does a folder whose tests share a stack.
+
+    Some folders compute and others wait for servers. The files of each are spread over the whole time, so
+    that processors have something to do while others wait.
+    """
+
+    workqueue: OrderedDict[str, dict[str, bool]]
+    _is_spread = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        folder = _folder(file)
+        return folder if folder in _TOGETHER else file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if not self._is_spread:
+            self._is_spread = True
+            work = self.workqueue
+            self.workqueue = OrderedDict((scope, work[scope]) for scope in spread([*work]))
+        super()._assign_work_unit(node)
+
+
+def spread(scopes: list[str]) -> list[str]:
+    """Order files so that those of each folder, in their order, come evenly over the whole time."""
+    folders = defaultdict(list)
+    for scope in scopes:
+        folders[_folder(scope)].append(scope)
+    places = {
+        scope: number / len(files)
+        for files in folders.values()
+        for number, scope in enumerate(files)
+    }
+    return sorted(scopes, key=places.__getitem__)
+
+
+def _folder(scope: str) -> str:
+    return scope if scope in _TOGETHER else str(PurePosixPath(scope).parent)
