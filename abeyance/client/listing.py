@@ -50,6 +50,8 @@ _LATEST_START: Final = 2**52
 RUNS: Final = f"WorkflowType = '{wire.WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
 _NOT_LISTED: Final = frozenset({wire.MEMO_CLOSING})
 """Memo keys that may be large and in external storage, and that no list shows."""
+_RETRIED: Final = frozenset(f'"{status}"'.encode() for status in ("failed", "halted", "cancelled"))
+"""The statuses that a retry goes on after, as search attributes have them."""
 OPEN_RUNS: Final = f"WorkflowType = '{wire.WORKFLOW}' AND CloseTime IS NULL"
 
 # A run that an operator ended keeps the status that it had before.
@@ -179,17 +181,35 @@ class Listing:
         read = 0
         while True:
             rows, is_end = await self.rows(query_of(filters), before, limit - len(items))
+            retried = await self._retried_of(rows)
             for number, row in enumerate(rows, 1):
                 before = Place.of(row)
                 read += 1
                 view = listed_view(await self.described(row))
-                if _fits(filters, view):
+                if _fits(filters, view) and row.execution.run_id not in retried:
                     items.append(view)
                 if len(items) == limit or read == MAX_READ:
                     is_last = is_end and number == len(rows)
                     return items, None if is_last else _cursor(filters, before)
             if is_end:
                 return items, None
+
+    async def _retried_of(self, rows: Iterable[WorkflowExecutionInfo]) -> set[str]:
+        """The executions after which a retry goes on: the run is listed once, as it is now."""
+        ids = sorted({row.execution.workflow_id for row in rows if _may_be_retried(row)})
+        retried: set[str] = set()
+        for first in range(0, len(ids), _ROWS):
+            # No character of a run's id has to be quoted.
+            among = ", ".join(f"'{id_}'" for id_ in ids[first : first + _ROWS])
+            found = await self.all(f"{RUNS} AND WorkflowId IN ({among})")
+            found.sort(key=lambda row: (row.execution.workflow_id, Place.of(row)))
+            for row, later in pairwise(found):
+                if row.execution.workflow_id != later.execution.workflow_id:
+                    continue
+                start = (await self.described(later)).memo.get(wire.MEMO_START) or {}
+                if start.get("retry_keys"):
+                    retried.add(row.execution.run_id)
+        return retried
 
     async def described(self, row: WorkflowExecutionInfo) -> RunDescription:
         """The description of a row."""
@@ -351,6 +371,11 @@ def _having_status(status: str) -> str:
     if status in _ENDED_OTHERWISE:
         return f"({named} OR {_ENDED_OTHERWISE[status]})"
     return named
+
+
+def _may_be_retried(row: WorkflowExecutionInfo) -> bool:
+    status = row.search_attributes.indexed_fields.get(wire.STATUS)
+    return status is not None and status.data in _RETRIED
 
 
 def _is_queryable(value: str) -> bool:

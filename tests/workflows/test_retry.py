@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from changed_graphs import Payments
-from temporal_site import ANYBODY, Site
+from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Principal, Refusal
 from abeyance.errors import Code
+from abeyance.handle import RunFilter
 
 OPERATOR = Principal(subject="olga", capabilities=("runs:control",))
 
@@ -76,6 +77,32 @@ async def test_a_run_that_fails_again_is_retried_again(temporal: TemporalClient)
             "run.retried",
             "run.completed",
         ]
+
+
+async def test_a_run_that_was_retried_is_listed_once_and_as_it_is_now(
+    temporal: TemporalClient,
+) -> None:
+    payments = Payments(fails=1)
+    site = Site(temporal, payments.graph())
+    async with site.worker():
+        run_id, other = await failed(site), await site.start({"amount": 4})
+        run = site.client.run(run_id)
+        await run.retry()
+        await site.ended(run_id)
+        await site.client.run(other).cancel(mode="now")
+        await site.ended(other)
+
+        async def listed(*statuses: str) -> list[tuple[str, str]]:
+            page, _ = await site.client.runs.list(RunFilter(statuses=frozenset(statuses)), limit=9)
+            return sorted((view.run_id, view.status) for view in page)
+
+        async def are_listed() -> bool:
+            both = sorted([(run_id, "completed"), (other, "cancelled")])
+            return await listed() == both and await listed("failed", "cancelled") == [
+                (other, "cancelled")
+            ]
+
+        await eventually(are_listed)
 
 
 async def test_a_cancelled_run_asks_its_open_question_again_under_its_id(
