@@ -139,6 +139,11 @@ def deadline_edited(order: wire.EditDeadline, now: datetime) -> events.DeadlineE
     )
 
 
+def taken_back(order: wire.TakeBack, now: datetime) -> events.TakenBack:
+    """Return the taking back of a yes that is held."""
+    return _event(events.TakenBack, order, now)
+
+
 def migrated(
     order: wire.Migrate,
     now: datetime,

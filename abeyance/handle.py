@@ -57,10 +57,11 @@ class RunFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxFilter:
-    """A filter of open interrupts: one of `capabilities`, a deadline before `before`, and only of runs
-    that `reads` lets a caller see. Empty and None select all.
+    """A filter of interrupts that are `open` or `held`: one of `capabilities`, a deadline before
+    `before`, and only of runs that `reads` lets a caller see. Empty and None select all.
     """
 
+    status: Literal["open", "held"] = "open"
     capabilities: frozenset[str] = frozenset()
     graph: str | None = None
     conversation_id: str | None = None
@@ -303,6 +304,22 @@ class RunHandle(Protocol):
         Set a time, or a `timeout` from now; None as either removes the deadline. Raises
         `unknown_interrupt`, `already_answered`, `withdrawn`, `capability_required`, `unknown_node`,
         `invalid_body` and `unknown_run`.
+        """
+        ...
+
+    async def take_back(
+        self,
+        interrupt_id: str,
+        *,
+        note: str | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Take back a yes while its question is held, so that the question is open again.
+
+        Those who approved may take back their own yes, and who has `runs:control` anybody's, which
+        clears all votes. Raises `not_held`, `capability_required`, `unknown_interrupt`, `not_running`
+        and `unknown_run`.
         """
         ...
 

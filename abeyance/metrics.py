@@ -22,6 +22,7 @@ Operation: TypeAlias = Literal[
     "clear",
     "respond",
     "edit",
+    "take-back",
     "batch",
     "evict",
     "erase",

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Final
 
 from abeyance import views, wire
-from abeyance.core import authority, items
+from abeyance.core import authority, items, votes
 from abeyance.core.address import Address
 from abeyance.core.json import Json, size
 from abeyance.core.ledger import Interrupt, Ledger
@@ -203,14 +203,18 @@ def _view(state: RunState, entry: Interrupt, *, abridged: bool = False) -> views
 def public(entry: Interrupt) -> dict[str, Any]:
     """Return what callers see of an interrupt, by the field names of `views.InterruptView`."""
     is_open, is_answered = entry.status == "open", entry.status == "answered"
+    held, quorum = entry.held, entry.quorum if is_open else None
+    answered_at = (entry.accepted_at or entry.settled_at) if is_answered else None
     return {
         **{name: getattr(entry, name) for name in _SHOWN},
         **_terms_of(entry),
+        "deadline": entry.deadline if held is None else None,
         "digest": entry.digest or None,
         "on_timeout": on_timeout_text(entry.on_timeout) if is_open and entry.deadline else None,
         "parent": entry.parents[0].id if entry.parents else None,
-        "answered_by": entry.by if is_answered else None,
-        "answered_at": entry.settled_at if is_answered else None,
+        "missing": None if quorum is None else votes.missing(quorum, entry.votes),
+        "answered_by": held.by if held else entry.by if is_answered else None,
+        "answered_at": held.at if held else answered_at,
     }
 
 
@@ -224,9 +228,14 @@ def _terms_of(entry: Interrupt) -> dict[str, Any]:
 
 def ledger_of(settled: list[views.InterruptView]) -> Ledger:
     """Return the ledger of an ended run, by the interrupts of its closing record."""
-    names = [name for name in _SHOWN if name not in {"on_timeout", "digest", "parents"}]
+    names = [name for name in _SHOWN if name not in {"on_timeout", "digest", "parents", "votes"}]
     entries = [
-        Interrupt(**{name: getattr(view, name) for name in names}, by=view.answered_by)
+        Interrupt(
+            **{name: getattr(view, name) for name in names},
+            by=view.answered_by,
+            votes=tuple(view.votes),
+            accepted_at=None if view.answered_at == view.settled_at else view.answered_at,
+        )
         for view in settled
     ]
     return Ledger(settled={entry.id: entry for entry in entries})

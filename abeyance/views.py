@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, WrapSerializer
 
 from abeyance.core.events import Message
 from abeyance.core.ledger import Parent, Receipt
@@ -19,6 +19,7 @@ from abeyance.core.mailbox import Rejected, Undelivered
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Called, RunState, joined, parted
 from abeyance.core.terms import Decision, Priority, Quorum
+from abeyance.core.votes import Vote
 from abeyance.wire import Record, StartRun
 
 
@@ -28,7 +29,9 @@ class InterruptView(Record):
     `abridged`: the response has no reason, payload and schema, because there is no room for them (then
     the prompt is truncated) or no worker answers; read it by its id. `degraded`: it cannot be read here,
     the prompt says why, and the deadline is the nearest of the run's. `assignees` to `decisions` are the
-    terms of the question; `hold` is in seconds, `decisions` are an approval's. `note` is what was written
+    terms of the question; `hold` is in seconds, `decisions` are an approval's. `votes` are those that
+    count, and `missing` is how many approvals an open question still needs. While it is `held`, until
+    `held_until`, its deadline does not count, so none is shown. `note` is what was written
     beside the answer, at most its first 500 characters.
     """
 
@@ -55,6 +58,9 @@ class InterruptView(Record):
     not_by: list[str] = Field(default_factory=list)
     decisions: list[Decision] | None = None
     status: str
+    votes: list[Vote] = Field(default_factory=list)
+    missing: int | None = None
+    held_until: datetime | None = None
     parent: str | None = None
     parents: list[Parent] = Field(default_factory=list)
     is_root_cause: bool = True
@@ -373,7 +379,16 @@ class Cleared(Record):
     cleared: int
 
 
-class Receipts(Record):
-    """The receipts of one call."""
+_without_none: Final = WrapSerializer(
+    # No function: its return type would take the place of the receipts in the OpenAPI document.
+    lambda receipts, handler: [
+        {name: value for name, value in each.items() if value is not None}
+        for each in handler(receipts)
+    ]
+)
 
-    receipts: list[Receipt]
+
+class Receipts(Record):
+    """The receipts of one call. What a receipt does not have is left out."""
+
+    receipts: Annotated[list[Receipt], _without_none]

@@ -336,6 +336,9 @@ MEMO_ROW = (
 )
 """The fields of a `views.InterruptView` that the memo has of an open interrupt."""
 
+MEMO_PROGRESS = ("status", "held_until", "answered_by", "missing")
+"""Further fields, which it has if they are set."""
+
 ANY_CAPABILITY = "*"
 """The value of a search attribute in place of too many capabilities; the view has them all."""
 
@@ -573,6 +576,19 @@ class DeadlineBody(Request):
 
 class EditDeadline(DeadlineBody, Keyed):
     """An edit of a deadline as the run gets it, with the interrupt and the principal."""
+
+    interrupt_id: str
+    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+
+
+class TakeBackBody(Request):
+    """Take back a yes while its question is held. `note` is why, and is recorded with it."""
+
+    note: str | None = Field(default=None, max_length=2_000)
+
+
+class TakeBack(TakeBackBody, Keyed):
+    """What is taken back as the run gets it, with the interrupt and the principal."""
 
     interrupt_id: str
     principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))

@@ -378,10 +378,12 @@ def _requires(capability: str) -> Dependency:
     return Dependency(check)
 
 
+RESPONDS: Final = "runs:respond"
+"""The capability to answer."""
 START: Final = _requires("runs:start")
 READ: Final = _requires(authority.READ)
 CONTROL: Final = _requires(authority.CONTROL)
-RESPOND: Final = _requires("runs:respond")
+RESPOND: Final = _requires(RESPONDS)
 STEER: Final = _requires(authority.STEER)
 ADMIN: Final = _requires("admin")
 """Route dependencies that require a capability."""

@@ -36,6 +36,7 @@ OPERATIONS: Final[Mapping[str, metrics.Operation]] = {
     "respond_to_interrupt": "respond",
     "edit_values": "edit",
     "edit_deadline": "edit",
+    "take_back": "take-back",
     "pause_many": "batch",
     "resume_many": "batch",
     "cancel_many": "batch",

@@ -24,7 +24,28 @@ INTERRUPT: Final[dict[str, Any]] = {
     "created_at": "2026-03-02T09:00:01Z",
     "deadline": "2026-03-04T09:00:01Z",
     "on_timeout": "goto:escalate",
+    "assignees": ["group:finance"],
+    "assignees_only": False,
+    "priority": "high",
+    "risk": 80,
+    "quorum": {"count": 2, "of": ["group:finance"], "veto": True},
+    "hold": None,
+    "not_by": ["@starter"],
+    "decisions": None,
     "status": "open",
+    "votes": [
+        {
+            "by": "bob",
+            "on_behalf_of": None,
+            "at": "2026-03-02T10:00:00Z",
+            "answer": {"approved": True},
+            "answer_sha256": "sha256:"
+            "9ea1e86ff3f8ddbb7d2ee8bd4c2bf5d8e5ab0b8d4d6b9a9a5f6fb2d9d7d6c0a1",
+            "note": None,
+        }
+    ],
+    "missing": 1,
+    "held_until": None,
     "parent": None,
     "parents": [],
     "is_root_cause": True,
@@ -288,6 +309,8 @@ MIGRATION: Final[dict[str, Any]] = {
 RETRY: Final[dict[str, Any]] = {"patch": {"amount": 200.0}, "graph": "pinned"}
 
 FORK: Final[dict[str, Any]] = {"back": 1, "run_id": "refund-4711-again"}
+
+TAKE_BACK: Final[dict[str, Any]] = {"note": "That was the wrong order."}
 
 DEADLINE: Final[dict[str, Any]] = {"timeout": "P2D", "on_timeout": "goto:escalate"}
 

@@ -13,10 +13,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from abeyance import projections, wire
+from abeyance.core import votes
 from abeyance.core.json import canonical
 from abeyance.core.ledger import Interrupt
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import RunState
+from abeyance.core.terms import Quorum
 from abeyance.core.text import truncate, visible
 from abeyance.core.visit import Running
 from abeyance.schemas.json_schema import resolved
@@ -31,6 +33,7 @@ _RUNNING = 20
 _AGENTS = 10
 _BLOCKED = 5
 _BESIDE = 10
+_VOTES: Final = 10
 _FIELD_CHARS = 300
 _PROMPT_CHARS = 1_200
 _CALL_CHARS = 1_200
@@ -130,12 +133,16 @@ def _asked(number: int, entry: Interrupt, start: wire.StartRun) -> list[str]:
             pass
     if is_cut:
         facts.insert(0, "more than is shown here: see the query `interrupts`")
-    if entry.deadline is None:
+    if (held := entry.held) is not None:
+        facts.append(f"approved by {code(held.by)}, which can be taken back until {_time(entry.held_until)}")
+    elif entry.deadline is None:
         facts.append("without a deadline")
     else:
         facts.append(_then(entry.deadline, entry.on_timeout))
     if entry.requested_capability is not None:
         facts.append(f"asks for the capability {code(entry.requested_capability)}")
+    if entry.quorum is not None:
+        facts.append(_progress(entry, entry.quorum))
     return [
         f"### {number}. {code(entry.name)}",
         "\n>\n".join(f"> {code(line, most=_PROMPT_CHARS)}" for line in lines[:_PROMPT_LINES]),
@@ -144,7 +151,16 @@ def _asked(number: int, entry: Interrupt, start: wire.StartRun) -> list[str]:
     ]
 
 
+def _progress(entry: Interrupt, quorum: Quorum) -> str:
+    people = [f"{code(v.by)} {'approves' if v.is_yes else 'rejects'}" for v in entry.votes[:_VOTES]]
+    more = [f"{len(entry.votes) - _VOTES} more"] if len(entry.votes) > _VOTES else []
+    so_far = f" (so far {', '.join([*people, *more])})" if people else ""
+    return f"{votes.missing(quorum, entry.votes)} of {quorum.count} approvals are missing{so_far}"
+
+
 def _ways(entry: Interrupt, start: wire.StartRun) -> list[str]:
+    if entry.held is not None:
+        return ["To take it back, send the update `take_back` with", _body_of(entry)]
     answer = truncate(form(entry.response_schema), _FIELD_CHARS)
     if entry.kind != "approval":
         return [_how("answer", entry, start), _body(entry, answer)]
@@ -158,15 +174,21 @@ def _ways(entry: Interrupt, start: wire.StartRun) -> list[str]:
 
 
 def _how(verb: str, entry: Interrupt, start: wire.StartRun) -> str:
-    if entry.requested_capability is None:
+    if entry.requested_capability is None and entry.quorum is None:
         return f"To {verb}, send the update `respond` with"
     way = f"`POST /runs/{start.run_id}/respond`"
+    if entry.quorum is not None:
+        return f"Through Temporal nobody has a vote, so {verb} through the API, {way}, with"
     return f"Through Temporal nobody has it, so {verb} through the API, {way}, with"
 
 
 def _body(entry: Interrupt, answer: str) -> str:
     # The UI does not wrap code blocks.
     return code(f'{{"interrupt_id": "{entry.id}", "response": {answer}}}', most=1_000)
+
+
+def _body_of(entry: Interrupt) -> str:
+    return code(f'{{"interrupt_id": "{entry.id}"}}', most=1_000)
 
 
 def _then(deadline: datetime, policy: OnTimeout | OnPauseTimeout) -> str:

@@ -136,6 +136,8 @@ def _operation(event: events.Event) -> metrics.Operation | None:
             return "respond"
         case events.ValuesEdited() | events.DeadlineEdited():
             return "edit"
+        case events.TakenBack():
+            return "take-back"
         case events.Migrated():
             return "migrate"
         case _:

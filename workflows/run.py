@@ -45,6 +45,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.workflows.conversation import leave_conversation
     from abeyance.workflows.metrics import MeteredRun
     from abeyance.workflows.notification import Announcer
+    from abeyance.workflows.questions import QuestionUpdates
     from abeyance.workflows.timers import DeadlineTimer
     from abeyance.workflows.visibility import VisibilityWriter
 
@@ -52,7 +53,7 @@ _SHORTEST_TIMER: Final = timedelta(milliseconds=1)
 
 
 @workflow.defn(name=wire.WORKFLOW)
-class AgentRun:
+class AgentRun(QuestionUpdates):
     """A run of a graph. `values` are by scope; `carried` is the snapshot of a continue-as-new."""
 
     @workflow.init
@@ -172,41 +173,6 @@ class AgentRun:
     def notification_failed(self, report: RawValue = requests.NOTHING) -> None:
         self._feed_internal(self._signals.notification_failed, report)
 
-    @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
-    async def respond(self, order: wire.Respond) -> views.Receipts:
-        with requests.refusals_as_application_errors():
-            event = self._responded(order, is_checked=True)
-            receipts = idempotency.receipts(self._state.ledger, event)
-        self._feed_update(event, order.stamp)
-        return views.Receipts(receipts=receipts)
-
-    @respond.validator
-    def _check_respond(self, order: wire.Respond) -> None:
-        with requests.refusals_as_application_errors():
-            self._orders.check_sealed("respond", order.stamp)
-            event = self._responded(order)
-            called = idempotency.earlier(self._state.keys, event)
-            if called is not None:
-                again = idempotency.receipts_again(called)
-            else:
-                open_digests = {
-                    entry.id: entry.digest for entry in self._state.ledger.open.values()
-                }
-                requests.check_shown(order.stamp, event.answers, open_digests)
-                ledger.refuse_strays(event)
-                machine.check(self._state, event)
-                again = [*ledger.check_answers(self._state.ledger, event).values()]
-        if len(again) == len(event.answers):
-            # A rejection responds without writing to the history.
-            raise requests.replayed(views.Receipts(receipts=again))
-        self._check_sealed("respond", order)
-
-    def _responded(self, order: wire.Respond, *, is_checked: bool = False) -> events.Responded:
-        state = self._state
-        return commands.responded(
-            order, state.ledger, workflow.now(), keys=state.keys, is_checked=is_checked
-        )
-
     @workflow.update(description='Send a message, get a receipt: {"message_id": ..., "text": ...}.')
     async def send_message(self, message: wire.SendMessage) -> views.MessageReceipt:
         event = commands.message_sent(message, workflow.now(), str(workflow.uuid4()))
@@ -302,14 +268,6 @@ class AgentRun:
     def _check_edit_values(self, order: wire.EditValues) -> None:
         self._check_edit("edit_values", order, commands.values_edited(order, workflow.now()))
 
-    @workflow.update(description='Move a deadline: {"interrupt_id": ..., "timeout": "PT2H"}.')
-    async def edit_deadline(self, order: wire.EditDeadline) -> None:
-        self._feed_update(commands.deadline_edited(order, workflow.now()), order.stamp)
-
-    @edit_deadline.validator
-    def _check_edit_deadline(self, order: wire.EditDeadline) -> None:
-        self._check_edit("edit_deadline", order, commands.deadline_edited(order, workflow.now()))
-
     @workflow.update(
         description='Migrate to the graph of today: {"patch": ..., "map": {"old": "new"}}.'
     )
@@ -401,16 +359,6 @@ class AgentRun:
     def _check_sealed(self, name: str, order: wire.Request | None) -> None:
         with requests.refusals_as_application_errors():
             self._orders.check(name, None if order is None else order.stamp)
-
-    def _check_edit(self, name: str, order: wire.Request, event: events.Event) -> None:
-        with requests.refusals_as_application_errors():
-            self._orders.check_sealed(name, order.stamp)
-            called = idempotency.earlier(self._state.keys, event)
-        if called is not None:
-            raise requests.replayed(wire.Record())
-        self._check_sealed(name, order)
-        with requests.refusals_as_application_errors():
-            machine.check(self._state, event)
 
     def _feed_signal(self, name: events.Control, argument: RawValue) -> None:
         try:

@@ -127,17 +127,19 @@ def within_attribute(names: list[str]) -> list[str]:
 
 
 def interrupt_deadline(state: RunState) -> datetime | None:
-    """Return the nearest deadline of an open interrupt."""
-    due = [entry.deadline for entry in state.ledger.open.values() if entry.deadline is not None]
-    return min(due, default=None)
+    """Return the nearest deadline of an open interrupt. None of a held one counts."""
+    due = [entry.deadline for entry in state.ledger.open.values() if entry.held is None]
+    return min((moment for moment in due if moment is not None), default=None)
 
 
 def timer_summary(state: RunState) -> str:
     """Return the summary of the deadline timer for Temporal's UI."""
     moment = state.next_deadline()
     for entry in state.ledger.open.values():
-        if entry.deadline == moment:
-            return truncate(f"deadline of {entry.name}: {_short(entry.on_timeout)}", 200)
+        if entry.due == moment:
+            then = _short(entry.on_timeout)
+            what = f"deadline of {entry.name}: {then}"
+            return truncate(what if entry.held is None else f"hold of {entry.name}", 200)
     for address, due in state.pauses():
         if due == moment:
             return truncate(f"next attempt at {address}", 200)
@@ -165,8 +167,21 @@ def _row(entry: Interrupt) -> dict[str, Any]:
         "address": truncate(entry.address, _FIELD_CHARS),
         "prompt": truncate(entry.prompt, _PROMPT_CHARS),
         "created_at": entry.created_at.isoformat(),
-        "deadline": entry.deadline and entry.deadline.isoformat(),
+        "deadline": shown["deadline"] and shown["deadline"].isoformat(),
+        **_progress(shown),
     }
+
+
+def _progress(shown: Mapping[str, Any]) -> dict[str, Json]:
+    """Return what has come of a question that needs more than one answer, or holds one."""
+    until = shown["held_until"]
+    progress: dict[str, Json] = {
+        "status": None if until is None else shown["status"],
+        "held_until": until and until.isoformat(),
+        "answered_by": shown["answered_by"],
+        "missing": shown["missing"],
+    }
+    return {name: value for name, value in progress.items() if value is not None}
 
 
 class VisibilityWriter:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from abeyance.agents.tool_errors import MAX_ERROR_CHARS, ArgumentsError
 from abeyance.authoring.callables import call
 from abeyance.authoring.declarations import DeclarationErrors, question_of
-from abeyance.core.json import Json, canonical, fill, sha256, size
+from abeyance.core.answering import call_digest
+from abeyance.core.json import Json, canonical, fill, size
 from abeyance.core.outcome import Asked
 from abeyance.core.spec import InterruptSpec
 from abeyance.core.terms import Terms
@@ -129,11 +130,6 @@ def approval_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
             f"most {_MAX_SHOWN_BYTES}. Call it again with smaller arguments."
         )
     return Asked(question=question, kind="approval")
-
-
-def call_digest(tool: str, arguments: Mapping[str, Json]) -> str:
-    """Return `sha256:<hex>` of the tool name and the arguments: it binds an approval to a call."""
-    return sha256({"tool": tool, "arguments": dict(arguments)})
 
 
 def approved_arguments(

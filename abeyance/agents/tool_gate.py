@@ -18,7 +18,6 @@ from abeyance.agents.approvals import (
     Rejected,
     approval_question,
     approved_arguments,
-    call_digest,
     needs_approval,
 )
 from abeyance.agents.hook_runner import HooksOutcome, run_hooks
@@ -29,6 +28,7 @@ from abeyance.agents.tool_errors import CallError
 from abeyance.agents.tool_results import UNSEEN
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended
+from abeyance.core.answering import call_digest
 from abeyance.core.json import Json, canonical
 from abeyance.core.outcome import Asked, key_of
 from abeyance.storage.blobs import Blobs

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, Unpack
 from pydantic import ValidationError
 
 from abeyance.authoring.declarations import DeclarationErrors, question_of
-from abeyance.authoring.terms import TermsOptions, span_fault, terms_of
+from abeyance.authoring.terms import TermsOptions, approval_fault, span_fault, terms_of
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.outcome import Asked, Interrupted
 from abeyance.duration import Duration
@@ -193,6 +193,8 @@ def lowered(interrupt: Interrupt) -> Asked:
     faults = [*errors.faults, *_time_faults(interrupt, label)]
     if (fault := span_fault(question.timeout)) is not None:
         faults.append(f"{label} has a timeout of {fault}: it must be positive and finite")
+    if (fault := approval_fault(question)) is not None:
+        faults.append(f"{label} {fault}")
     if faults:
         raise Fatal("; ".join(faults))
     deadline = None if interrupt.deadline is None else interrupt.deadline.astimezone(UTC)

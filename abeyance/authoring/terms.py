@@ -13,10 +13,14 @@ from typing import Any, Final, TypedDict, get_args
 
 from abeyance.authoring.declarations import DeclarationErrors
 from abeyance.core import terms as core
+from abeyance.core.json import Json
+from abeyance.core.spec import InterruptSpec
 from abeyance.core.terms import BusinessTime, Decision, Priority, Span, Terms
 from abeyance.duration import Duration
+from abeyance.schemas.json_schema import resolved
 
 _MAX_RISK: Final = 100
+_OF_APPROVALS: Final = ("quorum", "hold")
 _SUBJECT: Final = re.compile(r"[^\s,*\x00-\x1f\x7f][^\s,\x00-\x1f\x7f]*")
 
 
@@ -131,6 +135,34 @@ def span_fault(span: Span | None) -> str | None:
     return None if span is None or 0 < span < math.inf else f"{span:g} s"
 
 
+def approval_fault(question: InterruptSpec) -> str | None:
+    """Return why nobody can approve a question that takes votes or holds a yes, None if they can."""
+    terms = question.terms
+    options = [] if terms is None else [name for name in _OF_APPROVALS if getattr(terms, name)]
+    if not options or _can_be_approved(question.response_schema):
+        return None
+    return (
+        f"has {' and '.join(options)}, and its answer is no yes or no: use response=bool, or a model "
+        "with a field `approved: bool` that is not True by default"
+    )
+
+
+def _can_be_approved(schema: Json) -> bool:
+    match resolved(schema, schema):
+        case {"type": "boolean"}:
+            return True
+        case {"properties": {"approved": approved}}:
+            approved = resolved(approved, schema)
+            # Without the field an answer is no yes, whatever its model would make of it.
+            return (
+                isinstance(approved, Mapping)
+                and approved.get("type") == "boolean"
+                and approved.get("default") is not True
+            )
+        case _:
+            return False
+
+
 def people(value: object, label: str, errors: DeclarationErrors) -> tuple[str, ...]:
     """Return subjects and groups; a single string is one of them."""
     names = errors.texts(value, label)
@@ -207,4 +239,8 @@ def _quorum(value: object, label: str, errors: DeclarationErrors) -> core.Quorum
         errors.note(f"{label}: quorum={count!r} is invalid: use a whole number above zero")
         return None
     of = people(value.of, f"{label}, quorum, of=", errors)
+    if of and len(of) < count and not any(name.startswith(core.GROUP) for name in of):
+        errors.note(
+            f"{label}: quorum={count} cannot be reached by {len(of)} people: name more in of="
+        )
     return core.Quorum(count=count, of=of, veto=_flag(value.veto, f"{label}, quorum, veto", errors))

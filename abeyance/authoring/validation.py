@@ -11,7 +11,7 @@ from typing import Final, assert_never
 
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
-from abeyance.authoring.terms import span_fault
+from abeyance.authoring.terms import approval_fault, span_fault
 from abeyance.core.spec import (
     END,
     START,
@@ -251,6 +251,8 @@ def _question_faults(
         yield f"{label} has no prompt: describe the decision"
     if (fault := span_fault(question.timeout)) is not None:
         yield f"{label} has a timeout of {fault}: it must be positive and finite"
+    if (fault := approval_fault(question)) is not None:
+        yield f"{label} {fault}"
     if question.timeout is None and question.on_timeout.kind != "halt":
         yield f"{label} has on_timeout but no timeout: add a timeout"
     if isinstance(question.on_timeout, GoTo):

@@ -212,15 +212,29 @@ def interrupt_lines(
                 lines.append(Line("", f"until {entry['deadline']}{far}{_then(entry)}"))
             if entry.get("requested_capability"):
                 lines.append(Line("", f"requires the capability {entry['requested_capability']}"))
+            if entry.get("missing") is not None:
+                lines.append(Line("", _progress(entry)))
             ways = [f"abeyance respond {entry['id']} {way}" for way in _ways(entry)]
             lines.extend(Line("", way) for way in ways or [_NO_WORKER])
         elif entry.get("answered_by"):
-            lines.append(Line("", f"by {entry['answered_by']} at {entry['answered_at']}"))
+            at = f" at {entry['answered_at']}" if entry.get("answered_at") else ""
+            lines.append(Line("", f"by {entry['answered_by']}{at}"))
+            if entry["status"] == "held":
+                lines.append(Line("", f"until {entry['held_until']}, and then it counts"))
+                lines.append(Line("", f"abeyance take-back {entry['id']}"))
             if entry.get("answer") is not None:
                 lines.append(Line("", f"answer {truncate(_json(entry['answer']), _ARGUMENT)}"))
             if entry.get("note"):
                 lines.append(Line("", f"note {one_line(entry['note'])}"))
     return lines
+
+
+def _progress(entry: Mapping[str, Any]) -> str:
+    """Return how many votes are missing, and who has voted."""
+    votes = ", ".join(one_line(vote["by"]) for vote in entry.get("votes", ()))
+    missing = entry["missing"]
+    so_far = f"; {votes} voted" if votes else ""
+    return f"{missing} more approval{'' if missing == 1 else 's'} needed{so_far}"
 
 
 def _reason_lines(entry: Mapping[str, Any]) -> Iterator[Line]:
@@ -260,10 +274,20 @@ def receipt_lines(receipts: Sequence[Mapping[str, Any]]) -> list[Line]:
         Line(
             "accepted" if not receipt.get("replayed") else "unchanged",
             f"{receipt['interrupt_id']}, answered by {receipt['answered_by']} at "
-            f"{receipt['accepted_at']}",
+            f"{receipt['accepted_at']}{_what_it_did(receipt)}",
         )
         for receipt in receipts
     ]
+
+
+def _what_it_did(receipt: Mapping[str, Any]) -> str:
+    match receipt.get("status"):
+        case "voted":
+            return f"; a vote, of which {receipt['missing']} more are needed to approve"
+        case "held":
+            return f"; held until {receipt['held_until']}, and until then it can be taken back"
+        case _:
+            return ""
 
 
 def result_lines(result: Mapping[str, Any]) -> list[Line]:

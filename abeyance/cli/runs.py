@@ -136,7 +136,7 @@ def interrupts(
     run_id: RunId,
     *,
     status: Annotated[
-        str, typer.Option(help="open, answered, expired, cancelled, superseded or all.")
+        str, typer.Option(help="open, held, answered, expired, cancelled, superseded or all.")
     ] = "open",
     as_json: AsJson = False,
 ) -> None:
@@ -249,7 +249,9 @@ async def _answer_run(api: Connection, run_id: str, body: Mapping[str, Any]) -> 
         else:
             break
     receipt = answered["receipts"][0]
-    if receipt.get("replayed") and (following := await _open_interrupts(api, path)):
+    following = await _open_interrupts(api, path) if receipt.get("replayed") else []
+    # A vote leaves its question open.
+    if following := [id_ for id_ in following if id_ != receipt["interrupt_id"]]:
         raise Refusal(
             Code.NOTHING_OPEN,
             f"this answer was accepted for {receipt['interrupt_id']} by {receipt['answered_by']} at "
@@ -468,3 +470,27 @@ def _field(text: str) -> tuple[str, Any]:
     if not name or not equals:
         raise SettingsError(f"{text!r} is not a field with its value: write name=JSON")
     return name, json_given(value, name)
+
+
+@calls.command("take-back", cls=ErrorText, rich_help_panel=PANEL)
+def take_back(
+    interrupt_id: Annotated[
+        str,
+        typer.Argument(metavar="INTERRUPT", help="The id of a held interrupt.", show_default=False),
+    ],
+    *,
+    note: Annotated[
+        str | None, typer.Option(help="Why, recorded with it.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take back a yes while it is held, so that its question is open again."""
+    body = {} if note is None else {"note": note}
+    path = f"{interrupt_path(interrupt_id)}/take-back"
+
+    def lines(entry: Any) -> list[Line]:
+        from abeyance.cli.formatting import interrupt_lines
+
+        return interrupt_lines([entry])
+
+    exchange(lambda api: api.post(path, body), lines, as_json=as_json)

@@ -154,8 +154,8 @@ class _Page:
 
 def _short(entry: views.InterruptView) -> views.InterruptView:
     # The same fields, whether they come from the memo or from a query.
-    left_out = ("reason", "payload", "response_schema", "on_timeout")
-    return entry.model_copy(update={**dict.fromkeys(left_out), "abridged": True})
+    left_out = ("reason", "payload", "response_schema", "on_timeout", "answered_at")
+    return entry.model_copy(update={**dict.fromkeys(left_out), "votes": [], "abridged": True})
 
 
 def _key(entry: views.InterruptView) -> tuple[datetime, str]:
@@ -165,6 +165,7 @@ def _key(entry: views.InterruptView) -> tuple[datetime, str]:
 def _criteria(filters: InboxFilter) -> dict[str, Any]:
     """The filter as JSON: a cursor is valid only with the same."""
     return {
+        "status": filters.status,
         "capabilities": sorted(filters.capabilities),
         "graph": filters.graph,
         "conversation_id": filters.conversation_id,
@@ -175,6 +176,8 @@ def _criteria(filters: InboxFilter) -> dict[str, Any]:
 
 def _fits(filters: InboxFilter, entry: views.InterruptView) -> bool:
     """Return whether an interrupt passes the filters, in a run that does."""
+    if entry.status != filters.status:
+        return False
     # The capability of an unreadable interrupt is unknown if its run asks for several.
     accepted = (
         {*filters.capabilities, wire.ANY_CAPABILITY} if entry.degraded else filters.capabilities

@@ -227,8 +227,20 @@ class TemporalRun(RunMailbox):
         )
         await self.edit(order)
 
-    async def edit(self, order: wire.EditValues | wire.EditDeadline) -> None:
-        """Edit values or a deadline by a command. Raises as `edit_values` or `edit_deadline`."""
+    async def take_back(
+        self,
+        interrupt_id: str,
+        *,
+        note: str | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Take back a yes while its question is held. Raises as `RunHandle.take_back`."""
+        by = {"interrupt_id": interrupt_id, "principal": principal or TEMPORAL, "key": key}
+        await self.edit(order_of(wire.TakeBack, {"note": note, **by}))
+
+    async def edit(self, order: wire.EditValues | wire.EditDeadline | wire.TakeBack) -> None:
+        """Edit values or a deadline, or take back an answer, by a command. Raises as these do."""
         now = datetime.now(UTC)
         event: Keyed
         match order:
@@ -236,6 +248,8 @@ class TemporalRun(RunMailbox):
                 name, event = "edit_values", commands.values_edited(order, now)
             case wire.EditDeadline():
                 name, event = "edit_deadline", commands.deadline_edited(order, now)
+            case wire.TakeBack():
+                name, event = "take_back", commands.taken_back(order, now)
         try:
             await self._line.update(self.run_id, name, order, None, Turn.RESPOND)
         except ApplicationError as error:

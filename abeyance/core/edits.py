@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from abeyance.core import events, interrupts, items
 from abeyance.core.json import rfc3339, why_not_json
-from abeyance.core.ledger import Interrupt, Ledger
+from abeyance.core.ledger import Interrupt, Ledger, unknown
 from abeyance.core.spec import Default, GoTo
 from abeyance.core.state import RunState, Status
 from abeyance.core.visit import Running
@@ -123,17 +123,14 @@ def edit_deadline(draft: WorkingState, event: events.DeadlineEdited) -> None:
 def open_interrupt(ledger: Ledger, id_: str) -> Interrupt:
     """Return the open interrupt; raise the Refusal that says what became of it otherwise."""
     interrupt = ledger.open.get(id_)
-    if interrupt is not None:
+    if interrupt is not None and interrupt.status == "open":
         return interrupt
-    settled = ledger.settled.get(id_)
+    settled = interrupt or ledger.settled.get(id_)
     if settled is None:
-        raise Refusal(
-            Code.UNKNOWN_INTERRUPT,
-            f"There is no interrupt {id_!r} in this run; list its interrupts to see their ids.",
-            interrupt_id=id_,
-        )
+        raise unknown(id_)
+    is_answered = settled.status in ("answered", "held")
     raise Refusal(
-        Code.ALREADY_ANSWERED if settled.status == "answered" else Code.WITHDRAWN,
+        Code.ALREADY_ANSWERED if is_answered else Code.WITHDRAWN,
         f"{settled.name!r} is {settled.status} since {rfc3339(settled.since)}, so its deadline "
         "cannot be edited.",
         interrupt_id=id_,

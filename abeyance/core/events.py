@@ -244,6 +244,16 @@ class DeadlineEdited(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TakenBack(_Event):
+    """A principal took back a yes that was held. `note` is why."""
+
+    principal: Principal
+    interrupt_id: str
+    note: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Migrated(_Event):
     """A principal moved the run to another version of its graph.
 
@@ -270,6 +280,7 @@ Keyed: TypeAlias = (
     | MessagesCleared
     | ValuesEdited
     | DeadlineEdited
+    | TakenBack
     | Migrated
 )
 """Events that may carry an idempotency key, under which they count once."""
@@ -281,6 +292,7 @@ KEYED: Final = (
     MessagesCleared,
     ValuesEdited,
     DeadlineEdited,
+    TakenBack,
     Migrated,
 )
 
@@ -327,6 +339,7 @@ Event: TypeAlias = (
     | MessagesCleared
     | ValuesEdited
     | DeadlineEdited
+    | TakenBack
     | Migrated
     | SignalRefused
     | NotificationFailed

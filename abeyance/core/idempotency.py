@@ -11,7 +11,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from abeyance.core import events, ledger
+from abeyance.core import answering, events, ledger
 from abeyance.core.json import Json, rfc3339, sha256, why_not_json
 from abeyance.core.state import Called
 from abeyance.core.text import truncate
@@ -83,7 +83,11 @@ def digest(event: events.Keyed) -> str:
     content: dict[str, Any] = {n: v for n, v in asdict(event).items() if n not in _EXCLUDED}
     match event:
         case (
-            events.Responded() | events.ValuesEdited() | events.DeadlineEdited() | events.Migrated()
+            events.Responded()
+            | events.ValuesEdited()
+            | events.DeadlineEdited()
+            | events.TakenBack()
+            | events.Migrated()
         ):
             content["actor"] = event.principal.subject
         case _:
@@ -108,6 +112,7 @@ def _receipt(draft: WorkingState, event: events.Keyed) -> Json:
                     "interrupt_id": receipt.interrupt_id,
                     "answered_by": receipt.answered_by,
                     "accepted_at": rfc3339(receipt.accepted_at),
+                    **_beyond_answered(receipt),
                 }
                 for receipt in receipts(draft.state.ledger, event)
             ]
@@ -120,10 +125,9 @@ def _receipt(draft: WorkingState, event: events.Keyed) -> Json:
 def receipts(book: ledger.Ledger, event: events.Responded) -> list[ledger.Receipt]:
     """Return the receipts of these answers, if they are accepted. Raises what `check_answers` raises."""
     replays = ledger.check_answers(book, event)
-    by, now = event.principal.subject, event.now
     return [
-        replays.get(id_) or ledger.Receipt(interrupt_id=id_, answered_by=by, accepted_at=now)
-        for id_ in event.answers
+        replays.get(id_) or answering.receipt(book.open[id_], answer, event)
+        for id_, answer in event.answers.items()
     ]
 
 
@@ -136,9 +140,22 @@ def receipts_again(called: Called) -> list[ledger.Receipt]:
             answered_by=each["answered_by"],
             accepted_at=datetime.fromisoformat(each["accepted_at"]),
             replayed=True,
+            status=each.get("status", "answered"),
+            missing=each.get("missing"),
+            held_until=datetime.fromisoformat(each["held_until"]) if "held_until" in each else None,
         )
         for each in called.receipt
     ]
+
+
+def _beyond_answered(receipt: ledger.Receipt) -> dict[str, Json]:
+    until = receipt.held_until
+    beyond = {
+        "status": None if receipt.status == "answered" else receipt.status,
+        "missing": receipt.missing,
+        "held_until": None if until is None else rfc3339(until),
+    }
+    return {name: value for name, value in beyond.items() if value is not None}
 
 
 def _receipts_in(called: Called) -> int:

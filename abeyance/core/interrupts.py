@@ -29,6 +29,7 @@ from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import END, Ask, GraphSpec, InterruptNode, InterruptSpec, Kind
 from abeyance.core.state import RunState
 from abeyance.core.visit import Failure, FanOutBranch, Ready, Visit, Waiting, transition
+from abeyance.core.votes import Vote
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, FailureCode, Refusal
 
@@ -152,18 +153,23 @@ def ask_anew(
     fields: Mapping[str, str] | None = None,
 ) -> None:
     """Update what an open interrupt shows. It keeps its id and deadline, and an answer to what was
-    shown before is refused as `stale`.
+    shown before is refused as `stale`: votes on it count no more, and a held yes does not either.
     """
     question = replace(question, prompt=question.prompt[:_LONGEST_PROMPT])
     digest = ledger.digest_of(interrupt.address, question)
     if digest == interrupt.digest:
         return
+    if interrupt.status == "held":
+        reopen(draft, interrupt, votes=(), reason="what was approved has changed")
+        interrupt = draft.open[interrupt.id]
     draft.open[interrupt.id] = replace(
         interrupt,
         **ledger.content_of(question),
         terms=question.terms,
         digest=digest,
         fields=fields or {},
+        votes=(),
+        revised=False,
     )
     draft.publish(
         "interrupt.changed",
@@ -250,6 +256,26 @@ def answer(
     waiting = visit.state
     if isinstance(waiting, Waiting) and (waiting.composite or not of_visit(draft, visit.address)):
         transition(visit, "resume", Ready(stage=waiting.stage))
+
+
+def reopen(
+    draft: WorkingState,
+    interrupt: Interrupt,
+    *,
+    votes: tuple[Vote, ...],
+    reason: str,
+    by: str | None = None,
+) -> None:
+    """Open a held interrupt again, with the votes that still count."""
+    draft.open[interrupt.id] = ledger.reopened(interrupt, draft.now, votes)
+    draft.publish(
+        "interrupt.reopened",
+        interrupt.address,
+        by,
+        id=interrupt.id,
+        name=interrupt.name,
+        reason=reason,
+    )
 
 
 def expire(draft: WorkingState, interrupt: Interrupt) -> None:

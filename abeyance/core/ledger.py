@@ -1,11 +1,11 @@
 """Interrupts and their answers: the record of what people were asked and what they answered.
 
 An interrupt is *open* until exactly one thing settles it: an answer, its deadline, the end of its
-run, or the branch that left it. A settled one shrinks to what a repeated or late answer needs to get
-the right reply: status, time, principal, and the hash of the answer. `check_answers` is the whole
-rule about answers; the workflow applies it to a running run and a client to an ended one, so both
-reply the same. Most of the rules are Eino's (targeted, keyed answers) and Stargraph's (capability,
-deadline); that a repeat is safe and that null is an answer are ours.
+run, or the branch that left it. A yes that can be taken back makes it *held* before that. A settled one
+shrinks to what a repeated or late answer needs to get the right reply: status, time, principal, and the
+hash of the answer. `check_answers` is the whole rule about answers; the workflow applies it to a running
+run and a client to an ended one, so both reply the same. Most rules are Eino's (targeted, keyed answers)
+and Stargraph's (capability, deadline); that a repeat is safe and that null is an answer are ours.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias, assert_never
 
+from abeyance.core import votes
 from abeyance.core.copying import changeable
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, canonical, rfc3339, sha256, size, why_not_json
 from abeyance.core.policy import TIMEOUT, Principal
 from abeyance.core.spec import Default, InterruptSpec, Kind
+from abeyance.core.terms import Quorum
 from abeyance.core.text import truncate
+from abeyance.core.votes import Vote
 from abeyance.errors import Code, Refusal
 
 SettledStatus: TypeAlias = Literal["answered", "expired", "cancelled", "superseded"]
@@ -63,6 +66,10 @@ class Interrupt(InterruptSpec):
     A settled interrupt keeps only what `settle` leaves. `by` is the principal who answered or withdrew
     it, or the timeout. `answer` is stored if it is short, `answer_sha256` always. `note` is what the
     principal wrote beside the answer, of which the beginning is stored.
+
+    `votes` are those that count towards its quorum. `held` is the yes that can be taken back until
+    `held_until`, and `accepted_at` is when it came, once it has settled the question. `revised`: a vote
+    has changed the arguments that are asked about.
     """
 
     id: str
@@ -77,13 +84,28 @@ class Interrupt(InterruptSpec):
     number: int = 0
     parents: tuple[Parent, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict)
-    status: Literal["open"] | SettledStatus = "open"
+    status: Literal["open", "held"] | SettledStatus = "open"
     settled_at: datetime | None = None
     settled_reason: str | None = None
     by: str | None = None
     answer_sha256: str | None = None
     answer: Json = None
     note: str | None = None
+    votes: tuple[Vote, ...] = ()
+    held: Vote | None = None
+    held_until: datetime | None = None
+    accepted_at: datetime | None = None
+    revised: bool = False
+
+    @property
+    def quorum(self) -> Quorum | None:
+        """How many people have to approve, if it takes more than one answer."""
+        return None if self.terms is None else self.terms.quorum
+
+    @property
+    def due(self) -> datetime | None:
+        """When something happens if nobody acts: its deadline passes, or what was approved begins."""
+        return self.deadline if self.held_until is None else self.held_until
 
     @property
     def since(self) -> datetime:
@@ -93,13 +115,19 @@ class Interrupt(InterruptSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """The receipt of an accepted answer. `replayed`: it was accepted before."""
+    """The receipt of an accepted answer. `replayed`: it was accepted before.
+
+    `status` says what the answer did: it settled the question, is held until `held_until`, or is a vote
+    while so many approvals are `missing`.
+    """
 
     interrupt_id: str
-    status: Literal["answered"] = "answered"
+    status: Literal["answered", "voted", "held"] = "answered"
     answered_by: str
     accepted_at: datetime
     replayed: bool = False
+    missing: int | None = None
+    held_until: datetime | None = None
 
 
 @changeable(slots=True, kw_only=True)
@@ -179,6 +207,7 @@ def settle(
     """Return what stays of an interrupt that got no answer."""
     stays = {name: getattr(interrupt, name) for name in _SETTLED}
     stays["prompt"] = interrupt.prompt[:_STORED_PROMPT_CHARS]
+    stays["votes"] = tuple(vote.stored for vote in interrupt.votes)
     return Interrupt(**stays, status=status, settled_at=now, settled_reason=reason, by=by)
 
 
@@ -192,20 +221,37 @@ def settle_answered(
         answer_sha256=sha256(answer),
         answer=answer if is_short else None,
         note=note and truncate(note, _STORED_NOTE_CHARS),
+        accepted_at=None if interrupt.held is None else interrupt.held.at,
+    )
+
+
+def reopened(interrupt: Interrupt, now: datetime, kept: tuple[Vote, ...]) -> Interrupt:
+    """Return an interrupt that is open with these votes only, and not held.
+
+    Its deadline is as far away as it was when it was held.
+    """
+    deadline, held = interrupt.deadline, interrupt.held
+    if deadline is not None and held is not None:
+        deadline += now - held.at
+    return replace(
+        interrupt, status="open", deadline=deadline, votes=kept, held=None, held_until=None
     )
 
 
 def addressee(ledger: Ledger, answer: Json, principal: Principal) -> str:
-    """Return the id of the only open interrupt, which an answer without an id means.
+    """Return the id of the only open interrupt, which an answer without an id means; a held one is
+    meant if there is no other.
 
     Raises the Refusals `ambiguous_interrupt` and `nothing_open`, the latter with the receipt of the last
     answer if the principal could have given it: else its answer could be guessed.
     """
-    if len(ledger.open) == 1:
-        return next(iter(ledger.open))
-    if not ledger.open:
+    unsettled = [*ledger.open.values()]
+    candidates = [entry for entry in unsettled if entry.status == "open"] or unsettled
+    if len(candidates) == 1:
+        return candidates[0].id
+    if not candidates:
         raise _nothing_open(ledger, answer, principal)
-    listed = [{"id": entry.id, "name": entry.name} for entry in ledger.open.values()]
+    listed = [{"id": entry.id, "name": entry.name} for entry in candidates]
     ids = ", ".join(entry["id"] for entry in listed[:10])
     raise Refusal(
         Code.AMBIGUOUS_INTERRUPT,
@@ -298,11 +344,7 @@ def _check_answer(ledger: Ledger, id_: str, answer: Json, event: Responded) -> R
     entry = ledger.open.get(id_) or ledger.settled.get(id_)
     if entry is None:
         _refuse_parent(ledger, id_)
-        raise Refusal(
-            Code.UNKNOWN_INTERRUPT,
-            f"There is no interrupt {id_!r} in this run; list its interrupts to see their ids.",
-            interrupt_id=id_,
-        )
+        raise unknown(id_)
     if not event.principal.may(entry.requested_capability):
         raise Refusal(
             Code.CAPABILITY_REQUIRED,
@@ -320,6 +362,15 @@ def _check_answer(ledger: Ledger, id_: str, answer: Json, event: Responded) -> R
             errors=[{"pointer": "", "message": fault}],
         )
     return _receipt(entry, answer, event)
+
+
+def unknown(id_: str) -> Refusal:
+    """Return the refusal of an id that the run has no interrupt of."""
+    return Refusal(
+        Code.UNKNOWN_INTERRUPT,
+        f"There is no interrupt {id_!r} in this run; list its interrupts to see their ids.",
+        interrupt_id=id_,
+    )
 
 
 def _refuse_parent(ledger: Ledger, id_: str) -> None:
@@ -371,11 +422,32 @@ def _check_open(interrupt: Interrupt, event: Responded) -> None:
 
 def _receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt | None:
     """Return the receipt of an answer that is a repeat, None for one that can be accepted."""
-    when = rfc3339(entry.since)
+    when = rfc3339(entry.accepted_at or entry.since)
+    cast = entry.votes if entry.held is None else (*entry.votes, entry.held)
+    vote = votes.repeated(cast, answer, by=event.principal.subject)
     match entry.status:
         case "open":
+            if (quorum := entry.quorum) is not None:
+                votes.refuse(quorum, event.principal, id_=entry.id, name=entry.name)
+                if vote is not None:
+                    left = votes.missing(quorum, entry.votes)
+                    return _again(entry, vote, status="voted", missing=left)
             _check_open(entry, event)
             return None
+        case "held" if vote is not None:
+            return _again(entry, vote, status="held", held_until=entry.held_until)
+        case "held":
+            held, until = entry.held, entry.held_until
+            assert held is not None and until is not None  # noqa: S101, PT018 it is held
+            raise Refusal(
+                Code.ALREADY_ANSWERED,
+                f"{entry.name!r} was answered by {held.by!r} at {rfc3339(held.at)}. The answer can be "
+                f"taken back until {rfc3339(until)}: take it back to answer anew.",
+                interrupt_id=entry.id,
+                answered_by=held.by,
+                answered_at=rfc3339(held.at),
+                held_until=rfc3339(until),
+            )
         case "answered" if entry.by == TIMEOUT:
             raise Refusal(
                 Code.ALREADY_ANSWERED,
@@ -386,17 +458,20 @@ def _receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt | None
                 answered_at=when,
                 answer=entry.answer,
             )
-        case "answered" if entry.answer_sha256 == sha256(answer):
+        case "answered" if vote is not None:
+            return _again(entry, vote, status="answered")
+        case "answered" if not entry.votes and entry.answer_sha256 == sha256(answer):
             return Receipt(
                 interrupt_id=entry.id,
                 answered_by=entry.by or "",
-                accepted_at=entry.since,
+                accepted_at=entry.accepted_at or entry.since,
                 replayed=True,
             )
         case "answered":
             raise Refusal(
                 Code.ALREADY_ANSWERED,
-                f"{entry.name!r} was answered by {entry.by!r} at {when}, with another answer.",
+                f"{entry.name!r} was answered by {entry.by!r} at {when}"
+                + (", so no vote counts any more." if entry.votes else ", with another answer."),
                 interrupt_id=entry.id,
                 answered_by=entry.by,
                 answered_at=when,
@@ -417,3 +492,8 @@ def _receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt | None
             )
         case _:
             assert_never(entry.status)
+
+
+def _again(entry: Interrupt, vote: Vote, **about: Any) -> Receipt:
+    by, at = vote.by, vote.at
+    return Receipt(interrupt_id=entry.id, answered_by=by, accepted_at=at, replayed=True, **about)

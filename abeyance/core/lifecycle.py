@@ -23,6 +23,7 @@ from abeyance.core.effects import StopNode
 from abeyance.core.events import CancelMode, CancelRequested, Evicted, Paused, Resumed
 from abeyance.core.json import rfc3339
 from abeyance.core.patch import PatchError
+from abeyance.core.policy import TIMEOUT
 from abeyance.core.state import Ending, Outcome, Pause, RunState
 from abeyance.core.visit import Failure, Running, Visit, transition
 from abeyance.core.working_state import WorkingState
@@ -159,6 +160,25 @@ def stop_running(draft: WorkingState, *, abandon: bool) -> None:
             transition(draft.visit(visit.address), "stop", replace(running, stopping=True))
 
 
+def leave_every_branch(draft: WorkingState) -> None:
+    """Drop all that is under way, because the deadline of a pause leads elsewhere."""
+    interrupts.withdraw(
+        draft,
+        draft.state.ledger.open.values(),
+        "the pause's deadline left every branch",
+        by=TIMEOUT,
+    )
+    for visit in list(draft.state.visits_in(Running)):
+        draft.emit(StopNode(visit=visit.code_address, reason="ending", abandon=True))
+    root = draft.scope(draft.state.root.address)
+    root.tokens, root.fans = {}, {}
+    for scope in reversed(list(draft.state.scopes.values())):
+        if scope.visit is not None:
+            items.keep_agent(draft, draft.state.visits[scope.visit], scope)
+            draft.drop_scope(scope.address)
+    draft.visits.clear()
+
+
 def cancel_requested(draft: WorkingState, event: CancelRequested) -> None:
     """Cancel the run."""
     draft.counters.cancel_count += 1
@@ -206,7 +226,7 @@ def may_evict(state: RunState, event: Evicted) -> bool:
         return False
     if event.inactive_since is None:
         return True
-    waits_until = any(entry.deadline is not None for entry in state.ledger.open.values())
+    waits_until = any(entry.due is not None for entry in state.ledger.open.values())
     return state.last_activity_at <= event.inactive_since and not waits_until
 
 

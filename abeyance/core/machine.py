@@ -26,6 +26,7 @@ from datetime import datetime
 from typing import assert_never
 
 from abeyance.core import (
+    answering,
     asking,
     authority,
     blocked,
@@ -35,7 +36,6 @@ from abeyance.core import (
     fanout,
     idempotency,
     interrupts,
-    items,
     ledger,
     lifecycle,
     messages,
@@ -45,7 +45,7 @@ from abeyance.core import (
     subgraphs,
     visits,
 )
-from abeyance.core.effects import Effect, Finish, StopNode
+from abeyance.core.effects import Effect, Finish
 from abeyance.core.json import Json, size, why_not_json
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import AttemptFailed, Blocked, Failed, Finished, Interrupted, Stopped
@@ -152,6 +152,8 @@ def _refuse(state: RunState, event: events.Event) -> None:
             edits.open_interrupt(state.ledger, event.interrupt_id)
             authority.refuse(state, event)
             edits.refuse_deadline(state, event)
+        case events.TakenBack():
+            answering.refuse_take_back(state, event)
         case events.Migrated():
             edits.refuse_ended(state, "it cannot be migrated")
             migration.refuse(state, event.spec, changes=event.patch, renames=event.renames)
@@ -187,6 +189,20 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
             _visit_blocked(draft, event)
         case events.WorkerStarted():
             blocked.try_again(draft)
+        case events.Evicted():
+            lifecycle.evict(draft, event)
+        case events.MessageSent():
+            messages.sent(draft, event)
+        case events.MessagesTaken():
+            messages.taken(draft, event)
+        case events.SignalRefused() | events.NotificationFailed():
+            _note(draft, event)
+        case _:
+            _apply_request(draft, event)
+
+
+def _apply_request(draft: WorkingState, event: events.Keyed) -> None:
+    match event:
         case events.Responded():
             _responded(draft, event)
         case events.Paused():
@@ -195,22 +211,16 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
             lifecycle.resumed(draft, event)
         case events.CancelRequested():
             lifecycle.cancel_requested(draft, event)
-        case events.Evicted():
-            lifecycle.evict(draft, event)
-        case events.MessageSent():
-            messages.sent(draft, event)
-        case events.MessagesTaken():
-            messages.taken(draft, event)
         case events.MessagesCleared():
             messages.cleared(draft, event)
         case events.ValuesEdited():
             edits.edit_values(draft, event)
         case events.DeadlineEdited():
             edits.edit_deadline(draft, event)
+        case events.TakenBack():
+            answering.take_back(draft, event)
         case events.Migrated():
             _migrated(draft, event)
-        case events.SignalRefused() | events.NotificationFailed():
-            _note(draft, event)
         case _:
             assert_never(event)
 
@@ -351,9 +361,10 @@ def _left_to_run_again(
 def _responded(draft: WorkingState, event: events.Responded) -> None:
     for id_, value in event.answers.items():
         # An interrupt that is not open was given the same answer before, else `check` had refused this.
-        if (interrupt := draft.state.ledger.open.get(id_)) is not None:
+        interrupt = draft.state.ledger.open.get(id_)
+        if interrupt is not None and not answering.is_repeat(interrupt, value, event):
             interrupts.take_edits(draft, interrupt, value, event.principal.subject)
-            interrupts.answer(draft, interrupt, value, event.principal.subject, event.note)
+            answering.accept(draft, interrupt, value, event)
             draft.state.last_activity_at = event.now
 
 
@@ -435,6 +446,9 @@ def _apply_due(draft: WorkingState) -> None:
 
 def _interrupt_is_due(draft: WorkingState, interrupt: Interrupt) -> None:
     draft.keep()
+    if interrupt.status == "held":
+        answering.end_hold(draft, interrupt)
+        return
     match interrupt.on_timeout:
         case Halt():
             interrupts.expire(draft, interrupt)
@@ -463,26 +477,8 @@ def _pause_is_due(draft: WorkingState, pause: Pause) -> None:
         case Halt():
             lifecycle.begin_ending(draft, "halted", "pause-timeout", actor=TIMEOUT)
         case GoTo(node=node):
-            _withdraw_everything(draft)
+            lifecycle.leave_every_branch(draft)
             lifecycle.resume(draft, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
             routing.go(draft, draft.state.root.address, node)
         case _:
             assert_never(pause.on_timeout)
-
-
-def _withdraw_everything(draft: WorkingState) -> None:
-    interrupts.withdraw(
-        draft,
-        draft.state.ledger.open.values(),
-        "the pause's deadline left every branch",
-        by=TIMEOUT,
-    )
-    for visit in list(draft.state.visits_in(Running)):
-        draft.emit(StopNode(visit=visit.code_address, reason="ending", abandon=True))
-    root = draft.scope(draft.state.root.address)
-    root.tokens, root.fans = {}, {}
-    for scope in reversed(list(draft.state.scopes.values())):
-        if scope.visit is not None:
-            items.keep_agent(draft, draft.state.visits[scope.visit], scope)
-            draft.drop_scope(scope.address)
-    draft.visits.clear()

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from abeyance.core.terms import GROUP
+
 EVERYTHING = "*"
 """The capability that includes all others. It comes from a file of tokens, from an API without
 authentication, and from an issuer of tokens only where a setting allows it.
@@ -31,6 +33,10 @@ class Principal:
         return (
             capability is None or capability in self.capabilities or EVERYTHING in self.capabilities
         )
+
+    def is_among(self, people: Iterable[str]) -> bool:
+        """Return whether these subjects and groups (`group:finance`) include the principal."""
+        return not {self.subject, *(f"{GROUP}{name}" for name in self.groups)}.isdisjoint(people)
 
     def lacks(self, wanted: Iterable[str | None]) -> tuple[str, ...]:
         """Return the required capabilities that the principal does not have, each once, sorted.

@@ -111,10 +111,14 @@ def retried(
     items.forget_all_counts(draft)
     for entry in list(before.ledger.open.values()):
         deadline = entry.deadline
-        if deadline is not None:
+        if entry.held is not None:
+            # Its run was ended while the yes could be taken back, so that has to be given again.
+            left = tuple(vote for vote in entry.votes if not vote.people & entry.held.people)
+            draft.open[entry.id] = ledger.reopened(entry, now, left)
+        elif deadline is not None:
             is_due = deadline <= ending.since
             deadline += now - (entry.created_at if is_due else ending.since)
-        draft.open[entry.id] = replace(entry, deadline=deadline)
+            draft.open[entry.id] = replace(entry, deadline=deadline)
         interrupts.publish_opened(draft, draft.open[entry.id])
     migration.migrate(draft, spec, changes=patch, renames=renames)
     return _made(draft, outcomes)
@@ -388,7 +392,7 @@ def _ask_in_fork(draft: WorkingState, entry: Interrupt) -> None:
     id_ = ledger.interrupt_id(*place, salt=draft.state.salt)
     whole = None if entry.deadline is None else entry.deadline - entry.created_at
     asked = replace(
-        entry,
+        ledger.reopened(entry, draft.now, ()),
         id=id_,
         created_at=draft.now,
         deadline=None if whole is None else draft.now + whole,

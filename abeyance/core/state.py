@@ -337,8 +337,10 @@ class RunState:
         """Return the earliest deadline and what is due then; of equal ones the older."""
         first: tuple[datetime, Interrupt | Pause | Ending] | None = None
         for each in (*self.ledger.open.values(), self.pause, self.ending):
-            deadline = None if each is None else each.deadline
-            if each is not None and deadline is not None and (not first or deadline < first[0]):
+            if each is None:
+                continue
+            deadline = each.due if isinstance(each, Interrupt) else each.deadline
+            if deadline is not None and (not first or deadline < first[0]):
                 first = deadline, each
         return first
 

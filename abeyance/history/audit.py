@@ -90,13 +90,13 @@ class Orders:
 
     def _details(self, event: views.Event) -> dict[str, Json]:
         match event.type:
-            case "interrupt.opened" | "interrupt.changed":
+            case "interrupt.opened" | "interrupt.changed" | "interrupt.revised":
                 shown = dict(event.shown or {})
                 if "default" in shown:
                     self._remember(shown["default"])
                 self._capabilities[event.data["id"]] = capability_of(event.data, shown)
                 return {"shown": shown}
-            case "interrupt.answered":
+            case "interrupt.answered" | "interrupt.voted" | "interrupt.held":
                 hashed = event.data["answer_sha256"]
                 # Of a question whose opening is not known, only who may do everything sees the answer.
                 capability = self._capabilities.get(event.data["id"], wire.ANY_CAPABILITY)

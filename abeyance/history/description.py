@@ -265,9 +265,9 @@ class RunDescription:
             views.InterruptView(
                 run_id=self.run_id,
                 graph=graph,
-                status="open",
                 abridged=True,
                 **{name: row[name] for name in wire.MEMO_ROW},
+                **{"status": "open", **{n: row[n] for n in wire.MEMO_PROGRESS if n in row}},
             )
             for key, row in self.memo.items()
             if key.startswith(wire.MEMO_INTERRUPT) and row is not None

@@ -255,6 +255,19 @@ class HttpRun:
             body["timeout"] = in_seconds(timeout)
         await self._api.patch(f"/interrupts/{quote(interrupt_id, safe='')}", body, key=key)
 
+    async def take_back(
+        self,
+        interrupt_id: str,
+        *,
+        note: str | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Take back a yes while its question is held. Requires `runs:respond` or `runs:control`."""
+        _refuse_principal(principal)
+        path = f"/interrupts/{quote(interrupt_id, safe='')}/take-back"
+        await self._api.post(path, without_none(note=note), key=key)
+
     async def migrate(
         self,
         *,

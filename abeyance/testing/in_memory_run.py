@@ -317,6 +317,19 @@ class InMemoryRun(InMemoryReader):
         )
         await self._driver.feed(commands.deadline_edited(order, self.now))
 
+    async def take_back(
+        self,
+        interrupt_id: str,
+        *,
+        note: str | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Take back a yes while its question, by id or name, is held."""
+        by = {"interrupt_id": self._id_of(interrupt_id), "principal": principal or ANYBODY}
+        order = order_of(wire.TakeBack, {"note": note, "key": key, **by})
+        await self._driver.feed(commands.taken_back(order, self.now))
+
     def deploy(self, graph: Graph) -> None:
         """Run the code of another version of the graph from now on, as after a deploy.
 

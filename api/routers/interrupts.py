@@ -9,7 +9,7 @@ from pydantic import Field
 
 from abeyance import views, wire
 from abeyance.api import openapi, openapi_examples
-from abeyance.api.auth import READ, RESPOND, Caller, require
+from abeyance.api.auth import READ, RESPOND, RESPONDS, Caller, require
 from abeyance.api.dependencies import ClientDep, InterruptId, Key, RunId, unknown_interrupt
 from abeyance.api.inbox import markdown
 from abeyance.api.read_rights import Reads
@@ -32,9 +32,14 @@ from abeyance.handle import InboxFilter
 
 router = APIRouter(tags=["interrupts"])
 
-StatusFilter: TypeAlias = Literal["open", "answered", "expired", "cancelled", "superseded", "all"]
+StatusFilter: TypeAlias = Literal[
+    "open", "held", "answered", "expired", "cancelled", "superseded", "all"
+]
 
 AnswersBody: TypeAlias = Annotated[wire.Answers, Body(openapi_examples=openapi_examples.ANSWERS)]
+TakeBackBody: TypeAlias = Annotated[
+    wire.TakeBackBody | None, Body(examples=[openapi_examples.TAKE_BACK])
+]
 DeadlineBody: TypeAlias = Annotated[wire.DeadlineBody, Body(examples=[openapi_examples.DEADLINE])]
 
 WithView: TypeAlias = Annotated[
@@ -54,6 +59,7 @@ _ANSWER_CODES: Final = (
     Code.UNKNOWN_INTERRUPT,
     Code.ALREADY_ANSWERED,
     Code.NOT_ROOT_CAUSE,
+    Code.NOT_ASSIGNED,
     Code.WITHDRAWN,
     Code.STALE,
     Code.IDEMPOTENCY_CONFLICT,
@@ -106,6 +112,10 @@ async def read_interrupt(
 class InboxQuery(ListQuery):
     """The query of the inbox."""
 
+    status: Literal["open", "held"] = Field(
+        default="open",
+        description="`held`: those with a yes that can still be taken back.",
+    )
     capability: list[Name] = Field(
         default_factory=list,
         max_length=MAX_FILTERS,
@@ -123,14 +133,14 @@ class InboxQuery(ListQuery):
     "/interrupts",
     dependencies=[READ],
     responses=openapi.read(
-        "A page of open interrupts, sorted by deadline.",
+        "A page of open or held interrupts, sorted by deadline.",
         openapi_examples.listed(openapi_examples.LISTED_INTERRUPT, "eyJub3ci.2c26b46b"),
     ),
 )
 async def list_open_interrupts(
     query: Annotated[InboxQuery, Query()], client: ClientDep, reads: Reads
 ) -> Listed[views.InterruptView]:
-    """List the open interrupts of all runs by urgency: overdue, due within a day, within a week, later,
+    """List the open interrupts of all runs, or the held ones, by urgency: overdue, due within a day, within a week, later,
     and without a deadline. Each page is sorted by deadline.
 
     The list is read from Temporal's visibility store: it lags by a moment, and has no schemas and
@@ -138,6 +148,7 @@ async def list_open_interrupts(
     last.
     """
     filter_ = InboxFilter(
+        status=query.status,
         capabilities=frozenset(query.capability),
         graph=query.graph,
         conversation_id=query.conversation_id,
@@ -171,6 +182,9 @@ async def respond(
     view: WithView = False,
 ) -> Answered | views.Receipts:
     """Answer interrupts of a run. Either all answers are accepted or none.
+
+    The `status` of a receipt is `answered`; `voted` if the question takes several people, of whom
+    `missing` have not approved yet; or `held` if the yes can be taken back until `held_until`.
 
     Answer several by id (`responses`), one by id (`interrupt_id` and `response`), or, if exactly one is
     open, without an id (`response`). null is a valid answer. Repeating an answer returns the first
@@ -249,11 +263,53 @@ async def edit_deadline(
     )
     run = client.run(interrupt_id.run_id)
     await run.edit(command)
-    edited = await run.interrupt(interrupt_id.id)
-    if edited is None:
+    return await _after(caller, client, interrupt_id, "its deadline was changed")
+
+
+@router.post(
+    "/interrupts/{interrupt_id}/take-back",
+    responses=openapi.change(
+        200,
+        "The interrupt, which is open again.",
+        openapi_examples.INTERRUPT,
+        Code.UNKNOWN_RUN,
+        Code.NOT_RUNNING,
+        Code.UNKNOWN_INTERRUPT,
+        Code.NOT_HELD,
+        Code.IDEMPOTENCY_CONFLICT,
+        Code.NATIVELY_PAUSED,
+    ),
+)
+async def take_back(
+    interrupt_id: InterruptId,
+    caller: Caller,
+    client: ClientDep,
+    key: Key,
+    body: TakeBackBody = None,
+) -> views.InterruptView | InterruptStatus:
+    """Take back a yes while its question is held, so that the question is open again.
+
+    Whoever approved takes back their own yes; of a question with a quorum the other votes stay. With
+    `runs:control` anybody's yes can be taken back, which clears all votes. This requires `runs:respond` or
+    `runs:control`. Without `runs:read` the response has only the interrupt's id and status.
+    """
+    if not caller.may(authority.CONTROL):
+        require(caller, RESPONDS)
+    about = {} if body is None else fields_set(body)
+    command = wire.TakeBack(**about, interrupt_id=interrupt_id.id, principal=caller, key=key)
+    await client.run(interrupt_id.run_id).edit(command)
+    return await _after(caller, client, interrupt_id, "the answer was taken back")
+
+
+async def _after(
+    caller: Caller, client: Client, interrupt_id: InterruptId, done: str
+) -> views.InterruptView | InterruptStatus:
+    """Return an interrupt after it was changed, as much of it as the caller may read."""
+    changed = await client.run(interrupt_id.run_id).interrupt(interrupt_id.id)
+    if changed is None:
         raise Unavailable(
-            f"the run {run.run_id!r} cannot be read now, but its deadline was changed: read it later"
+            f"the run {interrupt_id.run_id!r} cannot be read now, but {done}: read it later"
         )
     if caller.may(authority.READ):
-        return edited
-    return InterruptStatus(id=edited.id, run_id=edited.run_id, status=edited.status)
+        return changed
+    return InterruptStatus(id=changed.id, run_id=changed.run_id, status=changed.status)

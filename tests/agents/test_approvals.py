@@ -17,12 +17,12 @@ from abeyance.agents.approvals import (
     RetryCall,
     approval_question,
     approved_arguments,
-    call_digest,
     needs_approval,
     outcome_of,
     outcome_question,
 )
 from abeyance.agents.tool_decorator import ArgumentsError, ResultError, Tool, tool
+from abeyance.core.answering import call_digest
 from abeyance.core.spec import Default
 from abeyance.schemas.json_schema import faults_of
 

@@ -19,6 +19,8 @@ async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
         gated("guarded", capability="payments:approve"),
         gated("brief", timeout="300ms"),
         gated("defaulting", timeout="300ms", on_timeout={"default": {"approved": False}}),
+        gated("held", hold="1h"),
+        gated("voted", quorum=2, hold="1h"),
         gates(2),
     )
     async with make_worker(temporal, site.graphs, site.settings):

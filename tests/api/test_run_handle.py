@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 import pytest
 import pytest_asyncio
-from sample_graphs import gated
 from stack import Api, new_id
 from temporal_site import Site
 
@@ -21,7 +20,7 @@ from abeyance.errors import Code
 from abeyance.history.audit_chain import verify
 from abeyance.http import HttpClient
 
-Begin: TypeAlias = Callable[[dict[str, Any]], Awaitable[RunHandle]]
+Begin: TypeAlias = Callable[..., Awaitable[RunHandle]]
 
 WAITING = frozenset({"awaiting-input"})
 
@@ -30,18 +29,18 @@ WAITING = frozenset({"awaiting-input"})
 async def begin(request: pytest.FixtureRequest, site: Site, api: Api) -> AsyncIterator[Begin]:
     """Starts a run that asks for an approval, and gives it as a handle."""
 
-    async def over_temporal(input: dict[str, Any]) -> RunHandle:
-        graph = site.graphs["gated"]
+    async def over_temporal(input: dict[str, Any], name: str = "gated") -> RunHandle:
+        graph = site.graphs[name]
         started = await site.client.runs.start(graph, input, run_id=new_id())
         return site.client.run(started.run_id, graph)
 
-    async def over_http(input: dict[str, Any]) -> RunHandle:
-        started = await client.runs.start("gated", input, run_id=new_id())
+    async def over_http(input: dict[str, Any], name: str = "gated") -> RunHandle:
+        started = await client.runs.start(name, input, run_id=new_id())
         assert started == Started(run_id=started.run_id, created=True)
         return client.run(started.run_id)
 
-    async def in_memory(input: dict[str, Any]) -> RunHandle:
-        run = testing.InMemoryRun(gated(), input)
+    async def in_memory(input: dict[str, Any], name: str = "gated") -> RunHandle:
+        run = testing.InMemoryRun(site.graphs[name], input)
         await run.start()
         return run
 
@@ -110,6 +109,24 @@ async def test_a_run_is_read_answered_and_controlled(begin: Begin) -> None:
     assert await refused(other) == Code.ALREADY_ANSWERED
     for call in (run.pause(), run.resume(), run.cancel(), run.steer("late"), run.send("late")):
         assert await refused(call) == Code.NOT_RUNNING
+
+
+async def test_a_yes_is_taken_back_while_it_is_held(begin: Begin) -> None:
+    run = await begin({}, "held")
+    await run.wait(until=WAITING)
+    (asked,) = await run.interrupts()
+    assert await refused(run.take_back(asked.id)) == Code.NOT_HELD
+    (receipt,) = await run.respond(asked.id, {"approved": True})
+    (held,) = await run.interrupts(status="held")
+
+    assert (receipt.status, receipt.held_until) == ("held", held.held_until)
+    assert (await run.view()).status == "awaiting-input"
+    await run.take_back(asked.id, note="too fast", key="k")
+    await run.take_back(asked.id, note="too fast", key="k")
+    assert [entry.status for entry in await run.interrupts()] == ["open"]
+    await run.respond(asked.id, {"approved": False})
+    assert (await run.wait()).values["log"] == ["before", "late"]
+    assert await refused(run.take_back(asked.id)) == Code.NOT_RUNNING
 
 
 async def test_messages_are_sent_with_and_without_a_receipt(begin: Begin) -> None:

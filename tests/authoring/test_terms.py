@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from abeyance import START, Escalation, Graph, GraphError, Interrupt, Quorum, load, tool
 from abeyance.agents.tool_errors import ToolDeclarationError
@@ -13,6 +14,9 @@ from abeyance.authoring.interrupts import lowered
 from abeyance.core import terms as core
 from abeyance.core.spec import Ask, GraphSpec, InterruptNode
 from abeyance.core.terms import BusinessTime, Terms
+from abeyance.errors import Fatal
+
+BOOLEAN = {"type": "boolean"}
 
 ALL: dict[str, Any] = {
     "assignees": ["ada", "group:finance"],
@@ -42,10 +46,23 @@ LOWERED = Terms(
 )
 
 
+class Careless(BaseModel):
+    """Who says nothing has approved."""
+
+    approved: bool = True
+
+
+class Careful(BaseModel):
+    """Who says nothing has rejected."""
+
+    approved: bool = False
+    comment: str = ""
+
+
 def asking(**options: Any) -> GraphSpec:
     """Return a graph with one question."""
     graph = Graph("shop")
-    graph.interrupt("ask", prompt="?", **options)
+    graph.interrupt("ask", prompt="?", **{"response": bool, **options})
     graph.edge(START, "ask")
     return graph.build()
 
@@ -59,7 +76,7 @@ def asked_by(spec: GraphSpec) -> Terms | None:
 
 def test_a_question_has_the_terms_that_its_author_wrote() -> None:
     assert asked_by(asking(**ALL)) == LOWERED
-    assert lowered(Interrupt("ask", **ALL)).question.terms == LOWERED
+    assert lowered(Interrupt("ask", response=bool, **ALL)).question.terms == LOWERED
 
 
 def test_an_approval_has_the_terms_of_its_tool() -> None:
@@ -74,7 +91,8 @@ def test_a_rule_that_asks_has_terms() -> None:
     graph = Graph("shop")
     graph.node(name="price")(lambda: None)
     graph.edge(START, "price")
-    graph.rule("r", when={"node": "price"}, then=[{"kind": "interrupt", "prompt": "?", **ALL}])
+    ask = {"kind": "interrupt", "prompt": "?", "response": bool, **ALL}
+    graph.rule("r", when={"node": "price"}, then=[ask])
 
     (action,) = graph.build().rules[0].actions
     assert isinstance(action, Ask)
@@ -91,6 +109,7 @@ nodes:
     kind: interrupt
     config:
       prompt: "?"
+      response: {type: boolean}
       assignees: [ada, "group:finance"]
       assignees_only: true
       priority: high
@@ -134,6 +153,23 @@ def test_a_question_that_names_no_terms_has_none() -> None:
         ({"escalate": Escalation(after="2d")}, "names nobody: set to= or requested_capability="),
         ({"quorum": 0}, "quorum=0 is invalid: use a whole number above zero"),
         ({"quorum": "2"}, "quorum='2' is invalid: use Quorum(2, of=['group:finance'])"),
+        ({"quorum": Quorum(3, of=["ada", "bob"])}, "quorum=3 cannot be reached by 2 people"),
+        (
+            {"quorum": 2, "response": None},
+            "has quorum, and its answer is no yes or no: use response=",
+        ),
+        (
+            {"hold": "1m", "response": str},
+            "has hold, and its answer is no yes or no: use response=",
+        ),
+        (
+            {"hold": "1m", "quorum": 2, "response": Careless},
+            "has quorum and hold, and its answer is",
+        ),
+        (
+            {"hold": "1m", "response": {"properties": {"approved": True}}},
+            "has hold, and its answer",
+        ),
         ({"timeout": "-2bd"}, "has a timeout of -2bd: it must be positive and finite"),
         ({"assignee": "ada"}, "the interrupt 'ask' has no option 'assignee': it has assignees"),
     ],
@@ -147,3 +183,17 @@ def test_a_fault_names_the_value_and_what_to_write(options: dict[str, Any], faul
 def test_the_terms_of_a_tool_without_an_approval_have_no_effect() -> None:
     with pytest.raises(ToolDeclarationError, match="assignees= has no effect without an approval"):
         tool(name="pay", assignees="ada")(lambda: None)
+
+
+@pytest.mark.parametrize(
+    "response", [bool, Careful, {"$ref": "#/$defs/a", "$defs": {"a": BOOLEAN}}]
+)
+def test_what_is_a_yes_or_no_can_be_voted_on_and_held(response: Any) -> None:
+    terms = asked_by(asking(response=response, quorum=2, hold="1m"))
+
+    assert terms == Terms(quorum=core.Quorum(count=2), hold=60.0)
+
+
+def test_a_question_of_code_that_nobody_can_approve_takes_no_votes() -> None:
+    with pytest.raises(Fatal, match="has quorum, and its answer is no yes or no"):
+        lowered(Interrupt("ask", response=str, quorum=2))

@@ -277,6 +277,11 @@ TABLE: dict[str, Row] = {
         events.Migrated, lambda run: {"principal": BOSS, "spec": run.state.spec},
         ". . ." + " not_running" * 5,
     ),
+    "an answer is taken back": Row(
+        events.TakenBack, lambda run: {"principal": BOSS, "interrupt_id": run.open("ask").id}
+        if run.state.ledger.open else {"principal": BOSS, "interrupt_id": "r.0"},
+        "not_held not_held not_held" + " not_running" * 5,
+    ),
     "a deadline comes near": Row(
         events.DeadlineEdited, moved(60),
         "+ + + withdrawn already_answered withdrawn withdrawn withdrawn",

@@ -30,6 +30,7 @@ from abeyance.settings import Settings
 PAGES = [
     "how-to/writing-graphs.md",
     "how-to/interrupts.md",
+    "how-to/asking-people.md",
     "how-to/control.md",
     "how-to/agents.md",
     "how-to/coming-from.md",

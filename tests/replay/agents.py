@@ -11,7 +11,17 @@ from pydantic_ai.models.function import AgentInfo
 from scripted_agents import desk, scripted, told
 from temporal_site import eventually
 
-from abeyance import END, AfterToolCall, Agent, BeforeToolCall, Graph, ToolContext, tool, views
+from abeyance import (
+    END,
+    AfterToolCall,
+    Agent,
+    BeforeToolCall,
+    Graph,
+    Principal,
+    ToolContext,
+    tool,
+    views,
+)
 from abeyance.core.state import Limits
 from tests.replay.questions import open_questions, reply
 from tests.replay.stage import SHORT, Scenario, Stage
@@ -74,6 +84,24 @@ async def gated_calls_are_handed_over(stage: Stage) -> None:
         for entry in reversed(asked):
             await reply(run, entry, YES)
         await run.ended()
+
+
+async def a_call_is_decided_by_votes(stage: Stage) -> None:
+    @tool(approve=True, quorum=2)
+    async def transfer(amount: int) -> str:
+        return f"transferred {amount}"
+
+    clerk = Agent("clerk", model=scripted([("transfer", {"amount": 9})], told), tools=[transfer])
+    async with stage.run(desk(clerk), limits=SHORT) as run:
+        (asked,) = await open_questions(run, 1)
+        respond = run.site.client.run(run.id).respond
+        await respond(asked.id, YES, principal=Principal(subject="bob"))
+        less = {**YES, "arguments": {"amount": 7}}
+        await respond(asked.id, less, principal=Principal(subject="carol"), note="less")
+        await run.hand_over()
+        await respond(asked.id, YES, principal=Principal(subject="bob"))
+        ended = await run.ended()
+    assert ended.values["report"] == "transfer: success: transferred 7"
 
 
 async def calls_are_made_in_sequence(stage: Stage) -> None:
@@ -312,6 +340,7 @@ SCENARIOS: list[Scenario] = [
     a_gated_call_is_approved,
     a_gated_call_is_rejected,
     gated_calls_are_handed_over,
+    a_call_is_decided_by_votes,
     calls_are_made_in_sequence,
     an_agent_calls_an_agent,
     an_agent_in_an_agent_is_handed_over,

@@ -98,6 +98,16 @@ async def repeated_and_refused_answers(stage: Stage) -> None:
         await run.ended()
 
 
+async def held_and_taken_back(stage: Stage) -> None:
+    async with stage.run(gated(hold="1s")) as run:
+        (asked,) = (await run.waiting()).interrupts
+        handle = run.site.client.run(run.id)
+        await handle.respond(asked.id, YES, principal=BOB)
+        await handle.take_back(asked.id, principal=BOB, note="too fast")
+        await handle.respond(asked.id, YES, principal=BOB)
+        await run.ended()
+
+
 async def deadline_halts(stage: Stage) -> None:
     async with stage.run(gated(timeout="1s")) as run:
         await run.waiting()
@@ -249,6 +259,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     several_answered_at_the_same_time,
     more_questions_than_are_shown,
     repeated_and_refused_answers,
+    held_and_taken_back,
     deadline_halts,
     deadline_goes_elsewhere,
     deadline_answers,

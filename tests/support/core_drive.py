@@ -50,6 +50,7 @@ from abeyance.core.spec import (
     When,
 )
 from abeyance.core.state import Ending, Limits, RunState
+from abeyance.core.terms import Terms
 from abeyance.core.visit import Ready, Running, Visit, Waiting
 from abeyance.errors import Refusal
 
@@ -79,6 +80,7 @@ def gate(
     timeout: float | None = None,
     on_timeout: OnTimeout | None = None,
     answer_to: str | None = None,
+    terms: Terms | None = None,
 ) -> InterruptNode:
     question = InterruptSpec(
         name=id_,
@@ -88,6 +90,7 @@ def gate(
         requested_capability=capability,
         timeout=timeout,
         on_timeout=on_timeout or Halt(),
+        terms=terms,
     )
     return InterruptNode(id=id_, question=question, answer_to=answer_to)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Unpack
 
 from pydantic import BaseModel
 
 from abeyance import END, START, Context, Graph, append
+from abeyance.authoring.terms import TermsOptions
 
 
 class Decision(BaseModel):
@@ -27,6 +28,7 @@ def gated(
     timeout: str | None = None,
     on_timeout: Any = "halt",
     capability: str | None = None,
+    **terms: Unpack[TermsOptions],
 ) -> Graph:
     """before -> approve -> after, with a late node that an on_timeout may go to."""
     graph = Graph(name, state=State)
@@ -51,6 +53,7 @@ def gated(
         requested_capability=capability,
         timeout=timeout,
         on_timeout=on_timeout,
+        **terms,
     )
     graph.edge(START, "before")
     graph.edge("before", "approve")

@@ -12,9 +12,9 @@ from agent_scripts import with_agent
 from one_visit import NoMail
 
 from abeyance import Agent, Tool
-from abeyance.agents.approvals import call_digest
 from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.journal import Journal
+from abeyance.core.answering import call_digest
 from abeyance.core.effects import VisitInput
 from abeyance.core.outcome import Call
 from abeyance.runtime.node_runner import graph_for, run_visit

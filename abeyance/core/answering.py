@@ -1,0 +1,238 @@
+"""What becomes of an accepted answer: it settles its question, is a vote, or is held for a while.
+
+*Quorum.* A question that several people decide takes one vote of each. The vote that decides settles it,
+with the answer of that vote. Until then a person replaces their vote by another one.
+
+An approval with other arguments than those asked about is a vote for something else: it *revises* the
+question. The votes so far were for the arguments before, so they do not count any more.
+
+*Hold.* A yes that can be taken back leaves its question held. Nothing that it allows begins before the
+hold is over, because only then it settles the question. Taken back, the question is open again, and its
+deadline is as far away as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from typing import Final, Literal, assert_never
+
+from abeyance.core import authority, edits, interrupts, ledger, votes
+from abeyance.core.business_time import moment
+from abeyance.core.events import Responded, TakenBack
+from abeyance.core.json import Json, canonical, rfc3339, sha256
+from abeyance.core.ledger import Interrupt, Receipt
+from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.spec import InterruptSpec
+from abeyance.core.state import RunState
+from abeyance.core.text import truncate
+from abeyance.core.votes import Vote
+from abeyance.core.working_state import WorkingState
+from abeyance.errors import Code, Refusal
+
+_PROMPT_CHARS: Final = 1_000
+_SPEC: Final = tuple(entry.name for entry in fields(InterruptSpec))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """What an answer does: the votes with it, how many are missing, and what is asked from now on."""
+
+    status: Literal["answered", "voted", "held"]
+    votes: tuple[Vote, ...] = ()
+    missing: int | None = None
+    revision: InterruptSpec | None = None
+
+
+def call_digest(tool: str, arguments: Mapping[str, Json]) -> str:
+    """Return `sha256:<hex>` of the tool name and the arguments: it binds an approval to a call."""
+    return sha256({"tool": tool, "arguments": dict(arguments)})
+
+
+def is_repeat(entry: Interrupt, answer: Json, event: Responded) -> bool:
+    """Return whether an answer that can be accepted was given before, so that it changes nothing."""
+    is_cast = votes.repeated(entry.votes, answer, by=event.principal.subject) is not None
+    return entry.status == "held" or is_cast
+
+
+def receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt:
+    """Return the receipt of an answer that can be accepted, and is no repeat."""
+    outcome = _outcome(entry, _vote(answer, event))
+    return Receipt(
+        interrupt_id=entry.id,
+        status=outcome.status,
+        answered_by=event.principal.subject,
+        accepted_at=event.now,
+        missing=outcome.missing,
+        held_until=_until(entry, event.now) if outcome.status == "held" else None,
+    )
+
+
+def accept(draft: WorkingState, entry: Interrupt, answer: Json, event: Responded) -> None:
+    """Carry out an answer to an open interrupt that can be accepted, and is no repeat."""
+    vote = _vote(answer, event)
+    outcome = _outcome(entry, vote)
+    if outcome.revision is not None:
+        entry = _revise(draft, entry, outcome.revision, vote)
+    if entry.quorum is not None:
+        entry = draft.open[entry.id] = replace(entry, votes=outcome.votes)
+        draft.publish(
+            "interrupt.voted",
+            entry.address,
+            vote.by,
+            id=entry.id,
+            name=entry.name,
+            answer_sha256=vote.answer_sha256,
+            missing=outcome.missing or 0,
+            **({} if vote.note is None else {"note": vote.note}),
+        )
+    match outcome.status:
+        case "voted":
+            pass
+        case "held":
+            until = _until(entry, draft.now)
+            entry = replace(entry, status="held", held=vote, held_until=until)
+            draft.open[entry.id] = entry
+            draft.publish(
+                "interrupt.held",
+                entry.address,
+                vote.by,
+                id=entry.id,
+                name=entry.name,
+                answer_sha256=vote.answer_sha256,
+                until=rfc3339(until),
+                **({} if vote.note is None else {"note": vote.note}),
+            )
+        case "answered":
+            _settle(draft, entry, vote)
+        case _:
+            assert_never(outcome.status)
+
+
+def end_hold(draft: WorkingState, entry: Interrupt) -> None:
+    """Settle a held interrupt, because its yes can no longer be taken back."""
+    assert entry.held is not None  # noqa: S101 a held interrupt has the answer
+    _settle(draft, entry, entry.held)
+
+
+def refuse_take_back(state: RunState, event: TakenBack) -> None:
+    """Refuse to take back an answer that is not held, or that is not the caller's."""
+    edits.refuse_ended(state, "no answer can be taken back")
+    entry = state.ledger.open.get(event.interrupt_id)
+    if entry is None and event.interrupt_id not in state.ledger.settled:
+        raise ledger.unknown(event.interrupt_id)
+    if entry is None or entry.held is None:
+        raise Refusal(
+            Code.NOT_HELD,
+            f"{event.interrupt_id!r} is not held: a yes can be taken back until `held_until` of its "
+            "question.",
+            interrupt_id=event.interrupt_id,
+        )
+    if not (_own(entry, event.principal) or _controls(event.principal)):
+        raise Refusal(
+            Code.CAPABILITY_REQUIRED,
+            f"{event.principal.subject!r} has not approved {entry.name!r}, and taking back the answer of "
+            f"somebody else requires {authority.CONTROL!r}.",
+            interrupt_id=entry.id,
+            capability=authority.CONTROL,
+            capabilities=[authority.CONTROL],
+        )
+
+
+def take_back(draft: WorkingState, event: TakenBack) -> None:
+    """Open a held interrupt again. Of its votes those of the caller are dropped, else all."""
+    entry = draft.state.ledger.open[event.interrupt_id]
+    own = _own(entry, event.principal)
+    left = tuple(vote for vote in entry.votes if vote not in own) if own else ()
+    interrupts.reopen(
+        draft, entry, votes=left, by=event.principal.subject, reason=event.note or "taken back"
+    )
+    draft.state.last_activity_at = draft.now
+
+
+def _own(entry: Interrupt, principal: Principal) -> tuple[Vote, ...]:
+    """Return the approvals of a held interrupt that are the caller's, or were given for the caller."""
+    approvals = entry.votes or filter(None, [entry.held])
+    return tuple(v for v in approvals if v.is_yes and principal.subject in v.people)
+
+
+def _controls(principal: Principal) -> bool:
+    return principal == TEMPORAL or principal.may(authority.CONTROL)
+
+
+def _vote(answer: Json, event: Responded) -> Vote:
+    return Vote(
+        by=event.principal.subject,
+        at=event.now,
+        answer=answer,
+        answer_sha256=sha256(answer),
+        note=event.note,
+    )
+
+
+def _outcome(entry: Interrupt, vote: Vote) -> _Outcome:
+    cast: tuple[Vote, ...] = ()
+    revision = None
+    if (quorum := entry.quorum) is not None:
+        revision = _revision(entry, vote)
+        cast = votes.cast(entry.votes if revision is None else (), vote)
+        if not votes.are_decisive(quorum, cast):
+            left = votes.missing(quorum, cast)
+            return _Outcome(status="voted", votes=cast, missing=left, revision=revision)
+    can_be_taken_back = entry.terms is not None and entry.terms.hold is not None
+    status: Literal["held", "answered"] = (
+        "held" if can_be_taken_back and vote.is_yes else "answered"
+    )
+    return _Outcome(status=status, votes=cast, revision=revision)
+
+
+def _until(entry: Interrupt, now: datetime) -> datetime:
+    hold = None if entry.terms is None else entry.terms.hold
+    return moment(now, hold or 0.0, None)
+
+
+def _revision(entry: Interrupt, vote: Vote) -> InterruptSpec | None:
+    """Return the question with the arguments of an approval, if they are not those asked about."""
+    match entry.kind, entry.reason, vote.answer:
+        case (
+            "approval",
+            {"tool": str(tool), "arguments": Mapping() as asked},
+            {"approved": True, "arguments": Mapping() as arguments},
+        ) if canonical(arguments) != canonical(asked):
+            shown = truncate(canonical(arguments), _PROMPT_CHARS)
+            question = InterruptSpec(**{name: getattr(entry, name) for name in _SPEC})
+            return replace(
+                question,
+                prompt=f"Run {tool!r} with {shown}? {vote.by!r} has changed the arguments.",
+                reason={**entry.reason, "arguments": dict(arguments)},
+                payload={**(entry.payload or {}), "digest": call_digest(tool, arguments)},
+            )
+        case _:
+            return None
+
+
+def _revise(
+    draft: WorkingState, entry: Interrupt, question: InterruptSpec, vote: Vote
+) -> Interrupt:
+    digest = ledger.digest_of(entry.address, question)
+    draft.publish(
+        "interrupt.revised",
+        entry.address,
+        vote.by,
+        id=entry.id,
+        name=entry.name,
+        was=entry.digest,
+        digest=digest,
+        shown=ledger.shown_of(question, digest),
+    )
+    content = ledger.content_of(question)
+    return replace(entry, **content, digest=digest, votes=(), revised=True)
+
+
+def _settle(draft: WorkingState, entry: Interrupt, vote: Vote) -> None:
+    answer = vote.answer
+    if entry.revised and vote.is_yes:
+        # The call has the arguments that its model wrote, and these are what was approved.
+        answer = {**answer, "arguments": entry.reason["arguments"]}
+    interrupts.answer(draft, entry, answer, vote.by, vote.note)

@@ -1,0 +1,335 @@
+"""A yes that is held for a while, and can be taken back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from core_drive import Drive, asked, at, chain, gate, restored
+
+from abeyance.core import events, idempotency, ledger
+from abeyance.core.events import Responded
+from abeyance.core.json import Json, rfc3339, sha256
+from abeyance.core.ledger import Ledger, addressee, check_answers
+from abeyance.core.lifecycle import may_evict
+from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
+from abeyance.core.snapshots import forked, retried
+from abeyance.core.spec import Default, FunctionNode
+from abeyance.core.terms import Quorum, Terms
+from abeyance.errors import Code, Refusal
+
+HELD = Terms(hold=600.0)
+APPROVAL: Json = {"properties": {"approved": {"type": "boolean"}}}
+YES: Json = {"approved": True}
+NO: Json = {"approved": False}
+ADA, BOB = (Principal(subject=name) for name in ("ada", "bob"))
+OPS = Principal(subject="ops", capabilities=("runs:control",))
+ROOT = Principal(subject="root", capabilities=(EVERYTHING,))
+
+
+def holding(answer: Json = YES, *, terms: Terms = HELD, **options: Any) -> Drive:
+    """A run whose question `ask` Ada has answered, with `work` behind it."""
+    run = Drive(chain(gate("ask", terms=terms, schema=APPROVAL, **options), "work"))
+    say(run, ADA, answer)
+    return run
+
+
+def say(run: Drive, who: Principal, value: Json, **fields: Any) -> None:
+    run.feed(Responded, **run.response({run.open("ask").id: value}, principal=who, **fields))
+
+
+def take_back(run: Drive, who: Principal = ADA, **fields: Any) -> None:
+    run.feed(events.TakenBack, principal=who, interrupt_id=run.open("ask").id, **fields)
+
+
+def refused(run: Drive, who: Principal, id_: str | None = None) -> Refusal:
+    about = {"principal": who, "interrupt_id": id_ or run.open("ask").id}
+    return run.refused(events.TakenBack, **about)
+
+
+def answer_refused(run: Drive, who: Principal, value: Json) -> Refusal:
+    about = run.response({run.open("ask").id: value}, principal=who)
+    return run.refused(Responded, **about)
+
+
+def test_nothing_begins_before_the_hold_is_over() -> None:
+    run = holding()
+    entry = run.open("ask")
+
+    assert (entry.status, entry.held_until) == ("held", at(600))
+    assert (run.status, run.started, run.state.next_deadline()) == ("awaiting-input", [], at(600))
+    (fact,) = run.facts("interrupt.held")
+    assert (fact.actor, fact.address) == ("ada", "graph:g;node:ask")
+    assert fact.data == {
+        "id": entry.id,
+        "name": "ask",
+        "answer_sha256": sha256(YES),
+        "until": rfc3339(at(600)),
+    }
+    assert run.facts("interrupt.answered") == []
+    run.tick(599)
+    assert run.started == []
+    run.tick(1)
+    assert run.started == ["work"]
+    settled = run.settled("ask")
+    assert (settled.status, settled.by, settled.answer) == ("answered", "ada", YES)
+    assert (settled.settled_at, settled.accepted_at) == (at(600), at(0))
+
+
+@pytest.mark.parametrize("value", [False, NO, "yes", None])
+def test_what_is_not_a_yes_is_not_held(value: Json) -> None:
+    run = holding(value)
+
+    assert (run.started, run.facts("interrupt.held")) == (["work"], [])
+
+
+def test_a_bare_true_is_a_yes() -> None:
+    assert holding(True).open("ask").status == "held"
+
+
+def test_the_receipt_says_until_when_the_answer_is_held() -> None:
+    run = Drive(chain(gate("ask", terms=HELD, schema=APPROVAL)))
+    about = run.response({run.open("ask").id: YES}, principal=ADA, key="k")
+    event = Responded(now=run.now, **about)
+    (receipt,) = idempotency.receipts(run.state.ledger, event)
+    run.feed(Responded, **about)
+    called = idempotency.earlier(run.state.keys, event)
+
+    assert (receipt.status, receipt.held_until, receipt.replayed) == ("held", at(600), False)
+    assert called is not None
+    (again,) = idempotency.receipts_again(called)
+    assert (again.status, again.held_until, again.replayed) == ("held", at(600), True)
+
+
+def test_the_same_answer_again_is_a_repeat_and_that_of_somebody_else_comes_too_late() -> None:
+    run = holding()
+    run.wait(5)
+    about = run.response({run.open("ask").id: YES}, principal=ADA)
+    before = run.state
+    (receipt,) = check_answers(before.ledger, Responded(now=run.now, **about)).values()
+    run.feed(Responded, **about)
+
+    assert run.state is before
+    assert (receipt.status, receipt.accepted_at, receipt.held_until) == ("held", at(0), at(600))
+    for who, value in [(BOB, YES), (BOB, NO), (ADA, NO)]:
+        refusal = answer_refused(run, who, value)
+        assert refusal.code is Code.ALREADY_ANSWERED
+        assert refusal.details["answered_by"] == "ada"
+        assert refusal.details["held_until"] == rfc3339(at(600))
+
+
+def test_a_repeat_after_the_hold_has_the_time_of_the_first_receipt() -> None:
+    run = holding()
+    run.tick(600)
+    (id_,) = run.state.ledger.settled
+    event = Responded(now=run.now, **run.response({id_: YES}, principal=ADA))
+
+    assert check_answers(run.state.ledger, event)[id_].accepted_at == at(0)
+
+
+def test_the_deadline_does_not_count_while_an_answer_is_held() -> None:
+    run = holding(timeout=60)
+    run.tick(300)
+
+    assert (run.status, run.open("ask").status) == ("awaiting-input", "held")
+
+
+def test_a_default_is_not_held() -> None:
+    run = Drive(
+        chain(
+            gate("ask", terms=HELD, schema=APPROVAL, timeout=60, on_timeout=Default(answer=YES)),
+            "work",
+        )
+    )
+    run.tick(60)
+
+    assert (run.started, run.settled("ask").by) == (["work"], TIMEOUT)
+
+
+def test_taken_back_the_question_is_open_again_with_the_time_that_it_had() -> None:
+    run = holding(timeout=60)
+    run.wait(100)
+    take_back(run, note="too fast")
+    entry = run.open("ask")
+
+    assert (entry.status, entry.held, entry.held_until) == ("open", None, None)
+    assert entry.deadline == at(160)
+    (fact,) = run.facts("interrupt.reopened")
+    assert (fact.actor, fact.data) == (
+        "ada",
+        {"id": entry.id, "name": "ask", "reason": "too fast"},
+    )
+    assert run.state.last_activity_at == at(100)
+    run.tick(59)
+    say(run, ADA, YES)
+    assert run.open("ask").held_until == at(159 + 600)
+
+
+def test_the_answer_that_was_taken_back_can_be_given_by_somebody_else() -> None:
+    run = holding()
+    take_back(run)
+    say(run, BOB, NO)
+
+    assert (run.started, run.settled("ask").by) == (["work"], "bob")
+
+
+def test_who_controls_runs_takes_back_anybodys_answer_and_others_only_their_own() -> None:
+    refusal = refused(holding(), BOB)
+    assert (refusal.code, refusal.details["capability"]) == (
+        Code.CAPABILITY_REQUIRED,
+        "runs:control",
+    )
+    for who in (OPS, ROOT, TEMPORAL):
+        run = holding()
+        take_back(run, who)
+        assert run.open("ask").status == "open"
+
+
+def test_what_is_not_held_cannot_be_taken_back() -> None:
+    run = holding()
+    id_ = run.open("ask").id
+    assert refused(run, ADA, "r.0").code is Code.UNKNOWN_INTERRUPT
+    take_back(run)
+    assert refused(run, ADA).code is Code.NOT_HELD
+    say(run, ADA, NO)
+    assert refused(run, ADA, id_).code is Code.NOT_HELD
+    run.finish("work")
+    assert refused(run, ADA, id_).code is Code.NOT_RUNNING
+
+
+def test_a_repeated_take_back_with_the_same_key_changes_nothing() -> None:
+    run = holding()
+    about: dict[str, Any] = {"principal": ADA, "interrupt_id": run.open("ask").id, "key": "k"}
+    run.feed(events.TakenBack, **about)
+    before = run.state
+    run.feed(events.TakenBack, **about)
+
+    assert run.state is before
+
+
+def test_a_deadline_cannot_be_moved_while_an_answer_is_held() -> None:
+    run = holding()
+    about = {"principal": ROOT, "interrupt_id": run.open("ask").id, "moves": True}
+
+    assert run.refused(events.DeadlineEdited, **about).code is Code.ALREADY_ANSWERED
+
+
+def test_an_answer_without_an_id_is_for_what_is_open_before_what_is_held() -> None:
+    held = holding().open("ask")
+    other = Drive(chain(gate("ask"))).open("ask")
+
+    assert addressee(Ledger(open={"a": held}), YES, ADA) == held.id
+    assert addressee(Ledger(open={"a": held, "b": other}), YES, ADA) == other.id
+
+
+def test_a_run_that_holds_an_answer_is_not_inactive() -> None:
+    run = holding()
+
+    assert not may_evict(run.state, events.Evicted(now=at(9), actor="x", inactive_since=at(9)))
+
+
+# With votes
+
+
+def test_a_vote_that_decides_is_held_and_each_who_approved_can_take_back_their_own() -> None:
+    terms = Terms(hold=600.0, quorum=Quorum(count=2, veto=False))
+    run = holding(terms=terms)
+    say(run, BOB, NO)
+    say(run, OPS, YES)
+    assert run.open("ask").status == "held"
+    assert refused(run, BOB).code is Code.CAPABILITY_REQUIRED
+    take_back(run, ADA)
+
+    assert [vote.by for vote in run.open("ask").votes] == ["bob", "ops"]
+    say(run, ADA, YES)
+    assert [vote.by for vote in run.open("ask").votes] == ["bob", "ops", "ada"]
+    run.tick(600)
+    assert run.started == ["work"]
+
+
+def test_each_who_voted_repeats_their_vote_while_it_is_held() -> None:
+    run = holding(terms=Terms(hold=600.0, quorum=Quorum(count=2)))
+    say(run, BOB, YES)
+    event = Responded(now=run.now, **run.response({run.open("ask").id: YES}, principal=ADA))
+    (receipt,) = ledger.check_answers(run.state.ledger, event).values()
+
+    assert (receipt.status, receipt.answered_by, receipt.replayed) == ("held", "ada", True)
+
+
+def test_an_operator_who_takes_it_back_clears_all_votes() -> None:
+    run = holding(terms=Terms(hold=600.0, quorum=Quorum(count=2)))
+    say(run, BOB, YES)
+    take_back(run, OPS)
+
+    assert (run.open("ask").status, run.open("ask").votes) == ("open", ())
+
+
+# What happens to the run meanwhile
+
+
+def test_a_hold_that_ends_in_a_pause_lets_nothing_begin_before_the_pause_is_over() -> None:
+    run = holding()
+    run.feed(events.Paused, actor="ops")
+    run.tick(600)
+    assert (run.state.ledger.open, run.started) == ({}, [])
+    run.feed(events.Resumed, actor="ops")
+
+    assert run.started == ["work"]
+
+
+def test_a_cancel_ends_the_hold() -> None:
+    run = holding()
+    run.cancel()
+
+    assert (run.status, run.settled("ask").status, run.started) == ("cancelled", "cancelled", [])
+
+
+def test_a_hold_is_part_of_the_snapshot() -> None:
+    run = holding()
+    run.state = restored(run.state)
+    run.tick(600)
+
+    assert run.started == ["work"]
+
+
+def test_a_retry_and_a_fork_ask_again_for_an_answer_that_was_held() -> None:
+    run = holding(terms=Terms(hold=600.0, quorum=Quorum(count=2)), timeout=60)
+    run.wait(50)
+    say(run, BOB, YES)
+    run.wait(50)
+    copy = forked(run.state, run_id="f", salt="", back=0, now=run.now, principal=ROOT)
+    run.cancel()
+    run.wait(100)
+    again = retried(run.state, now=run.now, principal=ROOT, versions=("", ""), patch={}, renames={})
+
+    (entry,) = copy.ledger.open.values()
+    assert (entry.status, entry.votes, entry.held_until) == ("open", (), None)
+    (entry,) = again.ledger.open.values()
+    assert (entry.status, [vote.by for vote in entry.votes]) == ("open", ["ada"])
+    assert entry.deadline == at(210)
+
+
+def test_a_question_that_shows_something_else_is_open_again() -> None:
+    terms = Terms(hold=600.0)
+    run = Drive(
+        chain(gate("ask", prompt="Pay {x}?", schema=APPROVAL, terms=terms), "work"), values={"x": 1}
+    )
+    say(run, ADA, YES)
+    run.feed(events.ValuesEdited, principal=ROOT, patch={"x": 2}, version=1)
+
+    assert (run.open("ask").status, run.open("ask").prompt) == ("open", "Pay 2?")
+    assert len(run.facts("interrupt.reopened")) == 1
+    run.tick(600)
+    assert run.started == []
+
+
+def test_code_that_asks_the_same_again_leaves_the_answer_held() -> None:
+    run = Drive(chain(FunctionNode(id="code", asks=()), "work"))
+    run.ask("code", asked("ask", terms=HELD), composite=True)
+    say(run, ADA, YES)
+    run.feed(events.ValuesEdited, principal=ROOT, patch={"x": 2}, version=1)
+    run.ask("code", asked("ask", terms=HELD), composite=True)
+    assert (run.open("ask").status, run.started) == ("held", ["code", "code"])
+    run.tick(600)
+
+    assert run.orders("code")[-1].own_answers == {"ask": YES}

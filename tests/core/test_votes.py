@@ -1,0 +1,322 @@
+"""Several people decide one question, each with one vote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from core_agents import gated, reviewing, turn
+from core_drive import Drive, at, chain, gate, restored
+
+from abeyance.core import events, idempotency, ledger
+from abeyance.core.answering import call_digest
+from abeyance.core.events import Responded
+from abeyance.core.json import Json, sha256
+from abeyance.core.ledger import Receipt
+from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
+from abeyance.core.snapshots import forked, retried
+from abeyance.core.spec import Default
+from abeyance.core.terms import Quorum, Terms
+from abeyance.core.votes import Vote, cast
+from abeyance.errors import Code, Refusal
+
+APPROVAL: Json = {"properties": {"approved": {"type": "boolean"}}}
+YES: Json = {"approved": True}
+NO: Json = {"approved": False}
+ADA, BOB, CAROL, DAN = (Principal(subject=name) for name in ("ada", "bob", "carol", "dan"))
+ROOT = Principal(subject="root", capabilities=(EVERYTHING,))
+
+
+def voting(count: int = 2, *, veto: bool = True, **options: Any) -> Drive:
+    """A run that waits for the votes on `ask`, and then runs `work`."""
+    quorum = Quorum(count=count, veto=veto, of=options.pop("of", ()))
+    terms = Terms(quorum=quorum, hold=options.pop("hold", None))
+    about = {"schema": APPROVAL, **options}
+    return Drive(chain(gate("ask", terms=terms, **about), "work"))
+
+
+def receipt_of(run: Drive, who: Principal, value: Json, **fields: Any) -> Receipt:
+    """Somebody answers `ask`; the receipt."""
+    about = run.response({run.open("ask").id: value}, principal=who, **fields)
+    (receipt,) = idempotency.receipts(run.state.ledger, Responded(now=run.now, **about))
+    run.feed(Responded, **about)
+    return receipt
+
+
+def again(run: Drive, who: Principal, value: Json) -> Receipt:
+    """Somebody sends an answer to `ask` once more, which changes nothing."""
+    (id_,) = [*run.state.ledger.open, *run.state.ledger.settled]
+    event = Responded(now=run.now, **run.response({id_: value}, principal=who))
+    before = run.state
+    receipts = ledger.check_answers(run.state.ledger, event)
+    run.feed(Responded, **run.response({id_: value}, principal=who))
+    assert run.state is before
+    return receipts[id_]
+
+
+def refusal_of(run: Drive, who: Principal, value: Json) -> Refusal:
+    (id_,) = [*run.state.ledger.open, *run.state.ledger.settled]
+    return run.refused(Responded, **run.response({id_: value}, principal=who))
+
+
+def voters(run: Drive) -> list[tuple[str, Json]]:
+    (entry,) = [*run.state.ledger.open.values(), *run.state.ledger.settled.values()]
+    return [(vote.by, vote.answer) for vote in entry.votes]
+
+
+def test_a_vote_is_counted_and_the_last_that_is_needed_answers_the_question() -> None:
+    run = voting(2)
+    run.wait(1)
+    first = receipt_of(run, ADA, YES, note="fine")
+
+    assert (first.status, first.missing, first.answered_by) == ("voted", 1, "ada")
+    assert (run.started, run.status) == ([], "awaiting-input")
+    run.wait(1)
+    receipt = receipt_of(run, BOB, {**YES, "comment": "good"})
+
+    assert (receipt.status, receipt.missing, run.started) == ("answered", None, ["work"])
+    settled = run.settled("ask")
+    assert (settled.by, settled.answer) == ("bob", {"approved": True, "comment": "good"})
+    assert [(vote.by, vote.at, vote.note) for vote in settled.votes] == [
+        ("ada", at(1), "fine"),
+        ("bob", at(2), None),
+    ]
+    first_fact, second = run.facts("interrupt.voted")
+    assert (first_fact.actor, first_fact.address) == ("ada", "graph:g;node:ask")
+    assert first_fact.data == {
+        "id": settled.id,
+        "name": "ask",
+        "answer_sha256": sha256(YES),
+        "missing": 1,
+        "note": "fine",
+    }
+    (answered,) = run.facts("interrupt.answered")
+    assert (second.actor, second.data["missing"], answered.actor) == ("bob", 0, "bob")
+    assert answered.number == second.number + 1
+
+
+@pytest.mark.parametrize("value", [False, NO, {"approved": "true"}, {}, None])
+def test_the_first_rejection_is_a_veto(value: Json) -> None:
+    run = voting(2)
+    receipt_of(run, ADA, YES)
+
+    assert receipt_of(run, BOB, value).status == "answered"
+    assert (run.settled("ask").answer, run.settled("ask").by) == (value, "bob")
+
+
+def test_without_a_veto_as_many_rejections_as_approvals_are_needed() -> None:
+    run = voting(2, veto=False)
+
+    assert receipt_of(run, ADA, False).missing == 2
+    assert receipt_of(run, BOB, True).missing == 1
+    assert receipt_of(run, CAROL, False).status == "answered"
+    assert run.settled("ask").answer is False
+
+
+def test_a_person_replaces_their_vote_while_the_question_is_open() -> None:
+    run = voting(2, veto=False)
+    receipt_of(run, ADA, True)
+    run.wait(1)
+
+    assert receipt_of(run, ADA, False).missing == 2
+    assert voters(run) == [("ada", False)]
+    receipt_of(run, BOB, False)
+    assert run.settled("ask").answer is False
+
+
+def test_the_same_vote_again_gets_its_first_receipt_before_and_after_the_decision() -> None:
+    run = voting(2)
+    first = receipt_of(run, ADA, YES)
+    run.wait(5)
+
+    repeated = again(run, ADA, YES)
+    assert (repeated.status, repeated.missing, repeated.replayed) == ("voted", 1, True)
+    assert (repeated.accepted_at, first.accepted_at) == (at(0), at(0))
+    receipt_of(run, BOB, YES)
+    later = again(run, ADA, YES)
+    assert (later.status, later.answered_by, later.accepted_at) == ("answered", "ada", at(0))
+    assert len(run.facts("interrupt.voted")) == 2
+
+
+def test_the_same_answer_of_somebody_who_did_not_vote_comes_too_late() -> None:
+    run = voting(1)
+    receipt_of(run, ADA, YES)
+
+    assert refusal_of(run, BOB, YES).code is Code.ALREADY_ANSWERED
+    assert refusal_of(run, ADA, NO).code is Code.ALREADY_ANSWERED
+
+
+def test_a_keyed_vote_is_one_vote_and_its_repeat_gets_the_same_receipt() -> None:
+    run = voting(2)
+    receipt_of(run, ADA, YES, key="k")
+    event = Responded(
+        now=run.now, **run.response({run.open("ask").id: YES}, principal=ADA, key="k")
+    )
+    called = idempotency.earlier(run.state.keys, event)
+
+    assert called is not None
+    (receipt,) = idempotency.receipts_again(called)
+    assert (receipt.status, receipt.missing, receipt.replayed) == ("voted", 1, True)
+
+
+def test_only_those_who_have_a_vote_can_vote() -> None:
+    run = voting(2, of=("ada", "group:finance"))
+    receipt_of(run, ADA, YES)
+
+    refusal = refusal_of(run, ROOT, YES)
+    assert refusal.code is Code.NOT_ASSIGNED
+    assert refusal.details["assignees"] == ["ada", "group:finance"]
+    receipt_of(run, Principal(subject="bob", groups=("finance",)), YES)
+    assert run.started == ["work"]
+
+
+def test_a_vote_is_that_of_a_person() -> None:
+    assert refusal_of(voting(2), TEMPORAL, YES).code is Code.NOT_ASSIGNED
+
+
+def test_a_vote_has_to_fit_the_question_as_it_is_shown() -> None:
+    run = voting(2, schema={"type": "boolean"})
+    id_ = run.open("ask").id
+    answers = {id_: True}
+
+    stale = run.refused(Responded, **run.response(answers, digests={id_: "sha256:0"}))
+    fault = events.SchemaFault(pointer="", message="is wrong")
+    wrong = run.refused(Responded, **run.response(answers, schema_faults={id_: (fault,)}))
+    assert (stale.code, wrong.code) == (Code.STALE, Code.INVALID_ANSWER)
+
+
+def test_at_the_deadline_the_votes_stay_in_the_record_and_the_default_counts() -> None:
+    run = voting(2, timeout=60, on_timeout=Default(answer=NO))
+    receipt_of(run, ADA, YES)
+    run.tick(60)
+
+    settled = run.settled("ask")
+    assert (settled.by, settled.answer, voters(run)) == (TIMEOUT, NO, [("ada", YES)])
+    assert refusal_of(run, ADA, YES).code is Code.ALREADY_ANSWERED
+
+
+def test_a_long_answer_is_not_kept_with_the_votes_of_a_settled_question() -> None:
+    run = voting(2)
+    receipt_of(run, ADA, {**YES, "comment": "x" * 600}, note="y" * 600)
+    (vote,) = run.open("ask").votes
+    receipt_of(run, BOB, YES)
+
+    assert run.settled("ask").votes[0].answer is None
+    assert len(run.settled("ask").votes[0].note or "") == 500
+    assert run.settled("ask").votes[0].answer_sha256 == vote.answer_sha256
+    assert again(run, ADA, {**YES, "comment": "x" * 600}).replayed
+
+
+def test_votes_are_part_of_the_snapshot() -> None:
+    run = voting(2)
+    receipt_of(run, ADA, YES)
+    run.state = restored(run.state)
+    receipt_of(run, BOB, YES)
+
+    assert run.started == ["work"]
+
+
+def test_a_question_that_shows_something_else_loses_its_votes() -> None:
+    terms = Terms(quorum=Quorum(count=2))
+    run = Drive(
+        chain(gate("ask", prompt="Pay {x}?", schema=APPROVAL, terms=terms), "work"), values={"x": 1}
+    )
+    receipt_of(run, ADA, YES)
+    run.feed(events.ValuesEdited, principal=ROOT, patch={"x": 2}, version=1)
+
+    assert voters(run) == []
+    assert receipt_of(run, BOB, YES).missing == 1
+
+
+def test_a_retry_keeps_the_votes_and_a_fork_asks_for_votes_of_its_own() -> None:
+    run = voting(2)
+    receipt_of(run, ADA, YES)
+    copy = forked(run.state, run_id="f", salt="", back=0, now=run.now, principal=ROOT)
+    run.cancel()
+    again_open = retried(
+        run.state, now=run.now, principal=ROOT, versions=("", ""), patch={}, renames={}
+    )
+
+    assert [len(each.votes) for each in copy.ledger.open.values()] == [0]
+    assert [vote.by for each in again_open.ledger.open.values() for vote in each.votes] == ["ada"]
+
+
+# On behalf of somebody else
+
+
+def test_who_votes_for_somebody_uses_up_both_votes() -> None:
+    for_ada = Vote(by="bob", on_behalf_of="ada", at=at(0), answer=True)
+    own = Vote(by="ada", at=at(1), answer=True)
+    of_carol = Vote(by="carol", at=at(2), answer=True)
+
+    assert cast((for_ada, of_carol), own) == (of_carol, own)
+    assert cast((own, of_carol), for_ada) == (of_carol, for_ada)
+
+
+# Approvals with other arguments
+
+
+CALL: Json = {"tool": "pay", "arguments": {"amount": 10}}
+OTHER: Json = {"approved": True, "arguments": {"amount": 7}}
+
+
+def approving(count: int = 2) -> Drive:
+    """A run whose agent wants to call `pay`, which so many people have to approve."""
+    run = reviewing()
+    terms = Terms(quorum=Quorum(count=count))
+    payload = {"digest": call_digest("pay", CALL["arguments"])}
+    turn(run, gated("c1", reason=CALL, payload=payload, terms=terms))
+    return run
+
+
+def vote(run: Drive, who: Principal, value: Json) -> None:
+    run.feed(Responded, **run.response({run.open("approve").id: value}, principal=who))
+
+
+def test_an_approval_with_other_arguments_asks_about_those_and_is_their_first_vote() -> None:
+    run = approving(3)
+    before = run.open("approve")
+    vote(run, ADA, YES)
+    vote(run, BOB, OTHER)
+
+    entry = run.open("approve")
+    assert [vote.by for vote in entry.votes] == ["bob"]
+    assert entry.reason == {"tool": "pay", "arguments": {"amount": 7}}
+    assert entry.payload == {"digest": call_digest("pay", {"amount": 7})}
+    assert entry.prompt == """Run 'pay' with {"amount":7}? 'bob' has changed the arguments."""
+    assert entry.digest == ledger.digest_of(entry.address, entry) != before.digest
+    (fact,) = run.facts("interrupt.revised")
+    assert (fact.actor, fact.data) == (
+        "bob",
+        {"id": entry.id, "name": "approve", "was": before.digest, "digest": entry.digest},
+    )
+    assert fact.shown is not None
+    assert fact.shown["reason"] == entry.reason
+
+
+def test_the_arguments_that_were_approved_reach_the_call() -> None:
+    run = approving()
+    vote(run, ADA, OTHER)
+    vote(run, BOB, YES)
+
+    (order,) = run.orders("pay")
+    assert order.own_answers == {"/approval/approve": OTHER}
+    assert [vote.answer for vote in run.settled("approve").votes] == [OTHER, YES]
+
+
+def test_the_arguments_that_are_asked_about_are_no_others() -> None:
+    run = approving()
+    vote(run, ADA, YES)
+    vote(run, BOB, {"approved": True, "arguments": {"amount": 10}})
+
+    assert run.facts("interrupt.revised") == []
+    assert len(run.orders("pay")) == 1
+
+
+def test_a_revised_call_can_be_rejected() -> None:
+    run = approving()
+    vote(run, ADA, OTHER)
+    vote(run, BOB, {"approved": False, "reason": "no"})
+
+    assert run.orders("pay") == []
+    assert run.settled("approve").answer == {"approved": False, "reason": "no"}

@@ -1,0 +1,85 @@
+"""The updates of a run that are about its questions: answers, and what becomes of them."""
+
+from __future__ import annotations
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from abeyance import commands, views, wire
+    from abeyance.core import events, idempotency, ledger, machine
+    from abeyance.core.state import RunState
+    from abeyance.workflows import requests
+
+
+class QuestionUpdates:
+    """Answers, deadlines, and answers that are taken back. `AgentRun` has them beside its own updates."""
+
+    _state: RunState
+    _orders: requests.Orders
+
+    @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
+    async def respond(self, order: wire.Respond) -> views.Receipts:
+        with requests.refusals_as_application_errors():
+            event = self._responded(order, is_checked=True)
+            receipts = idempotency.receipts(self._state.ledger, event)
+        self._feed_update(event, order.stamp)
+        return views.Receipts(receipts=receipts)
+
+    @respond.validator
+    def _check_respond(self, order: wire.Respond) -> None:
+        with requests.refusals_as_application_errors():
+            self._orders.check_sealed("respond", order.stamp)
+            event = self._responded(order)
+            called = idempotency.earlier(self._state.keys, event)
+            if called is not None:
+                again = idempotency.receipts_again(called)
+            else:
+                open_digests = {
+                    entry.id: entry.digest for entry in self._state.ledger.open.values()
+                }
+                requests.check_shown(order.stamp, event.answers, open_digests)
+                ledger.refuse_strays(event)
+                machine.check(self._state, event)
+                again = [*ledger.check_answers(self._state.ledger, event).values()]
+        if len(again) == len(event.answers):
+            # A rejection responds without writing to the history.
+            raise requests.replayed(views.Receipts(receipts=again))
+        self._check_sealed("respond", order)
+
+    def _responded(self, order: wire.Respond, *, is_checked: bool = False) -> events.Responded:
+        state = self._state
+        return commands.responded(
+            order, state.ledger, workflow.now(), keys=state.keys, is_checked=is_checked
+        )
+
+    @workflow.update(description='Move a deadline: {"interrupt_id": ..., "timeout": "PT2H"}.')
+    async def edit_deadline(self, order: wire.EditDeadline) -> None:
+        self._feed_update(commands.deadline_edited(order, workflow.now()), order.stamp)
+
+    @edit_deadline.validator
+    def _check_edit_deadline(self, order: wire.EditDeadline) -> None:
+        self._check_edit("edit_deadline", order, commands.deadline_edited(order, workflow.now()))
+
+    @workflow.update(description='Take back a yes that is held: {"interrupt_id": ...}.')
+    async def take_back(self, order: wire.TakeBack) -> None:
+        self._feed_update(commands.taken_back(order, workflow.now()), order.stamp)
+
+    @take_back.validator
+    def _check_take_back(self, order: wire.TakeBack) -> None:
+        self._check_edit("take_back", order, commands.taken_back(order, workflow.now()))
+
+    def _check_edit(self, name: str, order: wire.Request, event: events.Event) -> None:
+        with requests.refusals_as_application_errors():
+            self._orders.check_sealed(name, order.stamp)
+            called = idempotency.earlier(self._state.keys, event)
+        if called is not None:
+            raise requests.replayed(wire.Record())
+        self._check_sealed(name, order)
+        with requests.refusals_as_application_errors():
+            machine.check(self._state, event)
+
+    def _feed_update(self, event: events.Event, stamp: wire.Stamp | None) -> None:
+        raise NotImplementedError
+
+    def _check_sealed(self, name: str, order: wire.Request | None) -> None:
+        raise NotImplementedError
