@@ -71,7 +71,8 @@ class InboxFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """A filter of the events of all runs: one of `types`, and of `capabilities`. Empty and None are all.
+    """A filter of the events of all runs: one of `types`, and of `capabilities`, and only of runs that
+    `reads` lets a caller see. Empty and None are all.
 
     A type or a capability that ends in `*` selects all that begin so (`interrupt.*`). Only events of
     interrupts have a capability.
@@ -80,6 +81,7 @@ class EventFilter:
     types: tuple[str, ...] = ()
     graph: str | None = None
     capabilities: tuple[str, ...] = ()
+    reads: ReadRights = ALL_RUNS
 
     def selects(self, type_: str, graph: str, capability: str | None) -> bool:
         """Return whether an event passes the filter."""

@@ -136,6 +136,7 @@ class Notification:
     def __init__(self) -> None:
         self._delivered: list[str] = []
         self._undelivered: list[wire.Undelivered] = []
+        self._unreported: list[wire.Undelivered] = []
         self._left = 0
 
     @workflow.run
@@ -155,10 +156,9 @@ class Notification:
         await asyncio.gather(*tasks)
         if self._undelivered:
             names = ", ".join(each.receiver for each in self._undelivered)
-            details = [each.model_dump(mode="json") for each in self._undelivered]
             raise ApplicationError(
                 f"{moment.event} of {moment.run_id} did not reach {names}",
-                *details,
+                *_rows(self._undelivered),
                 type="undelivered",
                 non_retryable=True,
             )
@@ -195,25 +195,35 @@ class Notification:
             with contextlib.suppress(TimeoutError):
                 await workflow.wait_condition(lambda: not self._left, timeout=_GATHERED)
             fresh, reported = self._undelivered[reported:], len(self._undelivered)
-            rows = [each.model_dump(mode="json") for each in self._undelivered]
-            workflow.upsert_memo({wire.MEMO_UNDELIVERED: rows})
-            await self._tell_run(moment, fresh)
+            workflow.upsert_memo({wire.MEMO_UNDELIVERED: _rows(self._undelivered)})
+            if not await self._is_told(moment, fresh):
+                # Its feed has ended. The stream of all runs shows what stands here.
+                self._unreported += fresh
+                workflow.upsert_memo({wire.MEMO_UNREPORTED: _rows(self._unreported)})
 
-    async def _tell_run(self, moment: Moment, fresh: Sequence[wire.Undelivered]) -> None:
+    async def _is_told(self, moment: Moment, fresh: Sequence[wire.Undelivered]) -> bool:
+        """Tell the run, and return whether it is open."""
         interrupt = moment.interrupt and moment.interrupt.get("id")
         failed = wire.NotificationFailed(
             about=moment.event, undelivered=tuple(fresh), interrupt=interrupt
         )
         try:
-            await workflow.execute_activity(
+            is_open: bool = await workflow.execute_activity(
                 wire.REPORT_ACTIVITY,
                 args=[moment.run_id, failed],
+                result_type=bool,
                 start_to_close_timeout=_STEP,
                 schedule_to_close_timeout=_REPORTED_WITHIN,
                 retry_policy=_SOON,
             )
         except ActivityError:
             workflow.logger.warning("run=%s | the run was not told of it", moment.run_id)
+            return False
+        return is_open
+
+
+def _rows(undelivered: Sequence[wire.Undelivered]) -> list[Any]:
+    return [each.model_dump(mode="json") for each in undelivered]
 
 
 def _undelivered(receiver: Receiver, error: ActivityError) -> wire.Undelivered:

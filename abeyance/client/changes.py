@@ -8,7 +8,7 @@ history, unless code of the run is at work: then activities start and end withou
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -22,8 +22,10 @@ from abeyance.core.state import Status
 from abeyance.errors import Unreadable
 from abeyance.history.description import decoded
 from abeyance.storage.converter import of_run
+from abeyance.util import notification_queue
 
 _RUNS: Final = f"WorkflowType = '{wire.WORKFLOW}'"
+_LOST: Final = f"WorkflowType = '{wire.NOTIFICATION_WORKFLOW}' AND ExecutionStatus = 'Failed'"
 _MEMO: Final = (wire.MEMO_SUMMARY, wire.MEMO_FACTS)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
@@ -51,7 +53,7 @@ class Row:
     is_open: bool
     is_active: bool
     graph: str
-    labels: tuple[str, ...]
+    labels: Mapping[str, str]
     marker: int
     raw: WorkflowExecutionInfo
 
@@ -68,18 +70,37 @@ class Row:
             is_open=is_open,
             is_active=is_open and status != Status.AWAITING_INPUT,
             graph=str(_attribute(row, wire.GRAPH) or ""),
-            labels=tuple(_attribute(row, wire.LABELS) or ()),
+            labels=_labels(row),
             marker=hash((is_open, row.status, status, *memo)),
             raw=row,
         )
 
 
-class Changes:
-    """The changes of the runs that `listing` lists."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """A notification that did not reach somebody, of which its run was not told because it had ended.
 
-    def __init__(self, temporal: TemporalClient, listing: Listing) -> None:
+    `at` is when the notification ended, in microseconds; `receivers` are rows of `wire.Undelivered`.
+    """
+
+    execution: str
+    at: int
+    run_id: str
+    graph: str
+    labels: Mapping[str, str]
+    about: str
+    interrupt: str | None
+    capability: str | None
+    receivers: Sequence[Mapping[str, Any]]
+
+
+class Changes:
+    """The changes of the runs of `task_queue`. `patience` is how many seconds a call is retried."""
+
+    def __init__(self, temporal: TemporalClient, task_queue: str, *, patience: float) -> None:
         self._temporal = temporal
-        self._listing = listing
+        self._listing = Listing(temporal, task_queue, patience=patience)
+        self._notifications = Listing(temporal, notification_queue(task_queue), patience=patience)
 
     async def rows(self, since: int, until: int | None = None) -> list[Row]:
         """The executions that were open at `since` or later and began until `until`, by their start."""
@@ -88,6 +109,34 @@ class Changes:
             query += f" AND StartTime <= '{_written(until + _ROUNDED)}'"
         rows = [Row.of(row) for row in await self._listing.all(query)]
         return sorted(rows, key=lambda row: (row.start, row.execution))
+
+    async def lost(self, since: int) -> list[Lost]:
+        """The notifications that ended at `since` or later without having reached everybody."""
+        query = f"{_LOST} AND CloseTime >= '{_written(since - _ROUNDED)}'"
+        rows = await self._notifications.all(query)
+        return [lost for row in rows if (lost := await self._lost(row)) is not None]
+
+    async def _lost(self, row: WorkflowExecutionInfo) -> Lost | None:
+        fields = row.memo.fields
+        if not {wire.MEMO_MOMENT, wire.MEMO_UNREPORTED} <= fields.keys():
+            return None
+        converter = of_run(self._temporal.data_converter, row.execution.workflow_id)
+        try:
+            moment = await decoded(converter, fields[wire.MEMO_MOMENT])
+            receivers = await decoded(converter, fields[wire.MEMO_UNREPORTED])
+        except Unreadable:
+            return None
+        return Lost(
+            execution=row.execution.run_id,
+            at=row.close_time.ToMicroseconds(),
+            run_id=moment["run_id"],
+            graph=moment["graph"],
+            labels=moment["labels"],
+            about=moment["event"],
+            interrupt=moment["interrupt"],
+            capability=moment["capability"],
+            receivers=receivers,
+        )
 
     async def split(self, rows: Sequence[Row], since: int) -> tuple[list[Row], list[Row]]:
         """Return the rows that may have changed after `since`, and those of runs that only waited."""
@@ -134,6 +183,12 @@ class Changes:
 def _attribute(row: WorkflowExecutionInfo, name: str) -> Any:
     payload = row.search_attributes.indexed_fields.get(name)
     return None if payload is None or not payload.data else json.loads(payload.data)
+
+
+def _labels(row: WorkflowExecutionInfo) -> dict[str, str]:
+    words = _attribute(row, wire.LABELS) or []
+    pairs = [word.partition("=") for word in ([words] if isinstance(words, str) else words)]
+    return {name: value for name, _, value in pairs}
 
 
 def _written(moment: int) -> str:

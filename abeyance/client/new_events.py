@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from heapq import merge
 from typing import Final, Self
 
 from temporalio.client import Client as TemporalClient
 
 from abeyance import views
-from abeyance.client.changes import Changes, Row
-from abeyance.client.listing import Listing
+from abeyance.client.changes import Changes, Lost, Row
 from abeyance.errors import Unavailable, Unreadable
+from abeyance.history.cursors import Cursor
 from abeyance.history.event_translation import HistoryState
 from abeyance.history.positions import Positions, recording_of
 from abeyance.history.reader import Histories, Page, Place
@@ -34,7 +35,7 @@ class Item:
     at: int
     capability: str | None
     graph: str
-    labels: tuple[str, ...]
+    labels: Mapping[str, str]
 
     @classmethod
     def of(cls, event: views.Event, row: Row) -> Item:
@@ -49,6 +50,39 @@ class Item:
         )
 
 
+def failed_notifications(
+    lost: Iterable[Lost], positions: Positions, until: int | None = None
+) -> Iterator[list[Item]]:
+    """What the feeds of runs do not have, because they had ended: who was not notified of something."""
+    for each in lost:
+        items = [
+            Item(
+                event=event,
+                at=each.at,
+                capability=each.capability,
+                graph=each.graph,
+                labels=each.labels,
+            )
+            for event in _events_of(each)
+            if (until is None or each.at <= until) and positions.is_new(event)
+        ]
+        if items:
+            yield items
+
+
+def _events_of(lost: Lost) -> Iterator[views.Event]:
+    recording = views.Recording(origin=lost.execution, at=lost.at, capability=lost.capability)
+    for index, receiver in enumerate(lost.receivers):
+        cursor = Cursor(run_id=lost.run_id, execution=lost.execution, birth=0, event=1, index=index)
+        yield views.Event(
+            id=str(cursor),
+            time=datetime.fromtimestamp(lost.at / 1_000_000, UTC),
+            type="notification.failed",
+            run_id=lost.run_id,
+            data={"event": lost.about, **receiver, "id": lost.interrupt},
+        ).recorded(recording)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     """Where the events of a deployment are read."""
@@ -59,9 +93,10 @@ class Sources:
     @classmethod
     def of(cls, temporal: TemporalClient, task_queue: str, patience: float) -> Self:
         """The sources of the runs of `task_queue`, retried for `patience` seconds."""
-        listing = Listing(temporal, task_queue, patience=patience)
-        histories = Histories(temporal, task_queue, patience=patience)
-        return cls(changes=Changes(temporal, listing), histories=histories)
+        return cls(
+            changes=Changes(temporal, task_queue, patience=patience),
+            histories=Histories(temporal, task_queue, patience=patience),
+        )
 
 
 def merged(by_run: Iterable[list[Item]]) -> Iterable[Item]:

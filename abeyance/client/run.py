@@ -375,10 +375,16 @@ class TemporalRun(RunMailbox):
         with suppress(RunEnded):
             await self._line.signal(self.run_id, "worker_started", wire.WorkerStarted())
 
-    async def notification_failed(self, failed: wire.NotificationFailed) -> None:
-        """Tell the run whom a notification did not reach. Raises `unknown_run`."""
-        with suppress(RunEnded):
+    async def notification_failed(self, failed: wire.NotificationFailed) -> bool:
+        """Tell the run whom a notification did not reach, and return whether it is open.
+
+        Raises `unknown_run`.
+        """
+        try:
             await self._line.signal(self.run_id, "notification_failed", failed)
+        except RunEnded:
+            return False
+        return True
 
     async def pause_and_send(
         self, text: str = "", **fields: Unpack[MessageFields]

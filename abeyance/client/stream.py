@@ -11,10 +11,10 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from datetime import timedelta
-from typing import Final, TypeAlias
+from typing import Final
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client as TemporalClient
@@ -22,13 +22,10 @@ from temporalio.service import RPCError
 
 from abeyance import views
 from abeyance.client.changes import Row
-from abeyance.client.new_events import Item, Reading, Sources, merged
+from abeyance.client.new_events import Item, Reading, Sources, failed_notifications, merged
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.handle import EventFilter
 from abeyance.history.positions import SPAN, Positions
-
-MayRead: TypeAlias = Callable[[Sequence[str]], bool]
-"""Whether somebody may read the runs with these labels (`name=value`)."""
 
 _PAUSE: Final = 0.5
 _SHARE: Final = 3
@@ -42,11 +39,6 @@ _HOUR: Final = 3_600 * _SECOND
 _CLOCKS: Final = 600 * _SECOND
 """In microseconds: how far the clocks of Temporal and of this machine may differ, and how late a change
 may be listed."""
-
-
-def anything(_labels: Sequence[str]) -> bool:
-    """Somebody may read all runs."""
-    return True
 
 
 class _Tail:
@@ -103,10 +95,10 @@ class _Tail:
         reading.skip(waiting)
         while True:
             began, now = clock(), _now()
-            rows = await self._rows(positions)
-            found = [
-                item for item in merged(await reading.new(rows)) if positions.is_new(item.event)
-            ]
+            items = await reading.new(await self._rows(positions))
+            lost = await self._sources.changes.lost(_lately(positions))
+            items += failed_notifications(lost, positions)
+            found = [item for item in merged(items) if positions.is_new(item.event)]
             # Before the new ones, so that a burst drops none that an up-to-date listener still needs.
             while len(self._recent) > self.kept:
                 self._recent.popleft()
@@ -119,7 +111,7 @@ class _Tail:
             await asyncio.sleep(max(_PAUSE, _SHARE * (clock() - began)))
 
     async def _rows(self, positions: Positions) -> list[Row]:
-        return await self._sources.changes.rows(max(positions.newest - SPAN, 0))
+        return await self._sources.changes.rows(_lately(positions))
 
     def _move(self) -> None:
         self.moved.set()
@@ -181,7 +173,6 @@ class Stream:
         *,
         limit: int = 100,
         filters: EventFilter | None = None,
-        may_read: MayRead = anything,
     ) -> tuple[list[views.StreamEvent], str]:
         """Return at most `limit` events after the cursor `after`, oldest first, and the next cursor.
 
@@ -198,7 +189,7 @@ class Stream:
         past = self._past(self._at_once, positions, seconds=_PAGE_SECONDS)
         async with aclosing(past) as items:
             async for item in items:
-                if _fits(item, filters, may_read):
+                if _fits(item, filters):
                     events.append(self._shown(item, positions))
                     if len(events) == limit:
                         break
@@ -209,7 +200,6 @@ class Stream:
         after: str | None = None,
         *,
         filters: EventFilter | None = None,
-        may_read: MayRead = anything,
     ) -> Following:
         """Follow the stream from the cursor `after` on, without end; None begins with the oldest event.
 
@@ -217,7 +207,7 @@ class Stream:
         or Temporal cannot be reached: who continues from the last cursor misses nothing.
         """
         positions = await self._positions(after)
-        events = self._follow(positions, filters or EventFilter(), may_read)
+        events = self._follow(positions, filters or EventFilter())
         return Following(events, lambda: positions.cursor(self._deployment))
 
     async def _positions(self, after: str | None) -> Positions:
@@ -261,7 +251,10 @@ class Stream:
             until = await sources.changes.stop_after(since)
             rows = await sources.changes.rows(since, until)
             rows, _ = await sources.changes.split(rows, since)
-            for item in merged(await Reading(sources.histories, positions).new(rows, until)):
+            items = await Reading(sources.histories, positions).new(rows, until)
+            lost = await sources.changes.lost(since)
+            items += failed_notifications(lost, positions, until)
+            for item in merged(items):
                 if positions.is_new(item.event):
                     positions.add(item.event)
                     yield item
@@ -270,7 +263,7 @@ class Stream:
                 return
 
     async def _follow(
-        self, positions: Positions, filters: EventFilter, may_read: MayRead
+        self, positions: Positions, filters: EventFilter
     ) -> AsyncGenerator[views.StreamEvent, None]:
         self._listeners += 1
         try:
@@ -280,7 +273,7 @@ class Stream:
                 end = 0 if before is None else before.end
                 async with aclosing(self._past(self._sources, positions)) as items:
                     async for item in items:
-                        if _fits(item, filters, may_read):
+                        if _fits(item, filters):
                             yield self._shown(item, positions)
                 tail = self._running()
                 if tail is None:
@@ -299,7 +292,7 @@ class Stream:
                     number += 1
                     if positions.is_new(item.event):
                         positions.add(item.event)
-                        if _fits(item, filters, may_read):
+                        if _fits(item, filters):
                             yield self._shown(item, positions)
                 elif tail.is_over:
                     raise tail.error()
@@ -323,8 +316,15 @@ class Stream:
         return views.StreamEvent(**fields, graph=item.graph, event_id=event.id)
 
 
-def _fits(item: Item, filters: EventFilter, may_read: MayRead) -> bool:
-    return filters.selects(item.event.type, item.graph, item.capability) and may_read(item.labels)
+def _fits(item: Item, filters: EventFilter) -> bool:
+    return filters.selects(item.event.type, item.graph, item.capability) and (
+        filters.reads.may_read(item.labels)
+    )
+
+
+def _lately(positions: Positions) -> int:
+    """Since when changes that are found now may have been recorded."""
+    return max(positions.newest - SPAN, 0)
 
 
 def _now() -> int:

@@ -113,7 +113,10 @@ async def read_stream(
     """
     after = last_event_id or query.after
     filters = EventFilter(
-        types=tuple(query.type), graph=query.graph, capabilities=tuple(query.capability)
+        types=tuple(query.type),
+        graph=query.graph,
+        capabilities=tuple(query.capability),
+        reads=credentials.reads,
     )
     if _wants_stream(request.headers.get("accept", "")):
         following = await client.stream.opened(after, filters=filters)

@@ -113,6 +113,9 @@ async def test_a_list_and_the_inbox_have_the_runs_that_one_may_see(
     assert await listed("fay", "/interrupts", "id") == {gate}
     assert await listed("leo", "/interrupts", "id") == {asked}
     assert await listed("olga", "/interrupts", "id") == {gate, asked}
+    assert await listed("fay", "/events?limit=1000", "run_id") == {run_id}
+    assert await listed("leo", "/events?limit=1000", "run_id") == {legal}
+    assert await listed("olga", "/events?limit=1000", "run_id") == {run_id, legal}
 
 
 async def test_no_other_call_names_a_run_of_others(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from receiver import SECRET, Receiver, hook, receiver, rules
@@ -18,8 +20,9 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from abeyance import START, Context, Graph, wire
+from abeyance import START, Context, EventFilter, Graph, wire
 from abeyance.client.undelivered import LostNotification, undelivered
+from abeyance.core.policy import ReadRights
 from abeyance.core.state import Limits
 from abeyance.notifications.config import Notifications
 from abeyance.util import notifications_prefix
@@ -143,6 +146,33 @@ async def test_a_receiver_that_refuses_holds_up_nobody_and_is_seen(
             reasons=(f"{gone.url}/hook: the receiver answered 410",),
         )
     ]
+
+
+async def test_the_stream_of_all_runs_has_what_failed_after_a_run_has_ended_and_nothing_twice(
+    temporal: TemporalClient,
+) -> None:
+    async with receiver([410, 410]) as gone:
+        events = ["interrupt.opened", "run.completed"]
+        file = rules(({"event": events}, [hook(f"{gone.url}/hook")]))
+        site = Site(temporal, gated(capability="refunds:approve"), notifications=file)
+        only = EventFilter(types=("notification.failed",))
+        async with site.worker(), site.notifier(), aclosing(site.client.events(only)) as stream:
+            run_id = await site.start(labels={"team": "finance"})
+            await site.until(run_id, "awaiting-input")
+            first = await anext(stream)
+            await site.client.run(run_id).respond(response=YES, principal=ANYBODY)
+            await site.ended(run_id)
+            last = await anext(stream)
+        in_its_feed = await site.events(run_id, "notification.failed")
+
+    assert [first.data] == in_its_feed
+    assert last.data == {**first.data, "event": "run.completed", "id": None}
+    assert (last.run_id, last.graph) == (run_id, "gated")
+    assert [each async for each in site.client.events(only, follow=False)] == [first, last]
+    assert [each async for each in site.client.events(only, after=first.id, follow=False)] == [last]
+    bound = [replace(only, reads=ReadRights.of({"team": [team]})) for team in ("finance", "legal")]
+    read = [[each async for each in site.client.events(one, follow=False)] for one in bound]
+    assert read == [[first, last], []]
 
 
 async def test_an_attempt_that_fails_is_followed_by_one_with_the_same_id(
