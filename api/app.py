@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI
 
 from abeyance import tracing
-from abeyance.api import inbox, metrics, openapi, problems, signin
+from abeyance.api import inbox, links, metrics, openapi, problems, signin
 from abeyance.api.auth import Tokens
 from abeyance.api.connections import Server
 from abeyance.api.dependencies import KNOWN_PARAMETERS, Backend, TemporalConnection
@@ -44,6 +44,7 @@ from abeyance.app import load_graphs
 from abeyance.authoring.graph import Graph
 from abeyance.client import Client
 from abeyance.errors import SettingsError, Unavailable
+from abeyance.notifications.config import load_notifications
 from abeyance.settings import Settings
 from abeyance.storage.backends import check_reach
 from abeyance.util import is_loopback
@@ -61,7 +62,7 @@ def create_app(
     """Return the application for these graphs.
 
     Without a `client` it connects to Temporal as the environment says, and responds with 503 until then.
-    Raises SettingsError if the tokens file or the token issuer cannot be used.
+    Raises SettingsError if the tokens file, the token issuer or the notifications file cannot be used.
     """
     issuer = JwtVerifier.read(settings)
     sessions = Sessions.read(settings)
@@ -74,6 +75,7 @@ def create_app(
         connection=TemporalConnection(client),
         sessions=sessions,
         oidc=OidcClient.read(settings, issuer),
+        notifications=load_notifications(settings, delivers=False),
     )
 
     @asynccontextmanager
@@ -103,7 +105,7 @@ def create_app(
         has_codec=has_codec,
         ui_origins=settings.ui_origin,
     )
-    for part in (health, inbox, signin):
+    for part in (health, inbox, links, signin):
         app.include_router(part.router)
     for part in (graphs_router, runs, interrupts, control, snapshots, messages):
         app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])

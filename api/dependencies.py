@@ -29,6 +29,7 @@ from abeyance.core.text import truncate
 from abeyance.duration import seconds
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.history.feed import Feed
+from abeyance.notifications.config import Notifications
 from abeyance.settings import Settings
 from abeyance.temporal.schedules import audit_warnings
 from abeyance.util import RUN_ID_RULE
@@ -153,6 +154,7 @@ class Backend:
     connection: TemporalConnection
     sessions: Sessions
     oidc: OidcClient | None = None
+    notifications: Notifications | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def graph(self, name: str) -> Graph:

@@ -33,6 +33,7 @@ from abeyance.api.sessions import CALLBACK, SIGN_IN
 from abeyance.core.policy import Principal
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.notifications.links import PATH as LINKS
 from abeyance.util import is_loopback
 
 EMPTY_BODY_HEADER: Final = "X-Abeyance-Request"
@@ -110,7 +111,8 @@ class OriginGuard:
                 return
             if scope["method"] not in _SAFE:
                 _check_content_type(headers)
-                if scope["path"] in _OF_SESSIONS:
+                if scope["path"] in _OF_SESSIONS or _is_of_link(scope):
+                    # Their credentials are in the body or in the address.
                     limit = min(_MAX_SIGN_IN, self._max_body_size)
                 else:
                     credentials = await self._tokens.authenticate(Request(scope))
@@ -169,7 +171,8 @@ class OriginGuard:
         if site == "same-site" and origins:
             return
         is_followed = headers.get("sec-fetch-mode", "").lower() == "navigate"
-        if is_followed and scope["method"] == "GET" and scope["path"] in _PAGES:
+        is_page = scope["path"] in _PAGES or _is_of_link(scope)
+        if is_followed and scope["method"] == "GET" and is_page:
             return
         if site not in ("none", "same-origin"):
             raise _foreign(
@@ -197,6 +200,11 @@ class OriginGuard:
         if server is None or port != server[1]:
             return False
         return name == server[0] or is_loopback(name)
+
+
+def _is_of_link(scope: Scope) -> bool:
+    """Return whether a request is to a personal link, which needs no other credentials."""
+    return str(scope["path"]).startswith(f"{LINKS}/")
 
 
 def _check_content_type(headers: Headers, body: bytes = b"") -> None:

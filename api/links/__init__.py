@@ -1,0 +1,228 @@
+"""Personal links: a page for one question and one person, who need not sign in.
+
+The token in the address is all that a caller needs, and allows nothing else. To open the page answers
+nothing, because programs open the links in mails; the answer is a call of its own.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from string import Template
+from typing import Annotated, Final, TypeAlias
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request, Response
+from fastapi import Path as PathParameter
+from pydantic import Field, JsonValue
+
+from abeyance import views, wire
+from abeyance.api.dependencies import Backend, BackendDep
+from abeyance.api.inbox import PATH as INBOX
+from abeyance.api.problems import PROBLEMS
+from abeyance.api.sessions import SIGN_IN
+from abeyance.client.run import TemporalRun
+from abeyance.core.text import visible
+from abeyance.errors import Code, Refusal
+from abeyance.notifications import links
+from abeyance.notifications.config import Notifications
+from abeyance.notifications.links import PATH, PersonalLink, link_expired
+from abeyance.notifications.matching import asked_of
+
+router = APIRouter(include_in_schema=False)
+
+_FOLDER: Final = Path(__file__).parent
+_PAGE: Final = Template((_FOLDER / "page.html").read_text(encoding="utf-8"))
+_SCRIPT: Final = (_FOLDER / "page.js").read_text(encoding="utf-8")
+_STYLE: Final = (_FOLDER / "page.css").read_text(encoding="utf-8")
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    # The address is what allows to answer.
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "X-Robots-Tag": "noindex",
+}
+_ANSWERED: Final = frozenset({"answered", "held"})
+_VOID: Final = {
+    "expired": "leads to a question whose deadline has passed",
+    "cancelled": "leads to a question that was withdrawn",
+    "superseded": "leads to a question that was withdrawn",
+}
+_LOST: Final = {
+    Code.STALE: "leads to a question that shows something else now",
+    Code.WITHDRAWN: _VOID["cancelled"],
+    Code.EXPIRED: _VOID["expired"],
+    Code.UNKNOWN_RUN: "leads to a run that is gone",
+    Code.UNKNOWN_INTERRUPT: "leads to a question that is gone",
+    Code.ERASED: "leads to a run that was erased",
+}
+"""What a refusal of the run says of the link."""
+
+
+class LinkAnswer(wire.Request):
+    """The answer to the question of a link. null is a valid answer."""
+
+    response: JsonValue
+    note: str | None = Field(default=None, max_length=2_000)
+
+
+Token: TypeAlias = Annotated[str, PathParameter(max_length=4_000)]
+
+
+@router.get(f"{PATH}/page.js")
+async def script() -> Response:
+    """Serve the script of the page."""
+    return Response(_SCRIPT, media_type="text/javascript", headers=_HEADERS)
+
+
+@router.get(f"{PATH}/page.css")
+async def style() -> Response:
+    """Serve the style sheet."""
+    return Response(_STYLE, media_type="text/css", headers=_HEADERS)
+
+
+@router.get(f"{PATH}/{{token}}")
+async def read(token: Token, request: Request, backend: BackendDep) -> Response:
+    """Serve the page with the question, or one that says why the link is void; JSON if that is accepted."""
+    wants_json = "application/json" in request.headers.get("accept", "")
+    try:
+        link, _, question = await _opened(token, backend)
+    except Refusal as refusal:
+        if wants_json:
+            raise
+        return _void(refusal)
+    if wants_json:
+        content = question.model_dump_json()
+        return Response(content, media_type="application/json", headers=_HEADERS)
+    return _page(link, question)
+
+
+@router.post(f"{PATH}/{{token}}")
+async def answer(token: Token, body: LinkAnswer, backend: BackendDep) -> views.Receipts:
+    """Answer the question as the person of the link. The same answer again gets the first receipt."""
+    link, file, question = await _opened(token, backend)
+    command = wire.Respond(
+        responses={question.id: body.response},
+        note=body.note,
+        digests={question.id: link.digest},
+        principal=file.principal(link.person),
+    )
+    try:
+        receipts = await _run(link, backend).respond_to(command)
+    except Refusal as refusal:
+        by = refusal.details.get("answered_by", link.person)
+        if refusal.code is Code.ALREADY_ANSWERED and by != link.person:
+            raise link_expired("leads to a question that somebody else has answered") from refusal
+        if (why := _LOST.get(refusal.code)) is not None:
+            raise link_expired(why) from refusal
+        raise
+    if any(receipt.answered_by != link.person for receipt in receipts):
+        # Somebody else gave the same answer a moment ago.
+        raise link_expired("leads to a question that somebody else has answered")
+    return views.Receipts(receipts=receipts)
+
+
+async def _opened(
+    token: str, backend: Backend
+) -> tuple[PersonalLink, Notifications, views.InterruptView]:
+    """Return a valid link, the file that it is from, and its question. Raises `link_expired`."""
+    file = backend.notifications
+    key = None if file is None else links.key_of(file)
+    if file is None or key is None:
+        raise link_expired("was not made by this service, which makes none")
+    link = PersonalLink.read(token, key, now=datetime.now(UTC))
+    if (person := file.people.get(link.person)) is None:
+        raise link_expired("is for somebody whom this service no longer knows")
+    run = _run(link, backend)
+    try:
+        if person.reads is not None and not person.may_read((await run.view()).labels):
+            raise link_expired("leads to a run that you may not see")
+        question = await run.interrupt(link.question)
+    except Refusal as refusal:
+        if (why := _LOST.get(refusal.code)) is None:
+            raise
+        raise link_expired(why) from refusal
+    if question is None:
+        raise link_expired(_LOST[Code.UNKNOWN_INTERRUPT])
+    _check(link, file, question)
+    return link, file, question
+
+
+def _run(link: PersonalLink, backend: Backend) -> TemporalRun:
+    return backend.connection.client.run(link.question.rpartition(".")[0])
+
+
+def _check(link: PersonalLink, file: Notifications, question: views.InterruptView) -> None:
+    """Raise `link_expired` if the question is not as it was when the link was made."""
+    if (why := _VOID.get(question.status)) is not None:
+        raise link_expired(why)
+    if question.status in _ANSWERED:
+        if question.answered_by != link.person:
+            raise link_expired("leads to a question that somebody else has answered")
+    elif question.digest != link.digest:
+        raise link_expired(_LOST[Code.STALE])
+    elif not file.is_asked(link.person, asked_of(question.model_dump(mode="json"))):
+        raise link_expired("leads to a question that was given to others")
+
+
+def _page(link: PersonalLink, question: views.InterruptView) -> Response:
+    is_open = question.status not in _ANSWERED
+    shown = {
+        "Asked in": question.graph,
+        "Answer until": question.deadline and f"{question.deadline:%Y-%m-%d %H:%M} UTC",
+        "You are": link.person,
+    }
+    facts = "".join(
+        f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>"
+        for name, value in shown.items()
+        if value
+    )
+    details = "".join(
+        f"<h2>{title}</h2><pre tabindex='0'>{_text(value)}</pre>"
+        for title, value in {"Reason": question.reason, "Details": question.payload}.items()
+        if value is not None
+    )
+    when = "" if question.answered_at is None else f" at {question.answered_at:%Y-%m-%d %H:%M} UTC"
+    status = "" if is_open else f"You have answered this{when}."
+    form = {"schema": question.response_schema, "shown": question.payload}
+    return _filled(
+        title=_text(question.name),
+        prompt=_text(question.prompt),
+        body=f"<dl>{facts}</dl>{details}",
+        status=_text(status),
+        form=html.escape(json.dumps(form)) if is_open else "",
+        sign_in=_sign_in(question.id),
+    )
+
+
+def _void(refusal: Refusal) -> Response:
+    """Return the page of a link that is void, which offers to sign in."""
+    status, title = PROBLEMS[refusal.code]
+    return _filled(
+        title=_text(title),
+        prompt=_text(refusal.message),
+        body="",
+        status="",
+        form="",
+        sign_in=_sign_in(None),
+        code=status,
+    )
+
+
+def _sign_in(question: str | None) -> str:
+    place = INBOX if question is None else f"{INBOX}#{question}"
+    return f"{SIGN_IN}?next={quote(place, safe='')}"
+
+
+def _filled(*, code: int = 200, **parts: str) -> Response:
+    content = _PAGE.substitute(parts)
+    return Response(content, status_code=code, media_type="text/html", headers=_HEADERS)
+
+
+def _text(value: object) -> str:
+    """Return a value as text of a page: nothing in it is markup, and nothing is invisible."""
+    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+    return html.escape(visible(text))

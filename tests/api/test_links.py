@@ -1,0 +1,235 @@
+"""Personal links: what they show and take, and when they are void."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sample_graphs import State
+from stack import Api, app_for, problem, served
+from temporal_site import ANYBODY, Site
+from temporalio.client import Client as TemporalClient
+
+from abeyance import START, Graph, views
+from abeyance.notifications.links import PersonalLink
+
+KEY = b"k" * 40
+JSON = {"Accept": "application/json"}
+FILE = """\
+links: {base: "https://abeyance.example.com", key_env: LINK_KEY}
+people:
+  ada: {groups: [finance], capabilities: ["refunds:approve"]}
+  bob: {groups: [legal], capabilities: ["refunds:approve"], reads: {team: legal}}
+  eve: {groups: [finance]}
+"""
+
+
+def asking() -> Graph:
+    graph = Graph("asking", state=State)
+    graph.interrupt(
+        "approve",
+        prompt="Pay <b>{amount}</b>?",
+        payload={"to": "<script>"},
+        response=bool,
+        requested_capability="refunds:approve",
+        assignees=["group:finance", "bob"],
+        timeout="2d",
+    )
+    graph.edge(START, "approve")
+    return graph
+
+
+@pytest.fixture
+async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
+    made = Site(temporal, asking())
+    async with made.worker():
+        yield made
+
+
+@pytest.fixture
+async def api(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
+    monkeypatch.setenv("LINK_KEY", KEY.decode())
+    file = tmp_path / "notifications.yaml"
+    file.write_text(FILE, encoding="utf-8")
+    tokens = tmp_path / "tokens.json"
+    grant = {"subject": "boss", "sha256": "0" * 64, "capabilities": ["*"]}
+    tokens.write_text(f"[{str(grant).replace(chr(39), chr(34))}]")
+    async with served(app_for(site, notifications=file, tokens_file=tokens)) as made:
+        yield made
+
+
+async def asked(site: Site, **options: Any) -> views.InterruptView:
+    run_id = await site.start(**options)
+    (question,) = (await site.until(run_id, "awaiting-input")).interrupts
+    return question
+
+
+def link(question: views.InterruptView, person: str = "ada", **changes: Any) -> str:
+    made = PersonalLink.of(
+        {**question.model_dump(mode="json"), **changes}, person, now=datetime.now(UTC)
+    )
+    return f"/links/{made.token(KEY)}"
+
+
+async def test_a_link_shows_its_question_to_somebody_who_has_no_token(site: Site, api: Api) -> None:
+    question = await asked(site, input={"amount": 3})
+    page = await api.http.get(link(question))
+    read = await api.http.get(link(question), headers=JSON)
+
+    assert page.status_code == 200
+    assert page.headers["referrer-policy"] == "no-referrer"
+    assert page.headers["cache-control"] == "no-store"
+    assert "Pay &lt;b&gt;3&lt;/b&gt;?" in page.text
+    assert '<script>"' not in page.text
+    assert "You are</dt><dd>ada" in page.text
+    assert read.json()["id"] == question.id
+    assert (await site.until(question.run_id, "awaiting-input")).interrupts
+
+
+async def test_the_answer_counts_once_as_that_of_the_person(site: Site, api: Api) -> None:
+    question = await asked(site)
+    first = await api.http.post(link(question), json={"response": True, "note": "fine"})
+    again = await api.http.post(link(question), json={"response": True})
+    other = await api.http.post(link(question), json={"response": False})
+    await site.ended(question.run_id)
+    page = await api.http.get(link(question))
+
+    (receipt,) = first.json()["receipts"]
+    assert (first.status_code, receipt["answered_by"], receipt["replayed"]) == (200, "ada", False)
+    assert again.json()["receipts"] == [{**receipt, "replayed": True}]
+    problem(other, 409, "already_answered")
+    assert "You have answered this at" in page.text
+
+
+async def test_a_link_gives_the_capabilities_of_the_file_and_no_others(
+    site: Site, api: Api
+) -> None:
+    question = await asked(site)
+
+    problem(
+        await api.http.post(link(question, "eve"), json={"response": True}),
+        403,
+        "capability_required",
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "code"), [({"response": "yes"}, "invalid_answer"), ({"answer": 1}, "invalid_body")]
+)
+async def test_an_answer_that_does_not_fit_is_refused(
+    site: Site, api: Api, body: dict[str, Any], code: str
+) -> None:
+    question = await asked(site)
+
+    problem(await api.http.post(link(question), json=body), 422, code)
+
+
+async def void(api: Api, path: str) -> str:
+    """Why a link is void, to programs and on its page, whatever one does with it."""
+    detail = str(problem(await api.http.get(path, headers=JSON), 401, "link_expired")["detail"])
+    answered = problem(await api.http.post(path, json={"response": True}), 401, "link_expired")
+    page = await api.http.get(path)
+    assert answered["detail"] == detail
+    assert page.status_code == 401
+    assert detail.partition(",")[0] in page.text
+    assert 'href="/signin?next=%2Finbox"' in page.text
+    return detail.removeprefix("This link ").partition(",")[0]
+
+
+async def test_a_link_is_void_once_somebody_else_has_answered(site: Site, api: Api) -> None:
+    question = await asked(site)
+    await site.client.run(question.run_id).respond(response=True, principal=ANYBODY)
+
+    assert await void(api, link(question, "eve")) == (
+        "leads to a question that somebody else has answered"
+    )
+
+
+async def test_a_link_is_void_once_the_question_was_withdrawn(site: Site, api: Api) -> None:
+    question = await asked(site)
+    await site.client.run(question.run_id).cancel()
+    await site.ended(question.run_id)
+
+    assert await void(api, link(question)) == "leads to a question that was withdrawn"
+
+
+@pytest.mark.parametrize(
+    ("person", "changes", "why"),
+    [
+        ("ada", {"digest": "sha256:another"}, "leads to a question that shows something else now"),
+        ("zoe", {}, "is for somebody whom this service no longer knows"),
+        ("bob", {}, "leads to a run that you may not see"),
+        ("ada", {"id": "nowhere.0123456789abcdef"}, "leads to a run that is gone"),
+        ("ada", {"deadline": "2020-01-01T00:00:00Z"}, "is too old"),
+    ],
+)
+async def test_a_link_is_void_if_it_is_not_for_this(
+    site: Site, api: Api, person: str, changes: dict[str, Any], why: str
+) -> None:
+    question = await asked(site, labels={"team": "finance"})
+
+    assert await void(api, link(question, person, **changes)) == why
+
+
+async def test_a_link_is_void_for_whom_is_not_asked(site: Site, api: Api, tmp_path: Path) -> None:
+    question = await asked(site)
+    file = tmp_path / "notifications.yaml"
+    file.write_text(
+        FILE.replace("groups: [finance], cap", "groups: [sales], cap"), encoding="utf-8"
+    )
+    async with served(app_for(site, notifications=file)) as changed:
+        assert await void(changed, link(question)) == "leads to a question that was given to others"
+
+
+async def test_a_link_of_another_key_is_foreign(site: Site, api: Api) -> None:
+    question = await asked(site)
+    made = PersonalLink(
+        question=question.id,
+        person="ada",
+        digest=str(question.digest),
+        expires_at=datetime.now(UTC) + timedelta(days=1),
+    )
+    why = "was not made by this service"
+
+    for token in (made.token(b"x" * 40), made.token(KEY)[:-3], "nothing"):
+        assert await void(api, f"/links/{token}") == why
+
+
+async def test_without_a_key_every_link_is_foreign(site: Site) -> None:
+    async with served(app_for(site)) as plain:
+        assert await void(plain, "/links/a.b.c") == ("was not made by this service")
+
+
+async def test_a_link_is_followed_from_another_site_but_answered_from_its_page_only(
+    site: Site, api: Api
+) -> None:
+    question = await asked(site)
+    mail = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    opened = await api.http.get(link(question), headers=mail)
+    foreign = {"Sec-Fetch-Site": "cross-site", "Origin": "https://example.org"}
+
+    assert opened.status_code == 200
+    problem(
+        await api.http.post(link(question), json={"response": True}, headers=foreign),
+        403,
+        "foreign_origin",
+    )
+
+
+def test_a_link_lasts_until_the_deadline_or_seven_days() -> None:
+    now = datetime(2026, 3, 2, tzinfo=UTC)
+    question = {"id": "r.1", "digest": "d"}
+
+    assert PersonalLink.of(question, "ada", now=now).expires_at == now + timedelta(days=7)
+    timed = PersonalLink.of({**question, "deadline": "2026-03-30T00:00:00Z"}, "ada", now=now)
+    assert timed.expires_at == datetime(2026, 3, 30, tzinfo=UTC)
+    assert PersonalLink.read(timed.token(KEY), KEY, now=now) == timed
+
+
+async def test_the_page_has_its_script_and_style(api: Api) -> None:
+    for name, kind in (("page.js", "text/javascript"), ("page.css", "text/css")):
+        response = await api.http.get(f"/links/{name}")
+        assert response.headers["content-type"].startswith(kind)
