@@ -155,6 +155,11 @@ def erasure_workflow_id(task_queue: str, run_id: str) -> str:
     return f"erased:{hashlib.sha256(task_queue.encode()).hexdigest()[:16]}:{run_id}"
 
 
+def inbox_url(base: str, interrupt_id: str) -> str:
+    """Return the address of a question in the inbox of the API at `base`."""
+    return f"{base.rstrip('/')}/inbox#{quote(interrupt_id)}"
+
+
 def notification_queue(task_queue: str) -> str:
     """Return the task queue of a deployment's notifications.
 

@@ -33,7 +33,7 @@ from abeyance.dev.signals import stopped_by_signals
 from abeyance.errors import AbeyanceError, Code, GraphError, SettingsError, Unavailable
 from abeyance.handle import RunFilter
 from abeyance.mcp.server import close_servers
-from abeyance.notifications.config import Notifications, load_notifications
+from abeyance.notifications.config import Notifications, links_base, load_notifications
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.archive import archive_of
 from abeyance.storage.backends import ConfiguredBlobs, kept_blobs
@@ -115,6 +115,7 @@ def make_worker(
         default_timeout=settings.default_timeout,
         enable_metrics=settings.enable_metrics,
         notifications=notifications,
+        links_base=links_base(notifications, settings),
     )
     return Worker(
         lenient(temporal),
@@ -158,7 +159,7 @@ def make_notifier(
     activities = NotificationActivities(
         Client(temporal, task_queue=settings.task_queue),
         notifications,
-        fallback=settings.url,
+        base=links_base(notifications, settings),
         enable_metrics=settings.enable_metrics,
     )
     return Worker(

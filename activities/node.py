@@ -75,8 +75,10 @@ class NodeActivities:
         default_timeout: float = 300.0,
         enable_metrics: bool = True,
         notifications: Notifications | None = None,
+        links_base: str = "",
     ) -> None:
         self._notifications = notifications
+        self._links_base = links_base
         self._graphs = graphs
         self._client = client
         self._blobs = blobs
@@ -103,7 +105,14 @@ class NodeActivities:
             self._client, visit_input.run_id, visit_input.address, visit_input.blocked_by
         )
         heartbeater = Heartbeater(before, activity.info(), Checkpoints(meter), visit, blockage)
-        attempt = Attempt(visit_input, self._graphs, channel, heartbeater, self._blobs)
+        attempt = Attempt(
+            visit_input,
+            self._graphs,
+            channel,
+            heartbeater,
+            self._blobs,
+            links_base=self._links_base,
+        )
         async with heartbeater.beating():
             if any(UNREADABLE_COUNT in payload.metadata for payload in before.payloads):
                 # A worker before this one could not read the input, and reported that.
@@ -135,8 +144,11 @@ class Attempt:
         post: RunChannel,
         pulse: Heartbeater,
         blobs: Blobs,
+        *,
+        links_base: str,
     ) -> None:
         self._input = visit_input
+        self._links_base = links_base
         self._blobs = blobs
         self._post = post
         self._graphs = graphs
@@ -340,6 +352,7 @@ class Attempt:
                 blobs=self._blobs,
                 attempts=self._attempts,
                 begin=self._pulse.begin,
+                links_base=self._links_base,
             ),
         )
 

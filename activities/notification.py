@@ -64,14 +64,14 @@ class AnnouncingActivities:
 
 
 class NotificationActivities:
-    """The activities of `Notification`. `fallback` is where people reach the API by default."""
+    """The activities of `Notification`. `base` is where people reach the API."""
 
     def __init__(
-        self, client: Client, file: Notifications, *, fallback: str, enable_metrics: bool
+        self, client: Client, file: Notifications, *, base: str, enable_metrics: bool
     ) -> None:
         self._client = client
         self._file = file
-        self._sender = Sender(file, fallback=fallback)
+        self._sender = Sender(file, base=base)
         self._enable_metrics = enable_metrics
 
     @activity.defn(name=wire.RECEIVERS_ACTIVITY)

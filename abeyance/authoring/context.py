@@ -14,14 +14,16 @@ from typing import Any, Protocol, Unpack
 from abeyance.authoring.interrupts import Interrupt, OnTimeout, Suspended, lowered, typed_answer
 from abeyance.authoring.journal import Journal
 from abeyance.authoring.terms import TermsOptions
+from abeyance.core.address import below
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
 from abeyance.core.json import Json
-from abeyance.core.ledger import content_digest
+from abeyance.core.ledger import content_digest, interrupt_id
 from abeyance.core.outcome import Asked, Call
 from abeyance.core.retries import Attempts
 from abeyance.duration import Duration, seconds
 from abeyance.storage.blobs import Blobs
+from abeyance.util import inbox_url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ class VisitRuntime:
 
     `attempts` returns the attempts that count if the present one fails now. `blobs` stores large data
     outside the history. `begin` is called right before the author's code: a visit that was blocked until
-    then is not any more.
+    then is not any more. `links_base` is where people reach the API.
     """
 
     journal: Journal
@@ -86,6 +88,7 @@ class VisitRuntime:
     blobs: Blobs | None = None
     attempts: Callable[[], Attempts] = lambda: Attempts(count=1)
     begin: Callable[[], Awaitable[None]] = _nothing
+    links_base: str = "http://127.0.0.1:8000"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,6 +330,18 @@ class Context:
         return await self.runtime.channel.wait_if_paused(
             None if timeout is None else seconds(timeout)
         )
+
+    def link(self, name: str, *, process: str | None = None) -> str:
+        """Return the address in the inbox of the question that this visit asks under a name.
+
+        It is the same before the question is asked, while it is open and after its answer. Its host is
+        the `links.base` of the notifications file, else `ABEYANCE_PUBLIC_URL` or `ABEYANCE_URL`.
+        """
+        visit, key = self.input, name if process is None else f"{process}/{name}"
+        address = visit.address if process is None else below(visit.address, "process", process)
+        ordinal = visit.ordinals.get(key, 1)
+        id_ = interrupt_id(visit.run_id, address, name, ordinal, salt=visit.salt)
+        return inbox_url(self.runtime.links_base, id_)
 
     def emit(self, event: str, data: Json = None) -> None:
         """Publish the event `user.<event>` when the visit ends or asks. The prefix may be left out."""

@@ -41,7 +41,8 @@ class VisitInput:
     `targets` are the nodes that its code and its routes may choose, by the graph that the run was started
     with. `outcome` is the run's, for a finally node. `call` is the tool call, if the visit is one.
     `blocked_by` is the code of the reason that blocks the visit so far: while it holds, the driver tries
-    again, and reports only a change.
+    again, and reports only a change. By `salt` and `ordinals` the ids of its own questions are known: the
+    how manyth of its key each is, or will be; the first unless said.
     """
 
     kind: Literal["visit", "routes"] = "visit"
@@ -76,6 +77,8 @@ class VisitInput:
     targets: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
     blocked_by: str | None = None
+    salt: str = ""
+    ordinals: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -253,7 +253,21 @@ def _input(draft: WorkingState, visit: Visit, answers: Mapping[str, Json]) -> Vi
         # All rules, because they may use each other's facts; none if none needs CLIPS.
         rules=graph.rules_on(visit.node) if graph.has_clips_on(visit.node) else (),
         blocked_by=None if visit.blocked is None else visit.blocked.code,
+        salt=state.salt,
+        ordinals=_ordinals(draft, visit),
     )
+
+
+def _ordinals(draft: WorkingState, visit: Visit) -> Mapping[str, int]:
+    """Return the how manyth of its key each question of a visit is that its code asks, but for the first
+    ones: one that was withdrawn is asked anew.
+    """
+    own = visit.questions
+    if not own.ask_counts:
+        return {}
+    standing = {*own.answers, *(entry.key for entry in interrupts.of_visit(draft, visit.address))}
+    ordinals = {key: count + (key not in standing) for key, count in own.ask_counts.items()}
+    return {key: ordinal for key, ordinal in ordinals.items() if ordinal > 1}
 
 
 def _moment(state: RunState, visit: Visit) -> int:

@@ -208,6 +208,13 @@ class Notifications(Form):
         return any(each == name or each in groups for each in asked)
 
 
+def links_base(file: Notifications | None, settings: Settings) -> str:
+    """Return where people reach the API: as the file says, or else the settings."""
+    if file is not None and file.links is not None:
+        return file.links.base
+    return settings.public_url or settings.url
+
+
 def load_notifications(settings: Settings, *, delivers: bool = True) -> Notifications | None:
     """Return the rules that the settings name; None if they name no file.
 

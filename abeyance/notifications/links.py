@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
-from urllib.parse import quote
 
 import jwt
 
@@ -92,8 +91,3 @@ def key_of(file: Notifications) -> bytes | None:
     if file.links is None or file.links.key_env is None:
         return None
     return os.environ.get(file.links.key_env, "").encode() or None
-
-
-def inbox_url(base: str, interrupt_id: str) -> str:
-    """Return the address of a question in the inbox."""
-    return f"{base}/inbox#{quote(interrupt_id)}"

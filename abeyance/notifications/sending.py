@@ -17,6 +17,7 @@ from abeyance.notifications.matching import target_of
 from abeyance.notifications.messages import Text
 from abeyance.notifications.moments import Moment, Receiver
 from abeyance.notifications.webhook import NotDelivered, post
+from abeyance.util import inbox_url
 
 _THREADS: Final = 8
 """How many notices apprise sends at once: it blocks the thread that it sends from."""
@@ -24,11 +25,11 @@ _MAIL_SCHEMES: Final = {"smtp": "mailto", "smtps": "mailtos"}
 
 
 class Sender:
-    """Sends the notices of one worker. `fallback` is where people reach the API, if the file says not."""
+    """Sends the notices of one worker. `base` is where people reach the API."""
 
-    def __init__(self, file: Notifications, *, fallback: str) -> None:
+    def __init__(self, file: Notifications, *, base: str) -> None:
         self._file = file
-        self._base = fallback if file.links is None else file.links.base
+        self._base = base
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="notice")
 
     async def send(self, moment: Moment, receiver: Receiver, *, notification: str) -> None:
@@ -60,7 +61,7 @@ class Sender:
 
     def _inbox_url(self, moment: Moment) -> str | None:
         id_ = (moment.interrupt or {}).get("id")
-        return None if id_ is None else links.inbox_url(self._base, id_)
+        return None if id_ is None else inbox_url(self._base, id_)
 
     def _url_for(self, moment: Moment, target: Assignees, name: str) -> str | None:
         """Return the link for one person; that of the inbox for a group, and where nothing is open."""

@@ -86,7 +86,7 @@ async def style() -> Response:
 
 @router.get(f"{PATH}/{{token}}")
 async def read(token: Token, request: Request, backend: BackendDep) -> Response:
-    """Serve the page with the question, or one that says why the link is void; JSON if that is accepted."""
+    """Serve the page with the question, or one that says why the link is void; as JSON if asked for."""
     wants_json = "application/json" in request.headers.get("accept", "")
     try:
         link, _, question = await _opened(token, backend)

@@ -139,7 +139,7 @@ async def test_the_name_is_sent_though_the_address_is_connected_to(hooked: Recei
 async def sent(file: Notifications, **fields: Any) -> None:
     given = moment(**fields)
     for each in receivers(file, given).found:
-        await Sender(file, fallback="http://127.0.0.1:8000").send(given, each, notification="n")
+        await Sender(file, base="http://127.0.0.1:8000").send(given, each, notification="n")
 
 
 async def test_apprise_gets_title_text_and_link(hooked: Receiver) -> None:
