@@ -166,6 +166,18 @@ async def test_a_conversation_has_the_runs_that_one_may_see(
     assert run_id in problem(busy, 409, "conversation_busy")["runs"]
 
 
+async def test_a_retry_says_nothing_of_a_run_of_others_in_the_conversation(
+    office: Office, of_finance: tuple[str, str]
+) -> None:
+    run_id, _ = of_finance
+    fields = {"conversation_id": CONVERSATION, "labels": {"team": "legal"}}
+    mine, _ = await office.waiting("leo", allow_concurrent=True, **fields)
+    await office.ask("leo", "POST", f"/runs/{mine}/cancel?wait=30s", {})
+    refused = await office.ask("leo", "POST", f"/runs/{mine}/retry", {})
+
+    assert run_id not in str(problem(refused, 409, "conversation_busy"))
+
+
 async def test_a_run_gets_the_labels_of_who_starts_it_and_no_others(office: Office) -> None:
     filled = (await office.start("fay", labels={"x": "y"})).json()
     chosen = (await office.start("leo", labels={"team": "le'gal"})).json()
