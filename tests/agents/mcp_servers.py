@@ -23,7 +23,6 @@ from typing import Annotated, Any
 
 import anyio
 import uvicorn
-from forked import fork_for_each
 from mcp import UrlElicitationRequiredError
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, Resolve
@@ -309,6 +308,9 @@ def main(arguments: list[str]) -> None:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["forks", path]:
+            # It lies in another folder, which only this way is told of.
+            from forked import fork_for_each
+
             fork_for_each(Path(path), main)
         case arguments:
             main(arguments)

@@ -107,7 +107,7 @@ async def test_a_process_that_nobody_uses_is_ended(tmp_path: Path) -> None:
 
 
 async def test_closing_ends_every_process(tmp_path: Path) -> None:
-    process = await _who(started(tmp_path))
+    process = await _who(started(tmp_path, forked=False))
     await close_servers()
     assert not is_running(process)
 

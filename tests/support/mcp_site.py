@@ -62,9 +62,13 @@ def forks() -> list[str]:
     return [sys.executable, "-I", "-S", str(LAUNCHER), str(folder / "socket")]
 
 
-def started(folder: Path, *, older: bool = False, **options: Any) -> McpServer:
-    """A server that is started by a command; an `older` one knows the protocols of 2025 only."""
-    command = [*forks(), "stdio", str(folder), *(["--older"] if older else [])]
+def started(folder: Path, *, older: bool = False, forked: bool = True, **options: Any) -> McpServer:
+    """A server that is started by a command; an `older` one knows the protocols of 2025 only.
+
+    One that is not `forked` is itself the process that the command starts.
+    """
+    start = forks() if forked else [sys.executable, str(SCRIPT)]
+    command = [*start, "stdio", str(folder), *(["--older"] if older else [])]
     return McpServer(name="local", command=command, **options)
 
 
