@@ -18,7 +18,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
 from abeyance import wire
 from abeyance.client.audits import Audits, erased_executions
-from abeyance.client.listing import Listing
+from abeyance.client.listing import RUNS, Listing, having
 from abeyance.client.rpc import RPC, WorkflowRpc
 from abeyance.core.json import rfc3339
 from abeyance.errors import Code, Refusal, Unavailable
@@ -27,7 +27,7 @@ from abeyance.history.client import HistoryClient
 from abeyance.keyring import SigningKey
 from abeyance.storage.blobs import Blobs
 from abeyance.temporal.retry import NotFound, attempts, retry_until
-from abeyance.util import checked_run_id, erasure_workflow_id
+from abeyance.util import checked_run_id, conversation_workflow_id, erasure_workflow_id
 
 _GONE_WITHIN: Final = 30.0
 """In seconds: Temporal deletes a history a moment after it was told to."""
@@ -108,6 +108,7 @@ class Erasures:
         if archive is not None:
             # First, so that an archiver that has read the run before does not keep what it writes.
             await archive.bury(run_id, tombstone + b"\n")
+        await self._forget_conversation(run_id)
         # Before the histories: without those a new run may have the id, and blobs of its own.
         await self._blobs.delete_run(run_id)
         await self._delete_histories(run_id, ids)
@@ -128,6 +129,30 @@ class Erasures:
             # Visibility may not list it yet.
             ids.add(newest.id)
         return ids
+
+    async def _forget_conversation(self, run_id: str) -> None:
+        """Delete the ended histories of the conversation of a run, if no other run belongs to it."""
+        try:
+            described = await self._line.described(run_id)
+        except Refusal:
+            # Only the archive has the run.
+            return
+        start = described.memo.get(wire.MEMO_START) or {}
+        conversation_id = start.get("conversation_id")
+        condition = having(wire.CONVERSATION, conversation_id)
+        if not condition:
+            return
+        others = f"{RUNS} AND {condition[0]} AND WorkflowId != '{run_id}'"
+        if await self._listing.all(others):
+            return
+        id_ = conversation_workflow_id(self._line.task_queue, conversation_id)
+        quoted = id_.replace("'", "''")
+        ended = (
+            f"WorkflowType = '{wire.CONVERSATION_WORKFLOW}' AND WorkflowId = '{quoted}' "
+            "AND CloseTime IS NOT NULL"
+        )
+        for row in await self._listing.all(ended):
+            await self._delete_history(id_, row.execution.run_id)
 
     async def _first(self, run_id: str, execution: str) -> str:
         try:
