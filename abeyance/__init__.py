@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from abeyance.agents.tool import Tool, ToolContext
     from abeyance.agents.tool_decorator import tool
     from abeyance.agents.transcript_view import TranscriptItem
+    from abeyance.authoring.calendars import Calendar
     from abeyance.authoring.context import Context, Goto, Send
     from abeyance.authoring.graph import Graph
     from abeyance.authoring.interrupts import CompositeInterrupt, Interrupt
     from abeyance.authoring.retries import Backoff
-    from abeyance.authoring.terms import Calendar, Escalation, Quorum
+    from abeyance.authoring.terms import Escalation, Quorum
     from abeyance.client import Client, TemporalRun
     from abeyance.core.ledger import Receipt
     from abeyance.core.policy import Principal
@@ -134,7 +135,7 @@ _MODULES = {
     "BeforeModelCall": "agents.hooks",
     "BeforeNode": "agents.hooks",
     "BeforeToolCall": "agents.hooks",
-    "Calendar": "authoring.terms",
+    "Calendar": "authoring.calendars",
     "Client": "client",
     "ClosingRecord": "views",
     "CompositeInterrupt": "authoring.interrupts",

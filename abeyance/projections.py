@@ -30,12 +30,10 @@ LARGEST_ATTRIBUTE: Final = 1_500
 """In bytes: the server ends a run one of whose search attributes is larger than 2 KB."""
 _ROW_BYTES: Final = 500
 """What ids, addresses and times of an interrupt take."""
-_SHOWN: Final = [
-    entry.name for entry in fields(Interrupt) if entry.name in views.InterruptView.model_fields
-]
-_TERMS: Final = [
-    entry.name for entry in fields(Terms) if entry.name in views.InterruptView.model_fields
-]
+_OWN_SHAPE: Final = {"escalations", "calendar"}
+_IN_VIEW: Final = views.InterruptView.model_fields.keys() - _OWN_SHAPE
+_SHOWN: Final = [entry.name for entry in fields(Interrupt) if entry.name in _IN_VIEW]
+_TERMS: Final = [entry.name for entry in fields(Terms) if entry.name in _IN_VIEW]
 
 
 def run_view(state: RunState, start: wire.StartRun) -> views.RunView:
@@ -220,7 +218,16 @@ def public(entry: Interrupt) -> dict[str, Any]:
 
 def _terms_of(entry: Interrupt) -> dict[str, Any]:
     terms = entry.terms
-    shown = {} if terms is None else {name: getattr(terms, name) for name in _TERMS}
+    shown: dict[str, Any] = {}
+    if terms is not None:
+        shown = {name: getattr(terms, name) for name in _TERMS}
+        shown["calendar"] = terms.calendar and terms.calendar.name
+        shown["escalations"] = [
+            views.EscalationView(
+                at=at, to=list(each.to), requested_capability=each.requested_capability
+            )
+            for each, at in zip(terms.escalate, entry.escalations, strict=True)
+        ]
     if entry.kind == "approval":
         return {**shown, "decisions": DECISIONS if terms is None else terms.decisions}
     return {name: value for name, value in shown.items() if name != "decisions"}
@@ -228,7 +235,8 @@ def _terms_of(entry: Interrupt) -> dict[str, Any]:
 
 def ledger_of(settled: list[views.InterruptView]) -> Ledger:
     """Return the ledger of an ended run, by the interrupts of its closing record."""
-    names = [name for name in _SHOWN if name not in {"on_timeout", "digest", "parents", "votes"}]
+    own_shape = {"on_timeout", "digest", "parents", "votes", "reminders"}
+    names = [name for name in _SHOWN if name not in own_shape]
     entries = [
         Interrupt(
             **{name: getattr(view, name) for name in names},

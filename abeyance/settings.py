@@ -24,6 +24,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from abeyance.core.business_time import is_zone
 from abeyance.duration import OptionalSeconds, Seconds
 from abeyance.errors import SettingsError
 from abeyance.keyring import Keyring, SigningKey
@@ -98,7 +99,8 @@ class Settings(BaseSettings):
     worker's Prometheus metrics; `enable_metrics` turns our metrics off, and `open_metrics` serves those
     of an API without authentication. A stopping worker gives its nodes `shutdown_grace`. `build_id` names
     the build of a worker, and `versioning` makes Temporal keep runs to the build that they started on
-    (`pinned`), or move them to the current one (`auto-upgrade`).
+    (`pinned`), or move them to the current one (`auto-upgrade`). `timezone` is the zone of calendars
+    without one.
 
     HTTP: `tokens_file` turns authentication on. So do `jwt_issuer`, `jwt_audience` and `jwt_jwks` (the
     URL of the keys), for JSON Web Tokens. The claim `jwt_capabilities` (a path with dots) lists the
@@ -135,6 +137,7 @@ class Settings(BaseSettings):
     preset: Preset | None = None
     app: str | None = None
     task_queue: str = Field(default=TASK_QUEUE, min_length=1)
+    timezone: str = "UTC"
     url: str = "http://127.0.0.1:8000"
     token: str | None = Field(default=None, repr=False)
     tokens_file: Path | None = None
@@ -196,6 +199,13 @@ class Settings(BaseSettings):
         if not isinstance(values, dict):
             return values
         return {**PRESETS.get(str(values.get("preset")), {}), **values}
+
+    @field_validator("timezone")
+    @classmethod
+    def _timezone(cls, value: str) -> str:
+        if not is_zone(value):
+            raise ValueError("no such time zone: use a name such as Europe/Berlin")
+        return value
 
     @field_validator("storage", "audit")
     @classmethod

@@ -23,6 +23,14 @@ from abeyance.core.votes import Vote
 from abeyance.wire import Record, StartRun
 
 
+class EscalationView(Record):
+    """From `at` on, these may answer too: `to`, and who has `requested_capability`."""
+
+    at: datetime
+    to: list[str] = Field(default_factory=list)
+    requested_capability: str | None = None
+
+
 class InterruptView(Record):
     """An interrupt as callers see it.
 
@@ -31,7 +39,8 @@ class InterruptView(Record):
     the prompt says why, and the deadline is the nearest of the run's. `assignees` to `decisions` are the
     terms of the question; `hold` is in seconds, `decisions` are an approval's. `votes` are those that
     count, and `missing` is how many approvals an open question still needs. While it is `held`, until
-    `held_until`, its deadline does not count, so none is shown. `note` is what was written
+    `held_until`, its deadline does not count, so none is shown. `reminders` and `escalations` have the
+    moments of an open question, and `calendar` is the name of its calendar. `note` is what was written
     beside the answer, at most its first 500 characters.
     """
 
@@ -57,6 +66,9 @@ class InterruptView(Record):
     hold: float | None = None
     not_by: list[str] = Field(default_factory=list)
     decisions: list[Decision] | None = None
+    reminders: list[datetime] = Field(default_factory=list)
+    escalations: list[EscalationView] = Field(default_factory=list)
+    calendar: str | None = None
     status: str
     votes: list[Vote] = Field(default_factory=list)
     missing: int | None = None

@@ -32,6 +32,15 @@ INTERRUPT: Final[dict[str, Any]] = {
     "hold": None,
     "not_by": ["@starter"],
     "decisions": None,
+    "reminders": ["2026-03-03T09:00:01Z"],
+    "escalations": [
+        {
+            "at": "2026-03-03T15:00:01Z",
+            "to": ["group:directors"],
+            "requested_capability": "refunds:director",
+        }
+    ],
+    "calendar": "DE-BY",
     "status": "open",
     "votes": [
         {

@@ -18,7 +18,7 @@ from abeyance.core.json import canonical
 from abeyance.core.ledger import Interrupt
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import RunState
-from abeyance.core.terms import Quorum
+from abeyance.core.terms import PLAIN, Quorum
 from abeyance.core.text import truncate, visible
 from abeyance.core.visit import Running
 from abeyance.schemas.json_schema import resolved
@@ -34,6 +34,7 @@ _AGENTS = 10
 _BLOCKED = 5
 _BESIDE = 10
 _VOTES: Final = 10
+_REMINDERS: Final = 5
 _FIELD_CHARS = 300
 _PROMPT_CHARS = 1_200
 _CALL_CHARS = 1_200
@@ -134,11 +135,14 @@ def _asked(number: int, entry: Interrupt, start: wire.StartRun) -> list[str]:
     if is_cut:
         facts.insert(0, "more than is shown here: see the query `interrupts`")
     if (held := entry.held) is not None:
-        facts.append(f"approved by {code(held.by)}, which can be taken back until {_time(entry.held_until)}")
+        facts.append(
+            f"approved by {code(held.by)}, which can be taken back until {_time(entry.held_until)}"
+        )
     elif entry.deadline is None:
         facts.append("without a deadline")
     else:
         facts.append(_then(entry.deadline, entry.on_timeout))
+    facts += _times(entry)
     if entry.requested_capability is not None:
         facts.append(f"asks for the capability {code(entry.requested_capability)}")
     if entry.quorum is not None:
@@ -156,6 +160,19 @@ def _progress(entry: Interrupt, quorum: Quorum) -> str:
     more = [f"{len(entry.votes) - _VOTES} more"] if len(entry.votes) > _VOTES else []
     so_far = f" (so far {', '.join([*people, *more])})" if people else ""
     return f"{votes.missing(quorum, entry.votes)} of {quorum.count} approvals are missing{so_far}"
+
+
+def _times(entry: Interrupt) -> list[str]:
+    """Return when people are reminded, and who may answer too, from when on."""
+    lines = []
+    if entry.reminders:
+        lines.append(f"reminds at {', '.join(map(_time, entry.reminders[:_REMINDERS]))}")
+    for each, at in zip((entry.terms or PLAIN).escalate, entry.escalations, strict=True):
+        whom = [code(name) for name in each.to]
+        if each.requested_capability is not None:
+            whom.append(f"the capability {code(each.requested_capability)}")
+        lines.append(f"from {_time(at)} on also for {', '.join(whom)}")
+    return lines
 
 
 def _ways(entry: Interrupt, start: wire.StartRun) -> list[str]:

@@ -25,7 +25,6 @@ with workflow.unsafe.imports_passed_through():
         events,
         idempotency,
         items,
-        ledger,
         lifecycle,
         machine,
         messages,

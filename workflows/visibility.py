@@ -139,6 +139,8 @@ def timer_summary(state: RunState) -> str:
         if entry.due == moment:
             then = _short(entry.on_timeout)
             what = f"deadline of {entry.name}: {then}"
+            if entry.notice_at == moment:
+                what = f"reminder or escalation of {entry.name}"
             return truncate(what if entry.held is None else f"hold of {entry.name}", 200)
     for address, due in state.pauses():
         if due == moment:

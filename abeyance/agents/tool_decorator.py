@@ -28,7 +28,7 @@ from abeyance.authoring.retries import (
     exceptions,
     retry_policy,
 )
-from abeyance.authoring.terms import TermsOptions, span_fault, terms_of
+from abeyance.authoring.terms import TermsOptions, terms_of, time_faults
 from abeyance.core.json import Json
 from abeyance.duration import Duration
 from abeyance.schemas.json_schema import schema_of
@@ -178,8 +178,8 @@ def tool(
             "heartbeat": heartbeat_seconds,
         }
         faults.extend(_duration_faults(durations))
-        if (fault := span_fault(question.timeout)) is not None:
-            faults.append(f"approval_timeout={fault} is invalid: use a duration above zero")
+        has_deadline = question.timeout is not None
+        faults.extend(time_faults("its approval", question, has_deadline=has_deadline))
         if faults or arguments is None:
             raise ToolDeclarationError(str(tool_name), faults)
         return Tool(

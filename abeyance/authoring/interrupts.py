@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, Unpack
 from pydantic import ValidationError
 
 from abeyance.authoring.declarations import DeclarationErrors, question_of
-from abeyance.authoring.terms import TermsOptions, approval_fault, span_fault, terms_of
+from abeyance.authoring.terms import TermsOptions, approval_fault, terms_of, time_faults
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.outcome import Asked, Interrupted
 from abeyance.duration import Duration
@@ -190,9 +190,12 @@ def lowered(interrupt: Interrupt) -> Asked:
         on_timeout=interrupt.on_timeout,
         terms=terms_of(interrupt.terms, label, errors),
     )
-    faults = [*errors.faults, *_time_faults(interrupt, label)]
-    if (fault := span_fault(question.timeout)) is not None:
-        faults.append(f"{label} has a timeout of {fault}: it must be positive and finite")
+    has_deadline = question.timeout is not None or interrupt.deadline is not None
+    faults = [
+        *errors.faults,
+        *_time_faults(interrupt, label),
+        *time_faults(label, question, has_deadline=has_deadline),
+    ]
     if (fault := approval_fault(question)) is not None:
         faults.append(f"{label} {fault}")
     if faults:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict, get_args
 
+from abeyance.authoring.calendars import Calendar, calendar_of
 from abeyance.authoring.declarations import DeclarationErrors
 from abeyance.core import terms as core
 from abeyance.core.json import Json
@@ -45,19 +46,6 @@ class Escalation:
     after: Duration
     to: Sequence[str] = ()
     requested_capability: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calendar:
-    """When people work, by which `2bd` and `3bh` are counted: the days less the public holidays of the
-    country and its subdivision. `timezone` None is `ABEYANCE_TIMEZONE`.
-    """
-
-    country: str | None = None
-    subdivision: str | None = None
-    timezone: str | None = None
-    days: str = "mon-fri"
-    hours: str = "09:00-17:00"
 
 
 class TermsOptions(TypedDict, total=False):
@@ -121,6 +109,7 @@ def terms_of(
             for each in _listed(escalate)
             if (escalation := _escalation(each, f"{label}, escalate=", errors)) is not None
         ),
+        calendar=_calendar(given.get("calendar"), label, errors),
         quorum=None if quorum is None else _quorum(quorum, label, errors),
         hold=errors.seconds(given.get("hold"), f"{label}, hold="),
         not_by=errors.texts(given.get("not_by", ()), f"{label}, not_by="),
@@ -128,11 +117,39 @@ def terms_of(
     )
 
 
-def span_fault(span: Span | None) -> str | None:
-    """Return a length of time that is not positive and finite as text, None if it is."""
-    if isinstance(span, BusinessTime):
-        return None if span.amount > 0 else str(span)
-    return None if span is None or 0 < span < math.inf else f"{span:g} s"
+def time_faults(label: str, question: InterruptSpec, *, has_deadline: bool) -> Iterator[str]:
+    """Yield what is wrong with the times of a question, which has a deadline or not."""
+    terms = question.terms or core.PLAIN
+    if (fault := _span_fault(question.timeout)) is not None:
+        yield f"{label} has a timeout of {fault}: it must be positive and finite"
+    for span in terms.remind:
+        if _is_nothing(span):
+            yield f"{label}, remind=: {_shown(span)} is no length of time: write '1d' or '-2h'"
+        elif core.is_negative(span) and not has_deadline:
+            yield (
+                f"{label}, remind=: {_shown(span)} is before the deadline, and the question has none: "
+                "add a timeout, or remove the minus"
+            )
+    for each in terms.escalate:
+        if (fault := _span_fault(each.after)) is not None:
+            yield f"{label}, escalate=, after={fault}: it must be positive and finite"
+    spans = (question.timeout, *terms.remind, *(each.after for each in terms.escalate))
+    business = [span for span in spans if isinstance(span, BusinessTime)]
+    if business and terms.calendar is None:
+        yield f"{label}: {business[0]} needs calendar=: write calendar='DE-BY', or a Calendar"
+
+
+def _span_fault(span: Span | None) -> str | None:
+    is_long = span is None or not (_is_nothing(span) or core.is_negative(span))
+    return None if is_long or span is None else _shown(span)
+
+
+def _is_nothing(span: Span) -> bool:
+    return span.amount == 0 if isinstance(span, BusinessTime) else not 0 < abs(span) < math.inf
+
+
+def _shown(span: Span) -> str:
+    return str(span) if isinstance(span, BusinessTime) else f"{span:g} s"
 
 
 def approval_fault(question: InterruptSpec) -> str | None:
@@ -202,6 +219,14 @@ def _risk(value: object, label: str, errors: DeclarationErrors) -> int | None:
         return value
     errors.note(f"{label}: risk={value!r} is invalid: use a whole number from 0 to {_MAX_RISK}")
     return None
+
+
+def _calendar(value: object, label: str, errors: DeclarationErrors) -> core.Calendar | None:
+    try:
+        return None if value is None else calendar_of(value)
+    except ValueError as error:
+        errors.note(f"{label}, calendar=: {error}")
+        return None
 
 
 def _escalation(value: object, label: str, errors: DeclarationErrors) -> core.Escalation | None:

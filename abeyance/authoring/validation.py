@@ -11,7 +11,7 @@ from typing import Final, assert_never
 
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
-from abeyance.authoring.terms import approval_fault, span_fault
+from abeyance.authoring.terms import approval_fault, time_faults
 from abeyance.core.spec import (
     END,
     START,
@@ -249,8 +249,7 @@ def _question_faults(
 ) -> Iterator[str]:
     if not question.prompt.strip():
         yield f"{label} has no prompt: describe the decision"
-    if (fault := span_fault(question.timeout)) is not None:
-        yield f"{label} has a timeout of {fault}: it must be positive and finite"
+    yield from time_faults(label, question, has_deadline=question.timeout is not None)
     if (fault := approval_fault(question)) is not None:
         yield f"{label} {fault}"
     if question.timeout is None and question.on_timeout.kind != "halt":

@@ -6,13 +6,21 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import islice
 from typing import Final
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from abeyance.core.terms import BusinessTime, Calendar, Span
 
 _FARTHEST: Final = 100 * 365 * 86_400.0
 """In seconds. Timers cannot be much longer."""
 _EVERY_DAY: Final = Calendar(name="")
+
+
+def is_zone(name: str) -> bool:
+    """Return whether this machine knows a time zone. UTC it always does."""
+    try:
+        return name == "UTC" or ZoneInfo(name).key == name
+    except (OSError, ValueError, ZoneInfoNotFoundError):
+        return False
 
 
 def moment(start: datetime, span: Span, calendar: Calendar | None = None) -> datetime:
@@ -25,7 +33,9 @@ def moment(start: datetime, span: Span, calendar: Calendar | None = None) -> dat
     if not isinstance(span, BusinessTime):
         return start + timedelta(seconds=max(-_FARTHEST, min(_FARTHEST, span)))
     calendar = calendar or _EVERY_DAY
-    local = start.astimezone(ZoneInfo(calendar.timezone))
+    # UTC needs no data about zones, which a small image does not have.
+    zone = UTC if calendar.timezone == "UTC" else ZoneInfo(calendar.timezone)
+    local = start.astimezone(zone)
     if span.amount == 0:
         return start
     if span.unit == "bd":

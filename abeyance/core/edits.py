@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from abeyance.core import events, interrupts, items
+from abeyance.core import events, interrupts, items, reminders
 from abeyance.core.json import rfc3339, why_not_json
 from abeyance.core.ledger import Interrupt, Ledger, unknown
 from abeyance.core.spec import Default, GoTo
@@ -102,11 +102,12 @@ def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
 def edit_deadline(draft: WorkingState, event: events.DeadlineEdited) -> None:
     """Move the deadline of an open interrupt, or change what happens then."""
     interrupt = draft.state.ledger.open[event.interrupt_id]
-    edited = draft.open[interrupt.id] = replace(
+    edited = replace(
         interrupt,
         deadline=event.deadline if event.moves else interrupt.deadline,
         on_timeout=event.on_timeout or interrupt.on_timeout,
     )
+    draft.open[interrupt.id] = reminders.deadline_moved(interrupt, edited, draft.now)
     draft.state.last_activity_at = draft.now
     draft.publish(
         "interrupt.deadline_edited",

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Literal
 
-from abeyance.core import approvals, authority, events, items, ledger, undo
+from abeyance.core import approvals, authority, events, items, ledger, reminders, undo
 from abeyance.core.address import below
 from abeyance.core.business_time import moment
 from abeyance.core.json import Json, canonical, fill, fill_all, rfc3339
@@ -123,6 +123,8 @@ def ask(
         parents=(*parents, *_units_around(draft, visit.scope)),
         fields=fields or {},
     )
+    if question.terms is not None:
+        opened = reminders.planned(opened, draft.now)
     draft.open[id_] = replace(opened, number=publish_opened(draft, opened))
 
 
@@ -162,7 +164,7 @@ def ask_anew(
     if interrupt.status == "held":
         reopen(draft, interrupt, votes=(), reason="what was approved has changed")
         interrupt = draft.open[interrupt.id]
-    draft.open[interrupt.id] = replace(
+    changed = replace(
         interrupt,
         **ledger.content_of(question),
         terms=question.terms,
@@ -171,6 +173,9 @@ def ask_anew(
         votes=(),
         revised=False,
     )
+    if question.terms != interrupt.terms:
+        changed = reminders.planned(changed, draft.now)
+    draft.open[interrupt.id] = changed
     draft.publish(
         "interrupt.changed",
         interrupt.address,
@@ -267,7 +272,7 @@ def reopen(
     by: str | None = None,
 ) -> None:
     """Open a held interrupt again, with the votes that still count."""
-    draft.open[interrupt.id] = ledger.reopened(interrupt, draft.now, votes)
+    draft.open[interrupt.id] = reminders.reopened(interrupt, draft.now, votes)
     draft.publish(
         "interrupt.reopened",
         interrupt.address,

@@ -63,6 +63,10 @@ class Interrupt(InterruptSpec):
     breaks ties of time. `parents` go from the nearest to the outermost. `fields` are hashes of what the
     question shows of the values, by their paths.
 
+    `reminders` are the moments at which those who are asked are reminded, those of the past included, and
+    `escalations` those of `terms.escalate`, in its order. `notice_at` is the next of both that is not
+    published yet and comes before the deadline.
+
     A settled interrupt keeps only what `settle` leaves. `by` is the principal who answered or withdrew
     it, or the timeout. `answer` is stored if it is short, `answer_sha256` always. `note` is what the
     principal wrote beside the answer, of which the beginning is stored.
@@ -84,6 +88,9 @@ class Interrupt(InterruptSpec):
     number: int = 0
     parents: tuple[Parent, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict)
+    reminders: tuple[datetime, ...] = ()
+    escalations: tuple[datetime, ...] = ()
+    notice_at: datetime | None = None
     status: Literal["open", "held"] | SettledStatus = "open"
     settled_at: datetime | None = None
     settled_reason: str | None = None
@@ -104,8 +111,10 @@ class Interrupt(InterruptSpec):
 
     @property
     def due(self) -> datetime | None:
-        """When something happens if nobody acts: its deadline passes, or what was approved begins."""
-        return self.deadline if self.held_until is None else self.held_until
+        """When something happens if nobody acts: a notice is due, its deadline passes, or what was
+        approved begins.
+        """
+        return self.held_until or self.notice_at or self.deadline
 
     @property
     def since(self) -> datetime:

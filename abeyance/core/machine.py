@@ -40,6 +40,7 @@ from abeyance.core import (
     lifecycle,
     messages,
     migration,
+    reminders,
     routing,
     schedule,
     subgraphs,
@@ -432,6 +433,8 @@ def _apply_due(draft: WorkingState) -> None:
             transition(visit, "proceed", Ready(stage=visit.state.stage))
     while (first := draft.state.first_deadline()) is not None and first[0] <= draft.now:
         match first[1]:
+            case Interrupt(held_until=None, notice_at=datetime()) as interrupt:
+                reminders.publish_due(draft, interrupt)
             case Interrupt() as interrupt:
                 _interrupt_is_due(draft, interrupt)
             case Pause() as pause:

@@ -14,7 +14,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from abeyance.core import approvals, authority, directives, interrupts, items, ledger, migration
+from abeyance.core import (
+    approvals,
+    authority,
+    directives,
+    interrupts,
+    items,
+    ledger,
+    migration,
+    reminders,
+)
 from abeyance.core.effects import Publish
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.ledger import Interrupt
@@ -110,15 +119,17 @@ def retried(
     )
     items.forget_all_counts(draft)
     for entry in list(before.ledger.open.values()):
-        deadline = entry.deadline
+        deadline, since = entry.deadline, ending.since
         if entry.held is not None:
             # Its run was ended while the yes could be taken back, so that has to be given again.
             left = tuple(vote for vote in entry.votes if not vote.people & entry.held.people)
-            draft.open[entry.id] = ledger.reopened(entry, now, left)
-        elif deadline is not None:
-            is_due = deadline <= ending.since
-            deadline += now - (entry.created_at if is_due else ending.since)
-            draft.open[entry.id] = replace(entry, deadline=deadline)
+            draft.open[entry.id] = reminders.reopened(entry, now, left)
+        else:
+            if deadline is not None:
+                since = entry.created_at if deadline <= since else since
+                deadline += now - since
+            again = replace(entry, deadline=deadline)
+            draft.open[entry.id] = reminders.shifted(again, since, now - since, now)
         interrupts.publish_opened(draft, draft.open[entry.id])
     migration.migrate(draft, spec, changes=patch, renames=renames)
     return _made(draft, outcomes)
@@ -400,5 +411,6 @@ def _ask_in_fork(draft: WorkingState, entry: Interrupt) -> None:
             interrupts.unit(run_id, parent.address, parent.reason) for parent in entry.parents
         ),
     )
+    asked = reminders.shifted(asked, entry.created_at, draft.now - entry.created_at, draft.now)
     number = interrupts.publish_opened(draft, asked)
     draft.open[id_] = replace(asked, number=number)

@@ -194,6 +194,11 @@ class Pause:
     deadline: datetime | None
     on_timeout: OnPauseTimeout
 
+    @property
+    def due(self) -> datetime | None:
+        """The end of the pause."""
+        return self.deadline
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
@@ -218,7 +223,7 @@ class Ending:
     outcomes: Mapping[str, VisitOutcome] = field(default_factory=dict)
 
     @property
-    def deadline(self) -> datetime | None:
+    def due(self) -> datetime | None:
         """The end of the grace period for visits that still run."""
         return self.grace_until
 
@@ -334,14 +339,12 @@ class RunState:
         return min((moment for _, moment in self.pauses()), default=None)
 
     def first_deadline(self) -> tuple[datetime, Interrupt | Pause | Ending] | None:
-        """Return the earliest deadline and what is due then; of equal ones the older."""
+        """Return the earliest deadline or notice and what is due then; of equal ones the older."""
         first: tuple[datetime, Interrupt | Pause | Ending] | None = None
         for each in (*self.ledger.open.values(), self.pause, self.ending):
-            if each is None:
-                continue
-            deadline = each.due if isinstance(each, Interrupt) else each.deadline
-            if deadline is not None and (not first or deadline < first[0]):
-                first = deadline, each
+            due = None if each is None else each.due
+            if each is not None and due is not None and (not first or due < first[0]):
+                first = due, each
         return first
 
     def next_deadline(self) -> datetime | None:

@@ -34,6 +34,11 @@ Span: TypeAlias = float | BusinessTime
 """A length of time: seconds, or business time."""
 
 
+def is_negative(span: Span) -> bool:
+    """Return whether a length of time counts backwards, as `-2h` before the deadline."""
+    return (span.amount if isinstance(span, BusinessTime) else span) < 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
     """When people work: `days` of the week (Monday is 0), from `opens` to `closes` (minutes of the day in

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any, assert_never
 from urllib.parse import urlsplit
 
@@ -67,9 +68,15 @@ def target_of(file: Notifications, receiver: Receiver) -> Target | None:
     return next((target for target in targets if _id_of(target) == receiver.target), None)
 
 
-def asked_of(interrupt: Mapping[str, Any]) -> list[str]:
+def asked_of(interrupt: Mapping[str, Any], now: datetime) -> list[str]:
     """Return for whom a question is, by its view: its assignees, and those whom it has escalated to."""
-    return [*(interrupt.get("assignees") or ()), *(interrupt.get("escalated_to") or ())]
+    escalated_to = [
+        name
+        for each in interrupt.get("escalations") or ()
+        if datetime.fromisoformat(each["at"]) <= now
+        for name in each["to"]
+    ]
+    return [*(interrupt.get("assignees") or ()), *escalated_to]
 
 
 def _receivers(
@@ -87,7 +94,7 @@ def _receivers(
             scheme = str(target.apprise).partition("://")[0]
             yield Receiver(target=id_, shown=f"apprise {scheme}://...")
         case Assignees(assignees=by):
-            for name in dict.fromkeys(asked_of(moment.interrupt or {})):
+            for name in dict.fromkeys(asked_of(moment.interrupt or {}, moment.time)):
                 yield from _people(file, name, by, id_, moment)
         case _:
             assert_never(target)

@@ -164,7 +164,9 @@ def _check(link: PersonalLink, file: Notifications, question: views.InterruptVie
             raise link_expired("leads to a question that somebody else has answered")
     elif question.digest != link.digest:
         raise link_expired(_LOST[Code.STALE])
-    elif not file.is_asked(link.person, asked_of(question.model_dump(mode="json"))):
+    elif not file.is_asked(
+        link.person, asked_of(question.model_dump(mode="json"), datetime.now(UTC))
+    ):
         raise link_expired("leads to a question that was given to others")
 
 

@@ -194,7 +194,7 @@ def test_all_that_is_wrong_with_a_declaration_is_told_at_once() -> None:
         "'soon' is not a duration",
         "max_result=True",
         "on_unknown='shrug'",
-        "approval_timeout=-3600 s is invalid",
+        "its approval has a timeout of -3600 s",
         "on_timeout='goto:escalate' is invalid",
         "'has space', which no principal can have",
     ):

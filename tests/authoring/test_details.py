@@ -14,6 +14,7 @@ from abeyance import wire
 from abeyance.core import events
 from abeyance.core.spec import START, Default, GoTo
 from abeyance.core.state import Scope
+from abeyance.core.terms import Escalation, Terms
 from abeyance.workflows.details import code, details
 
 START_RUN = wire.StartRun(run_id="r")
@@ -205,3 +206,20 @@ def test_agents_at_work_are_shown_with_how_far_they_are() -> None:
         f"{agent.address}:{n}": replace(agent, address=f"{agent.address}:{n}") for n in range(2, 62)
     }
     assert " and 50 more" in details(replace(run.state, scopes=many), START_RUN)
+
+
+def test_the_details_say_when_people_are_reminded_and_who_may_answer_later() -> None:
+    ask = gate("ask", timeout=7200)
+    terms = Terms(
+        remind=(600.0, -1800.0),
+        escalate=(
+            Escalation(after=3600.0, to=("group:directors",), requested_capability="direct"),
+        ),
+    )
+    text = of(replace(ask, question=replace(ask.question, terms=terms)))
+
+    assert "- reminds at 2026-03-02 09:10:00 UTC, 2026-03-02 10:30:00 UTC\n" in text
+    assert (
+        "- from 2026-03-02 10:00:00 UTC on also for `group:directors`, the capability `direct`"
+        in text
+    )

@@ -78,7 +78,7 @@ def test_all_that_is_asked_is_shown() -> None:
     asked = {entry.name for part in (InterruptSpec, Terms) for entry in fields(part)}
 
     # Lengths of time are shown as moments.
-    lengths = {"timeout", "remind", "escalate", "calendar"}
+    lengths = {"timeout", "remind", "escalate"}
     assert asked - views.InterruptView.model_fields.keys() == {*lengths, "terms"}
 
 

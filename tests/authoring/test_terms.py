@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from abeyance import START, Escalation, Graph, GraphError, Interrupt, Quorum, load, tool
+from abeyance import START, Calendar, Escalation, Graph, GraphError, Interrupt, Quorum, load, tool
 from abeyance.agents.tool_errors import ToolDeclarationError
 from abeyance.authoring.interrupts import lowered
 from abeyance.core import terms as core
@@ -25,6 +25,7 @@ ALL: dict[str, Any] = {
     "risk": 80,
     "remind": ["1d", "-2h"],
     "escalate": [Escalation(after="2bd", to=["group:directors"], requested_capability="direct")],
+    "calendar": Calendar(days="mon-thu", hours="08:00-16:30", timezone="Europe/Berlin"),
     "quorum": Quorum(2, of=["group:finance"], veto=False),
     "hold": "10m",
     "not_by": ["@starter"],
@@ -39,6 +40,13 @@ LOWERED = Terms(
         core.Escalation(
             after=BusinessTime(2, "bd"), to=("group:directors",), requested_capability="direct"
         ),
+    ),
+    calendar=core.Calendar(
+        name="mon-thu 08:00-16:30",
+        timezone="Europe/Berlin",
+        days=(0, 1, 2, 3),
+        opens=8 * 60,
+        closes=16 * 60 + 30,
     ),
     quorum=core.Quorum(count=2, of=("group:finance",), veto=False),
     hold=600.0,
@@ -75,12 +83,13 @@ def asked_by(spec: GraphSpec) -> Terms | None:
 
 
 def test_a_question_has_the_terms_that_its_author_wrote() -> None:
-    assert asked_by(asking(**ALL)) == LOWERED
-    assert lowered(Interrupt("ask", response=bool, **ALL)).question.terms == LOWERED
+    assert asked_by(asking(timeout="3d", **ALL)) == LOWERED
+    question = lowered(Interrupt("ask", response=bool, timeout="3d", **ALL)).question
+    assert question.terms == LOWERED
 
 
 def test_an_approval_has_the_terms_of_its_tool() -> None:
-    @tool(approve=True, **ALL)
+    @tool(approve=True, approval_timeout="3d", **ALL)
     def pay(amount: int) -> int:
         return amount
 
@@ -91,7 +100,7 @@ def test_a_rule_that_asks_has_terms() -> None:
     graph = Graph("shop")
     graph.node(name="price")(lambda: None)
     graph.edge(START, "price")
-    ask = {"kind": "interrupt", "prompt": "?", "response": bool, **ALL}
+    ask = {"kind": "interrupt", "prompt": "?", "response": bool, "timeout": "3d", **ALL}
     graph.rule("r", when={"node": "price"}, then=[ask])
 
     (action,) = graph.build().rules[0].actions
@@ -110,6 +119,7 @@ nodes:
     config:
       prompt: "?"
       response: {type: boolean}
+      timeout: 3d
       assignees: [ada, "group:finance"]
       assignees_only: true
       priority: high
@@ -117,6 +127,7 @@ nodes:
       remind: [1d, -2h]
       escalate:
         - {after: 2bd, to: ["group:directors"], requested_capability: direct}
+      calendar: {days: mon-thu, hours: "08:00-16:30", timezone: Europe/Berlin}
       quorum: {count: 2, of: ["group:finance"], veto: false}
       hold: 10m
       not_by: ["@starter"]

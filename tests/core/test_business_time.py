@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from abeyance.core.business_time import moment
+from abeyance.core.business_time import is_zone, moment
 from abeyance.core.terms import BusinessTime, Calendar, Span
 
 BERLIN = Calendar(name="DE-BY", timezone="Europe/Berlin", holidays=("2026-04-03", "2026-04-06"))
@@ -52,3 +52,11 @@ def test_a_calendar_without_a_name_is_monday_to_friday_in_utc() -> None:
 
 def test_business_time_is_written_as_its_author_wrote_it() -> None:
     assert str(BusinessTime(-2, "bd")) == "-2bd"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_known"),
+    [("UTC", True), ("Europe/Berlin", True), ("Europe/Atlantis", False), ("../zone", False)],
+)
+def test_a_zone_is_known_by_its_name(name: str, is_known: bool) -> None:
+    assert is_zone(name) is is_known

@@ -62,6 +62,7 @@ def test_a_receiver_is_reached_once_and_shown_without_its_secrets() -> None:
     assert reached(file) == ["https://example.com/hook", "apprise $SLACK_URL", "apprise ntfy://..."]
 
 
+PAST, FUTURE = "2020-01-01T00:00:00Z", "2100-01-01T00:00:00Z"
 PEOPLE = {
     "ada": {"mail": "ada@example.com", "groups": ["finance"]},
     "bob": {"mail": "bob@example.com", "groups": ["finance", "legal"], "reads": {"team": "legal"}},
@@ -79,7 +80,8 @@ PEOPLE = {
         ("mail", {"assignees": ["group:legal"]}, ["mail to group:legal"]),
         ("apprise", {"assignees": ["group:finance"]}, ["apprise to group:finance"]),
         ("apprise", {"assignees": ["group:legal"]}, ["apprise to eve"]),
-        ("mail", {"escalated_to": ["group:legal"]}, ["mail to group:legal"]),
+        ("mail", {"escalations": [{"at": PAST, "to": ["group:legal"]}]}, ["mail to group:legal"]),
+        ("mail", {"escalations": [{"at": FUTURE, "to": ["group:legal"]}]}, []),
         ("mail", {}, []),
     ],
 )

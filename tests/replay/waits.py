@@ -8,7 +8,7 @@ from typing import Any
 from sample_graphs import Held, State, gated, gates
 from temporal_site import ANYBODY, eventually
 
-from abeyance import END, START, Graph, Principal, Refusal, wire
+from abeyance import END, START, Calendar, Escalation, Graph, Principal, Refusal, wire
 from abeyance.errors import Code
 from tests.replay.stage import Scenario, Stage, all_at_once
 
@@ -188,6 +188,28 @@ async def edited_deadline(stage: Stage) -> None:
         await run.ended()
 
 
+async def reminded_and_escalated(stage: Stage) -> None:
+    graph = Graph("reminding", state=State)
+    graph.interrupt(
+        "approve",
+        prompt="Pay?",
+        timeout="2bd",
+        remind=["200ms", "-1bh"],
+        escalate=Escalation(after="400ms", to=["group:directors"]),
+        calendar=Calendar(country="DE", timezone="Europe/Berlin"),
+    )
+    graph.edge(START, "approve")
+    async with stage.run(graph) as run:
+        await run.waiting()
+
+        async def escalated() -> bool:
+            return bool(await run.site.events(run.id, "interrupt.escalated"))
+
+        await eventually(escalated)
+        await run.answer(approve=True)
+        await run.ended()
+
+
 async def routed_after_an_answer(stage: Stage) -> None:
     graph = Graph("routed", state=State)
     graph.interrupt("more", prompt="Go on?", answer_to="amount")
@@ -268,6 +290,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     answered_too_late,
     edited_values,
     edited_deadline,
+    reminded_and_escalated,
     routed_after_an_answer,
     asked_while_a_node_runs,
 )

@@ -39,6 +39,7 @@ from abeyance.core.spec import (
     SubgraphNode,
 )
 from abeyance.core.state import Limits, RunState
+from abeyance.core.terms import Escalation, Terms
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
@@ -273,6 +274,12 @@ def asked_by(draw: st.DrawFn, graph: GraphSpec) -> tuple[Asked, ...]:
     )
 
 
+def _reminding(timeout: float | None) -> Terms:
+    before = () if timeout is None else (-2.0,)
+    escalation = Escalation(after=6.0, to=("group:directors",))
+    return Terms(remind=(1.0, 6.0, *before), escalate=(escalation,))
+
+
 @st.composite
 def _questions(
     draw: st.DrawFn, name: str, somewhere: st.SearchStrategy[str], prompts: st.SearchStrategy[str]
@@ -292,6 +299,7 @@ def _questions(
         requested_capability=draw(st.sampled_from([None, None, "approve", "approve", "audit"])),
         timeout=timeout,
         on_timeout=on_timeout,
+        terms=draw(st.sampled_from([None, None, None, _reminding(timeout)])),
     )
 
 

@@ -41,6 +41,7 @@ class Watch:
         self._done: set[str] = set()
         self._told_to: dict[str, Mapping[str, Json]] = {}
         self.impossible: list[str] = []
+        self._noticed: set[tuple[str, str, str]] = set()
         self._are_edited = False
         self._starts: Counter[str] = Counter()
         self._facts = 0
@@ -167,6 +168,11 @@ class Watch:
             case "interrupt.opened":
                 self.opened.append(str(fact.data["id"]))
                 self._is_asked_again(str(fact.address), str(fact.data["name"]))
+            case "interrupt.reminded" | "interrupt.escalated":
+                id_, at = str(fact.data["id"]), str(fact.data["at"])
+                assert id_ in {*self.opened} - {*self.settled}, "only open questions remind"
+                assert (fact.type, id_, at) not in self._noticed, "each notice comes once"
+                self._noticed.add((fact.type, id_, at))
             case type_ if type_ in SETTLING:
                 self.settled.append(str(fact.data["id"]))
             case "message.queued":

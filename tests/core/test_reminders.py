@@ -1,0 +1,243 @@
+"""Reminders and escalations of an open question: when they come, and that each comes once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from core_drive import Drive, at, chain, gate, graph
+from core_runs import BOSS
+
+from abeyance.core import events, snapshots
+from abeyance.core.effects import Publish
+from abeyance.core.json import rfc3339
+from abeyance.core.spec import START, GraphSpec, Halt
+from abeyance.core.state import RunState
+from abeyance.core.terms import BusinessTime, Calendar, Escalation, Terms
+
+HOUR = 3600.0
+DIRECTORS = Escalation(after=24 * HOUR, to=("group:directors",), requested_capability="direct")
+
+
+def asking(timeout: Any = 48 * HOUR, **terms: Any) -> GraphSpec:
+    """A gate with terms, then `next`."""
+    ask = gate("ask", timeout=timeout)
+    return chain(replace(ask, question=replace(ask.question, terms=Terms(**terms))), "next")
+
+
+def told(run: Drive) -> list[tuple[str, Any]]:
+    """The notices of the last step, with their moments."""
+    return [
+        (fact.type.removeprefix("interrupt."), fact.data["at"])
+        for fact in run.last
+        if isinstance(fact, Publish) and "at" in fact.data
+    ]
+
+
+def test_who_is_asked_is_reminded_after_the_opening_and_before_the_deadline() -> None:
+    run = Drive(asking(remind=(24 * HOUR, -2 * HOUR)))
+    ask = run.open("ask")
+    assert ask.reminders == (at(24 * HOUR), at(46 * HOUR))
+
+    assert run.state.next_deadline() == at(24 * HOUR)
+    run.tick(24 * HOUR)
+    (fact,) = run.facts("interrupt.reminded")
+    assert (fact.address, fact.actor) == ("graph:g;node:ask", None)
+    assert fact.data == {
+        "id": ask.id,
+        "name": "ask",
+        "capability": None,
+        "at": rfc3339(at(24 * HOUR)),
+        "deadline": rfc3339(at(48 * HOUR)),
+    }
+    assert run.state.next_deadline() == at(46 * HOUR)
+    run.tick(22 * HOUR)
+    assert told(run) == [("reminded", rfc3339(at(46 * HOUR)))]
+    assert run.state.next_deadline() == at(48 * HOUR)
+    assert run.open("ask").reminders == ask.reminders
+
+
+def test_reminders_that_lie_in_the_past_or_after_the_deadline_are_left_out() -> None:
+    run = Drive(asking(HOUR, remind=(-2 * HOUR, 2 * HOUR, 60.0)))
+
+    assert run.open("ask").reminders == (at(60),)
+
+
+def test_an_escalation_says_who_may_answer_too() -> None:
+    run = Drive(asking(None, escalate=(DIRECTORS,)))
+    assert run.open("ask").escalations == (at(24 * HOUR),)
+    run.tick(24 * HOUR)
+
+    (fact,) = run.facts("interrupt.escalated")
+    assert fact.data["to"] == ["group:directors"]
+    assert fact.data["requested_capability"] == "direct"
+    assert (fact.data["at"], fact.data["deadline"]) == (rfc3339(at(24 * HOUR)), None)
+    assert run.state.next_deadline() is None
+    run.tick(240 * HOUR)
+    assert told(run) == []
+
+
+def test_several_that_are_due_at_once_all_come_in_their_order_and_before_the_deadline() -> None:
+    run = Drive(asking(remind=(24 * HOUR, -HOUR, HOUR), escalate=(DIRECTORS,)))
+    run.tick(50 * HOUR)
+
+    published = [fact.type for fact in run.wanted(Publish) if fact.type.startswith("interrupt.")]
+    assert published == [
+        "interrupt.opened",
+        "interrupt.reminded",
+        "interrupt.reminded",
+        "interrupt.escalated",
+        "interrupt.reminded",
+        "interrupt.expired",
+    ]
+
+
+def test_an_escalation_after_the_deadline_never_comes() -> None:
+    run = Drive(asking(HOUR, escalate=(DIRECTORS,)))
+    assert run.state.next_deadline() == at(HOUR)
+    run.tick(25 * HOUR)
+
+    assert (told(run), run.status) == ([], "halted")
+
+
+def test_what_is_due_when_the_answer_comes_is_published_before_it() -> None:
+    run = Drive(asking(remind=(HOUR,)))
+    run.wait(2 * HOUR)
+    run.answer("ask")
+
+    types = [fact.type for fact in run.wanted(Publish) if fact.type.startswith("interrupt.")]
+    assert types == ["interrupt.opened", "interrupt.reminded", "interrupt.answered"]
+
+
+def test_a_pause_does_not_hold_reminders_up() -> None:
+    run = Drive(asking(remind=(HOUR,)))
+    run.feed(events.Paused, actor="boss")
+    run.tick(HOUR)
+
+    assert told(run) == [("reminded", rfc3339(at(HOUR)))]
+
+
+def test_business_time_is_counted_by_the_calendar_of_the_question() -> None:
+    calendar = Calendar(name="DE", timezone="Europe/Berlin", holidays=("2026-03-03",))
+    # Monday, March 2, at 10:00 in Berlin.
+    run = Drive(
+        asking(
+            BusinessTime(2, "bd"),
+            calendar=calendar,
+            remind=(BusinessTime(-1, "bh"),),
+            escalate=(Escalation(after=BusinessTime(8, "bh"), to=("boss",)),),
+        )
+    )
+    ask = run.open("ask")
+
+    assert ask.deadline == at(72 * HOUR)
+    assert ask.reminders == (at(71 * HOUR),)
+    assert ask.escalations == (at(48 * HOUR),)
+
+
+def retried(run: Drive) -> RunState:
+    return snapshots.retried(
+        run.state,
+        now=at(5 * HOUR),
+        principal=BOSS,
+        versions=("1", "1"),
+        patch={},
+        renames={},
+    )
+
+
+def move(run: Drive, deadline: float | None) -> None:
+    run.feed(
+        events.DeadlineEdited,
+        principal=BOSS,
+        interrupt_id=run.open("ask").id,
+        moves=True,
+        deadline=None if deadline is None else at(deadline),
+    )
+
+
+def test_an_edited_deadline_moves_the_reminders_before_it_that_have_not_come() -> None:
+    run = Drive(asking(remind=(-24 * HOUR, -2 * HOUR, 47 * HOUR)))
+    run.tick(24 * HOUR)
+    move(run, 60 * HOUR)
+
+    assert run.open("ask").reminders == (at(24 * HOUR), at(47 * HOUR), at(58 * HOUR))
+    assert run.state.next_deadline() == at(47 * HOUR)
+    move(run, 26 * HOUR)
+    assert run.open("ask").reminders == (at(24 * HOUR),)
+    move(run, None)
+    assert run.open("ask").reminders == (at(24 * HOUR), at(47 * HOUR))
+
+
+def test_an_edit_of_what_happens_at_the_deadline_moves_no_reminder() -> None:
+    run = Drive(asking(remind=(-2 * HOUR,)))
+    run.feed(
+        events.DeadlineEdited,
+        principal=BOSS,
+        interrupt_id=run.open("ask").id,
+        moves=False,
+        on_timeout=Halt(),
+    )
+
+    assert run.open("ask").reminders == (at(46 * HOUR),)
+
+
+def test_a_retried_run_takes_its_reminders_up_where_they_were() -> None:
+    run = Drive(asking(remind=(HOUR, 10 * HOUR), escalate=(DIRECTORS,)))
+    run.tick(2 * HOUR)
+    run.feed(events.CancelRequested, actor="boss")
+    again = retried(run)
+    (ask,) = again.ledger.open.values()
+
+    assert ask.reminders == (at(HOUR), at(13 * HOUR))
+    assert ask.escalations == (at(27 * HOUR),)
+    assert again.next_deadline() == at(13 * HOUR)
+
+
+def test_a_retry_after_the_deadline_begins_all_again() -> None:
+    run = Drive(asking(2 * HOUR, remind=(HOUR,)))
+    run.tick(3 * HOUR)
+    again = retried(run)
+    (ask,) = again.ledger.open.values()
+
+    assert (ask.reminders, ask.deadline) == ((at(6 * HOUR),), at(7 * HOUR))
+
+
+def test_a_fork_asks_with_the_whole_time() -> None:
+    run = Drive(asking(remind=(HOUR, 10 * HOUR)))
+    run.tick(2 * HOUR)
+    fork = snapshots.forked(
+        run.state, run_id="f", salt="s", back=0, now=at(5 * HOUR), principal=BOSS
+    )
+    (ask,) = fork.ledger.open.values()
+
+    assert ask.reminders == (at(6 * HOUR), at(15 * HOUR))
+    assert fork.next_deadline() == at(6 * HOUR)
+
+
+def test_a_plain_question_beside_it_has_none() -> None:
+    plain, reminded = gate("plain", timeout=60), gate("ask")
+    terms = Terms(remind=(30.0,))
+    reminded = replace(reminded, question=replace(reminded.question, terms=terms))
+    run = Drive(graph(plain, reminded, ways=[(START, "plain"), (START, "ask")]))
+
+    assert run.state.next_deadline() == at(0) + timedelta(seconds=30)
+    assert (run.open("plain").reminders, run.open("plain").notice_at) == ((), None)
+
+
+def test_nobody_is_reminded_while_a_yes_is_held_and_what_is_ahead_moves_when_it_is_taken_back() -> (
+    None
+):
+    ask = gate("ask", timeout=48 * HOUR, schema={"type": "boolean"})
+    terms = Terms(remind=(HOUR, -2 * HOUR), escalate=(DIRECTORS,), hold=10 * HOUR)
+    run = Drive(chain(replace(ask, question=replace(ask.question, terms=terms)), "next"))
+    run.answer("ask", True)
+    run.tick(2 * HOUR)
+    assert told(run) == []
+
+    run.feed(events.TakenBack, principal=BOSS, interrupt_id=run.open("ask").id)
+    ask_again = run.open("ask")
+    assert ask_again.reminders == (at(3 * HOUR), at(48 * HOUR))
+    assert (ask_again.escalations, ask_again.deadline) == ((at(26 * HOUR),), at(50 * HOUR))
+    assert run.state.next_deadline() == at(3 * HOUR)
