@@ -32,6 +32,7 @@ _PLAYED: Final = frozenset(
         "edited-values",
         "evicted-while-it-waits",
         "gated-calls-are-handed-over",
+        "held-and-taken-back",
         "messages-taken-and-left-over",
         "migrated-while-it-waits",
     }
