@@ -165,10 +165,11 @@ class Changes:
         if await self._listing.count(began) <= _MANY:
             return None
         low, high = since, (datetime.now(UTC) - _EPOCH) // _MICROSECOND - _LISTED
-        is_first = True
+        if await self._listing.count(f"{began} AND StartTime <= '{_written(high)}'") <= _MANY:
+            # What began in the last minute is read at once, however much it is.
+            return None
         while high - low > _ROUNDED:
-            middle = high if is_first else (low + high) // 2
-            is_first = False
+            middle = (low + high) // 2
             count = await self._listing.count(f"{began} AND StartTime <= '{_written(middle)}'")
             if count > _MANY:
                 high = middle

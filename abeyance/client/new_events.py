@@ -115,6 +115,11 @@ class Reading:
         self._unreadable: set[str] = set()
         self._room = asyncio.Semaphore(_AT_ONCE)
 
+    def for_(self, positions: Positions) -> Self:
+        """Go on beyond the positions of another reader, who has the same events."""
+        self._positions = positions
+        return self
+
     def skip(self, rows: Iterable[Row]) -> None:
         """Read nothing of these rows until they differ."""
         self._markers.update((row.execution, row.marker) for row in rows)
@@ -148,7 +153,8 @@ class Reading:
                     if isinstance(error, Unavailable) and not isinstance(error, Unreadable):
                         raise
                     self._warn(row, error)
-            self._markers[row.execution] = row.marker
+            if until is None:
+                self._markers[row.execution] = row.marker
         return items
 
     async def _of_execution(
@@ -167,7 +173,7 @@ class Reading:
             if page.then is None:
                 return
             if page.is_last:
-                if row.is_active:
+                if until is None and row.is_active:
                     self._states[page.state.execution] = page.state
                 return
             page = await self._histories.read(page.then)

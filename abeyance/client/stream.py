@@ -21,7 +21,6 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
 from abeyance import views
-from abeyance.client.changes import Row
 from abeyance.client.new_events import Item, Reading, Sources, failed_notifications, merged
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.handle import EventFilter
@@ -29,7 +28,8 @@ from abeyance.history.positions import SPAN, Positions
 
 _PAUSE: Final = 0.5
 _SHARE: Final = 3
-"""A poll is followed by a pause of at least `_PAUSE` seconds, and so many times its own length."""
+_LONGEST_PAUSE: Final = 3.0
+"""A poll is followed by a pause of `_SHARE` times its own length, within these bounds in seconds."""
 _PAGE_SECONDS: Final = 8.0
 """After this a page ends, however short it is."""
 _PAGE_PATIENCE: Final = 10.0
@@ -44,19 +44,19 @@ may be listed."""
 class _Tail:
     """The poller that all listeners share, and the latest items that it found, numbered from 0.
 
-    It continues from what a first listener has, its `positions`. `kept` is how many items a listener may
-    fall behind. `moved` is set, and replaced, after each poll. All that was recorded until `passed` was
-    found.
+    It continues from what a first listener has, its `positions` and its `reading`. `kept` is how many
+    items a listener may fall behind. `moved` is set, and replaced, after each poll. All that was recorded
+    until `passed` was found.
     """
 
-    def __init__(self, sources: Sources, positions: Positions, kept: int) -> None:
+    def __init__(self, sources: Sources, positions: Positions, reading: Reading, kept: int) -> None:
         self.first = 0
         self.passed = 0
         self.moved = asyncio.Event()
         self.kept = kept
         self._sources = sources
         self._recent: deque[Item] = deque()
-        self._task = asyncio.create_task(self._poll(positions))
+        self._task = asyncio.create_task(self._poll(positions, reading))
         self._task.add_done_callback(self._over)
 
     @property
@@ -87,15 +87,11 @@ class _Tail:
             )
         return error
 
-    async def _poll(self, positions: Positions) -> None:
+    async def _poll(self, positions: Positions, reading: Reading) -> None:
         clock = asyncio.get_running_loop().time
-        reading = Reading(self._sources.histories, positions)
-        rows = await self._rows(positions)
-        _, waiting = await self._sources.changes.split(rows, positions.until)
-        reading.skip(waiting)
         while True:
             began, now = clock(), _now()
-            items = await reading.new(await self._rows(positions))
+            items = await reading.new(await self._sources.changes.rows(_lately(positions)))
             lost = await self._sources.changes.lost(_lately(positions))
             items += failed_notifications(lost, positions)
             found = [item for item in merged(items) if positions.is_new(item.event)]
@@ -108,10 +104,7 @@ class _Tail:
                 self._recent.append(item)
             self.passed = _passed(now)
             self._move()
-            await asyncio.sleep(max(_PAUSE, _SHARE * (clock() - began)))
-
-    async def _rows(self, positions: Positions) -> list[Row]:
-        return await self._sources.changes.rows(_lately(positions))
+            await asyncio.sleep(min(max(_PAUSE, _SHARE * (clock() - began)), _LONGEST_PAUSE))
 
     def _move(self) -> None:
         self.moved.set()
@@ -186,7 +179,8 @@ class Stream:
         filters = filters or EventFilter()
         positions = await self._positions(after)
         events: list[views.StreamEvent] = []
-        past = self._past(self._at_once, positions, seconds=_PAGE_SECONDS)
+        reading = Reading(self._at_once.histories, positions)
+        past = self._past(self._at_once, positions, reading, seconds=_PAGE_SECONDS)
         async with aclosing(past) as items:
             async for item in items:
                 if _fits(item, filters):
@@ -237,7 +231,12 @@ class Stream:
         return _now() - int(kept.total_seconds() * _SECOND) if kept else 0
 
     async def _past(
-        self, sources: Sources, positions: Positions, *, seconds: float = math.inf
+        self,
+        sources: Sources,
+        positions: Positions,
+        reading: Reading,
+        *,
+        seconds: float = math.inf,
     ) -> AsyncGenerator[Item, None]:
         """Yield the items up to the present, by time, and add them to the positions.
 
@@ -250,8 +249,9 @@ class Stream:
             since, began = positions.until, _now()
             until = await sources.changes.stop_after(since)
             rows = await sources.changes.rows(since, until)
-            rows, _ = await sources.changes.split(rows, since)
-            items = await Reading(sources.histories, positions).new(rows, until)
+            changed, waiting = await sources.changes.split(rows, since)
+            items = await reading.new(changed, until)
+            reading.skip(waiting)
             lost = await sources.changes.lost(since)
             items += failed_notifications(lost, positions, until)
             for item in merged(items):
@@ -267,17 +267,20 @@ class Stream:
     ) -> AsyncGenerator[views.StreamEvent, None]:
         self._listeners += 1
         try:
+            reading = Reading(self._sources.histories, positions)
             tail: _Tail | None = None
             while tail is None:
                 before = self._running()
                 end = 0 if before is None else before.end
-                async with aclosing(self._past(self._sources, positions)) as items:
+                async with aclosing(self._past(self._sources, positions, reading)) as items:
                     async for item in items:
                         if _fits(item, filters):
                             yield self._shown(item, positions)
                 tail = self._running()
                 if tail is None:
-                    self._tail = tail = _Tail(self._sources, positions.copy(), self._kept)
+                    copied = positions.copy()
+                    reading.for_(copied)
+                    self._tail = tail = _Tail(self._sources, copied, reading, self._kept)
                 elif tail is not before or end < tail.first:
                     # It may have begun, or have dropped items, while the past was read.
                     tail = None

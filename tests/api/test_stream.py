@@ -382,3 +382,17 @@ async def test_the_same_is_read_through_the_client_over_http(api: Api) -> None:
             assert [await anext(events) for _ in past[1:]] == past[1:]
         with pytest.raises(Refusal, match="no cursor"):
             await anext(client.events(after="nonsense"))
+
+
+async def test_runs_that_have_just_begun_are_read_at_once_however_many(
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(temporal, chain(1))
+    monkeypatch.setattr(changes, "_MANY", 2)
+    async with site.worker():
+        run_ids = {await site.start() for _ in range(4)}
+        for run_id in run_ids:
+            await site.ended(run_id)
+    events, _ = await site.client.stream.page(limit=1000)
+
+    assert {event.run_id for event in events} == run_ids
