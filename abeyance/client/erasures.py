@@ -140,7 +140,7 @@ class Erasures:
         start = described.memo.get(wire.MEMO_START) or {}
         conversation_id = start.get("conversation_id")
         condition = having(wire.CONVERSATION, conversation_id)
-        if not condition:
+        if conversation_id is None or not condition:
             return
         others = f"{RUNS} AND {condition[0]} AND WorkflowId != '{run_id}'"
         if await self._listing.all(others):
