@@ -47,6 +47,7 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # Orchestrators call these under any host name. The responses have no data.
 _ANY_HOST: Final = frozenset({"/healthz", "/readyz"})
 # Links from mails and chats lead to these pages, which have no data.
+_RUN_PAGE: Final = re.compile(r"/inbox/runs/[^/]+")
 _PAGES: Final = frozenset({"/", "/inbox", SIGN_IN, CALLBACK})
 # Who signs in or out need not be known. The bodies are small.
 _OF_SESSIONS: Final = frozenset({SIGN_IN, "/signout"})
@@ -171,7 +172,8 @@ class OriginGuard:
         if site == "same-site" and origins:
             return
         is_followed = headers.get("sec-fetch-mode", "").lower() == "navigate"
-        is_page = scope["path"] in _PAGES or _is_of_link(scope)
+        path = scope["path"]
+        is_page = path in _PAGES or _is_of_link(scope) or _RUN_PAGE.fullmatch(path) is not None
         if is_followed and scope["method"] == "GET" and is_page:
             return
         if site not in ("none", "same-origin"):

@@ -53,6 +53,12 @@ async def page() -> Response:
     return _file("page.html")
 
 
+@router.get(f"{PATH}/runs/{{run_id}}")
+async def run_page(run_id: str) -> Response:  # noqa: ARG001 the page reads it from its address
+    """Serve the page of a run, which has no data and requires no capability."""
+    return _file("run.html")
+
+
 def _file(name: str) -> Response:
     kind = _KINDS[name.rpartition(".")[2]]
     return Response(_FILES[name], media_type=kind, headers=_HEADERS)

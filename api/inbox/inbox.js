@@ -1,12 +1,13 @@
 // The inbox: who reads it, the list of questions, one question in detail, and the keyboard.
 
-import {call, identify, listen, me, Problem, problemText, rename, signInAddress, signOut} from "./api.js";
+import {call, identify, listen, me, Problem, problemText, signInAddress} from "./api.js";
 import {card} from "./card.js";
+import {conversation} from "./conversation.js";
 import {Fault, fault} from "./form.js";
 import {choices, chosen, entry, isMine, sections} from "./list.js";
 import {at, button, element, oneLine, visible} from "./markup.js";
 import {decided, questionPage, respond} from "./question.js";
-import {conversation} from "./conversation.js";
+import {showReader} from "./reader.js";
 
 const PAGE = 200;
 const MOST_PAGES = 50;
@@ -36,7 +37,10 @@ async function start() {
     if (error instanceof Problem && error.status === 401) return showSignIn();
     return showState(problemText(error));
   }
-  showReader();
+  showReader(async () => {
+    await refresh();
+    await open();
+  });
   await refresh();
   // At first the reader's own, if there are any.
   if (tab === "open" && mine().length && !location.hash) tab = "mine";
@@ -50,24 +54,6 @@ async function start() {
 function showSignIn() {
   showState("Sign in to see the questions.");
   at("who").replaceChildren(element("a", {href: signInAddress(), class: "button"}, "Sign in"));
-}
-
-function showReader() {
-  if (me.authenticated_by !== "nothing") {
-    const text = me.groups.length ? `You are ${me.subject} (${me.groups.join(", ")})` : `You are ${me.subject}`;
-    at("who").replaceChildren(element("span", {id: "me"}, text), button("Sign out", signOut, {class: "plain"}));
-    return;
-  }
-  const name = element("input", {id: "name", autocomplete: "off", spellcheck: "false", placeholder: "local"});
-  name.value = me.subject === "local" ? "" : me.subject;
-  const form = element("form", {}, element("label", {for: "name"}, "Your name"), name, element("button", {}, "Use"));
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    await rename(name.value.trim());
-    await refresh();
-    await open();
-  });
-  at("who").replaceChildren(form);
 }
 
 // Which questions there are

@@ -3,110 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from chromium import chromium
-from dev_stack import Place, Stack, until
+from inbox_page import Page, asked, browser, ended, stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
-HERE = Path(__file__).parent
 HOSTILE = "<img src=x onerror=\"document.title='broken into'\"> & <b>bold</b>"
 TOKEN = "a token for the test"
-
-
-class Page:
-    """The inbox as somebody sees it."""
-
-    def __init__(self, driver: Any, api: str) -> None:
-        self.driver = driver
-        self.api = api
-        driver.get(f"{api}/inbox")
-
-    def all(self, selector: str) -> list[Any]:
-        return list(self.driver.find_elements("css selector", selector))
-
-    def one(self, selector: str) -> Any:
-        return until(lambda: next(iter(self.all(selector)), None), selector, seconds=15)
-
-    def says(self, selector: str, text: str) -> None:
-        until(lambda: any(text in each.text for each in self.all(selector)), text, seconds=15)
-
-    def open(self, prompt: str) -> None:
-        until(lambda: self._link(prompt), prompt, seconds=15).click()
-        self.says("article h2", prompt)
-
-    def _link(self, prompt: str) -> Any:
-        return next((link for link in self.all("#questions a") if prompt in link.text), None)
-
-    def choose(self, legend: str, label: str) -> None:
-        for group in self.all("fieldset.choices"):
-            if group.find_element("css selector", "legend").text == legend:
-                for each in group.find_elements("css selector", "label"):
-                    if each.text == label:
-                        each.find_element("css selector", "input").click()
-
-    def field(self, label: str) -> Any:
-        (found,) = [each for each in self.all(".field > label") if each.text == label]
-        return self.one(f"#{found.get_attribute('for')}")
-
-    def press(self, label: str) -> None:
-        """Press the button with this label."""
-
-        def pressed() -> bool:
-            found = [each for each in self.all("button") if each.text == label]
-            for each in found:
-                each.click()
-            return bool(found)
-
-        until(pressed, label, seconds=15)
-
-
-@contextmanager
-def browser(folder: Path) -> Iterator[Any]:
-    with chromium(folder) as driver:
-        yield driver
-        # The policy forbids what the page must not do; that shows here.
-        faults = [
-            each["message"] for each in driver.get_log("browser") if each["level"] == "SEVERE"
-        ]
-        assert [fault for fault in faults if "status of 4" not in fault] == []
-
-
-@contextmanager
-def stack(folder: Path, **variables: str) -> Iterator[Stack]:
-    place = Place(folder)
-    shutil.copy(HERE / "asking.py", folder / "sums.py")
-    place.environment = {**place.environment, **variables}
-    with place.stack() as running:
-        yield running
-
-
-def asked(api: str, prompt: str = "Pay?", **headers: str) -> str:
-    """Start a run that asks, and return its id once it does."""
-    body = {"graph": "asking", "input": {"prompt": prompt}}
-    started = httpx.post(f"{api}/runs", json=body, headers=headers)
-    assert started.status_code == 201, started.text
-    run_id = str(started.json()["run_id"])
-    query = {"wait": "PT20S", "until": "awaiting-input"}
-    view = httpx.get(f"{api}/runs/{run_id}", params=query, headers=headers, timeout=30)
-    assert view.json()["status"] == "awaiting-input"
-    return run_id
-
-
-def ended(api: str, run_id: str, **headers: str) -> dict[str, Any]:
-    query = {"wait": "PT20S", "until": "completed"}
-    view = httpx.get(f"{api}/runs/{run_id}", params=query, headers=headers, timeout=30)
-    found: dict[str, Any] = view.json()
-    assert found["status"] == "completed", found
-    return found
 
 
 def test_a_question_is_seen_answered_and_gone(tmp_path: Path) -> None:

@@ -1,0 +1,116 @@
+// The picture of a graph: its nodes in layers from the top, its edges, and what each node is doing.
+
+import {element, visible} from "./markup.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+const [WIDTH, HEIGHT, BESIDE, BELOW, EDGE] = [160, 36, 28, 44, 12];
+const MOST_CHARS = 20;
+const WORDS = {done: "done", running: "running", waiting: "waits for a person", failed: "failed", blocked: "blocked"};
+
+/** Return the edges of a graph, as `[source, target, kind]`; every end is a node, START or END. */
+export function edgesOf(spec) {
+  const found = new Map();
+  const add = (source, target, kind) => found.set(`${source} ${target}`, found.get(`${source} ${target}`) ?? [source, target, kind]);
+  for (const {sources, target, condition} of spec.edges ?? []) {
+    for (const source of sources) add(source, target, condition?.kind === "always" ? "always" : "choice");
+  }
+  for (const {source, targets} of spec.routes ?? []) for (const target of targets) add(source, target, "choice");
+  for (const [name, node] of Object.entries(spec.nodes)) {
+    for (const target of node.to ?? []) add(name, target, "choice");
+    for (const policy of [node.on_error, node.question?.on_timeout]) if (policy?.kind === "goto") add(name, policy.node, "choice");
+  }
+  return [...found.values()];
+}
+
+// The layer of each node: one more than the deepest of those before it, where edges back do not count.
+function layersOf(names, edges) {
+  const next = new Map(names.map((name) => [name, edges.filter(([source]) => source === name).map(([, target]) => target)]));
+  const back = new Set();
+  const states = new Map();
+  const visit = (name) => {
+    states.set(name, "open");
+    for (const target of next.get(name) ?? []) {
+      if (states.get(target) === "open") back.add(`${name} ${target}`);
+      else if (!states.has(target)) visit(target);
+    }
+    states.set(name, "closed");
+  };
+  names.forEach((name) => states.has(name) || visit(name));
+  const layer = new Map(names.map((name) => [name, 0]));
+  for (let round = 0; round < names.length; round += 1) {
+    let isMoved = false;
+    for (const [source, target] of edges) {
+      if (back.has(`${source} ${target}`) || layer.get(target) > layer.get(source)) continue;
+      layer.set(target, layer.get(source) + 1);
+      isMoved = true;
+    }
+    if (!isMoved) break;
+  }
+  return {layer, back};
+}
+
+// The place of each node: in its layer it stands below the middle of those that lead to it.
+function placed(names, edges) {
+  const {layer, back} = layersOf(names, edges);
+  const rows = [];
+  for (const name of names) (rows[layer.get(name)] ??= []).push(name);
+  const places = new Map();
+  const widest = Math.max(...rows.map((row) => row.length));
+  rows.forEach((row, number) => {
+    const wish = (name) => {
+      const before = edges.filter(([source, target]) => target === name && places.has(source)).map(([source]) => places.get(source).x);
+      return before.length ? before.reduce((sum, x) => sum + x, 0) / before.length : 0;
+    };
+    const start = ((widest - row.length) * (WIDTH + BESIDE)) / 2;
+    [...row].sort((one, other) => wish(one) - wish(other)).forEach((name, index) => {
+      places.set(name, {x: EDGE + start + index * (WIDTH + BESIDE), y: EDGE + number * (HEIGHT + BELOW)});
+    });
+  });
+  return {places, back, width: widest * (WIDTH + BESIDE) - BESIDE + 2 * EDGE + 40, height: rows.length * (HEIGHT + BELOW) - BELOW + 2 * EDGE};
+}
+
+function draw(name, attributes, ...children) {
+  const created = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) created.setAttribute(key, value);
+  created.append(...children);
+  return created;
+}
+
+function line({places, back}, [source, target, kind]) {
+  const [from, to] = [places.get(source), places.get(target)];
+  const [x1, y1, x2, y2] = [from.x + WIDTH / 2, from.y + HEIGHT, to.x + WIDTH / 2, to.y];
+  const isBack = back.has(`${source} ${target}`);
+  const side = Math.max(from.x, to.x) + WIDTH + 24;
+  const path = isBack
+    ? `M ${from.x + WIDTH} ${from.y + HEIGHT / 2} C ${side} ${from.y + HEIGHT / 2} ${side} ${to.y + HEIGHT / 2} ${to.x + WIDTH} ${to.y + HEIGHT / 2}`
+    : `M ${x1} ${y1} C ${x1} ${y1 + BELOW / 2} ${x2} ${y2 - BELOW / 2} ${x2} ${y2}`;
+  return draw("path", {d: path, class: `edge ${kind}`, "marker-end": "url(#arrow)"});
+}
+
+function box(name, {x, y}, state, kind) {
+  const short = name.length > MOST_CHARS ? `${name.slice(0, MOST_CHARS - 1)}…` : name;
+  const label = draw("text", {x: x + WIDTH / 2, y: y + HEIGHT / 2, "text-anchor": "middle", "dominant-baseline": "central"});
+  label.textContent = visible(short);
+  const radius = kind === "end" ? HEIGHT / 2 : 6;
+  return draw("g", {class: `node ${kind} ${state ?? "ahead"}`}, draw("rect", {x, y, width: WIDTH, height: HEIGHT, rx: radius}), label);
+}
+
+/** Create the picture of a graph, and a list of the same for those who do not see it. `states` are by node. */
+export function picture(spec, states) {
+  const edges = edgesOf(spec);
+  const inner = Object.keys(spec.nodes);
+  const ends = ["START", "END"].filter((end) => edges.some(([source, target]) => source === end || target === end));
+  const names = [...ends.filter((end) => end === "START"), ...inner, ...ends.filter((end) => end === "END")];
+  const known = edges.filter(([source, target]) => names.includes(source) && names.includes(target));
+  const layout = placed(names, known);
+  const arrow = draw("marker", {id: "arrow", viewBox: "0 0 8 8", refX: 8, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto-start-reverse"}, draw("path", {d: "M 0 0 L 8 4 L 0 8 z"}));
+  const svg = draw(
+    "svg",
+    {viewBox: `0 0 ${layout.width} ${layout.height}`, width: layout.width, height: layout.height, role: "img", "aria-label": `The graph ${visible(spec.name)}`},
+    draw("defs", {}, arrow),
+    ...known.map((edge) => line(layout, edge)),
+    ...names.map((name) => box(name, layout.places.get(name), states.get(name), ends.includes(name) ? "end" : (spec.nodes[name]?.kind ?? "function"))),
+  );
+  const spoken = inner.map((name) => element("li", {}, `${name}: ${WORDS[states.get(name)] ?? "not reached"}`));
+  return element("div", {}, element("div", {class: "wide picture", tabindex: "0"}, svg), element("ul", {class: "hidden"}, ...spoken));
+}

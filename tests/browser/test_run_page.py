@@ -1,0 +1,47 @@
+"""The page of a run in a real browser: where it stands, what it waits for, and its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+from inbox_page import Page, asked, browser, stack
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
+
+
+def test_the_page_of_a_run_shows_where_it_stands_and_follows_it(tmp_path: Path) -> None:
+    with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
+        run_id = asked(running.api, "Pay 12 for A-7?")
+        page = Page(driver, running.api, f"/inbox/runs/{run_id}")
+        page.says("#state", "awaiting-input")
+        page.says(".picture .waiting", "decide")
+        page.says("li a", "Pay 12 for A-7?")
+        answer = {"approved": False, "how": "by bank", "amount": 0}
+        answered = httpx.post(f"{running.api}/runs/{run_id}/respond", json={"response": answer})
+        assert answered.status_code == 200
+        page.says("#state", "completed")
+        page.says(".picture .done", "END")
+
+
+def test_a_run_is_paused_resumed_sent_a_message_and_cancelled(tmp_path: Path) -> None:
+    with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
+        run_id = asked(running.api, "Pay?")
+        page = Page(driver, running.api, f"/inbox/runs/{run_id}")
+        page.press("Pause")
+        page.says("#state", "paused")
+        page.press("Resume")
+        page.says("#state", "awaiting-input")
+        page.one("#message").send_keys("in cash, please")
+        page.press("Send message")
+        page.says("section p", "1 unread")
+        page.press("Cancel the run…")
+        driver.switch_to.alert.accept()
+        page.says("#state", "cancelled")
+
+
+def test_a_run_that_does_not_exist_is_said_to_be_unknown(tmp_path: Path) -> None:
+    with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
+        page = Page(driver, running.api, "/inbox/runs/nobody")
+        page.says("[role=alert]", "nobody")

@@ -1,0 +1,109 @@
+"""The pages of the inbox in a real browser, over a whole stack."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+from chromium import chromium
+from dev_stack import Place, Stack, until
+
+_BROWSER: Final = Path(__file__).parents[1] / "browser"
+
+
+class Page:
+    """A page as somebody sees it."""
+
+    def __init__(self, driver: Any, api: str, path: str = "/inbox") -> None:
+        self.driver = driver
+        self.api = api
+        driver.get(f"{api}{path}")
+
+    def all(self, selector: str) -> list[Any]:
+        return list(self.driver.find_elements("css selector", selector))
+
+    def one(self, selector: str) -> Any:
+        return until(lambda: next(iter(self.all(selector)), None), selector, seconds=15)
+
+    def says(self, selector: str, text: str) -> None:
+        until(lambda: any(text in each for each in self.texts(selector)), text, seconds=15)
+
+    def texts(self, selector: str) -> list[str]:
+        """Return the texts of elements, as they are at one moment."""
+        script = (
+            "return [...document.querySelectorAll(arguments[0])].map((each) => each.textContent)"
+        )
+        return [str(text) for text in self.driver.execute_script(script, selector)]
+
+    def open(self, prompt: str) -> None:
+        until(lambda: self._link(prompt), prompt, seconds=15).click()
+        self.says("article h2", prompt)
+
+    def _link(self, prompt: str) -> Any:
+        return next((link for link in self.all("#questions a") if prompt in link.text), None)
+
+    def choose(self, legend: str, label: str) -> None:
+        for group in self.all("fieldset.choices"):
+            if group.find_element("css selector", "legend").text == legend:
+                for each in group.find_elements("css selector", "label"):
+                    if each.text == label:
+                        each.find_element("css selector", "input").click()
+
+    def field(self, label: str) -> Any:
+        (found,) = [each for each in self.all(".field > label") if each.text == label]
+        return self.one(f"#{found.get_attribute('for')}")
+
+    def press(self, label: str) -> None:
+        """Press the button with this label."""
+
+        def pressed() -> bool:
+            found = [each for each in self.all("button") if each.text == label]
+            for each in found:
+                each.click()
+            return bool(found)
+
+        until(pressed, label, seconds=15)
+
+
+@contextmanager
+def browser(folder: Path) -> Iterator[Any]:
+    with chromium(folder) as driver:
+        yield driver
+        # The policy forbids what the page must not do; that shows here.
+        faults = [
+            each["message"] for each in driver.get_log("browser") if each["level"] == "SEVERE"
+        ]
+        assert [fault for fault in faults if "status of 4" not in fault] == []
+
+
+@contextmanager
+def stack(folder: Path, **variables: str) -> Iterator[Stack]:
+    place = Place(folder)
+    shutil.copy(_BROWSER / "asking.py", folder / "sums.py")
+    place.environment = {**place.environment, **variables}
+    with place.stack() as running:
+        yield running
+
+
+def asked(api: str, prompt: str = "Pay?", **headers: str) -> str:
+    """Start a run that asks, and return its id once it does."""
+    body = {"graph": "asking", "input": {"prompt": prompt}}
+    started = httpx.post(f"{api}/runs", json=body, headers=headers)
+    assert started.status_code == 201, started.text
+    run_id = str(started.json()["run_id"])
+    query = {"wait": "PT20S", "until": "awaiting-input"}
+    view = httpx.get(f"{api}/runs/{run_id}", params=query, headers=headers, timeout=30)
+    assert view.json()["status"] == "awaiting-input"
+    return run_id
+
+
+def ended(api: str, run_id: str, **headers: str) -> dict[str, Any]:
+    query = {"wait": "PT20S", "until": "completed"}
+    view = httpx.get(f"{api}/runs/{run_id}", params=query, headers=headers, timeout=30)
+    found: dict[str, Any] = view.json()
+    assert found["status"] == "completed", found
+    return found
