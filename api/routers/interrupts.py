@@ -140,8 +140,8 @@ class InboxQuery(ListQuery):
 async def list_open_interrupts(
     query: Annotated[InboxQuery, Query()], client: ClientDep, reads: Reads
 ) -> Listed[views.InterruptView]:
-    """List the open interrupts of all runs, or the held ones, by urgency: overdue, due within a day, within a week, later,
-    and without a deadline. Each page is sorted by deadline.
+    """List the open interrupts of all runs, or the held ones, by urgency: overdue, due within a day,
+    within a week, later, and without a deadline. Each page is sorted by deadline.
 
     The list is read from Temporal's visibility store: it lags by a moment, and has no schemas and
     payloads. A page may have fewer than `limit` entries: only a null `next_cursor` means that it is the
@@ -290,8 +290,8 @@ async def take_back(
     """Take back a yes while its question is held, so that the question is open again.
 
     Whoever approved takes back their own yes; of a question with a quorum the other votes stay. With
-    `runs:control` anybody's yes can be taken back, which clears all votes. This requires `runs:respond` or
-    `runs:control`. Without `runs:read` the response has only the interrupt's id and status.
+    `runs:control` anybody's yes can be taken back, which clears all votes. This requires `runs:respond`
+    or `runs:control`. Without `runs:read` the response has only the interrupt's id and status.
     """
     if not caller.may(authority.CONTROL):
         require(caller, RESPONDS)
