@@ -28,7 +28,7 @@ from abeyance.notifications.sending import Sender
 from abeyance.notifications.webhook import NotDelivered
 from abeyance.util import notification_queue
 
-_BEAT_SECONDS: Final = 3.0
+_BEAT_SECONDS: Final = 2.0
 _REASON_CHARS: Final = 500
 _logger = logging.getLogger("abeyance.notifications")
 

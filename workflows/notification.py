@@ -31,7 +31,7 @@ with workflow.unsafe.imports_passed_through():
 
 _ANNOUNCED_WITHIN: Final = timedelta(seconds=3)
 _TWICE: Final = RetryPolicy(maximum_attempts=2)
-_STEP: Final = timedelta(seconds=15)
+_STEP: Final = timedelta(seconds=10)
 _SOON: Final = RetryPolicy(maximum_interval=timedelta(seconds=10))
 _FOR_A_DAY: Final = timedelta(days=1)
 _DOUBLING: Final = RetryPolicy(
@@ -40,7 +40,7 @@ _DOUBLING: Final = RetryPolicy(
     maximum_interval=timedelta(minutes=10),
 )
 _ATTEMPT: Final = timedelta(minutes=1)
-_BEAT: Final = timedelta(seconds=10)
+_BEAT: Final = timedelta(seconds=6)
 """How long an attempt may be silent. After a kill -9 the next one follows by then, and its interval."""
 _GATHERED: Final = timedelta(seconds=10)
 """How long the first failure is held back, so that the run is told of several at once."""
