@@ -27,7 +27,13 @@ from abeyance.history.client import HistoryClient
 from abeyance.keyring import SigningKey
 from abeyance.storage.blobs import Blobs
 from abeyance.temporal.retry import NotFound, attempts, retry_until
-from abeyance.util import checked_run_id, conversation_workflow_id, erasure_workflow_id
+from abeyance.util import (
+    checked_run_id,
+    conversation_workflow_id,
+    erasure_workflow_id,
+    notification_queue,
+    notifications_prefix,
+)
 
 _GONE_WITHIN: Final = 30.0
 """In seconds: Temporal deletes a history a moment after it was told to."""
@@ -49,6 +55,9 @@ class Erasures:
         self._blobs = blobs
         self._audits = audits
         self._key = signing_key
+        self._notifications = Listing(
+            line.temporal, notification_queue(line.task_queue), patience=line.patience
+        )
         self._histories = HistoryClient(line.temporal, line.task_queue, patience=line.patience)
 
     async def begin(self, run_id: str) -> wire.ErasureState:
@@ -112,6 +121,7 @@ class Erasures:
         # Before the histories: without those a new run may have the id, and blobs of its own.
         await self._blobs.delete_run(run_id)
         await self._delete_histories(run_id, ids)
+        await self._delete_notifications(run_id)
         if archive is not None:
             for execution in await archive.executions(run_id):
                 await archive.delete(run_id, execution)
@@ -173,6 +183,17 @@ class Erasures:
             raise Unavailable(
                 f"{len(ids)} histories of the run {run_id!r} are not deleted yet: Temporal was told to"
             ) from error
+
+    async def _delete_notifications(self, run_id: str) -> None:
+        """Delete what people were notified of, also if it is on its way: it has what the run asked."""
+        prefix = notifications_prefix(run_id)
+        query = f"WorkflowId STARTS_WITH '{prefix}'"
+        for row in await self._notifications.all(query):
+            id_ = row.execution.workflow_id
+            # A store may take an underscore for any character.
+            if id_.startswith(prefix):
+                await self._blobs.delete_run(id_)
+                await self._delete_history(id_, row.execution.run_id)
 
     async def _delete_history(self, run_id: str, execution: str) -> None:
         request = DeleteWorkflowExecutionRequest(

@@ -160,7 +160,7 @@ def _check(link: PersonalLink, file: Notifications, question: views.InterruptVie
     if (why := _VOID.get(question.status)) is not None:
         raise link_expired(why)
     if question.status in _ANSWERED:
-        if question.answered_by != link.person:
+        if link.person not in {question.answered_by, *(vote.by for vote in question.votes)}:
             raise link_expired("leads to a question that somebody else has answered")
     elif question.digest != link.digest:
         raise link_expired(_LOST[Code.STALE])

@@ -225,6 +225,34 @@ async def test_moments_are_announced_before_a_run_goes_on_in_a_new_history(
     assert len({each.headers["webhook-id"] for each in hooked.posts()}) == 6
 
 
+async def test_an_erased_run_leaves_no_notification_not_even_one_on_its_way(
+    temporal: TemporalClient,
+) -> None:
+    async with receiver([503] * 9) as busy, receiver() as well:
+        targets = [hook(f"{busy.url}/hook")], [hook(f"{well.url}/hook")]
+        file = rules(({"event": "interrupt.opened"}, targets[0]), ({"event": "run.*"}, targets[1]))
+        site = Site(temporal, gated(), notifications=file)
+        async with site.worker(), site.notifier():
+            run_id = await site.start()
+            await site.until(run_id, "awaiting-input")
+            await eventually(busy.posts)
+            await site.client.run(run_id).cancel()
+            await site.ended(run_id)
+            query = f"WorkflowId STARTS_WITH '{notifications_prefix(run_id)}'"
+
+            async def listed(count: int) -> bool:
+                return count == len([each async for each in temporal.list_workflows(query)])
+
+            # It asked, waited, and was cancelled.
+            await eventually(lambda: listed(3))
+
+            async def is_erased() -> bool:
+                return await site.client.runs.erase(run_id) == "erased"
+
+            await eventually(is_erased, seconds=60)
+            await eventually(lambda: listed(0))
+
+
 class _NoStarts(Interceptor):
     """Temporal takes no workflow from this client."""
 
