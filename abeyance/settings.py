@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -335,8 +336,9 @@ def load_settings() -> Settings:
 def unknown_settings(environment: Mapping[str, str]) -> list[str]:
     """Return a warning for each variable `ABEYANCE_*` that is no setting, with the nearest name."""
     known = [name.upper() for name in Settings.model_fields]
+    secrets = _secrets_of_rules(environment)
     warnings = []
-    for name in sorted(environment):
+    for name in sorted(environment.keys() - secrets):
         # The case of a name does not matter.
         rest = name.upper().removeprefix(_PREFIX)
         if rest != name.upper() and rest not in known:
@@ -351,6 +353,16 @@ def _checked_origin(origin: str) -> str:
     if parts.scheme not in ("http", "https") or origin != f"{parts.scheme}://{parts.netloc}":
         raise ValueError(f"{origin!r} is not an origin; write http://host:port, without a path")
     return origin
+
+
+def _secrets_of_rules(environment: Mapping[str, str]) -> set[str]:
+    """Return the variables `ABEYANCE_*` that the notifications file names; it may not be readable."""
+    path = environment.get(f"{_PREFIX}NOTIFICATIONS")
+    try:
+        text = "" if path is None else Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return set()
+    return {*re.findall(rf"\b{_PREFIX}\w+", text)}
 
 
 def bucket_of(storage: str) -> tuple[str, str] | None:

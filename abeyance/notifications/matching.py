@@ -127,4 +127,4 @@ def _has_address(person: Person, by: str) -> bool:
 
 
 def _id_of(target: Target) -> str:
-    return sha256(target.model_dump())[:16]
+    return sha256(target.model_dump())

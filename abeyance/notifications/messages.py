@@ -76,8 +76,7 @@ def text(moment: Moment, *, url: str | None) -> Text:
     facts = {
         "Deadline": question.get("deadline"),
         "Priority": None if question.get("priority") == "normal" else question.get("priority"),
-        "Reason": moment.data.get("reason"),
-        "Error": moment.data.get("message"),
+        "Reason": moment.data.get("reason") or moment.data.get("message"),
         "By": moment.actor,
         "Run": moment.run_id,
     }

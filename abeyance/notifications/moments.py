@@ -144,7 +144,7 @@ def of_emitted(
         _moment(
             state,
             start,
-            sha256([address, each.time.isoformat(), number])[:16],
+            sha256([address, each.time.isoformat(), number]),
             type_,
             each.time,
             address=address,

@@ -85,7 +85,7 @@ class Sender:
 
 def message_id(notification: str) -> str:
     """Return the `webhook-id` of a notification, the same for all attempts."""
-    return f"msg_{sha256(notification)[:32]}"
+    return f"msg_{sha256(notification).rpartition(':')[2][:32]}"
 
 
 def apprise_url(entry: Apprise | Person) -> str:

@@ -228,3 +228,13 @@ def test_versions_of_workers_need_a_build_id_and_a_task_queue_that_can_name_them
     with pytest.raises(SettingsError, match="ABEYANCE_VERSIONING") as caught:
         load_settings()
     assert told in str(caught.value)
+
+
+def test_a_secret_that_the_notifications_file_names_is_no_unknown_setting(tmp_path: Path) -> None:
+    file = tmp_path / "notifications.yaml"
+    file.write_text("mail: {url_env: ABEYANCE_SMTP_URL}", encoding="utf-8")
+    environment = {"ABEYANCE_SMTP_URL": "x", "ABEYANCE_NOTIFICATIONS": str(file)}
+
+    assert unknown_settings(environment) == []
+    file.unlink()
+    assert len(unknown_settings(environment)) == 1

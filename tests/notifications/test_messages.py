@@ -95,7 +95,7 @@ def test_people_read_why_a_run_failed() -> None:
     )
 
     assert text(failed, url=None).title == "refund failed: r"
-    assert "Error: no money" in text(failed, url=None).body
+    assert "Reason: no money" in text(failed, url=None).body
 
 
 def test_what_is_invisible_in_a_prompt_is_shown() -> None:
