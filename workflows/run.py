@@ -93,6 +93,7 @@ class AgentRun(QuestionUpdates):
                     values=values[f"graph:{spec.name}"],
                     now=now,
                     salt=start.salt,
+                    started_by=start.started_by,
                 )
             self._visibility = VisibilityWriter(start, None, now)
             event = events.Started(now=now)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Final, Literal, assert_never
 
-from abeyance.core import authority, edits, interrupts, ledger, votes
+from abeyance.core import authority, duties, edits, interrupts, ledger, standing, votes
 from abeyance.core.business_time import moment
 from abeyance.core.events import Responded, TakenBack
 from abeyance.core.json import Json, canonical, rfc3339, sha256
@@ -50,28 +50,38 @@ def call_digest(tool: str, arguments: Mapping[str, Json]) -> str:
     return sha256({"tool": tool, "arguments": dict(arguments)})
 
 
-def is_repeat(entry: Interrupt, answer: Json, event: Responded) -> bool:
-    """Return whether an answer that can be accepted was given before, so that it changes nothing."""
-    is_cast = votes.repeated(entry.votes, answer, by=event.principal.subject) is not None
-    return entry.status == "held" or is_cast
+def is_repeat(entry: Interrupt, answer: Json, event: Responded, name: str | None) -> bool:
+    """Return whether an answer to an open interrupt was given before, so that it changes nothing.
+
+    `name` is in whose place it is given.
+    """
+    by = event.principal.subject
+    return votes.repeated(entry.votes, answer, by=by, on_behalf_of={name}) is not None
 
 
 def receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt:
     """Return the receipt of an answer that can be accepted, and is no repeat."""
-    outcome = _outcome(entry, _vote(answer, event))
+    name = standing.acting_for(entry, event.request)
+    outcome = _outcome(entry, _vote(answer, event, name))
     return Receipt(
         interrupt_id=entry.id,
         status=outcome.status,
         answered_by=event.principal.subject,
+        on_behalf_of=name,
         accepted_at=event.now,
         missing=outcome.missing,
         held_until=_until(entry, event.now) if outcome.status == "held" else None,
     )
 
 
-def accept(draft: WorkingState, entry: Interrupt, answer: Json, event: Responded) -> None:
-    """Carry out an answer to an open interrupt that can be accepted, and is no repeat."""
-    vote = _vote(answer, event)
+def accept(
+    draft: WorkingState, entry: Interrupt, answer: Json, event: Responded, name: str | None
+) -> None:
+    """Carry out an answer to an open interrupt that can be accepted, and is no repeat.
+
+    `name` is in whose place it is given.
+    """
+    vote = _vote(answer, event, name)
     outcome = _outcome(entry, vote)
     if outcome.revision is not None:
         entry = _revise(draft, entry, outcome.revision, vote)
@@ -86,10 +96,11 @@ def accept(draft: WorkingState, entry: Interrupt, answer: Json, event: Responded
             answer_sha256=vote.answer_sha256,
             missing=outcome.missing or 0,
             **({} if vote.note is None else {"note": vote.note}),
+            **({} if vote.on_behalf_of is None else {"on_behalf_of": vote.on_behalf_of}),
         )
     match outcome.status:
         case "voted":
-            pass
+            duties.bar(draft, entry.name)
         case "held":
             until = _until(entry, draft.now)
             entry = replace(entry, status="held", held=vote, held_until=until)
@@ -103,7 +114,9 @@ def accept(draft: WorkingState, entry: Interrupt, answer: Json, event: Responded
                 answer_sha256=vote.answer_sha256,
                 until=rfc3339(until),
                 **({} if vote.note is None else {"note": vote.note}),
+                **({} if vote.on_behalf_of is None else {"on_behalf_of": vote.on_behalf_of}),
             )
+            duties.bar(draft, entry.name)
         case "answered":
             _settle(draft, entry, vote)
         case _:
@@ -148,6 +161,7 @@ def take_back(draft: WorkingState, event: TakenBack) -> None:
     interrupts.reopen(
         draft, entry, votes=left, by=event.principal.subject, reason=event.note or "taken back"
     )
+    duties.bar(draft, entry.name)
     draft.state.last_activity_at = draft.now
 
 
@@ -161,9 +175,10 @@ def _controls(principal: Principal) -> bool:
     return principal == TEMPORAL or principal.may(authority.CONTROL)
 
 
-def _vote(answer: Json, event: Responded) -> Vote:
+def _vote(answer: Json, event: Responded, name: str | None) -> Vote:
     return Vote(
         by=event.principal.subject,
+        on_behalf_of=name,
         at=event.now,
         answer=answer,
         answer_sha256=sha256(answer),
@@ -235,4 +250,4 @@ def _settle(draft: WorkingState, entry: Interrupt, vote: Vote) -> None:
     if entry.revised and vote.is_yes:
         # The call has the arguments that its model wrote, and these are what was approved.
         answer = {**answer, "arguments": entry.reason["arguments"]}
-    interrupts.answer(draft, entry, answer, vote.by, vote.note)
+    interrupts.answer(draft, entry, answer, vote.by, vote.note, on_behalf_of=vote.on_behalf_of)

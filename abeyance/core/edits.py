@@ -121,7 +121,9 @@ def edit_deadline(draft: WorkingState, event: events.DeadlineEdited) -> None:
     )
 
 
-def open_interrupt(ledger: Ledger, id_: str) -> Interrupt:
+def open_interrupt(
+    ledger: Ledger, id_: str, consequence: str = "its deadline cannot be edited"
+) -> Interrupt:
     """Return the open interrupt; raise the Refusal that says what became of it otherwise."""
     interrupt = ledger.open.get(id_)
     if interrupt is not None and interrupt.status == "open":
@@ -132,8 +134,7 @@ def open_interrupt(ledger: Ledger, id_: str) -> Interrupt:
     is_answered = settled.status in ("answered", "held")
     raise Refusal(
         Code.ALREADY_ANSWERED if is_answered else Code.WITHDRAWN,
-        f"{settled.name!r} is {settled.status} since {rfc3339(settled.since)}, so its deadline "
-        "cannot be edited.",
+        f"{settled.name!r} is {settled.status} since {rfc3339(settled.since)}, so {consequence}.",
         interrupt_id=id_,
         status=settled.status,
     )

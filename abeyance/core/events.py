@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
+from abeyance.core.delegations import Delegation
 from abeyance.core.json import Json
 from abeyance.core.outcome import VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.spec import GraphSpec, OnPauseTimeout, OnTimeout, ResumeRun
+from abeyance.core.standing import Request
 from abeyance.core.terms import Priority
 
 PauseMode: TypeAlias = Literal["after-node", "now"]
@@ -94,7 +96,8 @@ class Responded(_Event):
 
     `schema_faults` has an entry (perhaps empty) for every answered interrupt with a schema. The core
     has no schema validator, and refuses an answer that was not validated. `digests` are of what the
-    principal saw, if sent.
+    principal saw, if sent. `on_behalf_of` is in whose place the principal answers, if they say so, and
+    `delegations` are those to them.
     """
 
     principal: Principal
@@ -102,7 +105,14 @@ class Responded(_Event):
     schema_faults: Mapping[str, tuple[SchemaFault, ...]]
     digests: Mapping[str, str] = field(default_factory=dict)
     note: str | None = None
+    on_behalf_of: str | None = None
+    delegations: tuple[Delegation, ...] = ()
     key: str | None = None
+
+    @property
+    def request(self) -> Request:
+        """Who asks to answer."""
+        return _request(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +264,54 @@ class TakenBack(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed(_Event):
+    """A principal keeps an open interrupt for themselves, for so many seconds. The rest is as in
+    `Responded`.
+    """
+
+    principal: Principal
+    interrupt_id: str
+    seconds: float
+    on_behalf_of: str | None = None
+    delegations: tuple[Delegation, ...] = ()
+    key: str | None = None
+
+    @property
+    def request(self) -> Request:
+        """Who asks to answer."""
+        return _request(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Released(_Event):
+    """A principal ended the claim of an open interrupt."""
+
+    principal: Principal
+    interrupt_id: str
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassigned(_Event):
+    """A principal replaced the assignees of an open interrupt by `to`. `note` is why."""
+
+    principal: Principal
+    interrupt_id: str
+    to: tuple[str, ...]
+    note: str | None = None
+    key: str | None = None
+
+
+def _request(event: Responded | Claimed) -> Request:
+    return Request(
+        principal=event.principal,
+        now=event.now,
+        on_behalf_of=event.on_behalf_of,
+        delegations=event.delegations,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Migrated(_Event):
     """A principal moved the run to another version of its graph.
 
@@ -281,6 +339,9 @@ Keyed: TypeAlias = (
     | ValuesEdited
     | DeadlineEdited
     | TakenBack
+    | Claimed
+    | Released
+    | Reassigned
     | Migrated
 )
 """Events that may carry an idempotency key, under which they count once."""
@@ -293,6 +354,9 @@ KEYED: Final = (
     ValuesEdited,
     DeadlineEdited,
     TakenBack,
+    Claimed,
+    Released,
+    Reassigned,
     Migrated,
 )
 
@@ -340,6 +404,9 @@ Event: TypeAlias = (
     | ValuesEdited
     | DeadlineEdited
     | TakenBack
+    | Claimed
+    | Released
+    | Reassigned
     | Migrated
     | SignalRefused
     | NotificationFailed

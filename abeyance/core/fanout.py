@@ -10,7 +10,7 @@ Fan-outs can be nested.
 
 from __future__ import annotations
 
-from abeyance.core import approvals, items, patch, routing
+from abeyance.core import approvals, duties, items, patch, routing
 from abeyance.core.json import Json
 from abeyance.core.outcome import Send
 from abeyance.core.spec import Edge, FunctionNode
@@ -141,6 +141,7 @@ def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) 
     before = items.values_at(draft.state, scope_address, fan.outer)
     answers = {name: each for item in merged.values() for name, each in item.answers.items()}
     items.put_answers(draft, scope_address, fan.outer, answers)
+    duties.gather(draft, scope_address, fan.outer, merged.values())
     try:
         items.put_patch(draft, scope_address, fan.outer, *(item.patch for item in merged.values()))
     except patch.PatchError as error:

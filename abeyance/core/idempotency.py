@@ -23,7 +23,7 @@ _MOST_RECEIPTS: Final = 2_000
 _HASH_CHARS: Final = 16
 _KEY_CHARS: Final = 200
 _EXCLUDED: Final = frozenset(
-    {"now", "key", "capabilities", "principal", "schema_faults", "spec", "versions"}
+    {"now", "key", "capabilities", "principal", "schema_faults", "spec", "versions", "delegations"}
 )
 
 
@@ -87,11 +87,16 @@ def digest(event: events.Keyed) -> str:
             | events.ValuesEdited()
             | events.DeadlineEdited()
             | events.TakenBack()
+            | events.Claimed()
+            | events.Released()
+            | events.Reassigned()
             | events.Migrated()
         ):
             content["actor"] = event.principal.subject
         case _:
             pass
+    if content.get("on_behalf_of", "") is None:
+        del content["on_behalf_of"]
     if isinstance(event, events.Migrated):
         # `request` has the patch as it was sent; this is as the model of the worker wrote it.
         del content["patch"]
@@ -138,6 +143,7 @@ def receipts_again(called: Called) -> list[ledger.Receipt]:
         ledger.Receipt(
             interrupt_id=each["interrupt_id"],
             answered_by=each["answered_by"],
+            on_behalf_of=each.get("on_behalf_of"),
             accepted_at=datetime.fromisoformat(each["accepted_at"]),
             replayed=True,
             status=each.get("status", "answered"),
@@ -152,6 +158,7 @@ def _beyond_answered(receipt: ledger.Receipt) -> dict[str, Json]:
     until = receipt.held_until
     beyond = {
         "status": None if receipt.status == "answered" else receipt.status,
+        "on_behalf_of": receipt.on_behalf_of,
         "missing": receipt.missing,
         "held_until": None if until is None else rfc3339(until),
     }

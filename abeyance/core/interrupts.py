@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Literal
 
-from abeyance.core import approvals, authority, events, items, ledger, reminders, undo
+from abeyance.core import approvals, authority, duties, events, items, ledger, reminders, undo
 from abeyance.core.address import below
 from abeyance.core.business_time import moment
 from abeyance.core.json import Json, canonical, fill, fill_all, rfc3339
@@ -28,6 +28,7 @@ from abeyance.core.outcome import Asked, key_of
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import END, Ask, GraphSpec, InterruptNode, InterruptSpec, Kind
 from abeyance.core.state import RunState
+from abeyance.core.terms import PLAIN
 from abeyance.core.visit import Failure, FanOutBranch, Ready, Visit, Waiting, transition
 from abeyance.core.votes import Vote
 from abeyance.core.working_state import WorkingState
@@ -122,6 +123,7 @@ def ask(
         key=asked.key,
         parents=(*parents, *_units_around(draft, visit.scope)),
         fields=fields or {},
+        barred=duties.barred(draft.state, visit, question.terms),
     )
     if question.terms is not None:
         opened = reminders.planned(opened, draft.now)
@@ -164,16 +166,19 @@ def ask_anew(
     if interrupt.status == "held":
         reopen(draft, interrupt, votes=(), reason="what was approved has changed")
         interrupt = draft.open[interrupt.id]
+    terms = question.terms
+    if interrupt.reassigned and interrupt.terms is not None:
+        terms = replace(terms or PLAIN, assignees=interrupt.terms.assignees)
     changed = replace(
         interrupt,
         **ledger.content_of(question),
-        terms=question.terms,
+        terms=terms,
         digest=digest,
         fields=fields or {},
         votes=(),
         revised=False,
     )
-    if question.terms != interrupt.terms:
+    if terms != interrupt.terms:
         changed = reminders.planned(changed, draft.now)
     draft.open[interrupt.id] = changed
     draft.publish(
@@ -231,10 +236,18 @@ def _units_around(draft: WorkingState, scope_address: str) -> Iterator[Parent]:
 
 
 def answer(
-    draft: WorkingState, interrupt: Interrupt, value: Json, by: str, note: str | None = None
+    draft: WorkingState,
+    interrupt: Interrupt,
+    value: Json,
+    by: str,
+    note: str | None = None,
+    *,
+    on_behalf_of: str | None = None,
 ) -> None:
     """Settle an interrupt by an answer; its visit continues if it waits for nothing else."""
-    settled = ledger.settle_answered(interrupt, value, by, draft.now, note)
+    settled = ledger.settle_answered(
+        interrupt, value, by, draft.now, note, on_behalf_of=on_behalf_of
+    )
     _record(draft, settled)
     visit = draft.visit(interrupt.visit)
     draft.publish(
@@ -245,7 +258,10 @@ def answer(
         name=interrupt.name,
         answer_sha256=settled.answer_sha256,
         **({} if note is None else {"note": note}),
+        **({} if on_behalf_of is None else {"on_behalf_of": on_behalf_of}),
     )
+    if interrupt.kind not in {"static", "error"}:
+        duties.remember(draft, visit, interrupt, by, on_behalf_of)
     # Answers to breakpoints and error questions are not answers of the graph, and an answer about one
     # call of an agent does not apply to its next call.
     is_agents = draft.state.scopes[visit.scope].is_agent

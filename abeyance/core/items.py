@@ -161,8 +161,13 @@ def put_answers(
 ) -> None:
     """Store answers where later visits of the same item, or of the scope, read them."""
     if answers:
-        holder = draft.item(scope, members[-1]) if members else draft.scope(scope)
+        holder = holder_of(draft, scope, members)
         holder.answers = {**holder.answers, **answers}
+
+
+def holder_of(draft: WorkingState, scope: str, members: tuple[FanOutBranch, ...]) -> Item | Scope:
+    """Return the innermost item, else the scope, to change."""
+    return draft.item(scope, members[-1]) if members else draft.scope(scope)
 
 
 def forget_counts(draft: WorkingState, visit: Visit) -> None:

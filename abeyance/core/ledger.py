@@ -16,12 +16,13 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias, assert_never
 
-from abeyance.core import votes
+from abeyance.core import standing, votes
 from abeyance.core.copying import changeable
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, canonical, rfc3339, sha256, size, why_not_json
 from abeyance.core.policy import TIMEOUT, Principal
 from abeyance.core.spec import Default, InterruptSpec, Kind
+from abeyance.core.standing import Claim
 from abeyance.core.terms import Quorum
 from abeyance.core.text import truncate
 from abeyance.core.votes import Vote
@@ -65,11 +66,14 @@ class Interrupt(InterruptSpec):
 
     `reminders` are the moments at which those who are asked are reminded, those of the past included, and
     `escalations` those of `terms.escalate`, in its order. `notice_at` is the next of both that is not
-    published yet and comes before the deadline.
+    published yet and comes before the deadline. `barred` are those who may not answer because of
+    `terms.not_by`, each with the rule that bars them. `reassigned`: people have replaced the assignees
+    that its author named.
 
     A settled interrupt keeps only what `settle` leaves. `by` is the principal who answered or withdrew
     it, or the timeout. `answer` is stored if it is short, `answer_sha256` always. `note` is what the
-    principal wrote beside the answer, of which the beginning is stored.
+    principal wrote beside the answer, of which the beginning is stored. `on_behalf_of` is in whose place
+    the principal answered.
 
     `votes` are those that count towards its quorum. `held` is the yes that can be taken back until
     `held_until`, and `accepted_at` is when it came, once it has settled the question. `revised`: a vote
@@ -91,10 +95,14 @@ class Interrupt(InterruptSpec):
     reminders: tuple[datetime, ...] = ()
     escalations: tuple[datetime, ...] = ()
     notice_at: datetime | None = None
+    claim: Claim | None = None
+    barred: Mapping[str, str] = field(default_factory=dict)
+    reassigned: bool = False
     status: Literal["open", "held"] | SettledStatus = "open"
     settled_at: datetime | None = None
     settled_reason: str | None = None
     by: str | None = None
+    on_behalf_of: str | None = None
     answer_sha256: str | None = None
     answer: Json = None
     note: str | None = None
@@ -133,6 +141,7 @@ class Receipt:
     interrupt_id: str
     status: Literal["answered", "voted", "held"] = "answered"
     answered_by: str
+    on_behalf_of: str | None = None
     accepted_at: datetime
     replayed: bool = False
     missing: int | None = None
@@ -221,12 +230,19 @@ def settle(
 
 
 def settle_answered(
-    interrupt: Interrupt, answer: Json, by: str, now: datetime, note: str | None = None
+    interrupt: Interrupt,
+    answer: Json,
+    by: str,
+    now: datetime,
+    note: str | None = None,
+    *,
+    on_behalf_of: str | None = None,
 ) -> Interrupt:
     """Return what stays of an interrupt that was answered."""
     is_short = size(answer) <= _STORED_ANSWER_BYTES or by == TIMEOUT
     return replace(
         settle(interrupt, "answered", now, by=by),
+        on_behalf_of=on_behalf_of,
         answer_sha256=sha256(answer),
         answer=answer if is_short else None,
         note=note and truncate(note, _STORED_NOTE_CHARS),
@@ -354,15 +370,11 @@ def _check_answer(ledger: Ledger, id_: str, answer: Json, event: Responded) -> R
     if entry is None:
         _refuse_parent(ledger, id_)
         raise unknown(id_)
-    if not event.principal.may(entry.requested_capability):
-        raise Refusal(
-            Code.CAPABILITY_REQUIRED,
-            f"{event.principal.subject!r} may not answer {entry.name!r}: it asks for the capability "
-            f"{entry.requested_capability!r}. The interrupt stays as it is.",
-            interrupt_id=id_,
-            capability=entry.requested_capability,
-            capabilities=[entry.requested_capability],
-        )
+    name = event.on_behalf_of
+    if entry.status == "open":
+        name = standing.acting_for(entry, event.request)
+    elif not standing.may_learn_of(entry, event.principal, event.request.active):
+        raise standing.lacks_capability(entry, event.principal)
     if (fault := why_not_json(answer)) is not None:
         raise Refusal(
             Code.INVALID_ANSWER,
@@ -370,7 +382,7 @@ def _check_answer(ledger: Ledger, id_: str, answer: Json, event: Responded) -> R
             interrupt_id=id_,
             errors=[{"pointer": "", "message": fault}],
         )
-    return _receipt(entry, answer, event)
+    return _receipt(entry, answer, event, name)
 
 
 def unknown(id_: str) -> Refusal:
@@ -429,18 +441,18 @@ def _check_open(interrupt: Interrupt, event: Responded) -> None:
         )
 
 
-def _receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt | None:
+def _receipt(entry: Interrupt, answer: Json, event: Responded, name: str | None) -> Receipt | None:
     """Return the receipt of an answer that is a repeat, None for one that can be accepted."""
     when = rfc3339(entry.accepted_at or entry.since)
     cast = entry.votes if entry.held is None else (*entry.votes, entry.held)
-    vote = votes.repeated(cast, answer, by=event.principal.subject)
+    # Of an open question the right is known; later a repeat need not say again for whom it was.
+    names = {name} if entry.status == "open" or name is not None else None
+    vote = votes.repeated(cast, answer, by=event.principal.subject, on_behalf_of=names)
     match entry.status:
         case "open":
-            if (quorum := entry.quorum) is not None:
-                votes.refuse(quorum, event.principal, id_=entry.id, name=entry.name)
-                if vote is not None:
-                    left = votes.missing(quorum, entry.votes)
-                    return _again(entry, vote, status="voted", missing=left)
+            if (quorum := entry.quorum) is not None and vote is not None:
+                left = votes.missing(quorum, entry.votes)
+                return _again(entry, vote, status="voted", missing=left)
             _check_open(entry, event)
             return None
         case "held" if vote is not None:
@@ -473,6 +485,7 @@ def _receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt | None
             return Receipt(
                 interrupt_id=entry.id,
                 answered_by=entry.by or "",
+                on_behalf_of=entry.on_behalf_of,
                 accepted_at=entry.accepted_at or entry.since,
                 replayed=True,
             )
@@ -483,6 +496,7 @@ def _receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt | None
                 + (", so no vote counts any more." if entry.votes else ", with another answer."),
                 interrupt_id=entry.id,
                 answered_by=entry.by,
+                **({} if entry.on_behalf_of is None else {"on_behalf_of": entry.on_behalf_of}),
                 answered_at=when,
             )
         case "expired":
@@ -504,5 +518,11 @@ def _receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt | None
 
 
 def _again(entry: Interrupt, vote: Vote, **about: Any) -> Receipt:
-    by, at = vote.by, vote.at
-    return Receipt(interrupt_id=entry.id, answered_by=by, accepted_at=at, replayed=True, **about)
+    return Receipt(
+        interrupt_id=entry.id,
+        answered_by=vote.by,
+        on_behalf_of=vote.on_behalf_of,
+        accepted_at=vote.at,
+        replayed=True,
+        **about,
+    )

@@ -30,7 +30,9 @@ from abeyance.core import (
     asking,
     authority,
     blocked,
+    claims,
     directives,
+    duties,
     edits,
     events,
     fanout,
@@ -43,6 +45,7 @@ from abeyance.core import (
     reminders,
     routing,
     schedule,
+    standing,
     subgraphs,
     visits,
 )
@@ -76,6 +79,7 @@ def new_run(
     values: Mapping[str, Json],
     now: datetime,
     salt: str = "",
+    started_by: str | None = None,
 ) -> RunState:
     """Create a run before its first event, which must be `Started`. The spec must be valid.
 
@@ -93,6 +97,7 @@ def new_run(
         last_activity_at=now,
         scopes={address: Scope(address=address, values=values, size=size(values))},
         salt=salt,
+        starters=() if started_by is None else (started_by,),
     )
 
 
@@ -132,6 +137,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
     match event:
         case events.Responded():
             ledger.check_answers(state.ledger, event)
+            duties.refuse_both(state, event)
             authority.refuse(state, event)
             interrupts.refuse_edits(state, event)
             schedule.refuse_large_answers(state, event)
@@ -155,6 +161,8 @@ def _refuse(state: RunState, event: events.Event) -> None:
             edits.refuse_deadline(state, event)
         case events.TakenBack():
             answering.refuse_take_back(state, event)
+        case events.Claimed() | events.Released() | events.Reassigned():
+            claims.refuse(state, event)
         case events.Migrated():
             edits.refuse_ended(state, "it cannot be migrated")
             migration.refuse(state, event.spec, changes=event.patch, renames=event.renames)
@@ -220,6 +228,12 @@ def _apply_request(draft: WorkingState, event: events.Keyed) -> None:
             edits.edit_deadline(draft, event)
         case events.TakenBack():
             answering.take_back(draft, event)
+        case events.Claimed():
+            claims.claim(draft, event)
+        case events.Released():
+            claims.release(draft, event)
+        case events.Reassigned():
+            claims.reassign(draft, event)
         case events.Migrated():
             _migrated(draft, event)
         case _:
@@ -360,13 +374,20 @@ def _left_to_run_again(
 
 
 def _responded(draft: WorkingState, event: events.Responded) -> None:
+    # Before anything changes: an answer bars its principal from other questions.
+    names = standing.names_of(draft.state.ledger.open, event)
     for id_, value in event.answers.items():
         # An interrupt that is not open was given the same answer before, else `check` had refused this.
-        interrupt = draft.state.ledger.open.get(id_)
-        if interrupt is not None and not answering.is_repeat(interrupt, value, event):
-            interrupts.take_edits(draft, interrupt, value, event.principal.subject)
-            answering.accept(draft, interrupt, value, event)
-            draft.state.last_activity_at = event.now
+        entry = draft.state.ledger.open.get(id_)
+        if (
+            entry is None
+            or id_ not in names
+            or answering.is_repeat(entry, value, event, names[id_])
+        ):
+            continue
+        interrupts.take_edits(draft, entry, value, event.principal.subject)
+        answering.accept(draft, entry, value, event, names[id_])
+        draft.state.last_activity_at = event.now
 
 
 def _rotation_due(draft: WorkingState, rotation: Rotation) -> None:

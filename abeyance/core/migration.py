@@ -169,6 +169,7 @@ class _Move:
             visit_counts=self._to.by_name(path, scope.visit_counts),
             exempt_in_a_row=self._to.by_name(path, scope.exempt_in_a_row),
             answers=self._to.by_question(path, scope.answers),
+            answerers=self._to.by_question(path, scope.answerers),
             fans={
                 self._to.address(key): self._fan(path, key, fan) for key, fan in scope.fans.items()
             },
@@ -222,6 +223,7 @@ class _Move:
             item,
             joins_reached=tuple(self._to.edge(path, key, address) for key in item.joins_reached),
             answers=self._to.by_question(path, item.answers),
+            answerers=self._to.by_question(path, item.answerers),
             visit_counts=self._to.by_name(path, item.visit_counts),
             approvals=self._approvals(item.approvals),
         )

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from abeyance.core.address import Address
 from abeyance.core.json import Json
 from abeyance.core.spec import END, GraphSpec, InterruptNode, Node, SubgraphNode
 from abeyance.core.state import RunState
 from abeyance.core.visit import Questions
+
+T = TypeVar("T")
 
 Path: TypeAlias = tuple[str, ...]
 """The names of nodes that lead from the run's graph to a node, with its own; empty for the graph."""
@@ -214,8 +216,8 @@ class Places:
             shown_at={names.get(key, key): each for key, each in own.shown_at.items()},
         )
 
-    def by_question(self, path: Path, answers: Mapping[str, Json]) -> dict[str, Json]:
-        """Return answers by the names that their questions have now."""
+    def by_question(self, path: Path, answers: Mapping[str, T]) -> dict[str, T]:
+        """Return answers, or who gave them, by the names that their questions have now."""
         names: dict[str, str] = {}
         for name in self.graphs[path][0].nodes:
             names.update(self._asked_by((*path, name)))

@@ -18,6 +18,7 @@ from abeyance.core import (
     approvals,
     authority,
     directives,
+    duties,
     interrupts,
     items,
     ledger,
@@ -175,6 +176,7 @@ def forked(
         task_bytes=0,
         yielding=False,
         resumption=None,
+        starters=tuple(dict.fromkeys((*source.starters, principal.subject))),
     )
     draft = WorkingState(source, now)
     items.forget_all_counts(draft)
@@ -405,6 +407,8 @@ def _ask_in_fork(draft: WorkingState, entry: Interrupt) -> None:
     asked = replace(
         ledger.reopened(entry, draft.now, ()),
         id=id_,
+        claim=None,
+        barred=duties.barred(draft.state, visit, entry.terms),
         created_at=draft.now,
         deadline=None if whole is None else draft.now + whole,
         parents=tuple(

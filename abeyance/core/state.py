@@ -22,6 +22,7 @@ from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.mailbox import Mailbox
 from abeyance.core.outcome import VisitOutcome
 from abeyance.core.spec import GraphSpec, Node, OnPauseTimeout, SubgraphNode
+from abeyance.core.standing import Answerer
 from abeyance.core.visit import (
     Approval,
     Failure,
@@ -98,7 +99,7 @@ class Item:
     `joins_reached` are the joins that it came to. `left_fan_out`: a goto led out of the fan-out.
     `skipped`: a person skipped a failed visit of it. `changes` counts the changes of its values.
     `result` is the result of a tool call. `heard_from` is as in `Visit`. `approvals` are those given
-    inside it.
+    inside it. `answerers` are those who answered a question last, by its name.
     """
 
     item: Json
@@ -108,6 +109,7 @@ class Item:
     patch: Mapping[str, Json] = field(default_factory=dict)
     changes: int = 0
     answers: Mapping[str, Json] = field(default_factory=dict)
+    answerers: Mapping[str, Answerer] = field(default_factory=dict)
     visit_counts: Mapping[str, int] = field(default_factory=dict)
     result: Json = None
     heard_from: tuple[str | None, ...] = ()
@@ -160,7 +162,7 @@ class Scope:
     are its last visits, oldest first, as long as it has one branch. `guard_turns` counts the visits
     that were made because messages were unread. `approvals` are those given inside it. `heard_from`
     are, by field of the outer values, the capabilities of people who have changed it since the scope
-    began.
+    began. `answerers` are those who answered a question last, by its name.
     """
 
     address: str
@@ -172,6 +174,7 @@ class Scope:
     visit_counts: Mapping[str, int] = field(default_factory=dict)
     exempt_in_a_row: Mapping[str, int] = field(default_factory=dict)
     answers: Mapping[str, Json] = field(default_factory=dict)
+    answerers: Mapping[str, Answerer] = field(default_factory=dict)
     visit: str | None = None
     is_agent: bool = False
     path: tuple[str, ...] = ()
@@ -262,7 +265,8 @@ class RunState:
     what the next visit of an agent's node starts with. `keys` maps hashes of the latest idempotency
     keys to their calls. `salt` keeps its interrupt ids distinct from those of an earlier run with the
     same id. `earlier_guards` are capabilities that only graphs from which it was migrated can ask for.
-    `resumption` is set until the first event after a retry or fork.
+    `resumption` is set until the first event after a retry or fork. `starters` are who started the run,
+    and who forked it and each run that it was forked from.
     """
 
     format: int = FORMAT
@@ -290,6 +294,7 @@ class RunState:
     task_bytes: int = 0
     yielding: bool = False
     salt: str = ""
+    starters: tuple[str, ...] = ()
     earlier_guards: tuple[str, ...] = ()
     resumption: Resumption | None = None
 

@@ -5,16 +5,14 @@ One person has one vote. Who votes on behalf of somebody else uses up the votes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from abeyance.core.json import Json, sha256, size
-from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.terms import Quorum
 from abeyance.core.text import truncate
-from abeyance.errors import Code, Refusal
 
 _STORED_BYTES: Final = 512
 _STORED_NOTE_CHARS: Final = 500
@@ -55,11 +53,22 @@ def is_yes(answer: Json) -> bool:
 
 
 def repeated(
-    votes: Sequence[Vote], answer: Json, *, by: str, on_behalf_of: str | None = None
+    votes: Sequence[Vote], answer: Json, *, by: str, on_behalf_of: Collection[str | None] | None
 ) -> Vote | None:
-    """Return the vote that the same person cast before with the same answer, if there is one."""
-    same = (by, on_behalf_of, sha256(answer))
-    return next((v for v in votes if (v.by, v.on_behalf_of, v.answer_sha256) == same), None)
+    """Return the vote that the same person cast before with the same answer, if there is one.
+
+    `on_behalf_of` are in whose place it may have been; None for whomever.
+    """
+    same = (by, sha256(answer))
+    return next(
+        (
+            vote
+            for vote in votes
+            if (vote.by, vote.answer_sha256) == same
+            and (on_behalf_of is None or vote.on_behalf_of in on_behalf_of)
+        ),
+        None,
+    )
 
 
 def cast(votes: Sequence[Vote], vote: Vote) -> tuple[Vote, ...]:
@@ -76,21 +85,3 @@ def are_decisive(quorum: Quorum, votes: Sequence[Vote]) -> bool:
     """Return whether the votes approve or reject, so that no more are needed."""
     rejections = sum(not vote.is_yes for vote in votes)
     return not missing(quorum, votes) or rejections >= (1 if quorum.veto else quorum.count)
-
-
-def refuse(quorum: Quorum, principal: Principal, *, id_: str, name: str) -> None:
-    """Raise `not_assigned` for who has no vote on the question of this id and name."""
-    if principal == TEMPORAL:
-        raise Refusal(
-            Code.NOT_ASSIGNED,
-            f"{name!r} takes the votes of {quorum.count} people, and this answer is nobody's: answer "
-            "through the API, with a token of your own.",
-            interrupt_id=id_,
-        )
-    if quorum.of and not principal.is_among(quorum.of):
-        raise Refusal(
-            Code.NOT_ASSIGNED,
-            f"{principal.subject!r} has no vote on {name!r}. These have: {', '.join(quorum.of)}.",
-            interrupt_id=id_,
-            assignees=list(quorum.of),
-        )

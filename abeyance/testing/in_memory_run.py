@@ -63,9 +63,11 @@ class InMemoryRun(InMemoryReader):
         interrupt_before: str | Sequence[str] = (),
         interrupt_after: str | Sequence[str] = (),
         on_error: str | None = None,
+        started_by: str = "temporal",
     ) -> None:
         start = wire.StartRun(
             run_id=run_id,
+            started_by=started_by,
             graph_version=graph.build().version,
             interrupt_before=_names(interrupt_before),
             interrupt_after=_names(interrupt_after),
@@ -82,6 +84,7 @@ class InMemoryRun(InMemoryReader):
             limits=limits_.checked_limits(limits or Limits()),
             values=graph.states.initial(input or {}),
             now=now,
+            started_by=started_by,
         )
         self._set_up(graph, state, start)
 

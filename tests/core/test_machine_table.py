@@ -120,6 +120,14 @@ def moved(seconds: float, **fields: Any) -> Callable[[Drive], Mapping[str, Any]]
     return order
 
 
+def asked_about(**fields: Any) -> Callable[[Drive], Mapping[str, Any]]:
+    def order(run: Drive) -> Mapping[str, Any]:
+        (id_,) = answers("ask", None)(run)["answers"]
+        return {"principal": BOSS, "interrupt_id": id_, **fields}
+
+    return order
+
+
 def migrated(principal: Principal) -> Callable[[Drive], Mapping[str, Any]]:
     def order(run: Drive) -> Mapping[str, Any]:
         spec = replace(run.state.spec, description="the next version")
@@ -254,6 +262,17 @@ TABLE: dict[str, Row] = {
         events.NotificationFailed,
         {"about": "run.paused", "receiver": "mail to ada", "reason": "why", "attempts": 1},
         "+ + + + . . . .",
+    ),
+    "it is claimed":         Row(
+        events.Claimed, asked_about(seconds=60), "+ + +" + " not_running" * 5,
+    ),
+    "anybody claims it":     Row(
+        events.Claimed, asked_about(seconds=60, principal=ADA),
+        " ".join(["capability_required"] * 3) + " not_running" * 5,
+    ),
+    "a claim is released":   Row(events.Released, asked_about(), ". . ." + " not_running" * 5),
+    "it is reassigned":      Row(
+        events.Reassigned, asked_about(to=("ada",)), "+ + +" + " not_running" * 5,
     ),
     "values are edited":     Row(events.ValuesEdited, edit({"x": 2}), edited("+")),
     "old values are edited": Row(events.ValuesEdited, edit({"x": 2}, version=9), edited("stale")),

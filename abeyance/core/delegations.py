@@ -1,0 +1,193 @@
+"""Delegations: who may answer in whose place, what that lends, and until when.
+
+A delegation lends capabilities that questions ask for. It never lends what would reach beyond a question:
+`*`, `admin` and `runs:...`. Who stands for somebody cannot pass that on: a delegate has the rights that
+the maker of the delegation had, and none that was lent to the maker.
+
+The book of a deployment's delegations is a value, like `RunState`: each change returns a new one, and a
+refusal leaves the old one unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from abeyance.core.policy import EVERYTHING, Principal
+from abeyance.core.terms import GROUP
+from abeyance.errors import Code, Refusal
+
+ADMIN: Final = "admin"
+_RUNS: Final = "runs:"
+LONGEST: Final = timedelta(days=90)
+"""The longest time from when a delegation is made until it ends."""
+MOST: Final = 1_000
+"""How many delegations that have not ended a deployment may have."""
+
+
+def may_be_lent(capability: str) -> bool:
+    """Return whether a delegation may lend a capability."""
+    return EVERYTHING not in capability and capability != ADMIN and not capability.startswith(_RUNS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delegation:
+    """From `since` until `until`, `to` may answer in the place of `by`, who made it.
+
+    `capabilities` are those that it lends; None lends each that a question may ask for, because its maker
+    has every capability. `groups` are those that its maker belonged to.
+    """
+
+    id: str
+    by: str
+    to: str
+    capabilities: tuple[str, ...] | None = ()
+    groups: tuple[str, ...] = ()
+    since: datetime
+    until: datetime
+    reason: str | None = None
+    created_at: datetime
+
+    def is_active(self, now: datetime) -> bool:
+        """Return whether it counts at a moment."""
+        return self.since <= now < self.until
+
+    def may(self, capability: str | None) -> bool:
+        """Return whether it lends what a question asks for; None asks for nothing."""
+        if capability is None:
+            return True
+        return may_be_lent(capability) and (
+            self.capabilities is None or capability in self.capabilities
+        )
+
+    def is_among(self, people: Iterable[str]) -> bool:
+        """Return whether these subjects and groups (`group:finance`) include its maker."""
+        return not {self.by, *(f"{GROUP}{name}" for name in self.groups)}.isdisjoint(people)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A delegation that `maker` wants to make. `capabilities` None lends all that the maker has.
+
+    The repeat of a call has the same `id`.
+    """
+
+    id: str
+    maker: Principal
+    to: str
+    capabilities: tuple[str, ...] | None = None
+    since: datetime | None = None
+    until: datetime
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delegations:
+    """The delegations of one deployment, oldest first."""
+
+    all: tuple[Delegation, ...] = ()
+
+    def of(self, subject: str, now: datetime) -> tuple[Delegation, ...]:
+        """Return what lets a subject answer in the place of others now."""
+        return tuple(each for each in self.all if each.to == subject and each.is_active(now))
+
+    def made(self, wanted: Wanted, now: datetime) -> Delegations:
+        """Return the delegations with a new one, and without those that have ended.
+
+        Raise `invalid_body` for what cannot be lent, for a time that is over or too long, for oneself,
+        and if there are too many; and `capability_required` for what its maker does not have.
+        """
+        kept = tuple(each for each in self.all if now < each.until)
+        if any(each.id == wanted.id for each in kept):
+            return replace(self, all=kept)
+        if faults := _faults(wanted, now):
+            message = "; ".join(fault["message"] for fault in faults)
+            raise Refusal(Code.INVALID_BODY, f"This cannot be delegated: {message}.", errors=faults)
+        if missing := wanted.maker.lacks(wanted.capabilities or ()):
+            raise Refusal(
+                Code.CAPABILITY_REQUIRED,
+                f"{wanted.maker.subject!r} cannot lend {', '.join(map(repr, missing))}: lend what you "
+                "have yourself.",
+                capability=missing[0],
+                capabilities=list(missing),
+            )
+        if len(kept) >= MOST:
+            message = f"there are {len(kept)} delegations, and no more fit: delete some of them"
+            raise Refusal(
+                Code.INVALID_BODY,
+                f"This cannot be delegated: {message}.",
+                errors=[{"pointer": "", "message": message}],
+            )
+        return replace(self, all=(*kept, _made(wanted, now)))
+
+    def withdrawn(self, id_: str, principal: Principal) -> Delegations:
+        """Return the delegations without one.
+
+        Raise `unknown_delegation`, and `capability_required` if it was made by somebody else and the
+        principal is no administrator.
+        """
+        found = next((each for each in self.all if each.id == id_), None)
+        if found is None:
+            raise Refusal(
+                Code.UNKNOWN_DELEGATION,
+                f"There is no delegation {id_!r}; list the delegations to see their ids.",
+                delegation_id=id_,
+            )
+        if found.by != principal.subject and not principal.may(ADMIN):
+            raise Refusal(
+                Code.CAPABILITY_REQUIRED,
+                f"The delegation {id_!r} is by {found.by!r}: only {found.by!r} and who has {ADMIN!r} may "
+                "delete it.",
+                capability=ADMIN,
+                capabilities=[ADMIN],
+            )
+        return replace(self, all=tuple(each for each in self.all if each.id != id_))
+
+    def seen_by(self, principal: Principal, now: datetime) -> tuple[Delegation, ...]:
+        """Return those that have not ended and that a principal made or may use; for `admin` all."""
+        is_admin = principal.may(ADMIN)
+        return tuple(
+            each
+            for each in self.all
+            if now < each.until and (is_admin or principal.subject in (each.by, each.to))
+        )
+
+
+def _faults(wanted: Wanted, now: datetime) -> list[dict[str, str]]:
+    faults = [
+        {"pointer": "/capabilities", "message": f"{name!r} is never lent"}
+        for name in wanted.capabilities or ()
+        if not may_be_lent(name)
+    ]
+    since = wanted.since or now
+    if wanted.until <= max(since, now):
+        faults.append(
+            {"pointer": "/until", "message": "it has to end after it begins, and after now"}
+        )
+    elif wanted.until - now > LONGEST:
+        message = f"it ends more than {LONGEST.days} days from now"
+        faults.append({"pointer": "/until", "message": message})
+    if wanted.to == wanted.maker.subject:
+        faults.append(
+            {"pointer": "/to", "message": "who delegates and who may answer are the same"}
+        )
+    return faults
+
+
+def _made(wanted: Wanted, now: datetime) -> Delegation:
+    maker, lent = wanted.maker, wanted.capabilities
+    if lent is None and EVERYTHING not in maker.capabilities:
+        lent = tuple(filter(may_be_lent, maker.capabilities))
+    return Delegation(
+        id=wanted.id,
+        by=maker.subject,
+        to=wanted.to,
+        capabilities=lent,
+        groups=maker.groups,
+        since=wanted.since or now,
+        until=wanted.until,
+        reason=wanted.reason,
+        created_at=now,
+    )

@@ -1,0 +1,137 @@
+"""Four eyes: who started the run and who answered which question, and whom that bars from another one.
+
+Of a name the last answer counts: that of the same item of a fan-out, else of the same graph, else of the
+graphs around it. An answer that the deadline gave is nobody's. Whom an open question bars is part of it,
+and computed when it opens and at every answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from abeyance.core import items
+from abeyance.core.events import Responded
+from abeyance.core.ledger import Interrupt
+from abeyance.core.policy import TIMEOUT
+from abeyance.core.standing import Answerer
+from abeyance.core.state import Item, RunState
+from abeyance.core.terms import STARTER, Terms
+from abeyance.core.visit import FanOutBranch, Visit
+from abeyance.core.working_state import WorkingState
+from abeyance.errors import Code, Refusal
+
+_MOST_NAMES: Final = 200
+"""How many names a graph, or an item of a fan-out, remembers. Code may ask under ever new names."""
+
+
+def answered_by(state: RunState, visit: Visit, name: str) -> Answerer | None:
+    """Return who answered the question of a name last, as a visit knows it; None if nobody did."""
+    return next((found[name] for found in _records(state, visit) if name in found), None)
+
+
+def barred(state: RunState, visit: Visit, terms: Terms | None) -> Mapping[str, str]:
+    """Return whom the terms of a visit's question bar, each with the rule that does."""
+    found: dict[str, str] = {}
+    for rule in () if terms is None else terms.not_by:
+        people: tuple[str, ...] = state.starters
+        if rule != STARTER:
+            last = answered_by(state, visit, rule)
+            people = (*_undecided(state, visit, rule), *(() if last is None else last.people))
+        found.update(dict.fromkeys(people, rule) | found)
+    return found
+
+
+def remember(
+    draft: WorkingState, visit: Visit, interrupt: Interrupt, by: str, on_behalf_of: str | None
+) -> None:
+    """Record who answered a question, and whom that bars from other open ones."""
+    named = () if by == TIMEOUT else (by, on_behalf_of)
+    people = tuple(dict.fromkeys(filter(None, (*named, *_voters(interrupt)))))
+    answerer = Answerer(by=by, on_behalf_of=on_behalf_of, at=draft.now, people=people)
+    _put(draft, visit.scope, visit.members, {interrupt.name: answerer})
+    bar(draft, interrupt.name)
+
+
+def bar(draft: WorkingState, name: str) -> None:
+    """Update whom the question of a name bars from other open ones, after an answer or a vote on it."""
+    for entry in list(draft.state.ledger.open.values()):
+        if entry.terms is not None and name in entry.terms.not_by:
+            visit = draft.state.visits[entry.visit]
+            now_barred = barred(draft.state, visit, entry.terms)
+            draft.open[entry.id] = replace(entry, barred=now_barred)
+
+
+def gather(
+    draft: WorkingState,
+    scope: str,
+    outer: tuple[FanOutBranch, ...],
+    gathered: Iterable[Item],
+) -> None:
+    """Keep who answered in the items of a fan-out that is over. Of several, all had a part in it."""
+    found: dict[str, Answerer] = {}
+    for item in gathered:
+        for name, each in item.answerers.items():
+            before = () if name not in found else found[name].people
+            found[name] = replace(each, people=tuple(dict.fromkeys((*before, *each.people))))
+    if found:
+        _put(draft, scope, outer, found)
+
+
+def refuse_both(state: RunState, event: Responded) -> None:
+    """Refuse to answer, in one call, a question and another one that bars its answerer."""
+    known = [entry for id_ in event.answers if (entry := state.ledger.open.get(id_)) is not None]
+    answered = {entry.name for entry in known}
+    for entry in known:
+        both = answered.intersection(() if entry.terms is None else entry.terms.not_by)
+        if both - {entry.name}:
+            other = min(both)
+            raise Refusal(
+                Code.SEPARATION_OF_DUTIES,
+                f"{entry.name!r} takes another pair of eyes than {other!r}: answer each in a call of its "
+                "own, by different people.",
+                interrupt_id=entry.id,
+                not_by=[other],
+            )
+
+
+def _undecided(state: RunState, visit: Visit, name: str) -> Iterator[str]:
+    """Yield who has a part in an answer that is not settled yet: a vote, or a yes that is held."""
+    for entry in state.ledger.open.values():
+        if entry.name == name and _sees(state, visit, entry):
+            yield from _voters(entry)
+
+
+def _sees(state: RunState, visit: Visit, entry: Interrupt) -> bool:
+    asking = state.visits.get(entry.visit)
+    if asking is not None and asking.scope == visit.scope:
+        return asking.members == visit.members[: len(asking.members)]
+    around = state.scopes[visit.scope].visit
+    return around is not None and _sees(state, state.visits[around], entry)
+
+
+def _voters(entry: Interrupt) -> list[str]:
+    cast = (*entry.votes, *filter(None, [entry.held]))
+    return [name for vote in cast for name in sorted(vote.people)]
+
+
+def _put(
+    draft: WorkingState,
+    scope: str,
+    members: tuple[FanOutBranch, ...],
+    latest: Mapping[str, Answerer],
+) -> None:
+    holder = items.holder_of(draft, scope, members)
+    known = {name: it for name, it in holder.answerers.items() if name not in latest}
+    kept = [*known.items(), *latest.items()][-_MOST_NAMES:]
+    holder.answerers = dict(kept)
+
+
+def _records(state: RunState, visit: Visit) -> Iterator[Mapping[str, Answerer]]:
+    for member in reversed(visit.members):
+        yield items.item_of(state, visit.scope, member).answerers
+    scope = state.scopes[visit.scope]
+    yield scope.answerers
+    if scope.visit is not None:
+        yield from _records(state, state.visits[scope.visit])

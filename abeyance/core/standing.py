@@ -1,0 +1,266 @@
+"""Who may answer a question, and in whose right.
+
+*The right.* A question may be answered by who has its capability and, with `assignees_only`, is one of
+its assignees. From each of its escalations on, those whom the escalation names may answer too. Where a
+quorum names its people, nobody else has a vote. Who has that right answers in it; who does not may have
+the right of somebody who has delegated it, and says for whom if there are several.
+
+*What is in the way.* Four eyes (`not_by`) bar people by name, whatever they may do otherwise, and both
+names of a delegate are looked at. A claim keeps a question for who claimed it, until it ends by itself.
+
+The rule rests on the question and the request alone, so a list of questions can say who may answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Protocol
+
+from abeyance.core.json import rfc3339
+from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.terms import PLAIN, STARTER
+from abeyance.errors import Code, Refusal
+
+if TYPE_CHECKING:
+    from abeyance.core.delegations import Delegation
+    from abeyance.core.events import Responded
+    from abeyance.core.ledger import Interrupt
+
+_MOST_NAMED: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A question is kept for who claimed it, and for whom they stood in, until `until`."""
+
+    by: str
+    on_behalf_of: str | None = None
+    at: datetime
+    until: datetime
+
+    @property
+    def people(self) -> frozenset[str]:
+        """For whom the question is kept."""
+        return frozenset({self.by, self.on_behalf_of or self.by})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answerer:
+    """Who answered a question, for whom, and when. `people` are all who had a part in it."""
+
+    by: str
+    on_behalf_of: str | None = None
+    at: datetime
+    people: tuple[str, ...] = ()
+
+
+class _Person(Protocol):
+    def may(self, capability: str | None) -> bool: ...
+
+    def is_among(self, people: Iterable[str]) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Who asks to answer, when, for whom if they say so, and the delegations to them."""
+
+    principal: Principal
+    now: datetime
+    on_behalf_of: str | None = None
+    delegations: tuple[Delegation, ...] = ()
+
+    @property
+    def active(self) -> list[Delegation]:
+        """The delegations that count."""
+        subject, now = self.principal.subject, self.now
+        return [each for each in self.delegations if each.to == subject and each.is_active(now)]
+
+
+def claimed(question: Interrupt, now: datetime) -> Claim | None:
+    """Return the claim of a question, if it has not ended."""
+    claim = question.claim
+    return claim if claim is not None and now < claim.until else None
+
+
+def acting_for(question: Interrupt, request: Request) -> str | None:
+    """Return in whose place a principal answers an open question; None is in their own right.
+
+    Raise the Refusals `capability_required`, `not_assigned`, `ambiguous_delegation`,
+    `separation_of_duties` and `claimed`.
+    """
+    _refuse_nobody(question, request.principal)
+    name = _right(question, request)
+    _refuse_barred(question, request.principal, name)
+    claim = claimed(question, request.now)
+    if claim is not None and claim.people.isdisjoint({request.principal.subject, name}):
+        until = rfc3339(claim.until)
+        raise Refusal(
+            Code.CLAIMED,
+            f"{claim.by!r} has claimed {question.name!r} until {until}. Wait until then, ask for its "
+            "release, or, if you stand in for that person, say so with `on_behalf_of`.",
+            interrupt_id=question.id,
+            claimed_by=claim.by,
+            claimed_until=until,
+            **({} if claim.on_behalf_of is None else {"on_behalf_of": claim.on_behalf_of}),
+        )
+    return name
+
+
+def names(question: Interrupt, request: Request) -> list[str]:
+    """Return the names for whom a principal may answer a question by a delegation."""
+    makers = {
+        each.by for each in request.active if _fulfils(each, question, request.now)
+    } - question.barred.keys()
+    return [] if request.principal.subject in question.barred else sorted(makers)
+
+
+def names_of(entries: Mapping[str, Interrupt], event: Responded) -> dict[str, str | None]:
+    """Return in whose place each open question of a response is answered, by its id.
+
+    Raise as `acting_for`.
+    """
+    asked = {id_: entries[id_] for id_ in event.answers if id_ in entries}
+    return {
+        id_: acting_for(entry, event.request)
+        for id_, entry in asked.items()
+        if entry.status == "open"
+    }
+
+
+def may_learn_of(
+    settled: Interrupt, principal: Principal, delegations: Sequence[Delegation]
+) -> bool:
+    """Return whether a principal may learn what became of a settled question."""
+    cast = [*settled.votes, *filter(None, [settled.held])]
+    people = {settled.on_behalf_of, *(name for vote in cast for name in vote.people)}
+    if settled.status == "answered":
+        people.add(settled.by)
+    return (
+        principal.may(settled.requested_capability)
+        or principal.subject in people
+        or any(each.may(settled.requested_capability) for each in delegations)
+    )
+
+
+def lacks_capability(question: Interrupt, principal: Principal) -> Refusal:
+    """Return the refusal of a principal without the capability that a question asks for."""
+    return Refusal(
+        Code.CAPABILITY_REQUIRED,
+        f"{principal.subject!r} may not answer {question.name!r}: it asks for the capability "
+        f"{question.requested_capability!r}. The interrupt stays as it is.",
+        interrupt_id=question.id,
+        capability=question.requested_capability,
+        capabilities=[question.requested_capability],
+    )
+
+
+def _refuse_nobody(question: Interrupt, principal: Principal) -> None:
+    quorum = None if question.terms is None else question.terms.quorum
+    if (
+        quorum is not None
+        and principal == TEMPORAL
+        and principal.may(question.requested_capability)
+    ):
+        raise Refusal(
+            Code.NOT_ASSIGNED,
+            f"{question.name!r} takes the votes of {quorum.count} people, and this answer is nobody's: "
+            "answer through the API, with a token of your own.",
+            interrupt_id=question.id,
+        )
+
+
+def _right(question: Interrupt, request: Request) -> str | None:
+    principal, wanted, now = request.principal, request.on_behalf_of, request.now
+    is_own = wanted in (None, principal.subject)
+    if is_own and _fulfils(principal, question, now):
+        return None
+    if wanted == principal.subject:
+        raise _no_right(question, request)
+    makers = {
+        each.by
+        for each in request.active
+        if wanted in (None, each.by) and _fulfils(each, question, now)
+    }
+    # Four eyes may leave one of several.
+    makers = makers - question.barred.keys() or makers
+    match sorted(makers):
+        case []:
+            raise _no_right(question, request)
+        case [only]:
+            return only
+        case several:
+            raise Refusal(
+                Code.AMBIGUOUS_DELEGATION,
+                f"{principal.subject!r} may answer {question.name!r} for "
+                f"{', '.join(map(repr, several))}: name one with `on_behalf_of`.",
+                interrupt_id=question.id,
+                on_behalf_of=several,
+            )
+
+
+def _fulfils(person: _Person, question: Interrupt, now: datetime) -> bool:
+    capability, terms = question.requested_capability, question.terms
+    if terms is None:
+        return person.may(capability)
+    if terms.quorum is not None and terms.quorum.of and not person.is_among(terms.quorum.of):
+        return False
+    is_asked = not terms.assignees_only or person.is_among(terms.assignees)
+    if is_asked and person.may(capability):
+        return True
+    # Without moments its escalations never come, as in a question that is settled.
+    return any(
+        at <= now
+        and (not each.to or person.is_among(each.to))
+        and person.may(each.requested_capability)
+        for each, at in zip(terms.escalate, question.escalations, strict=False)
+    )
+
+
+def _no_right(question: Interrupt, request: Request) -> Refusal:
+    principal, wanted = request.principal, request.on_behalf_of
+    if wanted not in (None, principal.subject) and all(
+        each.by != wanted for each in request.active
+    ):
+        return Refusal(
+            Code.NOT_ASSIGNED,
+            f"{principal.subject!r} cannot answer {question.name!r} for {wanted!r}, who has not "
+            "delegated that: leave out `on_behalf_of`, or ask for a delegation.",
+            interrupt_id=question.id,
+            on_behalf_of=wanted,
+        )
+    if not principal.may(question.requested_capability):
+        return lacks_capability(question, principal)
+    terms = question.terms or PLAIN
+    of = () if terms.quorum is None else terms.quorum.of
+    people = list(of or terms.assignees)[:_MOST_NAMED]
+    named = ", ".join(people)
+    return Refusal(
+        Code.NOT_ASSIGNED,
+        f"{principal.subject!r} has no vote on {question.name!r}. These have: {named}."
+        if of
+        else f"{principal.subject!r} may not answer {question.name!r}: it is only for {named}. Leave it "
+        "to them, or have it reassigned.",
+        interrupt_id=question.id,
+        assignees=people,
+    )
+
+
+def _refuse_barred(question: Interrupt, principal: Principal, name: str | None) -> None:
+    barred: Mapping[str, str] = question.barred
+    if principal == TEMPORAL and question.terms is not None and question.terms.not_by:
+        why = "and this answer is nobody's: answer through the API, with a token of your own"
+    else:
+        who = next((each for each in (principal.subject, name) if each in barred), None)
+        if who is None:
+            return
+        rule = barred[who]
+        did = "started the run" if rule == STARTER else f"answered {rule!r}"
+        why = f"and {who!r} {did}: somebody else has to answer"
+    raise Refusal(
+        Code.SEPARATION_OF_DUTIES,
+        f"{question.name!r} takes another pair of eyes, {why}.",
+        interrupt_id=question.id,
+        not_by=list((question.terms or PLAIN).not_by),
+    )

@@ -1,0 +1,116 @@
+"""The book of delegations: what may be lent, by whom, for how long, and who ends it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from core_drive import T0, at
+
+from abeyance.core.delegations import LONGEST, MOST, Delegations, Wanted
+from abeyance.core.policy import EVERYTHING, Principal
+from abeyance.errors import Code, Refusal
+
+ADA = Principal(
+    subject="ada", capabilities=("refunds:approve", "runs:respond", "admin"), groups=("finance",)
+)
+ROOT = Principal(subject="root", capabilities=(EVERYTHING,))
+BOB = Principal(subject="bob")
+
+
+def wanted(maker: Principal = ADA, id_: str = "d", **fields: Any) -> Wanted:
+    return Wanted(id=id_, maker=maker, **{"to": "bob", "until": at(3600), **fields})
+
+
+def refusal_of(*, now: float = 0, **fields: Any) -> Refusal:
+    with pytest.raises(Refusal) as refused:
+        Delegations().made(wanted(**fields), at(now))
+    return refused.value
+
+
+def test_a_delegation_lends_what_its_maker_names() -> None:
+    book = Delegations().made(wanted(capabilities=("refunds:approve",), reason="away"), T0)
+    (made,) = book.of("bob", T0)
+    assert (made.by, made.capabilities, made.groups) == ("ada", ("refunds:approve",), ("finance",))
+    assert (made.since, made.until, made.reason) == (T0, at(3600), "away")
+    assert book.of("ada", T0) == ()
+
+
+def test_without_names_it_lends_all_that_its_maker_has_and_may_lend() -> None:
+    (made,) = Delegations().made(wanted(), T0).all
+    assert made.capabilities == ("refunds:approve",)
+
+
+def test_of_a_maker_with_everything_it_lends_any() -> None:
+    (made,) = Delegations().made(wanted(ROOT), T0).all
+    assert made.capabilities is None
+    assert [made.may(name) for name in ("anything", None, "admin")] == [True, True, False]
+    (made,) = Delegations().made(wanted(ROOT, capabilities=("a:b",)), T0).all
+    assert made.capabilities == ("a:b",)
+
+
+@pytest.mark.parametrize("name", ["*", "admin", "runs:respond", "refunds:*"])
+def test_what_reaches_beyond_questions_cannot_be_lent(name: str) -> None:
+    refusal = refusal_of(maker=ROOT, capabilities=(name,))
+    assert refusal.code is Code.INVALID_BODY
+    assert refusal.details["errors"][0]["pointer"] == "/capabilities"
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ({"until": T0 + LONGEST + timedelta(seconds=1)}, "/until"),
+        ({"until": T0}, "/until"),
+        ({"since": at(3600)}, "/until"),
+        ({"to": "ada"}, "/to"),
+    ],
+)
+def test_a_delegation_has_a_time_and_another_person(fields: dict[str, Any], pointer: str) -> None:
+    refusal = refusal_of(**fields)
+    assert refusal.code is Code.INVALID_BODY
+    assert [fault["pointer"] for fault in refusal.details["errors"]] == [pointer]
+
+
+def test_nobody_lends_what_they_do_not_have() -> None:
+    refusal = refusal_of(capabilities=("payments:release",))
+    assert refusal.code is Code.CAPABILITY_REQUIRED
+    assert refusal.details["capabilities"] == ["payments:release"]
+
+
+def test_the_same_call_again_makes_nothing_and_what_has_ended_is_forgotten() -> None:
+    book = Delegations().made(wanted(), T0)
+    assert book.made(wanted(), T0) == book
+    later = book.made(wanted(id_="e", until=at(9_000)), at(3600))
+    assert [each.id for each in later.all] == ["e"]
+
+
+def test_there_are_not_more_than_fit() -> None:
+    book = Delegations()
+    (one,) = book.made(wanted(), T0).all
+    full = Delegations(all=(one,) * MOST)
+    with pytest.raises(Refusal) as refused:
+        full.made(wanted(id_="e"), T0)
+    assert refused.value.code is Code.INVALID_BODY
+    assert "no more fit" in refused.value.message
+
+
+def test_who_made_it_deletes_it_or_an_administrator() -> None:
+    book = Delegations().made(wanted(), T0)
+    with pytest.raises(Refusal) as refused:
+        book.withdrawn("d", BOB)
+    assert refused.value.code is Code.CAPABILITY_REQUIRED
+    admin = Principal(subject="boss", capabilities=("admin",))
+    assert book.withdrawn("d", ADA).all == book.withdrawn("d", admin).all == ()
+    with pytest.raises(Refusal) as refused:
+        book.withdrawn("e", ADA)
+    assert refused.value.code is Code.UNKNOWN_DELEGATION
+
+
+def test_everybody_sees_those_that_they_made_or_may_use_and_an_administrator_all() -> None:
+    book = Delegations().made(wanted(), T0).made(wanted(ROOT, "e", to="carol"), T0)
+    carol = Principal(subject="carol")
+    assert [each.id for each in book.seen_by(BOB, T0)] == ["d"]
+    assert [each.id for each in book.seen_by(carol, T0)] == ["e"]
+    assert [each.id for each in book.seen_by(ADA, T0)] == ["d", "e"]
+    assert book.seen_by(ADA, at(3600)) == ()
