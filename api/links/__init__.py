@@ -189,13 +189,12 @@ def _page(link: PersonalLink, question: views.InterruptView) -> Response:
     )
     when = "" if question.answered_at is None else f" at {question.answered_at:%Y-%m-%d %H:%M} UTC"
     status = "" if is_open else f"You have answered this{when}."
-    form = {"schema": question.response_schema, "shown": question.payload}
     return _filled(
         title=_text(question.name),
         prompt=_text(question.prompt),
         body=f"<dl>{facts}</dl>{details}",
         status=_text(status),
-        form=html.escape(json.dumps(form)) if is_open else "",
+        question=html.escape(question.model_dump_json()) if is_open else "",
         sign_in=_sign_in(question.id),
     )
 
@@ -208,7 +207,7 @@ def _void(refusal: Refusal) -> Response:
         prompt=_text(refusal.message),
         body="",
         status="",
-        form="",
+        question="",
         sign_in=_sign_in(None),
         code=status,
     )

@@ -1,12 +1,12 @@
-// The page of a personal link: the form for the answer, which is sent to the address of the page.
+// The page of a personal link: the answer is sent to the address of the page.
 
-import {answerForm, element, Fault, jsonForm, visible} from "/inbox/form.js";
-
-const at = (id) => document.getElementById(id);
+import {card} from "/inbox/card.js";
+import {Fault, fault, jsonForm} from "/inbox/form.js";
+import {at, button, element, visible} from "/inbox/markup.js";
 
 const form = at("answer");
 
-function show(problem) {
+function say(problem) {
   at("problem").textContent = visible(problem);
 }
 
@@ -19,46 +19,63 @@ async function send(answer) {
     credentials: "omit",
   });
   const content = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Error(content.detail ?? "The service did not respond: try again.");
-  return content.receipts[0];
+  return {ok: response.ok, content};
 }
 
-function open({schema, shown}) {
-  let fields = answerForm(schema, shown);
-  const place = element("div", {}, fields.element);
-  const raw = element("input", {type: "checkbox", id: "raw"});
-  const note = element("input", {id: "note", autocomplete: "off"});
-  const button = element("button", {}, "Send answer");
+function open(question) {
+  let way = card(question);
+  const note = element("input", {id: "note", autocomplete: "off", maxlength: 2000});
+  const raw = element("input", {type: "checkbox"});
+  const place = element("div");
+  const buttons = element("p", {class: "buttons"});
+
+  async function submit(kind) {
+    say("");
+    try {
+      const answer = {response: way.ways.find((each) => each.kind === kind).read()};
+      if (note.value.trim()) answer.note = note.value.trim();
+      const {ok, content} = await send(answer);
+      if (ok) return done(content.receipts[0]);
+      const left = content.code === "invalid_answer" ? way.show(content.errors ?? []) : [content];
+      if (left.length) say(content.detail ?? "The service did not respond: try again.");
+    } catch (error) {
+      if (error instanceof Fault && fault(error.field, error.message)) return;
+      say(error instanceof Fault ? error.message : "The service was not reached: try again.");
+    }
+  }
+
+  function done(receipt) {
+    const counted = receipt.status === "voted" ? "Your vote was counted." : "Your answer was accepted.";
+    at("status").textContent = receipt.replayed ? "You have answered this before." : counted;
+    form.hidden = true;
+  }
+
+  function draw() {
+    way.parts.send = submit;
+    place.replaceChildren(...way.parts.filter(Boolean));
+    buttons.replaceChildren(...way.ways.filter(({label}) => label).map(({label, kind}) => button(label, () => submit(kind))));
+  }
+
+  raw.addEventListener("change", () => {
+    const json = raw.checked ? jsonForm() : null;
+    way = json ? {parts: [json.element], show: json.show, ways: [{label: "Send answer", kind: "answer", read: json.read}]} : card(question);
+    draw();
+  });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (way.ways.length === 1) submit(way.ways[0].kind);
+  });
+  draw();
   form.append(
     place,
-    element("label", {for: "raw"}, raw, " Answer in JSON"),
-    element("label", {for: "note"}, "Note (stored with the answer)"),
-    note,
-    element("div", {}, button),
+    element("details", {},
+      element("summary", {}, "Note, or the answer as JSON"),
+      element("div", {class: "field"}, element("label", {for: "note"}, "Note (kept with the answer)"), note),
+      element("p", {}, element("label", {}, raw, " Write the answer as JSON")),
+    ),
+    buttons,
   );
-  raw.addEventListener("change", () => {
-    fields = raw.checked ? jsonForm() : answerForm(schema, shown);
-    place.replaceChildren(fields.element);
-  });
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    show("");
-    button.disabled = true;
-    try {
-      const answer = {response: fields.read()};
-      if (note.value.trim()) answer.note = note.value.trim();
-      const receipt = await send(answer);
-      const done = receipt.status === "voted" ? "Your vote was counted." : "Your answer was accepted.";
-      at("status").textContent = receipt.replayed ? "You have answered this before." : done;
-      form.hidden = true;
-    } catch (error) {
-      if (error instanceof Fault) error.element?.focus();
-      show(error instanceof TypeError ? "The service was not reached: try again." : error.message);
-    } finally {
-      button.disabled = false;
-    }
-  });
   form.hidden = false;
 }
 
-if (form.dataset.form) open(JSON.parse(form.dataset.form));
+if (form.dataset.question) open(JSON.parse(form.dataset.question));
