@@ -72,6 +72,7 @@ class Code(StrEnum):
     INVALID_RUN_ID = "invalid_run_id"
     INVALID_INPUT = "invalid_input"
     INVALID_ANSWER = "invalid_answer"
+    DECISION_NOT_ALLOWED = "decision_not_allowed"
     NO_SUCH_PAST = "no_such_past"
     INVALID_MESSAGE = "invalid_message"
     ACTION_NOT_ALLOWED = "action_not_allowed"

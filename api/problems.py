@@ -70,6 +70,7 @@ PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
     Code.INVALID_RUN_ID: (422, "Invalid run id"),
     Code.INVALID_INPUT: (422, "Invalid graph input"),
     Code.INVALID_ANSWER: (422, "Invalid answer"),
+    Code.DECISION_NOT_ALLOWED: (422, "Decision not allowed"),
     Code.NO_SUCH_PAST: (422, "Fork back further than the past"),
     Code.INVALID_MESSAGE: (422, "Invalid message"),
     Code.ACTION_NOT_ALLOWED: (422, "Disallowed action"),

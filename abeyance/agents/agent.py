@@ -29,6 +29,7 @@ from abeyance.authoring.retries import (
 )
 from abeyance.authoring.terms import TermsOptions
 from abeyance.core.json import Json
+from abeyance.core.terms import Decision
 from abeyance.duration import Duration, seconds
 from abeyance.mcp.server import McpServer
 from abeyance.mcp.toolset import McpToolset
@@ -191,6 +192,7 @@ class Agent:
         requested_capability: str | None = None,
         approval_timeout: Duration | None = None,
         on_timeout: OnApprovalTimeout = "halt",
+        decisions: Sequence[Decision] | None = None,
         **terms: Unpack[TermsOptions],
     ) -> AgentTool:
         """Return this agent as a tool of another agent, with one argument: `task`, a text.
@@ -206,6 +208,7 @@ class Agent:
             requested_capability=requested_capability,
             approval_timeout=approval_timeout,
             on_timeout=on_timeout,
+            decisions=decisions,
             **terms,
         )(_never_called)
         return AgentTool(agent=self, tool=task_tool)

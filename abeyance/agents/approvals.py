@@ -108,8 +108,9 @@ async def needs_approval(tool: Tool, arguments: Mapping[str, Json]) -> bool:
 def approval_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
     """Return the approval question for a call.
 
-    The answer is `{approved: true, arguments?}`, with `arguments` if the approver edits them, or
-    `{approved: false, reason?}`. Raises ArgumentsError if the arguments are too large to show.
+    The answer is `{approved: true, arguments?}`, with `arguments` if the approver edits them,
+    `{approved: false, reason?}`, or `{approved: false, result}`. Raises ArgumentsError if the arguments
+    are too large to show.
     """
     shown = {"tool": tool.name, "arguments": copy.deepcopy(dict(arguments))}
     if tool.prompt is None:
@@ -242,12 +243,19 @@ def _answer_schema(arguments_schema: Json) -> Json:
             "approved": {"type": "boolean"},
             "arguments": arguments,
             "reason": {"type": "string", "maxLength": 2_000},
+            "result": {
+                "description": "What the model reads in place of the call, which is not made."
+            },
         },
         "required": ["approved"],
         "additionalProperties": False,
         "if": {"properties": {"approved": {"const": True}}},
-        "then": {"properties": {"reason": False}},
-        "else": {"properties": {"arguments": False}},
+        "then": {"properties": {"reason": False, "result": False}},
+        "else": {
+            "properties": {"arguments": False},
+            "if": {"required": ["result"]},
+            "then": {"properties": {"reason": False}},
+        },
     }
     # References resolve from the root of a schema, so their definitions belong there.
     definitions = {"$defs", "definitions"} & arguments_schema.keys()

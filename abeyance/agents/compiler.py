@@ -50,7 +50,7 @@ class SubagentGate:
         changes = gate.memory.changes()
         patch = {"agent_state": changes} if changes else {}
         edited = gate.arguments != ctx.item["args"]
-        arguments = {"args": gate.arguments} if edited else None
+        arguments = {"args": gate.arguments, **gate.edit} if edited else None
         if denial is None:
             return Finished(patch=patch, goto=name, result=arguments)
         stored = await tool_results.store(blobs_of(ctx), ctx.run_id, denial)

@@ -98,6 +98,7 @@ class _Call:
         self._id = str(ctx.item["call_id"])
         self._arguments: dict[str, Json] = dict(ctx.item["args"])
         self._memory = AgentState(state.agent_state)
+        self._edit: dict[str, Json] = {}
 
     async def make(self) -> Finished:
         """Make the call, and run the after-hooks on its result."""
@@ -131,16 +132,18 @@ class _Call:
             await self._ctx.runtime.journal.persist_marker(_RESULT_MARK, record)
 
     def _changes(self) -> dict[str, Json]:
-        return {"args": self._arguments, "state": self._memory.changes()}
+        edit = {"edit": self._edit} if self._edit else {}
+        return {"args": self._arguments, "state": self._memory.changes(), **edit}
 
     def _restore(self, changes: Mapping[str, Json]) -> None:
         self._arguments = changes["args"]
+        self._edit = changes.get("edit", {})
         self._memory.update(changes["state"])
 
     async def _result(self) -> dict[str, Json]:
         gate = ToolGate(self._agent, self._tool, self._id, self._arguments, self._memory)
         denial = await gate.decide_in_call(self._ctx)
-        self._memory, self._arguments = gate.memory, gate.arguments
+        self._memory, self._arguments, self._edit = gate.memory, gate.arguments, gate.edit
         if denial is not None:
             return denial
         return await self._once() if needs_answers(self._ctx) else await self._run()
@@ -235,7 +238,7 @@ class _Call:
             ctx.runtime.journal.set_marker(_RESULT_MARK, None)
             raise Suspended(outcome.asked, {_RESULT: stored, **self._changes()})
         self._memory = outcome.event.agent_state
-        result = tool_results.of_hooks(outcome)
+        result = {**tool_results.of_hooks(outcome), **self._edit}
         return Finished(
             patch={"agent_state": self._memory.changes()} if self._memory.changes() else {},
             result=await tool_results.store(blobs, ctx.run_id, result),

@@ -30,6 +30,7 @@ from abeyance.authoring.retries import (
 )
 from abeyance.authoring.terms import TermsOptions, terms_of, time_faults
 from abeyance.core.json import Json
+from abeyance.core.terms import Decision
 from abeyance.duration import Duration
 from abeyance.schemas.json_schema import schema_of
 from abeyance.schemas.state_model import StateModel
@@ -76,6 +77,7 @@ def tool(
     approval_timeout: Duration | None = ...,
     on_timeout: OnApprovalTimeout = ...,
     prompt: str | None = ...,
+    decisions: Sequence[Decision] | None = ...,
     max_result: int = ...,
     **terms: Unpack[TermsOptions],
 ) -> Callable[[Callable[..., Any]], Tool]: ...
@@ -101,6 +103,7 @@ def tool(
     approval_timeout: Duration | None = None,
     on_timeout: OnApprovalTimeout = "halt",
     prompt: str | None = None,
+    decisions: Sequence[Decision] | None = None,
     max_result: int = 100_000,
     **terms: Unpack[TermsOptions],
 ) -> Any:
@@ -123,6 +126,9 @@ def tool(
     (`{"default": {"approved": False}}`). `on_unknown` applies when the worker is lost during an approved
     call: an operator is asked about its outcome (`"ask"`), it runs again (`"retry"`), or it fails
     (`"fail"`). `terms` are those of `TermsOptions`, for the approval: `assignees`, `quorum` and so on.
+
+    `decisions` are those that the answer may take, all unless given: `"approve"`, `"edit"` the arguments,
+    `"reject"`, and `"respond"` with a result that the model reads in place of the call.
 
     `asks` names further capabilities that its code requests (`ctx.interrupt(...)`), by name or pattern. A
     question without a capability requests `requested_capability`, else the first of these.
@@ -159,6 +165,7 @@ def tool(
                 "requested_capability": requested_capability,
                 "approval_timeout": approval_timeout,
                 "prompt": prompt,
+                "decisions": decisions,
                 **terms,
             }
             faults.extend(_unused_option_faults(approval_options))
@@ -169,7 +176,7 @@ def tool(
             requested_capability=requested_capability,
             timeout=approval_timeout,
             on_timeout=on_timeout,
-            terms=terms_of(terms, "its approval", errors),
+            terms=terms_of(terms, "its approval", errors, decisions=decisions),
         )
         timeout_seconds = errors.seconds(timeout, "timeout=")
         heartbeat_seconds = errors.seconds(heartbeat, "heartbeat=")

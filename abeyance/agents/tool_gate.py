@@ -55,7 +55,10 @@ class Deny:
 
 
 class ToolGate:
-    """The gate before one call. `arguments` and `memory` change as hooks and the approver change them."""
+    """The gate before one call. `arguments` and `memory` change as hooks and the approver change them.
+
+    `edit` is what the result of the call says of an approver's edit.
+    """
 
     def __init__(
         self, agent: Agent, tool: Tool, call_id: str, arguments: Json, memory: AgentState
@@ -63,6 +66,7 @@ class ToolGate:
         self._agent, self._tool, self._call_id = agent, tool, call_id
         self.arguments: dict[str, Json] = dict(arguments)
         self.memory = memory
+        self.edit: dict[str, Json] = {}
 
     async def decide(
         self,
@@ -70,11 +74,12 @@ class ToolGate:
         *,
         with_hooks: bool = True,
         digest: str | None = None,
+        approver: Mapping[str, Json] = _NO_ANSWERS,
     ) -> Ask | Deny | None:
         """Decide from the hooks, the approval and the answers so far; None lets the call run.
 
         `digest` is that of the call that the approver saw: with it, the call needs that approval,
-        whatever `approve=` says now.
+        whatever `approve=` says now. `approver` is who gave it.
         """
         tool = self._tool
         if with_hooks:
@@ -100,6 +105,8 @@ class ToolGate:
         approved = approved_arguments(tool, answers[_APPROVAL], self.arguments)
         if isinstance(approved, Rejected):
             return _denied(approved.text)
+        if approved != self.arguments:
+            self.edit = tool_results.edit(approver, approved)
         self.arguments = approved
         return None
 
@@ -111,7 +118,12 @@ class ToolGate:
         if not needs_answers(ctx):
             return None
         digest = ctx.item.get("digest", ctx.runtime.journal.get_marker(_SHOWN))
-        decision = await self.decide(ctx.targets, with_hooks="hooked" in ctx.item, digest=digest)
+        decision = await self.decide(
+            ctx.targets,
+            with_hooks="hooked" in ctx.item,
+            digest=digest,
+            approver=ctx.input.approver,
+        )
         if changes := self.memory.changes():
             # Changes of the hooks are kept even if the call ends before its code does.
             ctx.runtime.journal.partial_patch = {"agent_state": changes}
@@ -220,8 +232,10 @@ class AfterHooks:
                 replace(each, process=_process(each.process, call_id)) for each in outcome.asked
             ]
         self.memory = outcome.event.agent_state
-        after = tool_results.of_hooks(outcome)
-        if canonical(after) == canonical(tool_results.of_hooks(HooksOutcome(event=event))):
+        after = {**tool_results.of_hooks(outcome), **tool_results.marks(loaded)}
+        if canonical(after) == canonical(
+            {**tool_results.of_hooks(HooksOutcome(event=event)), **tool_results.marks(loaded)}
+        ):
             after = _without_mark(result)
         return await tool_results.store(self._blobs, self._ctx.run_id, after)
 

@@ -2,7 +2,9 @@
 
 A result is a mapping with one of: `content`; `error`, a text for the model; `rejected`, the approver's
 reason; `unanswered`, the name of a question whose deadline passed. `args` are the approved arguments, if
-they differ from the model's. A large result is stored outside the history and travels as a reference.
+they differ from the model's. `decision` says that a person, `by`, has given the result in place of the
+call (`respond`), or has edited its arguments (`edit`) to those in `edited`. A large result is stored
+outside the history and travels as a reference.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from abeyance.agents.approvals import UNANSWERED
 from abeyance.agents.hook_runner import HooksOutcome
 from abeyance.agents.hooks import AfterToolCall
-from abeyance.core.json import Json, size
+from abeyance.core.json import Json, canonical, size
 from abeyance.core.outcome import ToolStatus
 from abeyance.core.policy import TIMEOUT
+from abeyance.core.text import truncate
 from abeyance.storage.blobs import Blobs
 
 if TYPE_CHECKING:
@@ -24,10 +27,12 @@ if TYPE_CHECKING:
 
 _MAX_INLINE_BYTES: Final = 2_000
 """A larger result travels as a reference."""
+_MAX_NOTE_CHARS: Final = 2_000
 _BLOB: Final = "blob"
 UNSEEN: Final = "unseen"
 """The key of a result that no after-hook has seen yet: its tool and arguments."""
 
+_MARKS: Final = ("decision", "edited", "by", "on_behalf_of")
 _INTERRUPTED: Final = (
     "The call was interrupted before it had a result. It may or may not have been done."
 )
@@ -43,6 +48,16 @@ def content(value: Json) -> dict[str, Json]:
 def error(text: str, *, is_denied: bool = False) -> dict[str, Json]:
     """Return the result of a failed or denied call."""
     return {"error": text, **({"denied": True} if is_denied else {})}
+
+
+def edit(approver: Mapping[str, Json], arguments: Mapping[str, Json]) -> dict[str, Json]:
+    """Return what a result says of an approver's edit of the arguments."""
+    return {"decision": "edit", "edited": dict(arguments), **approver}
+
+
+def marks(result: Mapping[str, Json]) -> dict[str, Json]:
+    """Return what a result says of the decision of a person about the call."""
+    return {name: result[name] for name in _MARKS if "decision" in result and name in result}
 
 
 def of_hooks(outcome: HooksOutcome[AfterToolCall]) -> dict[str, Json]:
@@ -91,7 +106,8 @@ def collect(results: Any, agents: Container[str]) -> dict[str, dict[str, Json]]:
             result = error(_SKIPPED, is_denied=True)
             has_run_hooks = False
         else:
-            has_run_hooks = "code" not in result and not {"rejected", "unanswered"} & result.keys()
+            is_made = "code" not in result and not {"rejected", "unanswered"} & result.keys()
+            has_run_hooks = is_made and result.get("decision") != "respond"
         if not has_run_hooks or item["tool"] in agents:
             result[UNSEEN] = {"tool": item["tool"], "args": arguments}
         by_call[item["call_id"]] = result
@@ -110,9 +126,11 @@ async def result_parts(
     last = before[-1] if before else None
     if not isinstance(last, ModelResponse):
         return []
-    return [
-        _part(call, await load(blobs, known.get(call.tool_call_id, {}))) for call in last.tool_calls
+    loaded = [
+        (call, await load(blobs, known.get(call.tool_call_id, {}))) for call in last.tool_calls
     ]
+    notes = [_edit_note(call, result) for call, result in loaded if "edited" in marks(result)]
+    return [*(_part(call, result) for call, result in loaded), *notes]
 
 
 def to_model_text(result: Mapping[str, Json]) -> tuple[ToolStatus, Json]:
@@ -136,6 +154,16 @@ def to_model_text(result: Mapping[str, Json]) -> tuple[ToolStatus, Json]:
             return "interrupted", _INTERRUPTED
 
 
+def _edit_note(call: ToolCallPart, result: Mapping[str, Json]) -> ModelRequestPart:
+    from pydantic_ai.messages import UserPromptPart
+
+    arguments = truncate(canonical(result["edited"]), _MAX_NOTE_CHARS)
+    return UserPromptPart(
+        f"{result.get('by', 'A person')} changed the arguments of your call {call.tool_call_id!r} of "
+        f"{call.tool_name!r} before it was run, to {arguments}"
+    )
+
+
 def _part(call: ToolCallPart, result: Mapping[str, Json]) -> ModelRequestPart:
     from pydantic_ai.messages import ToolReturnPart
 
@@ -145,5 +173,9 @@ def _part(call: ToolCallPart, result: Mapping[str, Json]) -> ModelRequestPart:
     if not result and call.tool_name == FINAL_RESULT:
         outcome, text = "success", _ACCEPTED
     return ToolReturnPart(
-        tool_name=call.tool_name, tool_call_id=call.tool_call_id, content=text, outcome=outcome
+        tool_name=call.tool_name,
+        tool_call_id=call.tool_call_id,
+        content=text,
+        outcome=outcome,
+        metadata=marks(result) or None,
     )

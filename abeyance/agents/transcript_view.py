@@ -62,7 +62,9 @@ class TranscriptItem(Record):
     - `user`: the agent's input (no `sender`), or a message (`sender`, `message_id`).
     - `assistant`: a response: `text`, `calls` and `usage`.
     - `tool`: the result of a call, by `call_id`; `outcome` is `success`, `failed`, `denied`, `retried`
-      (the call was invalid, and the model is asked to repeat it) or `interrupted`.
+      (the call was invalid, and the model is asked to repeat it) or `interrupted`. If a person,
+      `answered_by` (for whom: `on_behalf_of`), has given the result in place of the call, `decision` is
+      `respond`; if they have edited the arguments, it is `edit`, and `arguments` are those of the call.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -77,6 +79,10 @@ class TranscriptItem(Record):
     call_id: str | None = None
     result: Json = None
     outcome: str | None = None
+    decision: Literal["edit", "respond"] | None = None
+    answered_by: str | None = None
+    on_behalf_of: str | None = None
+    arguments: Json = None
     model: str | None = None
     usage: TranscriptUsage | None = None
     finish_reason: str | None = None
@@ -147,6 +153,7 @@ def _tool_item(part: ToolReturnPart, turn: int) -> TranscriptItem:
     content = part.content if isinstance(part.content, list) else [part.content]
     media = tuple(_media(content))
     plain = [item for item in content if not list(_media([item]))]
+    marks = part.metadata if isinstance(part.metadata, dict) else {}
     result = part.content if not media else plain[0] if len(plain) == 1 else plain
     return TranscriptItem(
         role="tool",
@@ -157,6 +164,10 @@ def _tool_item(part: ToolReturnPart, turn: int) -> TranscriptItem:
         result=_PLAIN.dump_python(result, mode="json"),
         media=media,
         outcome=part.outcome,
+        decision=marks.get("decision"),
+        answered_by=marks.get("by"),
+        on_behalf_of=marks.get("on_behalf_of"),
+        arguments=marks.get("edited"),
     )
 
 

@@ -81,14 +81,14 @@ def terms_of(
     label: str,
     errors: DeclarationErrors,
     *,
-    decisions: Sequence[Decision] = core.DECISIONS,
+    decisions: Sequence[Decision] | None = None,
 ) -> Terms | None:
     """Return the terms that an author's options declare, None without any; faults are collected."""
     unknown = sorted(options.keys() - TERMS)
     for name in unknown:
         errors.note(f"{label} has no option {name!r}: it has {', '.join(sorted(TERMS))}")
     given = {name: value for name, value in options.items() if value is not None}
-    chosen = tuple(decision for decision in core.DECISIONS if decision in decisions)
+    chosen = core.DECISIONS if decisions is None else _decisions(decisions, label, errors)
     if not given and chosen == core.DECISIONS:
         return None
     quorum, escalate = given.get("quorum"), given.get("escalate", ())
@@ -219,6 +219,16 @@ def _risk(value: object, label: str, errors: DeclarationErrors) -> int | None:
         return value
     errors.note(f"{label}: risk={value!r} is invalid: use a whole number from 0 to {_MAX_RISK}")
     return None
+
+
+def _decisions(
+    value: Sequence[Decision], label: str, errors: DeclarationErrors
+) -> tuple[Decision, ...]:
+    names = errors.texts(value, f"{label}, decisions=")
+    if not names or (unknown := set(names) - {*core.DECISIONS}):
+        shown = "none" if not names else ", ".join(map(repr, sorted(unknown)))
+        errors.note(f"{label}, decisions=: {shown} given: use some of {', '.join(core.DECISIONS)}")
+    return tuple(decision for decision in core.DECISIONS if decision in names)
 
 
 def _calendar(value: object, label: str, errors: DeclarationErrors) -> core.Calendar | None:

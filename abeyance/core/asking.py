@@ -9,20 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Final
 
 from abeyance.core import authority, interrupts, ledger, routing
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Parent
-from abeyance.core.outcome import Asked, Call, Interrupted, key_of
-from abeyance.core.policy import TIMEOUT
+from abeyance.core.outcome import Asked, Call, Interrupted
 from abeyance.core.spec import Default, GoTo, GraphSpec
 from abeyance.core.state import RunState
 from abeyance.core.visit import Checkpoint, Failure, Ready, Running, Visit, Waiting, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
-
-_APPROVALS: Final = key_of("approval", "")
 
 
 def interrupted(draft: WorkingState, visit: Visit, running: Running, outcome: Interrupted) -> None:
@@ -89,19 +85,6 @@ def before(draft: WorkingState, visit: Visit, call: Call) -> None:
     transition(visit, "ask", Waiting(stage="body"))
     for each in questions:
         interrupts.ask(draft, visit, each)
-
-
-def refusal(state: RunState, visit: Visit) -> Json:
-    """Return the tool result for a rejected or expired approval, or None if approved."""
-    for key, answer in visit.questions.answers.items():
-        if key.startswith(_APPROVALS) and answer.get("approved") is not True:
-            is_late = any(
-                entry.by == TIMEOUT
-                for entry in state.ledger.settled.values()
-                if entry.kind == "approval" and entry.address == visit.address
-            )
-            return {"rejected": answer.get("reason"), **({"by": TIMEOUT} if is_late else {})}
-    return None
 
 
 def _with_capabilities(

@@ -40,9 +40,10 @@ class VisitInput:
     the messages that the visit has taken, `guidance` is the text of a person who had it run again.
     `targets` are the nodes that its code and its routes may choose, by the graph that the run was started
     with. `outcome` is the run's, for a finally node. `call` is the tool call, if the visit is one.
-    `blocked_by` is the code of the reason that blocks the visit so far: while it holds, the driver tries
-    again, and reports only a change. By `salt` and `ordinals` the ids of its own questions are known: the
-    how manyth of its key each is, or will be; the first unless said.
+    `approver` is who approved it. `blocked_by` is the code of the reason that blocks
+    the visit so far: while it holds, the driver tries again, and reports only a change. By `salt` and
+    `ordinals` the ids of its own questions are known: the how manyth of its key each is, or will be; the
+    first unless said.
     """
 
     kind: Literal["visit", "routes"] = "visit"
@@ -73,6 +74,7 @@ class VisitInput:
     guidance: str | None = None
     outcome: str | None = None
     call: Call | None = None
+    approver: Mapping[str, Json] = field(default_factory=dict)
     routes: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()

@@ -19,7 +19,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Literal
 
-from abeyance.core import approvals, authority, duties, events, items, ledger, reminders, undo
+from abeyance.core import (
+    approvals,
+    authority,
+    decisions,
+    duties,
+    events,
+    items,
+    ledger,
+    reminders,
+    undo,
+)
 from abeyance.core.address import below
 from abeyance.core.business_time import moment
 from abeyance.core.json import Json, canonical, fill, fill_all, rfc3339
@@ -248,6 +258,7 @@ def answer(
     settled = ledger.settle_answered(
         interrupt, value, by, draft.now, note, on_behalf_of=on_behalf_of
     )
+    said = decisions.without_equal_arguments(interrupt, value)
     _record(draft, settled)
     visit = draft.visit(interrupt.visit)
     draft.publish(
@@ -270,7 +281,7 @@ def answer(
     if by != TIMEOUT:
         # A loop that a person steers is not a runaway loop.
         items.forget_counts(draft, visit)
-    visit.questions = visit.questions.answered(interrupt.key, value)
+    visit.questions = visit.questions.answered(interrupt.key, said)
     approvals.grant(visit, interrupt)
     if by != TIMEOUT and interrupt.kind not in {"static", "error"}:
         approvals.hear(draft, visit, interrupt.requested_capability)

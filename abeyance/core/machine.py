@@ -31,6 +31,7 @@ from abeyance.core import (
     authority,
     blocked,
     claims,
+    decisions,
     directives,
     duties,
     edits,
@@ -138,6 +139,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
         case events.Responded():
             ledger.check_answers(state.ledger, event)
             duties.refuse_both(state, event)
+            decisions.refuse(state, event)
             authority.refuse(state, event)
             interrupts.refuse_edits(state, event)
             schedule.refuse_large_answers(state, event)

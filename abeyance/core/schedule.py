@@ -15,6 +15,7 @@ from typing import Final, Literal, assert_never
 from abeyance.core import (
     approvals,
     asking,
+    decisions,
     events,
     fanout,
     interrupts,
@@ -107,7 +108,7 @@ def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
         if visit.call.interrupts:
             asking.before(draft, visit, visit.call)
             return True
-        if (refused := asking.refusal(draft.state, visit)) is not None:
+        if (refused := decisions.result_in_place(draft.state, visit)) is not None:
             visits.finish(draft, visit, Finished(result=refused, patch=visit.checkpoint.patch))
             return True
     node = draft.state.node_of(visit)
@@ -221,6 +222,7 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
         guidance=visit.guidance,
         outcome=None if draft.state.ending is None else draft.state.ending.outcome,
         call=visit.call,
+        approver={} if visit.call is None else decisions.approver(draft.state, visit),
     )
     draft.emit(RunNode(input=visit_input, heartbeat=node.heartbeat))
     return True

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from abeyance.core import approvals, items, patch, routing, visits
+from abeyance.core import approvals, decisions, items, patch, routing, visits
 from abeyance.core.address import below
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.outcome import Finished
@@ -82,7 +82,10 @@ def close(draft: WorkingState) -> bool:
         changed = _changed(graph, node, scope, inputs, outputs)
         made = {target: source for target, source in outputs.items() if target in changed}
         approvals.handed_out(graph, visit, scope, inputs, made)
-        result = None if node.result is None else {"content": scope.values.get(node.result)}
+        result = None
+        if node.result is not None:
+            edit = {} if visit.call is None else decisions.edit(draft.state, visit)
+            result = {"content": scope.values.get(node.result), **edit}
         items.keep_agent(draft, visit, scope)
         draft.drop_scope(scope.address)
         transition(visit, "end_graph", Ready(stage="body"))

@@ -113,7 +113,15 @@ async def test_a_call_whose_worker_was_lost_after_it_was_made_is_not_made_again(
     again = await ended(visiting(purse.tool, {"amount": 5}, approved=edited, journal=kept))
 
     assert purse.paid == [(3, "bob")]
-    assert first.result == again.result == {"content": "paid 3"}
+    assert (
+        first.result
+        == again.result
+        == {
+            "content": "paid 3",
+            "decision": "edit",
+            "edited": {"amount": 3, "to": "bob"},
+        }
+    )
 
 
 @pytest.mark.parametrize(("on_unknown", "paid"), [("retry", [(5, "bob")]), ("fail", [])])

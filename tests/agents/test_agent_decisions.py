@@ -1,0 +1,203 @@
+"""What an approver decides about a call beside yes and no: other arguments, or a result in its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agent_scripts import Script, answered, call, started
+
+from abeyance import AfterToolCall, Agent, Principal, Refusal, tool
+from abeyance.agents.tool_errors import ToolDeclarationError
+from abeyance.errors import Code
+from abeyance.testing import InMemoryRun
+
+ADA = Principal(subject="ada")
+EDIT = {"approved": True, "arguments": {"amount": 3}}
+SAME = {"approved": True, "arguments": {"amount": 5}}
+NO = {"approved": False, "reason": "not now"}
+RESULT = {"approved": False, "result": {"paid": "in cash"}}
+
+
+class Purse:
+    """The tool `pay`, which has to be approved, and what it has paid."""
+
+    def __init__(self, **options: Any) -> None:
+        self.paid: list[int] = []
+
+        @tool(approve=True, **options)
+        async def pay(amount: int) -> str:
+            self.paid.append(amount)
+            return f"paid {amount}"
+
+        self.tool = pay
+
+
+async def asking(purse: Purse, **about: Any) -> tuple[InMemoryRun, Script]:
+    script = Script(call("pay", "c1", amount=5), "done")
+    return await started(Agent("clerk", model=script, tools=[purse.tool], **about)), script
+
+
+async def entry_of(run: InMemoryRun) -> Any:
+    """The item of the call in the transcript."""
+    agent = min(run.state.transcripts, key=len)
+    items = await run.transcript(agent)
+    return next(each for each in items if each.role == "tool")
+
+
+async def test_the_model_reads_a_result_in_place_of_the_call_which_is_not_made() -> None:
+    purse = Purse()
+    run, script = await asking(purse)
+    await run.respond("approve", RESULT, principal=ADA)
+
+    assert (purse.paid, run.status) == ([], "completed")
+    assert script.told() == {"c1": ("success", {"paid": "in cash"})}
+    entry = await entry_of(run)
+    assert (entry.decision, entry.answered_by, entry.result) == (
+        "respond",
+        "ada",
+        {"paid": "in cash"},
+    )
+
+
+async def test_a_result_in_place_of_a_call_may_be_null() -> None:
+    run, script = await asking(Purse())
+    await run.respond("approve", {"approved": False, "result": None}, principal=ADA)
+
+    assert script.told() == {"c1": ("success", None)}
+
+
+async def test_an_edit_is_told_to_the_model_and_stands_in_the_transcript() -> None:
+    purse = Purse()
+    run, script = await asking(purse)
+    await run.respond("approve", EDIT, principal=ADA)
+
+    assert purse.paid == [3]
+    assert script.told() == {"c1": ("success", "paid 3")}
+    assert script.heard()[-1] == (
+        "ada changed the arguments of your call 'c1' of 'pay' before it was run, to {\"amount\":3}"
+    )
+    entry = await entry_of(run)
+    assert (entry.decision, entry.answered_by, entry.arguments) == ("edit", "ada", {"amount": 3})
+
+
+async def test_arguments_that_are_those_asked_about_are_no_edit() -> None:
+    purse = Purse(decisions=["approve"])
+    run, script = await asking(purse)
+    await run.respond("approve", SAME, principal=ADA)
+
+    assert purse.paid == [5]
+    assert len(script.heard()) == 0
+    assert (await entry_of(run)).decision is None
+
+
+@pytest.mark.parametrize(
+    ("allowed", "answer", "decision"),
+    [
+        (["edit", "reject", "respond"], SAME, "approve"),
+        (["approve", "reject"], EDIT, "edit"),
+        (["approve", "edit"], NO, "reject"),
+        (["approve", "reject"], RESULT, "respond"),
+    ],
+)
+async def test_a_decision_that_is_not_allowed_is_refused_and_changes_nothing(
+    allowed: list[str], answer: Any, decision: str
+) -> None:
+    run, _ = await asking(Purse(decisions=allowed))
+    (question,) = await run.interrupts()
+    assert question.decisions == allowed
+    before = run.state
+    with pytest.raises(Refusal) as refused:
+        await run.respond("approve", answer, principal=ADA)
+
+    assert refused.value.code is Code.DECISION_NOT_ALLOWED
+    assert refused.value.details["decision"] == decision
+    assert refused.value.details["decisions"] == allowed
+    assert run.state is before
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"approved": True, "result": 1},
+        {"approved": False, "result": 1, "reason": "both"},
+        {"approved": False, "arguments": {"amount": 3}},
+    ],
+)
+async def test_an_answer_that_decides_two_things_is_invalid(answer: Any) -> None:
+    run, _ = await asking(Purse())
+    with pytest.raises(Refusal) as refused:
+        await run.respond("approve", answer)
+
+    assert refused.value.code is Code.INVALID_ANSWER
+
+
+async def test_after_hooks_see_the_result_of_a_person_and_may_change_it() -> None:
+    class Redact:
+        async def after_tool_call(self, event: AfterToolCall) -> None:
+            seen.append((event.result, event.error))
+            event.result = "redacted"
+
+    seen: list[Any] = []
+    run, script = await asking(Purse(), hooks=[Redact()])
+    await run.respond("approve", RESULT, principal=ADA)
+
+    assert seen == [({"paid": "in cash"}, False)]
+    assert script.told() == {"c1": ("success", "redacted")}
+    entry = await entry_of(run)
+    assert (entry.decision, entry.answered_by) == ("respond", "ada")
+
+
+async def test_the_mark_of_an_edit_stays_when_a_hook_changes_the_result() -> None:
+    class Redact:
+        async def after_tool_call(self, event: AfterToolCall) -> None:
+            event.result = "redacted"
+
+    run, script = await asking(Purse(), hooks=[Redact()])
+    await run.respond("approve", EDIT, principal=ADA)
+
+    assert script.told() == {"c1": ("success", "redacted")}
+    assert (await entry_of(run)).decision == "edit"
+
+
+@pytest.mark.parametrize("hooks", [[], ["hook"]])
+async def test_the_call_of_an_agent_is_decided_in_the_same_way(hooks: list[str]) -> None:
+    class Watch:
+        async def after_tool_call(self, event: AfterToolCall) -> None:
+            pass
+
+    async def asked(answer: Any) -> tuple[InMemoryRun, Script]:
+        helper = Agent("helper", model=Script(lambda messages: "helped"))
+        script = Script(call("helper", "c1", task="look"), answered("c1"))
+        boss = Agent(
+            "boss",
+            model=script,
+            tools=[helper.as_tool(description="Helps.", approve=True)],
+            hooks=[Watch() for _ in hooks],
+        )
+        run = await started(boss)
+        await run.respond("approve", answer, principal=ADA)
+        return run, script
+
+    run, script = await asked({"approved": False, "result": "done already"})
+    assert script.told() == {"c1": ("success", "done already")}
+    assert (await entry_of(run)).answered_by == "ada"
+
+    run, script = await asked({"approved": True, "arguments": {"task": "find"}})
+    assert script.told() == {"c1": ("success", "helped")}
+    assert script.heard()[-1].startswith("ada changed the arguments of your call 'c1' of 'helper'")
+    assert (await entry_of(run)).decision == "edit"
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"approve": True, "decisions": []}, "decisions=: none given: use some of approve, edit"),
+        ({"approve": True, "decisions": ["maybe"]}, "decisions=: 'maybe' given: use some of"),
+        ({"decisions": ["approve"]}, "decisions= has no effect without an approval"),
+    ],
+)
+def test_faults_in_the_decisions_of_a_tool_are_named(options: Any, fault: str) -> None:
+    with pytest.raises(ToolDeclarationError) as raised:
+        tool(**options)(lambda: None)
+    assert fault in str(raised.value)
