@@ -341,6 +341,9 @@ MEMO_ROW = (
 MEMO_PROGRESS = ("status", "held_until", "answered_by", "missing")
 """Further fields, which it has if they are set."""
 
+MEMO_TERMS = ("assignees", "assignees_only", "priority", "risk", "quorum")
+"""Terms of the question, which it has if they are not the defaults."""
+
 ANY_CAPABILITY = "*"
 """The value of a search attribute in place of too many capabilities; the view has them all."""
 

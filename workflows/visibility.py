@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.ledger import Interrupt
     from abeyance.core.spec import FunctionNode, OnTimeout
     from abeyance.core.state import RunState, Status
+    from abeyance.core.terms import PLAIN, Terms
     from abeyance.core.text import truncate
     from abeyance.core.visit import Failure, Running
     from abeyance.errors import FailureCode
@@ -171,6 +173,7 @@ def _row(entry: Interrupt) -> dict[str, Any]:
         "created_at": entry.created_at.isoformat(),
         "deadline": shown["deadline"] and shown["deadline"].isoformat(),
         **_progress(shown),
+        **_terms(entry.terms),
     }
 
 
@@ -184,6 +187,17 @@ def _progress(shown: Mapping[str, Any]) -> dict[str, Json]:
         "missing": shown["missing"],
     }
     return {name: value for name, value in progress.items() if value is not None}
+
+
+def _terms(terms: Terms | None) -> dict[str, Any]:
+    """Return the terms of a question that lists show, less those that are the defaults."""
+    if terms is None:
+        return {}
+    shown = {name: getattr(terms, name) for name in wire.MEMO_TERMS}
+    named = {name: value for name, value in shown.items() if value != getattr(PLAIN, name)}
+    if terms.quorum is not None:
+        named["quorum"] = asdict(terms.quorum)
+    return named
 
 
 class VisibilityWriter:

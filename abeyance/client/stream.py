@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -166,18 +166,20 @@ class Stream:
         *,
         limit: int = 100,
         filters: EventFilter | None = None,
+        since: datetime | None = None,
     ) -> tuple[list[views.StreamEvent], str]:
         """Return at most `limit` events after the cursor `after`, oldest first, and the next cursor.
 
-        None as `after` is before the oldest event that Temporal has. A page may be shorter than `limit`
-        and not be the last: there is nothing more yet if it is empty and its cursor the same as before.
-        Raises the refusals `invalid_body` for what is no cursor of this deployment, and `gone`, with the
-        `oldest` cursor, for one that is older than what Temporal keeps; and Unavailable.
+        None as `after` is before the first event after `since`, or the oldest that Temporal has. A page
+        may be shorter than `limit` and not be the last: there is nothing more yet if it is empty and its
+        cursor the same as before. Raises the refusals `invalid_body` for what is no cursor of this
+        deployment, and `gone`, with the `oldest` cursor, for one that is older than what Temporal keeps;
+        and Unavailable.
         """
         if limit < 1:
             raise ValueError(f"limit={limit}: a page holds at least one event")
         filters = filters or EventFilter()
-        positions = await self._positions(after)
+        positions = await self._positions(after, since)
         events: list[views.StreamEvent] = []
         reading = Reading(self._at_once.histories, positions)
         past = self._past(self._at_once, positions, reading, seconds=_PAGE_SECONDS)
@@ -194,19 +196,21 @@ class Stream:
         after: str | None = None,
         *,
         filters: EventFilter | None = None,
+        since: datetime | None = None,
     ) -> Following:
-        """Follow the stream from the cursor `after` on, without end; None begins with the oldest event.
+        """Follow the stream from the cursor `after` on, without end; None begins with the first event
+        after `since`, or with the oldest.
 
         Raises the refusals of `page`. The events raise Unavailable if the listener fell too far behind,
         or Temporal cannot be reached: who continues from the last cursor misses nothing.
         """
-        positions = await self._positions(after)
+        positions = await self._positions(after, since)
         events = self._follow(positions, filters or EventFilter())
         return Following(events, lambda: positions.cursor(self._deployment))
 
-    async def _positions(self, after: str | None) -> Positions:
+    async def _positions(self, after: str | None, since: datetime | None) -> Positions:
         if after is None:
-            return Positions()
+            return Positions(0 if since is None else max(0, int(since.timestamp() * _SECOND)))
         positions = Positions.read(self._deployment, after)
         if positions.until and positions.until < (oldest := await self._oldest()):
             raise Refusal(

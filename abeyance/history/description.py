@@ -45,6 +45,7 @@ _ENDED_AS: Final = {
 _READ_ELSEWHERE: Final = wire.MEMO_FACTS
 """A memo key that may be large, and that no view shows."""
 _MAPPINGS: Final = (wire.MEMO_START, wire.MEMO_SUMMARY)
+_MEMO_SET: Final = (*wire.MEMO_PROGRESS, *wire.MEMO_TERMS)
 _SHOWN: Final = 300
 _LEAST_ROW: Final = 200
 """In bytes. An encrypted memo row that is smaller is empty, because the interrupt was settled."""
@@ -267,7 +268,7 @@ class RunDescription:
                 graph=graph,
                 abridged=True,
                 **{name: row[name] for name in wire.MEMO_ROW},
-                **{"status": "open", **{n: row[n] for n in wire.MEMO_PROGRESS if n in row}},
+                **{"status": "open", **{name: row[name] for name in _MEMO_SET if name in row}},
             )
             for key, row in self.memo.items()
             if key.startswith(wire.MEMO_INTERRUPT) and row is not None

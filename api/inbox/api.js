@@ -1,6 +1,6 @@
 // Calls of the API. The session's cookie says who calls; a service without authentication takes a name.
 
-import {visible} from "./markup.js";
+import {element, visible} from "./markup.js";
 
 const HEARTBEAT_MS = 60_000;
 
@@ -33,10 +33,17 @@ export async function call(path, {method, body, key} = {}) {
     Object.assign(options, {method: method ?? "POST", body: JSON.stringify(body)});
   }
   const response = await fetch(path, options);
+  const told = Date.parse(response.headers.get("Date"));
+  if (told) ahead = told - Date.now();
   const content = response.status === 204 ? {} : await response.json().catch(() => ({}));
   if (response.ok) return content;
   throw new Problem(response.status, content);
 }
+
+let ahead = 0;
+
+/** Return the time of the service, in milliseconds: the clock of this machine may be wrong. */
+export const serviceTime = () => Date.now() + ahead;
 
 /** Find out who the caller is. Throws a Problem with status 401 if they have to sign in. */
 export async function identify() {
@@ -60,8 +67,12 @@ export async function signOut() {
   location.assign("/signin");
 }
 
-/** The address of the page where one signs in and comes back to this one. */
-export const signInAddress = () => `/signin?next=${encodeURIComponent(location.pathname + location.hash)}`;
+/** Create the link to the page where one signs in and comes back to where this one is when it is followed. */
+export function signInLink() {
+  const address = () => `/signin?next=${encodeURIComponent(location.pathname + location.hash)}`;
+  const follow = (event) => (event.currentTarget.href = address());
+  return element("a", {href: address(), class: "button", onclick: follow}, "Sign in");
+}
 
 /** Return a text for a person about what went wrong. */
 export function problemText(error) {
@@ -71,16 +82,16 @@ export function problemText(error) {
 }
 
 /**
- * Call `heard(event)` for each event of a stream, and reconnect after breaks. `heard(null)` says that the
- * stream cannot be had. Returns a function that ends it.
+ * Call `heard(event)` for each event of a stream, and reconnect after breaks. `changed(isConnected)` says
+ * whether the stream is there. Returns a function that ends it.
  */
-export function listen(path, heard) {
+export function listen(path, heard, changed = () => {}) {
   const stop = new AbortController();
-  follow(path, heard, stop.signal);
+  follow(path, heard, changed, stop.signal);
   return () => stop.abort();
 }
 
-async function follow(path, heard, signal) {
+async function follow(path, heard, changed, signal) {
   let last = null;
   for (let failures = 0; !signal.aborted && failures < 1000; failures += 1) {
     try {
@@ -89,9 +100,11 @@ async function follow(path, heard, signal) {
       if (last) headers["Last-Event-ID"] = last;
       const response = await fetch(path, {headers, signal, cache: "no-store", credentials: "same-origin"});
       if (!response.ok || !response.body) {
-        heard(null);
         if (response.status === 404) return;
+        // What happened since the last id cannot be had: go on from now, and have the list read.
+        if (response.status === 410) last = null;
       } else {
+        changed(true);
         for await (const event of messages(response.body)) {
           failures = 0;
           last = event.id ?? last;
@@ -100,8 +113,8 @@ async function follow(path, heard, signal) {
       }
     } catch {
       if (signal.aborted) return;
-      heard(null);
     }
+    changed(false);
     const pause = Math.min(HEARTBEAT_MS, 1000 * 2 ** Math.min(failures, 6));
     await new Promise((wake) => setTimeout(wake, pause));
   }

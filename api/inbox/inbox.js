@@ -1,19 +1,24 @@
 // The inbox: who reads it, the list of questions, one question in detail, and the keyboard.
 
-import {call, identify, listen, me, Problem, problemText, signInAddress} from "./api.js";
+import {call, identify, listen, me, Problem, problemText, serviceTime, signInLink} from "./api.js";
 import {card} from "./card.js";
 import {conversation} from "./conversation.js";
+import {readDecided} from "./decided.js";
 import {Fault, fault} from "./form.js";
 import {choices, chosen, entry, isMine, sections} from "./list.js";
-import {at, button, element, oneLine, visible} from "./markup.js";
+import {at, button, element, oneLine, redraw, visible} from "./markup.js";
 import {decided, questionPage, respond} from "./question.js";
 import {showReader} from "./reader.js";
 
 const PAGE = 200;
 const MOST_PAGES = 50;
 const DRAWN = 100;
+const MOST_DAYS = 30;
+// Without the stream the list is read this often. With it, it is read after events: soon, and once more
+// when Temporal's list has them too.
 const REFRESH_MS = 5_000;
-const RESTREAM_MS = 500;
+const SOON_MS = 500;
+const SETTLED_MS = 3_000;
 const TABS = [["mine", "Mine"], ["open", "Open"], ["held", "Held"], ["decided", "Decided"]];
 
 let lists = {open: [], held: [], decided: []};
@@ -24,7 +29,10 @@ let shown = null;
 let drawnCount = DRAWN;
 let drawn = "";
 let reading = null;
+let isReadAgain = false;
+let readFor = 0;
 let streams = false;
+let days = 1;
 const picked = new Set();
 const gone = new Set();
 
@@ -46,14 +54,16 @@ async function start() {
   if (tab === "open" && mine().length && !location.hash) tab = "mine";
   draw();
   await open();
-  listen("/events?type=interrupt.*&type=run.*", heard);
+  const since = new Date(serviceTime() - SETTLED_MS).toISOString();
+  const changed = (isConnected) => (streams = isConnected);
+  listen(`/events?type=interrupt.*&type=run.*&since=${since}`, heard, changed);
   setInterval(() => isWatched() && !streams && refresh(), REFRESH_MS);
   return undefined;
 }
 
 function showSignIn() {
   showState("Sign in to see the questions.");
-  at("who").replaceChildren(element("a", {href: signInAddress(), class: "button"}, "Sign in"));
+  at("who").replaceChildren(signInLink());
 }
 
 // Which questions there are
@@ -62,24 +72,37 @@ const isWatched = () => document.visibilityState === "visible";
 const mine = () => [...lists.open, ...lists.held].filter(isMine);
 const listed = () => (tab === "mine" ? mine() : lists[tab]);
 
-// One reading at a time: a second one waits for the first and then reads anew.
+// One reading at a time: all that ask for one meanwhile get the next.
 async function refresh() {
-  const before = reading;
-  const own = (async () => {
-    if (before) await before;
-    await read();
+  if (reading) {
+    isReadAgain = true;
+    return reading;
+  }
+  reading = (async () => {
+    do {
+      isReadAgain = false;
+      const began = Date.now();
+      await read();
+      readFor = Date.now() - began;
+    } while (isReadAgain);
+    reading = null;
   })();
-  reading = own;
-  await own;
-  if (reading === own) reading = null;
+  return reading;
 }
 
 async function read() {
   try {
-    const [open, held] = await Promise.all([pages({}), pages({status: "held"}).catch(() => ({items: [], isWhole: true}))]);
+    const isFirst = !lists.open.length;
+    const begun = (items) => {
+      if (!isFirst) return;
+      lists.open = items;
+      isWhole = false;
+      draw();
+    };
+    const [open, held] = await Promise.all([pages({}, begun), pages({status: "held"})]);
     // The list lags by a moment: hide the questions that were answered on this page.
-    lists.open = open.items.filter(({id, status}) => status === "open" && !gone.has(id));
-    lists.held = [...open.items, ...held.items].filter(({id, status}, index, all) => status === "held" && all.findIndex((each) => each.id === id) === index);
+    lists.open = open.items.filter(({id}) => !gone.has(id));
+    lists.held = held.items;
     isWhole = open.isWhole;
     draw();
     if (shown && !lists.open.some(({id}) => id === shown.id) && shown.status === "open") await reread();
@@ -89,7 +112,8 @@ async function read() {
   }
 }
 
-async function pages(filters) {
+// Read all pages, and call `begun(items)` after each but the last.
+async function pages(filters, begun = () => {}) {
   const items = [];
   let cursor = null;
   for (let page = 0; page < MOST_PAGES; page += 1) {
@@ -98,34 +122,36 @@ async function pages(filters) {
     items.push(...found.items);
     cursor = found.next_cursor;
     if (!cursor) return {items, isWhole: true};
+    begun([...items]);
   }
   return {items, isWhole: false};
 }
 
-// The events say that something changed; what is true is read. Many at once are one reading.
-let waiting = null;
-function heard(event) {
-  streams = event !== null;
-  if (event === null || waiting) return;
-  waiting = setTimeout(() => {
-    waiting = null;
-    if (isWatched()) refresh();
-  }, RESTREAM_MS);
+// The events say that something changed; what is true is read. Many at once are one reading, and a list that
+// takes long is read seldom.
+let soon = null;
+let later = null;
+function heard() {
+  const again = () => isWatched() && refresh();
+  clearTimeout(later);
+  later = setTimeout(again, SETTLED_MS + 3 * readFor);
+  soon ??= setTimeout(() => {
+    soon = null;
+    again();
+  }, SOON_MS + 3 * readFor);
 }
 
-async function readDecided() {
+async function showDecided() {
+  at("questions").setAttribute("aria-busy", "true");
   try {
-    const query = "type=interrupt.answered&type=interrupt.expired&type=interrupt.cancelled&limit=200";
-    const {items} = await call(`/events?${query}`);
-    lists.decided = items.reverse().map(({run_id, graph, time, type, actor, data}) => ({
-      id: data.id, run_id, graph, name: data.name, prompt: data.name, status: type.replace("interrupt.", ""),
-      created_at: time, answered_by: actor,
-    }));
+    for await (const decisions of readDecided(days)) {
+      lists.decided = decisions;
+      if (tab === "decided") draw();
+    }
   } catch (error) {
-    if (!(error instanceof Problem)) throw error;
     showState(problemText(error));
   }
-  draw();
+  at("questions").setAttribute("aria-busy", "false");
 }
 
 // The list
@@ -135,7 +161,8 @@ function showState(message) {
 }
 
 function draw() {
-  const questions = chosen(listed(), criteria);
+  const order = tab === "decided" ? {...criteria, order: "newest", isGrouped: false} : criteria;
+  const questions = chosen(listed(), order);
   const count = lists.open.length;
   const number = isWhole ? `${count}` : `more than ${count}`;
   showState(count ? `${number} open question${count === 1 ? "" : "s"}` : "No open questions");
@@ -145,29 +172,34 @@ function draw() {
   drawn = state;
   drawCriteria();
   drawTogether(questions);
-  const focused = document.activeElement?.dataset?.id;
+  const here = places().indexOf(document.activeElement);
   let left = drawnCount;
   const parts = [];
-  for (const [title, members] of sections(questions, criteria)) {
+  for (const [title, members] of sections(questions, order)) {
     if (left <= 0) break;
     const some = members.slice(0, left);
     left -= some.length;
-    if (title) parts.push(element("h3", {}, criteria.isGrouped ? heading(title, members) : `${title} (${members.length})`));
+    if (title) parts.push(element("h2", {}, order.isGrouped ? heading(title, members) : `${title} (${members.length})`));
     parts.push(element("ul", {}, ...some.map((question) => entry(question, {
       isShown: question.id === shown?.id, isPicked: picked.has(question.id), pick: tab === "decided" ? null : pick,
     }))));
   }
   if (!parts.length) parts.push(element("p", {class: "quiet empty"}, nothing()));
-  at("questions").replaceChildren(...parts);
-  at("more").hidden = questions.length <= drawnCount;
-  if (focused) document.querySelector(`a[data-id="${CSS.escape(focused)}"]`)?.focus();
+  const isKept = redraw(at("questions"), ...parts);
+  // The question is gone: go on with the one in its place.
+  if (!isKept && here >= 0) places()[Math.min(here, places().length - 1)]?.focus();
+  const isMore = questions.length > drawnCount;
+  at("more").hidden = !isMore && (tab !== "decided" || days >= MOST_DAYS);
+  at("more").textContent = isMore ? "Show more" : "Show the last 30 days";
 }
 
-const fingerprint = ({id, digest, status, deadline, claim, votes, may_answer}) => [id, digest, status, deadline, claim, votes?.length, may_answer];
+const places = () => [...document.querySelectorAll("#questions a")];
+const fingerprint = ({id, digest, status, deadline, claim, missing, may_answer, outcome, prompt}) =>
+  [id, digest, status, deadline, claim, missing, may_answer, outcome, outcome && prompt];
 
 function nothing() {
   if (Object.entries(criteria).some(([name, value]) => value && !["order", "isGrouped"].includes(name))) return "No question passes the filters.";
-  return {mine: "Nothing is for you.", open: "Nothing waits for an answer.", held: "Nothing is held.", decided: "Nothing was decided lately."}[tab];
+  return {mine: "Nothing is for you.", open: "Nothing waits for an answer.", held: "Nothing is held.", decided: (days > 1 ? "Nothing was decided lately." : "Nothing was decided within a day.")}[tab];
 }
 
 function heading(title, members) {
@@ -176,16 +208,19 @@ function heading(title, members) {
   const all = button(isAll ? "Select none" : `Select all ${ids.length}`, () => {
     ids.forEach((id) => (isAll ? picked.delete(id) : picked.add(id)));
     draw();
-  }, {class: "plain"});
-  return [`${title} (${members.length}) `, tab === "decided" ? null : all];
+  }, {class: "plain", "data-stay": `all ${title}`});
+  return [`${title} (${members.length}) `, all];
 }
 
 function drawTabs() {
   const counts = {mine: mine().length, open: lists.open.length, held: lists.held.length};
-  at("tabs").replaceChildren(...TABS.map(([name, label]) => {
+  if (!at("tabs").childElementCount) at("tabs").append(...TABS.map(([name]) => button("", () => choose(name))));
+  TABS.forEach(([name, label], index) => {
+    const each = at("tabs").children[index];
     const text = counts[name] === undefined ? label : `${label} ${counts[name]}${isWhole || name === "held" ? "" : "+"}`;
-    return button(text, () => choose(name), {"aria-pressed": name === tab ? "true" : "false"});
-  }));
+    if (each.textContent !== text) each.textContent = text;
+    each.setAttribute("aria-pressed", name === tab ? "true" : "false");
+  });
 }
 
 function choose(name) {
@@ -193,7 +228,7 @@ function choose(name) {
   drawnCount = DRAWN;
   picked.clear();
   draw();
-  if (name === "decided") readDecided();
+  if (name === "decided") showDecided();
 }
 
 function drawCriteria() {
@@ -231,6 +266,10 @@ function set(change) {
 
 at("criteria").addEventListener("submit", (event) => event.preventDefault());
 at("more").addEventListener("click", () => {
+  if (tab === "decided" && lists.decided.length <= drawnCount) {
+    days = MOST_DAYS;
+    showDecided();
+  }
   drawnCount += DRAWN;
   draw();
 });
@@ -245,17 +284,17 @@ function pick(id, isPicked) {
 
 function drawTogether(questions) {
   const chosen = questions.filter(({id}) => picked.has(id));
-  if (chosen.length < 2) return at("together").replaceChildren();
+  if (chosen.length < 2) return redraw(at("together"));
   const places = new Set(chosen.map(({graph, name}) => `${graph} ${name}`));
   const text = `${chosen.length} selected`;
   const act = places.size === 1
-    ? button("Answer all selected…", () => showTogether(chosen))
+    ? button("Answer all selected…", () => showTogether(chosen), {"data-stay": "answer"})
     : element("span", {class: "quiet"}, "Only equal questions (same graph and name) can be answered together.");
   const none = button("Select none", () => {
     picked.clear();
     draw();
-  }, {class: "plain"});
-  return at("together").replaceChildren(element("p", {}, text, " ", act, " ", none));
+  }, {class: "plain", "data-stay": "none"});
+  return redraw(at("together"), element("p", {}, text, " ", act, " ", none));
 }
 
 async function showTogether(chosen) {
@@ -397,7 +436,7 @@ const HELP = [
 ];
 
 function move(step) {
-  const links = [...document.querySelectorAll("#questions a")];
+  const links = places();
   if (!links.length) return;
   const here = links.findIndex((link) => link === document.activeElement || (document.activeElement?.closest("li")?.contains(link) ?? false));
   const now = here < 0 ? links.findIndex((link) => link.getAttribute("aria-current")) : here;
@@ -426,8 +465,10 @@ const KEYS = {
   },
   "?": help,
   Escape: () => {
+    const id = shown?.id;
     location.hash = "";
-    document.querySelector("#questions a")?.focus();
+    document.body.classList.remove("reads");
+    (places().find((link) => link.dataset.stay === id) ?? places()[0])?.focus();
   },
 };
 

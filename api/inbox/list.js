@@ -22,6 +22,7 @@ const ORDERS = {
   priority: (one, other) => RANKS[one.priority ?? "normal"] - RANKS[other.priority ?? "normal"],
   risk: (one, other) => (other.risk ?? -1) - (one.risk ?? -1),
   age: () => 0,
+  newest: (one, other) => asked(other) - asked(one),
 };
 
 /** Return whether a question is the reader's: assigned to them, claimed by them, or only they may answer. */
@@ -90,23 +91,29 @@ export function entry(question, {isShown, isPicked, pick}) {
     question.priority && question.priority !== "normal" ? `${question.priority} priority` : null,
     isPresent(question.risk) ? `risk ${question.risk}` : null,
     question.status === "held" ? "held" : null,
-    question.quorum ? `${question.votes?.length ?? 0} of ${question.quorum.count} votes` : null,
+    question.quorum ? approvals(question) : null,
     question.claim ? `claimed by ${question.claim.by}` : null,
     question.may_answer === false ? "not for you" : null,
   ].filter(Boolean);
   const place = [question.graph, question.run_id, question.requested_capability].filter(Boolean);
+  const time = question.deadline ? dueTime(question.deadline) : `asked ${clock(question.created_at)}`;
   const link = element(
     "a",
-    {href: `#${encodeURIComponent(question.id)}`, "data-id": question.id, "aria-current": isShown && "true"},
+    {href: `#${encodeURIComponent(question.id)}`, "data-stay": question.id, "aria-current": isShown && "true"},
     element("span", {class: "prompt"}, oneLine(question.prompt)),
     element("small", {}, ...separated(place)),
     facts.length ? element("small", {class: "facts"}, ...separated(facts)) : null,
-    element("small", {}, question.deadline ? dueTime(question.deadline) : `asked ${clock(question.created_at)}`),
+    element("small", {}, question.outcome ? [...separated([question.outcome, clock(question.created_at)])] : time),
   );
   if (question.may_answer === false) link.classList.add("barred");
-  const box = pick && element("input", {type: "checkbox", "aria-label": `Select ${visible(question.prompt)}`, onchange: (event) => pick(question.id, event.target.checked)});
+  const box = pick && element("input", {type: "checkbox", "data-stay": `select ${question.id}`, "aria-label": `Select ${visible(question.prompt)}`, onchange: (event) => pick(question.id, event.target.checked)});
   if (box) box.checked = isPicked;
   return element("li", {}, box, link);
+}
+
+function approvals({quorum: {count}, missing, votes}) {
+  const have = isPresent(missing) ? count - missing : (votes?.length ?? 0);
+  return `${have} of ${count} approvals`;
 }
 
 const isPresent = (value) => value !== null && value !== undefined;

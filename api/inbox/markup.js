@@ -46,6 +46,16 @@ export function element(name, attributes = {}, ...children) {
   return created;
 }
 
+/** Replace what is in an element, and leave the focus on what has the same `data-stay` as before. */
+export function redraw(place, ...parts) {
+  const stay = place.contains(document.activeElement) ? document.activeElement.dataset.stay : undefined;
+  place.replaceChildren(...parts);
+  if (stay === undefined) return true;
+  const same = place.querySelector(`[data-stay="${CSS.escape(stay)}"]`);
+  same?.focus({preventScroll: true});
+  return Boolean(same);
+}
+
 /** Create a button that does not send the form around it. */
 export function button(label, act, attributes = {}) {
   return element("button", {type: "button", onclick: act, ...attributes}, label);

@@ -1,6 +1,6 @@
 // The page of a run: where it stands in its graph, what happened, its values, and what one may have it do.
 
-import {call, identify, listen, may, me, Problem, problemText, signInAddress} from "./api.js";
+import {call, identify, listen, may, me, Problem, problemText, signInLink} from "./api.js";
 import {transcript, turn} from "./conversation.js";
 import {picture} from "./picture.js";
 import {at, button, clock, distance, element, inWords, oneLine, pairs, shownValue, spoken, visible} from "./markup.js";
@@ -22,7 +22,7 @@ async function start() {
   } catch (error) {
     if (error instanceof Problem && error.status === 401) {
       at("state").textContent = visible("Sign in to see the run.");
-      return at("who").replaceChildren(element("a", {href: signInAddress(), class: "button"}, "Sign in"));
+      return at("who").replaceChildren(signInLink());
     }
     return fail(error);
   }
@@ -34,7 +34,7 @@ async function start() {
     return fail(error);
   }
   draw();
-  listen(`${path}/events`, heard);
+  stop = listen(`${path}/events`, heard);
   return undefined;
 }
 
@@ -56,8 +56,11 @@ async function read() {
 // Events
 
 let waiting = null;
+let stop = null;
 function heard(event) {
-  if (!event?.data?.type) return;
+  if (!event.data?.type) return;
+  // The last event of a run: the stream is over.
+  if (ENDED.has(event.data.type.replace("run.", ""))) stop();
   events.push(event.data);
   follow(event.data);
   if (waiting) return;

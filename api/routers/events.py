@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Receive, Scope, Send
 
-from abeyance import views
+from abeyance import views, wire
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import READ, CredentialsDep
 from abeyance.api.dependencies import BackendDep, ClientDep, FeedDep, RunId
@@ -79,6 +79,11 @@ class StreamQuery(EventsQuery):
         "`*` selects all that begin so.",
         examples=[["refunds:*"]],
     )
+    since: wire.Moment | None = Field(
+        default=None,
+        description="Without a cursor, begin with the events after this time.",
+        examples=["2026-03-05T00:00Z"],
+    )
 
 
 LastEventId: TypeAlias = Annotated[
@@ -107,9 +112,9 @@ async def read_stream(
 
     The events of each run are in order. Continue after the last id, at any replica, to get every event
     exactly once; the id is valid with any filter. Without one, the oldest event that Temporal has comes
-    first. There is nothing more yet if a page is empty and `next_cursor` is the `after` of the request;
-    otherwise a page may be shorter than `limit`. A stream has no end; it ends early if its reader is too
-    slow, or if its token expires or is revoked.
+    first, or the first after `since`. There is nothing more yet if a page is empty and `next_cursor` is
+    the `after` of the request; otherwise a page may be shorter than `limit`. A stream has no end; it ends
+    early if its reader is too slow, or if its token expires or is revoked.
     """
     after = last_event_id or query.after
     filters = EventFilter(
@@ -119,7 +124,7 @@ async def read_stream(
         reads=credentials.reads,
     )
     if _wants_stream(request.headers.get("accept", "")):
-        following = await client.stream.opened(after, filters=filters)
+        following = await client.stream.opened(after, filters=filters, since=query.since)
         return EventStream(
             following.events,
             stopping=backend.stopping,
@@ -127,7 +132,9 @@ async def read_stream(
             is_revoked=lambda: backend.tokens.is_revoked(credentials),
             cursor=lambda: following.cursor,
         )
-    items, next_cursor = await client.stream.page(after, limit=query.limit, filters=filters)
+    items, next_cursor = await client.stream.page(
+        after, limit=query.limit, filters=filters, since=query.since
+    )
     return Listed(items=items, next_cursor=next_cursor)
 
 

@@ -20,7 +20,7 @@ async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
         gated("brief", timeout="300ms"),
         gated("defaulting", timeout="300ms", on_timeout={"default": {"approved": False}}),
         gated("held", hold="1h"),
-        gated("voted", quorum=2, hold="1h"),
+        gated("voted", quorum=2, hold="1h", assignees=["group:finance"], priority="high", risk=80),
         gates(2),
     )
     async with make_worker(temporal, site.graphs, site.settings):

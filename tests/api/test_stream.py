@@ -396,3 +396,18 @@ async def test_runs_that_have_just_begun_are_read_at_once_however_many(
     events, _ = await site.client.stream.page(limit=1000)
 
     assert {event.run_id for event in events} == run_ids
+
+
+async def test_a_reader_without_a_cursor_may_begin_at_a_time(temporal: TemporalClient) -> None:
+    site = Site(temporal, chain(1))
+    async with site.worker():
+        before = await site.start()
+        ended = (await site.ended(before)).ended_at
+        assert ended is not None
+        run_id = await site.start()
+        await site.ended(run_id)
+        events, after = await site.client.stream.page(since=ended)
+
+        assert [event.run_id for event in events[:1]] == [run_id]
+        assert events[-1].type == "run.completed"
+        assert (await site.client.stream.page(after, since=ended))[0] == []

@@ -81,6 +81,23 @@ async def test_the_audit_has_the_answer_of_every_vote(api: Api) -> None:
     ]
 
 
+async def test_a_list_shows_for_whom_a_question_is_and_how_many_votes_it_lacks(api: Api) -> None:
+    talk = new_id("talk")
+    _, (id_,) = await api.waiting("voted", conversation_id=talk, session_type="listed")
+    await answer(api, "ada", id_, YES)
+    shown = ("assignees", "priority", "risk", "quorum", "missing")
+    whole = await api.interrupt(id_)
+
+    async def is_listed() -> bool:
+        listed = (await api.http.get(f"/interrupts?conversation_id={talk}")).json()["items"]
+        return [{name: each[name] for name in shown} for each in listed] == [
+            {name: whole[name] for name in shown}
+        ]
+
+    assert (whole["priority"], whole["quorum"]["count"], whole["missing"]) == ("high", 2, 1)
+    await eventually(is_listed)
+
+
 async def test_what_is_held_is_listed_as_held(api: Api) -> None:
     run_id, (id_,) = await api.waiting("held")
     await answer(api, "ada", id_, YES)

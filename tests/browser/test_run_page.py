@@ -8,7 +8,7 @@ import httpx
 import pytest
 from inbox_page import Page, asked, browser, stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
 
 def test_the_page_of_a_run_shows_where_it_stands_and_follows_it(tmp_path: Path) -> None:

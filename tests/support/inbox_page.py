@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
+import pytest
 from chromium import chromium
 from dev_stack import Place, Stack, until
 
@@ -27,10 +28,30 @@ class Page:
         return list(self.driver.find_elements("css selector", selector))
 
     def one(self, selector: str) -> Any:
-        return until(lambda: next(iter(self.all(selector)), None), selector, seconds=15)
+        return until(lambda: next(iter(self.all(selector)), None), selector)
 
     def says(self, selector: str, text: str) -> None:
-        until(lambda: any(text in each for each in self.texts(selector)), text, seconds=15)
+        until(lambda: any(text in each for each in self.texts(selector)), text)
+
+    def patiently(self, work: Callable[[], object], what: str) -> None:
+        """Do something until it returns something true. What it acts on may be drawn anew meanwhile."""
+        exceptions = pytest.importorskip("selenium.common.exceptions")
+        moved = (
+            exceptions.StaleElementReferenceException,
+            exceptions.ElementClickInterceptedException,
+            exceptions.ElementNotInteractableException,
+        )
+
+        def attempt() -> bool:
+            try:
+                return bool(work())
+            except moved:
+                return False
+
+        until(attempt, what)
+
+    def click(self, selector: str) -> None:
+        self.patiently(lambda: self.one(selector).click() or True, selector)
 
     def texts(self, selector: str) -> list[str]:
         """Return the texts of elements, as they are at one moment."""
@@ -40,18 +61,27 @@ class Page:
         return [str(text) for text in self.driver.execute_script(script, selector)]
 
     def open(self, prompt: str) -> None:
-        until(lambda: self._link(prompt), prompt, seconds=15).click()
+        def opened() -> bool:
+            for link in self.all("#questions a"):
+                if prompt in link.text:
+                    link.click()
+                    return True
+            return False
+
+        self.patiently(opened, prompt)
         self.says("article h2", prompt)
 
-    def _link(self, prompt: str) -> Any:
-        return next((link for link in self.all("#questions a") if prompt in link.text), None)
-
     def choose(self, legend: str, label: str) -> None:
-        for group in self.all("fieldset.choices"):
-            if group.find_element("css selector", "legend").text == legend:
-                for each in group.find_elements("css selector", "label"):
-                    if each.text == label:
-                        each.find_element("css selector", "input").click()
+        def chosen() -> bool:
+            for group in self.all("fieldset.choices"):
+                if group.find_element("css selector", "legend").text == legend:
+                    for each in group.find_elements("css selector", "label"):
+                        if each.text == label:
+                            each.find_element("css selector", "input").click()
+                            return True
+            return False
+
+        self.patiently(chosen, f"{legend}: {label}")
 
     def field(self, label: str) -> Any:
         (found,) = [each for each in self.all(".field > label") if each.text == label]
@@ -61,12 +91,25 @@ class Page:
         """Press the button with this label."""
 
         def pressed() -> bool:
-            found = [each for each in self.all("button") if each.text == label]
-            for each in found:
-                each.click()
-            return bool(found)
+            for each in self.all("button"):
+                if each.text == label:
+                    each.click()
+                    return True
+            return False
 
-        until(pressed, label, seconds=15)
+        self.patiently(pressed, label)
+
+    def focused(self) -> str:
+        """Return the text of what has the focus, or its label."""
+        script = (
+            "const each = document.activeElement;"
+            "return each.ariaLabel || each.labels?.[0]?.textContent || each.textContent || each.id"
+        )
+        return str(self.driver.execute_script(script))
+
+    def keys(self, *keys: str) -> None:
+        """Press keys, wherever the focus is."""
+        self.driver.switch_to.active_element.send_keys(*keys)
 
 
 @contextmanager
