@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from core_runs import BOSS, Watched
+from core_runs import BOSS, NOBODY, Watched
 from core_strategies import (
     ANSWERS,
     GOOD_PATCHES,
@@ -49,7 +49,6 @@ PEOPLE = [
     ),
 ]
 """Somebody with all that it takes, and everybody who has only some of it."""
-NOBODY = PEOPLE[1]
 SOMEBODY = st.sampled_from([BOSS, BOSS, *PEOPLE])
 COURSE = {"update_state", "rerun", "go_back", "skip"}
 
@@ -183,11 +182,12 @@ class Peopled(Watched):
         self, data: st.DataObject, principal: Principal, on_timeout: Any, *, is_rare: bool
     ) -> None:
         self.notice_what_is_due()
-        if self.state.ledger.open and (is_rare or principal != BOSS):
+        unheld = [*self.state.ledger.open.keys() - {*self.held}]
+        if unheld and (is_rare or principal != BOSS):
             refusal = self.feed(
                 events.DeadlineEdited,
                 principal=principal,
-                interrupt_id=data.draw(st.sampled_from(list(self.state.ledger.open))),
+                interrupt_id=data.draw(st.sampled_from(sorted(unheld))),
                 moves=True,
                 deadline=self.now + timedelta(seconds=5),
                 on_timeout=on_timeout,

@@ -45,6 +45,8 @@ from abeyance.errors import Refusal
 
 BOSS = Principal(subject="boss", capabilities=EVERYTHING)
 """Who may do everything."""
+DEPUTY = Principal(subject="deputy", capabilities=EVERYTHING)
+NOBODY = Principal(subject="nobody")
 
 
 class Watched(RuleBasedStateMachine):
@@ -246,6 +248,9 @@ class Watched(RuleBasedStateMachine):
             elif visit in self.watch.orders:
                 routed = tuple(targets_of(self.watch.graph_of(order), order.node)[:1])
                 self.end(Finished, visit=visit, route_targets=routed)
+        if self.held:
+            self.now = max(filter(None, (self.now, self.state.next_deadline())))
+            self.feed(events.Ticked)
         if self.state.ledger.open:
             self.people_answer_all_that_is_asked(True)
         self.feed(events.Resumed, actor="ada")
@@ -255,16 +260,43 @@ class Watched(RuleBasedStateMachine):
     def people_answer_all_that_is_asked(self, value: Json) -> None:
         self.notice_what_is_due()
         others = {"static": None, "error": {"action": "fail"}}
-        answers = {
-            id_: others.get(entry.kind, value) for id_, entry in self.state.ledger.open.items()
-        }
-        refusal = self.feed(
-            events.Responded,
-            principal=BOSS,
-            answers=answers,
-            schema_faults=dict.fromkeys(answers, ()),
-        )
-        assert refusal is None
+        for who in (BOSS, DEPUTY):
+            answers = {
+                id_: others.get(entry.kind, value)
+                for id_, entry in self.state.ledger.open.items()
+                if entry.status == "open" and (who == BOSS or entry.quorum is not None)
+            }
+            refusal = self.feed(
+                events.Responded,
+                principal=who,
+                answers=answers,
+                schema_faults=dict.fromkeys(answers, ()),
+            )
+            assert refusal is None
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), principal=st.sampled_from([BOSS, DEPUTY, NOBODY]))
+    def somebody_takes_an_answer_back(self, data: st.DataObject, principal: Principal) -> None:
+        self.notice_what_is_due()
+        if self.held:
+            id_ = data.draw(st.sampled_from(self.held))
+            entry = self.state.ledger.open[id_]
+            assert entry.held is not None
+            refusal = self.feed(events.TakenBack, principal=principal, interrupt_id=id_)
+            again = self.state.ledger.open[id_]
+            voters = {vote.by for vote in (*entry.votes, entry.held) if vote.is_yes}
+            if principal == NOBODY and NOBODY.subject not in voters:
+                assert refusal is not None
+                assert refusal.code == "capability_required"
+            else:
+                assert refusal is None
+                assert (again.status, again.held_until) == ("open", None)
+                assert principal.subject not in {vote.by for vote in again.votes}
+
+    @property
+    def held(self) -> list[str]:
+        """The ids of the questions with a yes that can be taken back."""
+        return [id_ for id_, entry in self.state.ledger.open.items() if entry.status == "held"]
 
     def teardown(self) -> None:
         if not self.is_sound:

@@ -39,7 +39,7 @@ from abeyance.core.spec import (
     SubgraphNode,
 )
 from abeyance.core.state import Limits, RunState
-from abeyance.core.terms import Escalation, Terms
+from abeyance.core.terms import Escalation, Quorum, Terms
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
@@ -274,6 +274,14 @@ def asked_by(draw: st.DrawFn, graph: GraphSpec) -> tuple[Asked, ...]:
     )
 
 
+DECIDED = [
+    Terms(quorum=Quorum(count=2)),
+    Terms(quorum=Quorum(count=2, veto=False), hold=4.0),
+    Terms(hold=4.0),
+]
+"""Terms of questions that one answer alone does not settle."""
+
+
 def _reminding(timeout: float | None) -> Terms:
     before = () if timeout is None else (-2.0,)
     escalation = Escalation(after=6.0, to=("group:directors",))
@@ -292,14 +300,17 @@ def _questions(
             | st.just(Default(answer=True))
             | somewhere.map(lambda node: GoTo(node=node))
         )
+    terms = draw(st.sampled_from([None, None, None, _reminding(timeout), *DECIDED]))
     return InterruptSpec(
         name=name,
         prompt=draw(prompts),
-        response_schema=draw(st.sampled_from([None, {}])),
+        response_schema={"type": "boolean"}
+        if terms in DECIDED
+        else draw(st.sampled_from([None, {}])),
         requested_capability=draw(st.sampled_from([None, None, "approve", "approve", "audit"])),
         timeout=timeout,
         on_timeout=on_timeout,
-        terms=draw(st.sampled_from([None, None, None, _reminding(timeout)])),
+        terms=terms,
     )
 
 
