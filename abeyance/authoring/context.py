@@ -17,7 +17,7 @@ from abeyance.authoring.terms import TermsOptions
 from abeyance.core.address import below
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
-from abeyance.core.json import Json
+from abeyance.core.json import Json, rfc3339
 from abeyance.core.ledger import content_digest, interrupt_id
 from abeyance.core.outcome import Asked, Call
 from abeyance.core.retries import Attempts
@@ -139,6 +139,31 @@ class Context:
         is_call = self.input.call is not None
         own = [(key, value) for key, value in self.targets.items() if not (is_call and "/" in key)]
         return {**self.input.answers, **{key.rpartition("/")[2]: value for key, value in own}}
+
+    def answered_by(self, name: str) -> dict[str, str | None] | None:
+        """Return who answered the question of a name last, as `{"by": ..., "on_behalf_of": ...}`.
+
+        That is the one of the same fan-out item, else of this graph, else of the graphs around it; None
+        if nobody has answered it. Of an answer that the deadline gave, `by` is `timeout`.
+        """
+        found = self.input.answerers.get(name)
+        return None if found is None else {"by": found.by, "on_behalf_of": found.on_behalf_of}
+
+    def votes(self, name: str) -> list[dict[str, Any]]:
+        """Return the votes on the question of a name, found as by `answered_by`: each as
+        `{"by", "on_behalf_of", "at", "answer", "note"}`, in their order. Empty if it took none.
+        """
+        found = self.input.answerers.get(name)
+        return [
+            {
+                "by": vote.by,
+                "on_behalf_of": vote.on_behalf_of,
+                "at": rfc3339(vote.at),
+                "answer": vote.answer,
+                "note": vote.note,
+            }
+            for vote in (() if found is None else found.votes)
+        ]
 
     @property
     def targets(self) -> Mapping[str, Any]:

@@ -31,6 +31,14 @@ def answered_by(state: RunState, visit: Visit, name: str) -> Answerer | None:
     return next((found[name] for found in _records(state, visit) if name in found), None)
 
 
+def known_to(state: RunState, visit: Visit) -> Mapping[str, Answerer]:
+    """Return who answered last, by the names of the questions, as a visit knows it."""
+    known: dict[str, Answerer] = {}
+    for found in _records(state, visit):
+        known = {**found, **known}
+    return {name: replace(each, people=()) for name, each in known.items()}
+
+
 def barred(state: RunState, visit: Visit, terms: Terms | None) -> Mapping[str, str]:
     """Return whom the terms of a visit's question bar, each with the rule that does."""
     found: dict[str, str] = {}
@@ -49,7 +57,9 @@ def remember(
     """Record who answered a question, and whom that bars from other open ones."""
     named = () if by == TIMEOUT else (by, on_behalf_of)
     people = tuple(dict.fromkeys(filter(None, (*named, *_voters(interrupt)))))
-    answerer = Answerer(by=by, on_behalf_of=on_behalf_of, at=draft.now, people=people)
+    answerer = Answerer(
+        by=by, on_behalf_of=on_behalf_of, at=draft.now, people=people, votes=interrupt.votes
+    )
     _put(draft, visit.scope, visit.members, {interrupt.name: answerer})
     bar(draft, interrupt.name)
 

@@ -16,6 +16,7 @@ from abeyance.core.json import Json
 from abeyance.core.outcome import Call
 from abeyance.core.retries import Attempts, RetryPolicy
 from abeyance.core.spec import Rule
+from abeyance.core.standing import Answerer
 
 StopReason: TypeAlias = Literal["pause", "rotation", "ending", "worker-started"]
 
@@ -35,9 +36,11 @@ class VisitInput:
     `activation` counts the starts of this visit, `attempts` those that failed since it was first started
     or answered. `answers` are those of the scope, `own_answers` those
     to the visit's own questions, by key. An answer with an entry in `shown_hashes` counts only if the
-    question still shows the same. `interrupted`: the visit has asked before, and stored `user_state`.
-    `item` is that of a fan-out, `results` are those gathered at the join before the node. `inbox` are
-    the messages that the visit has taken, `guidance` is the text of a person who had it run again.
+    question still shows the same. `answerers` are those who answered last, by the names of the
+    questions, with the votes of those that took several. `interrupted`: the visit has asked before, and
+    stored `user_state`. `item` is that of a fan-out, `results` are those gathered at the join before the
+    node. `inbox` are the messages that the visit has taken, `guidance` is the text of a person who had
+    it run again.
     `targets` are the nodes that its code and its routes may choose, by the graph that the run was started
     with. `outcome` is the run's, for a finally node. `call` is the tool call, if the visit is one.
     `approver` is who approved it. `blocked_by` is the code of the reason that blocks
@@ -59,6 +62,7 @@ class VisitInput:
     answers: Mapping[str, Json] = field(default_factory=dict)
     own_answers: Mapping[str, Json] = field(default_factory=dict)
     shown_hashes: Mapping[str, str] = field(default_factory=dict)
+    answerers: Mapping[str, Answerer] = field(default_factory=dict)
     asks: tuple[str, ...] = ()
     activation: int = 1
     retry: RetryPolicy = field(default_factory=RetryPolicy)

@@ -16,6 +16,7 @@ from abeyance.core import (
     approvals,
     asking,
     decisions,
+    duties,
     events,
     fanout,
     interrupts,
@@ -206,6 +207,7 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
         _input(draft, visit, _answers_for(draft.state, visit)),
         own_answers=visit.questions.answers,
         shown_hashes=_bound(visit),
+        answerers=duties.known_to(draft.state, visit),
         asks=node.asks,
         activation=visit.activations,
         retry=retry,
@@ -379,6 +381,7 @@ def _input_bytes(state: RunState, visit: Visit) -> int:
     carried = scope.size if values is scope.values else size(values)
     rest: list[Json] = [_answers_for(state, visit), visit.questions.answers]
     rest += [visit.checkpoint.journal, visit.checkpoint.user_state, visit.results]
+    rest += [v.answer for each in duties.known_to(state, visit).values() for v in each.votes]
     if visit.members:
         rest.append(items.item_of(state, visit.scope, visit.members[-1]).item)
     return carried + sum(map(size, rest)) + sum(map(mailbox.size_of, visit.inbox.delivered))

@@ -1,8 +1,8 @@
 """Who may answer a question, and in whose right.
 
 *The right.* A question may be answered by who has its capability and, with `assignees_only`, is one of
-its assignees. From each of its escalations on, those whom the escalation names may answer too. Where a
-quorum names its people, nobody else has a vote. Who has that right answers in it; who does not may have
+its assignees, and, where a quorum names its people, is one of those. From each of its escalations on,
+those whom the escalation names may answer too. Who has that right answers in it; who does not may have
 the right of somebody who has delegated it, and says for whom if there are several.
 
 *What is in the way.* Four eyes (`not_by`) bar people by name, whatever they may do otherwise, and both
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from abeyance.core.json import rfc3339
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.terms import PLAIN, STARTER
+from abeyance.core.votes import Vote
 from abeyance.errors import Code, Refusal
 
 if TYPE_CHECKING:
@@ -48,12 +49,15 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answerer:
-    """Who answered a question, for whom, and when. `people` are all who had a part in it."""
+    """Who answered a question, for whom, and when. `people` are all who had a part in it, and `votes` are
+    those that decided, if it took several.
+    """
 
     by: str
     on_behalf_of: str | None = None
     at: datetime
     people: tuple[str, ...] = ()
+    votes: tuple[Vote, ...] = ()
 
 
 class _Person(Protocol):
@@ -204,10 +208,10 @@ def _fulfils(person: _Person, question: Interrupt, now: datetime) -> bool:
     capability, terms = question.requested_capability, question.terms
     if terms is None:
         return person.may(capability)
-    if terms.quorum is not None and terms.quorum.of and not person.is_among(terms.quorum.of):
-        return False
+    voters = () if terms.quorum is None else terms.quorum.of
     is_asked = not terms.assignees_only or person.is_among(terms.assignees)
-    if is_asked and person.may(capability):
+    has_vote = not voters or person.is_among(voters)
+    if is_asked and has_vote and person.may(capability):
         return True
     # Without moments its escalations never come, as in a question that is settled.
     return any(
