@@ -389,12 +389,14 @@ def _input_bytes(state: RunState, visit: Visit) -> int:
 
 def refuse_large_answers(state: RunState, event: events.Responded) -> None:
     """Refuse answers that would make the input of a waiting visit too large."""
-    waiting = {
-        entry.visit: entry
-        for id_ in event.answers
-        if (entry := state.ledger.open.get(id_)) is not None
-    }
-    added = sum(map(size, event.answers.values()))
+    known = [(state.ledger.open.get(id_), answer) for id_, answer in event.answers.items()]
+    asked = [(entry, answer) for entry, answer in known if entry is not None]
+    waiting = {entry.visit: entry for entry, _ in asked}
+    # Code is given the votes beside the answer.
+    cast = [[answer, *(v.answer for v in entry.votes)] for entry, answer in asked if entry.quorum]
+    added = sum(map(size, event.answers.values())) + sum(
+        size(each) for votes in cast for each in votes
+    )
     for address, entry in waiting.items():
         visit = state.visits[address]
         is_merged = not isinstance(state.node_of(visit), FunctionNode)

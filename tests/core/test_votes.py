@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from core_agents import gated, reviewing, turn
-from core_drive import Drive, at, chain, gate, restored
+from core_drive import Drive, at, chain, gate, nested, restored
 
 from abeyance.core import events, idempotency, ledger
 from abeyance.core.answering import call_digest
@@ -16,7 +16,8 @@ from abeyance.core.ledger import Receipt
 from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
 from abeyance.core.snapshots import forked, retried
 from abeyance.core.spec import Default
-from abeyance.core.terms import Quorum, Terms
+from abeyance.core.state import Limits
+from abeyance.core.terms import Escalation, Quorum, Terms
 from abeyance.core.votes import Vote, cast
 from abeyance.errors import Code, Refusal
 
@@ -239,6 +240,65 @@ def test_a_retry_keeps_the_votes_and_a_fork_asks_for_votes_of_its_own() -> None:
 
     assert [len(each.votes) for each in copy.ledger.open.values()] == [0]
     assert [vote.by for each in again_open.ledger.open.values() for vote in each.votes] == ["ada"]
+
+
+def test_who_is_escalated_to_has_a_vote_from_then_on() -> None:
+    escalation = Escalation(after=60.0, to=("root",))
+    terms = Terms(quorum=Quorum(count=1, of=("ada",)), escalate=(escalation,))
+    run = Drive(chain(gate("ask", schema=APPROVAL, terms=terms), "work"))
+    assert refusal_of(run, ROOT, YES).code is Code.NOT_ASSIGNED
+    run.wait(60)
+
+    assert refusal_of(run, BOB, YES).code is Code.NOT_ASSIGNED
+    assert receipt_of(run, ROOT, YES).status == "answered"
+
+
+# What code knows of them
+
+
+def test_code_is_handed_who_answered_and_the_votes() -> None:
+    run = voting(2)
+    receipt_of(run, ADA, YES, note="fine")
+    receipt_of(run, BOB, YES)
+
+    (order,) = run.orders("work")
+    known = order.answerers["ask"]
+    assert (known.by, known.at, known.people) == ("bob", at(0), ())
+    assert [(vote.by, vote.answer, vote.note) for vote in known.votes] == [
+        ("ada", YES, "fine"),
+        ("bob", YES, None),
+    ]
+
+
+def test_code_of_a_nested_graph_knows_who_answered_there_and_around_it() -> None:
+    terms = Terms(quorum=Quorum(count=1))
+    ask = gate("ask", schema=APPROVAL, terms=terms)
+    inner = chain(gate("own"), gate("ask"), "work", name="inner")
+    run = Drive(chain(ask, gate("first"), nested("sub", inner)))
+    receipt_of(run, ADA, YES)
+    run.answer("first", principal=BOB)
+    run.answer("own", principal=CAROL)
+    run.answer("ask", principal=DAN)
+
+    known = run.orders("work")[0].answerers
+    assert {name: each.by for name, each in known.items()} == {
+        "ask": "dan",
+        "first": "bob",
+        "own": "carol",
+    }
+    assert known["ask"].votes == ()
+
+
+def test_votes_that_code_could_not_be_given_are_refused() -> None:
+    ask = gate("ask", schema=APPROVAL, terms=Terms(quorum=Quorum(count=2)))
+    run = Drive(chain(ask, "work"), limits=Limits(visit_bytes=5_000))
+    long: Json = {**YES, "comment": "x" * 1_200}
+    receipt_of(run, ADA, long)
+
+    assert refusal_of(run, BOB, {**YES, "comment": "x" * 1_300}).code is Code.PAYLOAD_TOO_LARGE
+    receipt_of(run, BOB, YES)
+    (order,) = run.orders("work")
+    assert order.answerers["ask"].votes[0].answer == long
 
 
 # On behalf of somebody else
