@@ -6,7 +6,7 @@ The answer to an approval is `{approved: true, arguments?}`, `{approved: false, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from abeyance.core import duties, items
@@ -15,9 +15,11 @@ from abeyance.core.json import Json, canonical
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import key_of
 from abeyance.core.policy import TIMEOUT
+from abeyance.core.standing import Answerer
 from abeyance.core.state import RunState
 from abeyance.core.terms import Decision
 from abeyance.core.visit import Visit
+from abeyance.core.votes import Vote
 from abeyance.errors import Code, Refusal
 
 _APPROVALS: Final = key_of("approval", "")
@@ -88,15 +90,21 @@ def edit(state: RunState, visit: Visit) -> dict[str, Json]:
 
 def approver(state: RunState, visit: Visit) -> dict[str, Json]:
     """Return who answered the approval of a call, and for whom, as its result says it; empty if nobody
-    did.
+    did. Of votes for other arguments that is who has put these in.
     """
-    for key in visit.questions.answers:
+    for key, answer in visit.questions.answers.items():
         if key.startswith(_APPROVALS):
             found = duties.answered_by(state, visit, key.removeprefix(_APPROVALS))
             if found is not None:
-                named = {"by": found.by, "on_behalf_of": found.on_behalf_of}
+                who = next(_revisers(found, answer), found)
+                named = {"by": who.by, "on_behalf_of": who.on_behalf_of}
                 return {name: who for name, who in named.items() if who is not None}
     return {}
+
+
+def _revisers(answerer: Answerer, answer: Json) -> Iterator[Vote]:
+    votes = answerer.votes if "arguments" in answer else ()
+    return (vote for vote in votes if "arguments" in vote.answer)
 
 
 def _decision(entry: Interrupt, answer: Json) -> Decision:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import Drive, asked, chain, gate, graph, nested
+from core_drive import T0, Drive, asked, chain, gate, graph, nested
 from core_fans import sending, sent
 
 from abeyance.core import events
 from abeyance.core.effects import RunNode, StopNode, VisitInput, Yield
 from abeyance.core.json import Json
 from abeyance.core.spec import START, FunctionNode, Route
+from abeyance.core.standing import Answerer
 from abeyance.core.state import Limits
 from abeyance.core.visit import Running
 
@@ -50,6 +51,7 @@ def test_an_order_carries_all_that_the_code_needs() -> None:
             address="graph:g;node:a",
             values={"x": 1},
             answers={"ask": "yes"},
+            answerers={"ask": Answerer(by="ada", at=T0)},
             timeout=9,
         )
     ]
@@ -77,6 +79,7 @@ def test_an_order_of_a_visit_that_asked_carries_what_it_was_told_and_kept() -> N
         activation=2,
         values={"x": 1},
         own_answers={"plan": "yes"},
+        answerers={"plan": Answerer(by="ada", at=T0)},
         journal={"step": 1},
         user_state=[7],
         interrupted=True,

@@ -361,6 +361,7 @@ def test_the_arguments_that_were_approved_reach_the_call() -> None:
 
     (order,) = run.orders("pay")
     assert order.own_answers == {"/approval/approve": OTHER}
+    assert order.approver == {"by": "ada"}
     assert [vote.answer for vote in run.settled("approve").votes] == [OTHER, YES]
 
 
