@@ -283,7 +283,7 @@ def receipt_lines(receipts: Sequence[Mapping[str, Any]]) -> list[Line]:
 def _what_it_did(receipt: Mapping[str, Any]) -> str:
     match receipt.get("status"):
         case "voted":
-            return f"; a vote, of which {receipt['missing']} more are needed to approve"
+            return f"; a vote; approvals that are missing: {receipt['missing']}"
         case "held":
             return f"; held until {receipt['held_until']}, and until then it can be taken back"
         case _:

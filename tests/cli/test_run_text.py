@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from abeyance.cli.formatting import interrupt_lines, run_lines
+from abeyance.cli.formatting import interrupt_lines, receipt_lines, run_lines
 
 FAILED: dict[str, Any] = {
     "run_id": "r",
@@ -14,6 +14,14 @@ FAILED: dict[str, Any] = {
     "outcome": "failed",
     "reason": "no such account",
     "error": {"code": "node_failed", "message": "no such account", "address": "graph:g;node:pay"},
+}
+
+ASKED: dict[str, Any] = {
+    "id": "r.1",
+    "status": "open",
+    "kind": "question",
+    "prompt": "Pay?",
+    "address": "graph:g;node:ask",
 }
 
 
@@ -47,3 +55,37 @@ def test_an_answered_question_is_printed_with_its_answer() -> None:
         "by ada at 2026-03-02T09:00:00Z",
         'answer {"approved": false, "reason": "zu teuer, größer als 5"}',
     ]
+
+
+def test_a_question_is_printed_with_the_votes_that_it_has_and_needs() -> None:
+    voted = {**ASKED, "missing": 1, "votes": [{"by": "ada"}, {"by": "bob"}]}
+
+    assert "1 more approval needed; ada, bob voted" in [
+        text for _, text in interrupt_lines([voted])
+    ]
+
+
+def test_a_held_answer_is_printed_with_how_to_take_it_back() -> None:
+    held = {
+        **ASKED,
+        "status": "held",
+        "answered_by": "ada",
+        "answered_at": "2026-03-02T09:00:00Z",
+        "held_until": "2026-03-02T09:10:00Z",
+    }
+
+    assert [text for _, text in interrupt_lines([held])][2:] == [
+        "by ada at 2026-03-02T09:00:00Z",
+        "until 2026-03-02T09:10:00Z, and then it counts",
+        "abeyance take-back r.1",
+    ]
+
+
+def test_a_receipt_says_what_the_answer_did() -> None:
+    receipt = {"interrupt_id": "r.1", "answered_by": "ada", "accepted_at": "2026-03-02T09:00:00Z"}
+    voted = {**receipt, "status": "voted", "missing": 1}
+    held = {**receipt, "status": "held", "held_until": "2026-03-02T09:10:00Z"}
+
+    first, second = (line.text.partition("; ")[2] for line in receipt_lines([voted, held]))
+    assert first == "a vote; approvals that are missing: 1"
+    assert second == "held until 2026-03-02T09:10:00Z, and until then it can be taken back"
