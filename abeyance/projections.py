@@ -176,7 +176,8 @@ def settled_interrupts(state: RunState) -> list[views.InterruptView]:
 
 def _bulk_of(entry: Interrupt) -> Json:
     reasons = [parent.reason for parent in entry.parents]
-    shown = [entry.prompt, entry.reason, entry.payload, entry.response_schema, reasons]
+    shown = [entry.prompt, entry.reason, entry.payload, entry.preview, reasons]
+    shown.append(entry.response_schema)
     return [*shown, on_timeout_text(entry.on_timeout)]
 
 
@@ -187,6 +188,7 @@ def _view(state: RunState, entry: Interrupt, *, abridged: bool = False) -> views
             prompt=entry.prompt[:_ABRIDGED_CHARS],
             reason=None,
             payload=None,
+            preview=None,
             response_schema=None,
             parents=tuple(replace(parent, reason=None) for parent in entry.parents),
         )

@@ -37,11 +37,12 @@ class InterruptView(Record):
     `abridged`: the response has no reason, payload and schema, because there is no room for them (then
     the prompt is truncated) or no worker answers; read it by its id. `degraded`: it cannot be read here,
     the prompt says why, and the deadline is the nearest of the run's. `assignees` to `decisions` are the
-    terms of the question; `hold` is in seconds, `decisions` are an approval's. `votes` are those that
-    count, and `missing` is how many approvals an open question still needs. While it is `held`, until
-    `held_until`, its deadline does not count, so none is shown. `reminders` and `escalations` have the
-    moments of an open question, and `calendar` is the name of its calendar. `note` is what was written
-    beside the answer, at most its first 500 characters.
+    terms of the question; `hold` is in seconds, `decisions` are an approval's, and `preview` is what the
+    call that is asked about would do. `votes` are those that count, and `missing` is how many approvals
+    an open question still needs. While it is `held`, until `held_until`, its deadline does not count, so
+    none is shown. `reminders` and `escalations` have the moments of an open question, and `calendar` is
+    the name of its calendar. `note` is what was written beside the answer, at most its first 500
+    characters.
     """
 
     id: str
@@ -53,6 +54,7 @@ class InterruptView(Record):
     prompt: str
     reason: Any = None
     payload: Any = None
+    preview: Any = None
     response_schema: Any = None
     requested_capability: str | None = None
     created_at: datetime

@@ -15,6 +15,7 @@ INTERRUPT: Final[dict[str, Any]] = {
     "prompt": "Refund 250 for A-17?",
     "reason": {"risk": "high"},
     "payload": None,
+    "preview": None,
     "response_schema": {
         "type": "object",
         "properties": {"approved": {"type": "boolean"}},

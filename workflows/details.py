@@ -142,6 +142,11 @@ def _asked(number: int, entry: Interrupt, start: wire.StartRun) -> list[str]:
         facts.append("without a deadline")
     else:
         facts.append(_then(entry.deadline, entry.on_timeout))
+    match entry.preview:
+        case {"summary": str(said)} | {"error": str(said)}:
+            facts.append(f"a preview of the call: {code(said)}")
+        case _:
+            pass
     facts += _times(entry)
     if entry.requested_capability is not None:
         facts.append(f"asks for the capability {code(entry.requested_capability)}")

@@ -174,12 +174,17 @@ def _of_calls(own: RetryPolicy) -> RetryPolicy:
     return own if own.retries is None else replace(own, retries=max(own.retries, _MIN_RETRIES))
 
 
+def _longest(tool: Tool, timeout: float) -> float:
+    """Return how long the activity of a call may take: the call, and the preview before it."""
+    return timeout * (1 if tool.preview is None else 2) + _TIMEOUT_MARGIN
+
+
 def _declare_tool(graph: Graph, agent: Agent, tool: Tool) -> None:
     graph.declare(
         FunctionNode(
             id=tool.name,
             description=summary(tool.description),
-            timeout=None if tool.timeout is None else tool.timeout + _TIMEOUT_MARGIN,
+            timeout=None if tool.timeout is None else _longest(tool, tool.timeout),
             retry=_of_calls(tool.retry),
             heartbeat=tool.heartbeat,
             on_error=ReturnErrorToCaller(),

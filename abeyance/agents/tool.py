@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
 from abeyance.agents.approvals import Approve
+from abeyance.agents.previews import Preview
 from abeyance.agents.state import AgentState
 from abeyance.agents.tool_errors import CallError, ResultError, ToolFailed, described
 from abeyance.agents.tool_schema import Arguments
@@ -58,8 +59,8 @@ class Tool:
 
     Times are in seconds, `max_result` is in bytes. Its function is tried again after the exceptions of
     `retry_on`, as `retry` says.
-    `question` is the part of the approval question that all its calls share, `asks` are further
-    capabilities that its code requests.
+    `preview` makes what an approver sees of what a call would do. `question` is the part of the approval
+    question that all its calls share, `asks` are further capabilities that its code requests.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Tool:
     heartbeat: float
     on_unknown: OnUnknown
     max_result: int
+    preview: Preview | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)

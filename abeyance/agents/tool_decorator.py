@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Unpack, get_args, overload
 
 from abeyance.agents.approvals import Approve, OnApprovalTimeout, declared_question
+from abeyance.agents.previews import Preview
 from abeyance.agents.tool import OnUnknown, Tool, ToolContext
 from abeyance.agents.tool_errors import (
     ArgumentsError,
@@ -78,6 +79,7 @@ def tool(
     on_timeout: OnApprovalTimeout = ...,
     prompt: str | None = ...,
     decisions: Sequence[Decision] | None = ...,
+    preview: Callable[..., Any] | None = ...,
     max_result: int = ...,
     **terms: Unpack[TermsOptions],
 ) -> Callable[[Callable[..., Any]], Tool]: ...
@@ -104,6 +106,7 @@ def tool(
     on_timeout: OnApprovalTimeout = "halt",
     prompt: str | None = None,
     decisions: Sequence[Decision] | None = None,
+    preview: Callable[..., Any] | None = None,
     max_result: int = 100_000,
     **terms: Unpack[TermsOptions],
 ) -> Any:
@@ -129,6 +132,11 @@ def tool(
 
     `decisions` are those that the answer may take, all unless given: `"approve"`, `"edit"` the arguments,
     `"reject"`, and `"respond"` with a result that the model reads in place of the call.
+
+    `preview` is an async function of the call's arguments (of all, or of some by name) and a ToolContext
+    that says what the call would do, without doing it: `{"summary": ..., "diff"?: ..., "table"?: [...],
+    "cost"?: ...}`. It is shown with the approval, and made again right before the call: if it then
+    differs or fails, or if the arguments were edited, the approver is asked anew.
 
     `asks` names further capabilities that its code requests (`ctx.interrupt(...)`), by name or pattern. A
     question without a capability requests `requested_capability`, else the first of these.
@@ -166,6 +174,7 @@ def tool(
                 "approval_timeout": approval_timeout,
                 "prompt": prompt,
                 "decisions": decisions,
+                "preview": preview,
                 **terms,
             }
             faults.extend(_unused_option_faults(approval_options))
@@ -178,6 +187,7 @@ def tool(
             on_timeout=on_timeout,
             terms=terms_of(terms, "its approval", errors, decisions=decisions),
         )
+        previewing = _preview(preview, arguments, schema, faults)
         timeout_seconds = errors.seconds(timeout, "timeout=")
         heartbeat_seconds = errors.seconds(heartbeat, "heartbeat=")
         durations = {
@@ -204,6 +214,7 @@ def tool(
             heartbeat=heartbeat_seconds or 0.0,
             on_unknown=on_unknown,
             max_result=max_result,
+            preview=previewing,
         )
 
     return declare if function is None else declare(function)
@@ -225,6 +236,32 @@ def _arguments(
     if checked.get("type") != "object":
         faults.append(f"schema= has the type {checked.get('type')!r}: use 'object'")
     return None if len(faults) > before else SchemaArguments(schema=checked)
+
+
+def _preview(
+    function: Callable[..., Any] | None,
+    arguments: Arguments | None,
+    schema: Mapping[str, Json] | None,
+    faults: list[str],
+) -> Preview | None:
+    if function is None:
+        return None
+    if not inspect.iscoroutinefunction(function):
+        faults.append(f"preview={function!r} is invalid: use an async function of the arguments")
+        return None
+    of_preview: list[str] = []
+    own = _arguments(function, schema, of_preview)
+    faults.extend(f"preview=: {fault}" for fault in of_preview)
+    if own is None or arguments is None:
+        return None
+    unknown = (
+        own.schema.get("properties", {}).keys() - arguments.schema.get("properties", {}).keys()
+    )
+    faults.extend(
+        f"preview= takes {name!r}, which is no argument of the tool: remove it"
+        for name in sorted(unknown)
+    )
+    return Preview(function=function, arguments=own)
 
 
 def _policy_faults(approve: object, on_unknown: object, max_result: object) -> Iterator[str]:

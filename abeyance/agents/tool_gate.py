@@ -22,8 +22,9 @@ from abeyance.agents.approvals import (
 )
 from abeyance.agents.hook_runner import HooksOutcome, run_hooks
 from abeyance.agents.hooks import AfterToolCall, BeforeToolCall, listens
+from abeyance.agents.previews import differs, preview_of
 from abeyance.agents.state import AgentState, AgentValues
-from abeyance.agents.tool import Tool
+from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.tool_errors import CallError
 from abeyance.agents.tool_results import UNSEEN
 from abeyance.authoring.context import Context
@@ -34,6 +35,8 @@ from abeyance.core.outcome import Asked, key_of
 from abeyance.storage.blobs import Blobs
 
 _SHOWN: Final = "shown"
+_PREVIEWED: Final = "previewed"
+_CONFIRMED: Final = "confirmed"
 _SEEN: Final = "seen"
 _APPROVAL: Final = key_of("approval", APPROVE)
 _NO_ANSWERS: Final[Mapping[str, Json]] = {}
@@ -75,11 +78,14 @@ class ToolGate:
         with_hooks: bool = True,
         digest: str | None = None,
         approver: Mapping[str, Json] = _NO_ANSWERS,
+        shown: Mapping[str, Json] | None = None,
     ) -> Ask | Deny | None:
         """Decide from the hooks, the approval and the answers so far; None lets the call run.
 
         `digest` is that of the call that the approver saw: with it, the call needs that approval,
-        whatever `approve=` says now. `approver` is who gave it.
+        whatever `approve=` says now. `approver` is who gave it. `shown` are the
+        arguments that the approver saw, if not those of the call. A tool with previews needs its visit to
+        make one: it is asked there, so nothing is asked here.
         """
         tool = self._tool
         if with_hooks:
@@ -95,14 +101,17 @@ class ToolGate:
         if _APPROVAL not in answers:
             if digest is None and not await needs_approval(tool, self.arguments):
                 return None
+            asked_about = call_digest(tool.name, self.arguments)
+            if tool.preview is not None:
+                return Ask((), asked_about)
             try:
                 question = approval_question(tool, self.arguments)
             except CallError as error:
                 return Deny(tool_results.error(error.text))
-            return Ask((question,), call_digest(tool.name, self.arguments))
+            return Ask((question,), asked_about)
         if digest != call_digest(tool.name, self.arguments):
             return _denied("denied: what was approved is another call")
-        approved = approved_arguments(tool, answers[_APPROVAL], self.arguments)
+        approved = approved_arguments(tool, answers[_APPROVAL], shown or self.arguments)
         if isinstance(approved, Rejected):
             return _denied(approved.text)
         if approved != self.arguments:
@@ -117,21 +126,90 @@ class ToolGate:
         """
         if not needs_answers(ctx):
             return None
-        digest = ctx.item.get("digest", ctx.runtime.journal.get_marker(_SHOWN))
+        journal = ctx.runtime.journal
+        digest = ctx.item.get("digest", journal.get_marker(_SHOWN))
+        before = journal.get_marker(_PREVIEWED)
         decision = await self.decide(
             ctx.targets,
             with_hooks="hooked" in ctx.item,
             digest=digest,
             approver=ctx.input.approver,
+            shown=None if before is None else before["arguments"],
         )
         if changes := self.memory.changes():
             # Changes of the hooks are kept even if the call ends before its code does.
             ctx.runtime.journal.partial_patch = {"agent_state": changes}
         if isinstance(decision, Ask):
             if decision.digest is not None:
-                ctx.runtime.journal.set_marker(_SHOWN, decision.digest)
+                journal.set_marker(_SHOWN, decision.digest)
+            if not decision.asked:
+                return await self._ask_with_preview(ctx)
             raise Suspended(decision.asked)
-        return None if decision is None else decision.result
+        if decision is not None:
+            return decision.result
+        if before is not None and not journal.get_marker(_CONFIRMED):
+            return await self._confirm(ctx, before)
+        self.edit = self.edit if before is None else before["edit"]
+        return None
+
+    async def _confirm(self, ctx: Context, before: Mapping[str, Json]) -> dict[str, Json] | None:
+        """Compare what would happen with what was shown. Raises Suspended to ask anew if it differs."""
+        is_edited = self.arguments != before["arguments"]
+        now = await self._preview(ctx)
+        self.edit = self.edit if is_edited else before["edit"]
+        if is_edited or differs(before["preview"], now):
+            return self._ask(ctx, now, before)
+        # The call may ask itself, and have changed what a preview shows when it goes on.
+        ctx.runtime.journal.set_marker(_CONFIRMED, 1)
+        return None
+
+    async def _ask_with_preview(self, ctx: Context) -> dict[str, Json]:
+        return self._ask(ctx, await self._preview(ctx), None)
+
+    def _ask(
+        self, ctx: Context, preview: Json, before: Mapping[str, Json] | None
+    ) -> dict[str, Json]:
+        """Ask with a preview, and with the one before it, if the approver is asked anew. Returns the
+        error of a call that is too large to show.
+        """
+        number = 1 if before is None else before["number"] + 1
+        ctx.runtime.journal.set_marker(
+            _PREVIEWED,
+            {
+                "arguments": self.arguments,
+                "preview": preview,
+                "number": number,
+                "edit": self.edit,
+            },
+        )
+        try:
+            asked = approval_question(self._tool, self.arguments)
+        except CallError as error:
+            return tool_results.error(error.text)
+        question = replace(asked.question, preview=preview)
+        if before is not None:
+            why = (
+                "its arguments were edited"
+                if self.arguments != before["arguments"]
+                else ("what it would do has changed, or is not known")
+            )
+            question = replace(
+                question,
+                prompt=f"{question.prompt} Asked anew: {why} since the approval.",
+                payload={**question.payload, "number": number},
+                preview={**preview, "before": before["preview"]},
+            )
+        raise Suspended([replace(asked, question=question)])
+
+    async def _preview(self, ctx: Context) -> Json:
+        context = ToolContext.of(
+            ctx,
+            tool=self._tool.name,
+            call_id=self._call_id,
+            agent=self._agent.name,
+            agent_state=self.memory.fork(),
+        )
+        return await preview_of(self._tool, context, self.arguments)
 
 
 def needs_answers(ctx: Context) -> bool:

@@ -222,6 +222,8 @@ def _revision(entry: Interrupt, vote: Vote) -> InterruptSpec | None:
                 prompt=f"Run {tool!r} with {shown}? {vote.by!r} has changed the arguments.",
                 reason={**entry.reason, "arguments": dict(arguments)},
                 payload={**(entry.payload or {}), "digest": call_digest(tool, arguments)},
+                # It is of the arguments before.
+                preview=None,
             )
         case _:
             return None

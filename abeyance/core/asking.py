@@ -187,7 +187,7 @@ def _fault(
 
 def _json_parts(spec: Asked) -> Json:
     question = spec.question
-    values = [question.reason, question.payload, question.response_schema]
+    values = [question.reason, question.payload, question.preview, question.response_schema]
     match question.on_timeout:
         case Default(answer=answer):
             return [*values, answer]

@@ -194,7 +194,10 @@ def content_of(question: InterruptSpec) -> dict[str, Json]:
 def bound_content(question: InterruptSpec) -> dict[str, Json]:
     """Return what the digest of a question covers: its content, and the terms that bind its answer."""
     terms = {} if question.terms is None else asdict(question.terms)
-    return content_of(question) | {name: terms[name] for name in _BOUND_TERMS if terms.get(name)}
+    content = content_of(question)
+    if question.preview is None:
+        del content["preview"]
+    return content | {name: terms[name] for name in _BOUND_TERMS if terms.get(name)}
 
 
 def shown_of(question: InterruptSpec, digest: str) -> dict[str, Json]:

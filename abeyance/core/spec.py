@@ -81,14 +81,14 @@ OnError: TypeAlias = Fail | GoTo | AskHuman | ReturnErrorToCaller
 class InterruptSpec:
     """A question to a person, before it is filled with values and opened.
 
-    `timeout` None never expires. `response_schema` None accepts any JSON value. `terms` None are
-    `terms.PLAIN`.
+    `preview` is what a call would do. `timeout` None never expires, no `response_schema` takes any JSON.
     """
 
     name: str
     prompt: str
     reason: Json = None
     payload: Json = None
+    preview: Json = None
     response_schema: Json = None
     requested_capability: str | None = None
     timeout: Span | None = None

@@ -104,6 +104,35 @@ async def a_call_is_decided_by_votes(stage: Stage) -> None:
     assert ended.values["report"] == "transfer: success: transferred 7"
 
 
+async def a_call_would_do_something_else_than_its_approver_saw(stage: Stage) -> None:
+    balances = [100, 100, 50, 50]
+
+    async def would_transfer(amount: int) -> dict[str, Any]:
+        balance = balances.pop(0) if len(balances) > 1 else balances[0]
+        return {"summary": f"{balance - amount} would be left"}
+
+    @tool(approve=True, preview=would_transfer, decisions=("approve", "edit", "respond"))
+    async def transfer(amount: int) -> str:
+        return f"transferred {amount}"
+
+    calls = scripted([("transfer", {"amount": 9}), ("transfer", {"amount": 8})], told)
+    clerk = Agent("clerk", model=calls, tools=[transfer], tool_execution="sequential")
+    async with stage.run(desk(clerk)) as run:
+        (first,) = await open_questions(run, 1)
+        await reply(run, first, {**YES, "arguments": {"amount": 7}})
+        (second,) = await open_questions(run, 1)
+        while second.id == first.id:
+            (second,) = await open_questions(run, 1)
+        await reply(run, second, YES)
+        third = second
+        while third.id == second.id:
+            (third,) = await open_questions(run, 1)
+        await reply(run, third, YES)
+        await run.waiting()
+        await run.answer(approve={"approved": False, "result": "by hand"})
+        await run.ended()
+
+
 async def calls_are_made_in_sequence(stage: Stage) -> None:
     graph = paying(SMALL, LARGE, SMALL, tool_execution="sequential")
     async with stage.run(graph) as run:
@@ -341,6 +370,7 @@ SCENARIOS: list[Scenario] = [
     a_gated_call_is_rejected,
     gated_calls_are_handed_over,
     a_call_is_decided_by_votes,
+    a_call_would_do_something_else_than_its_approver_saw,
     calls_are_made_in_sequence,
     an_agent_calls_an_agent,
     an_agent_in_an_agent_is_handed_over,

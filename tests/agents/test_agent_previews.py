@@ -1,0 +1,292 @@
+"""Previews: an approver sees what a call would do, and what was approved is what happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from agent_scripts import Script, call, started
+from tool_visits import ended, visiting
+
+from abeyance import Agent, BeforeToolCall, Interrupt, Principal, Refusal, ToolContext, tool
+from abeyance.agents.tool_errors import ToolDeclarationError
+from abeyance.errors import Code
+from abeyance.testing import InMemoryRun
+
+ADA, BOB = Principal(subject="ada"), Principal(subject="bob")
+YES = {"approved": True}
+EDIT = {"approved": True, "arguments": {"amount": 3}}
+
+
+class Purse:
+    """The tool `pay` with a preview of the balance, and what it has paid."""
+
+    def __init__(self, preview: Callable[..., Any] | None = None, **options: Any) -> None:
+        self.balance = 100
+        self.paid: list[int] = []
+
+        async def would_pay(ctx: ToolContext, amount: int) -> dict[str, Any]:
+            assert (ctx.tool, ctx.call_id) == ("pay", "c1")
+            left = self.balance - amount
+            return {"summary": f"{left} would be left", "cost": amount}
+
+        @tool(approve=True, preview=preview or would_pay, **options)
+        async def pay(amount: int, to: str = "bob") -> str:
+            self.paid.append(amount)
+            return f"paid {amount}"
+
+        self.tool = pay
+
+
+async def asking(purse: Purse, **about: Any) -> tuple[InMemoryRun, Script]:
+    script = Script(call("pay", "c1", amount=5), "done")
+    return await started(Agent("clerk", model=script, tools=[purse.tool], **about)), script
+
+
+async def test_an_approval_shows_what_the_call_would_do_and_the_call_is_made() -> None:
+    purse = Purse()
+    run, script = await asking(purse)
+    (question,) = await run.interrupts()
+
+    assert question.preview == {"summary": "95 would be left", "cost": 5}
+    assert question.reason == {"tool": "pay", "arguments": {"amount": 5, "to": "bob"}}
+    await run.respond("approve", YES, digests={question.id: str(question.digest)})
+    assert (purse.paid, run.status) == ([5], "completed")
+    assert script.told() == {"c1": ("success", "paid 5")}
+
+
+async def test_the_digest_covers_the_preview() -> None:
+    rich, poor = Purse(), Purse()
+    poor.balance = 10
+    digests = {(await (await asking(purse))[0].interrupts())[0].digest for purse in (rich, poor)}
+
+    assert len(digests) == 2
+
+
+async def test_a_preview_that_differs_right_before_the_call_voids_the_approval() -> None:
+    purse = Purse()
+    run, _ = await asking(purse)
+    (first,) = await run.interrupts()
+    purse.balance = 50
+    await run.respond(first.id, YES)
+
+    (second,) = await run.interrupts()
+    assert (second.name, purse.paid) == ("approve", [])
+    assert second.id != first.id
+    assert second.preview == {
+        "summary": "45 would be left",
+        "cost": 5,
+        "before": {"summary": "95 would be left", "cost": 5},
+    }
+    assert second.prompt.endswith(
+        "Asked anew: what it would do has changed, or is not known since the approval."
+    )
+    await run.respond(second.id, YES)
+    assert (purse.paid, run.status) == ([5], "completed")
+
+
+async def test_an_edit_is_asked_anew_with_the_preview_of_the_edited_arguments() -> None:
+    purse = Purse()
+    run, script = await asking(purse)
+    (first,) = await run.interrupts()
+    await run.respond(first.id, EDIT, principal=ADA)
+
+    (second,) = await run.interrupts()
+    assert (second.id != first.id, purse.paid) == (True, [])
+    assert second.reason["arguments"] == {"amount": 3, "to": "bob"}
+    assert second.preview["summary"] == "97 would be left"
+    assert second.preview["before"]["summary"] == "95 would be left"
+    assert "its arguments were edited" in second.prompt
+
+    await run.respond(second.id, YES, principal=BOB)
+    assert purse.paid == [3]
+    assert script.heard()[-1].startswith("ada changed the arguments of your call 'c1' of 'pay'")
+
+
+async def test_a_call_that_is_asked_anew_may_be_rejected_or_edited_back() -> None:
+    purse = Purse()
+    run, script = await asking(purse)
+    await run.respond("approve", EDIT)
+    await run.respond("approve", {"approved": True, "arguments": {"amount": 5}})
+    (third,) = await run.interrupts()
+    assert third.reason["arguments"] == {"amount": 5, "to": "bob"}
+    await run.respond(third.id, {"approved": False, "reason": "enough"})
+
+    assert (purse.paid, run.status) == ([], "completed")
+    assert script.told()["c1"][0] == "denied"
+
+
+async def test_an_answer_to_the_question_before_is_no_answer_to_the_one_after() -> None:
+    purse = Purse()
+    run, _ = await asking(purse)
+    (first,) = await run.interrupts()
+    purse.balance = 50
+    await run.respond(first.id, YES)
+    (second,) = await run.interrupts()
+    with pytest.raises(Refusal) as refused:
+        await run.respond(second.id, YES, digests={second.id: str(first.digest)})
+
+    assert refused.value.code is Code.STALE
+
+
+def failing(*outcomes: Any) -> Callable[..., Any]:
+    """A preview that returns or raises one after another, and the last again and again."""
+    left = [*outcomes]
+
+    async def preview(amount: int) -> Any:
+        outcome = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    return preview
+
+
+FINE = {"summary": "fine"}
+
+
+async def test_a_preview_that_fails_before_the_question_is_shown_as_its_error() -> None:
+    purse = Purse(failing(ValueError("no such account"), FINE, FINE))
+    run, _ = await asking(purse)
+    (first,) = await run.interrupts()
+    assert first.preview == {"error": "the preview failed: ValueError: no such account"}
+
+    await run.respond(first.id, YES)
+    (second,) = await run.interrupts()
+    assert second.preview == {**FINE, "before": first.preview}
+    await run.respond(second.id, YES)
+    assert purse.paid == [5]
+
+
+async def test_a_preview_that_fails_before_the_call_voids_the_approval_each_time() -> None:
+    purse = Purse(failing(FINE, ValueError("gone")))
+    run, _ = await asking(purse)
+    ids = []
+    for _ in range(3):
+        (question,) = await run.interrupts()
+        ids.append(question.id)
+        await run.respond(question.id, YES)
+
+    assert (purse.paid, len({*ids})) == ([], 3)
+    assert (await run.interrupts())[0].preview["error"] == "the preview failed: ValueError: gone"
+
+
+@pytest.mark.parametrize(
+    ("made", "error"),
+    [
+        ("all is well", "the preview is no mapping with a text under 'summary'"),
+        ({"summary": 1}, "the preview is no mapping with a text under 'summary'"),
+        ({"summary": "s", "extra": 1}, "the preview has 'extra': it may have summary, diff, table"),
+        ({"summary": "s", "diff": 1}, "the preview has a diff that is no text"),
+        ({"summary": "s", "table": "t"}, "the preview has a table that is no list of rows"),
+        ({"summary": "s" * 70_000}, "the preview takes 70014 bytes, and may take 64000"),
+        ({"summary": object()}, "the preview failed: "),
+        (Interrupt("sure"), "the preview failed: it asks, which a preview cannot"),
+    ],
+)
+async def test_what_is_no_preview_is_shown_as_an_error(made: Any, error: str) -> None:
+    run, _ = await asking(Purse(failing(made)))
+    (question,) = await run.interrupts()
+
+    assert question.preview["error"].startswith(error)
+
+
+async def test_a_preview_has_the_time_of_its_tool() -> None:
+    async def slow(amount: int) -> Any:
+        await asyncio.sleep(60)
+
+    run, _ = await asking(Purse(slow, timeout="20ms"))
+    (question,) = await run.interrupts()
+
+    assert question.preview == {"error": "the preview took longer than 0.02 s"}
+
+
+async def test_a_hook_that_asks_comes_before_the_preview_which_sees_what_it_changed() -> None:
+    class Lower:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            if await event.interrupt("lower", response=bool):
+                event.args = {"amount": 4}
+
+    purse = Purse()
+    run, _ = await asking(purse, hooks=[Lower()])
+    await run.respond("lower", True)
+    (question,) = await run.interrupts()
+    assert question.preview["summary"] == "96 would be left"
+    purse.balance = 50
+    await run.respond("approve", YES)
+    await run.respond("approve", YES)
+
+    assert (purse.paid, run.status) == ([4], "completed")
+
+
+async def test_a_call_that_needs_no_approval_has_no_preview() -> None:
+    purse = Purse()
+    unseen = failing(AssertionError("it is not asked"))
+    free = tool(name="pay", approve=lambda args: False, preview=unseen)(purse.tool.function)
+    run = await started(
+        Agent("clerk", model=Script(call("pay", "c1", amount=5), "ok"), tools=[free])
+    )
+
+    assert (purse.paid, run.status) == ([5], "completed")
+
+
+async def test_the_tool_may_ask_after_its_preview_was_confirmed() -> None:
+    balance = [100]
+
+    async def would(amount: int) -> dict[str, Any]:
+        return {"summary": str(balance[0])}
+
+    @tool(approve=True, preview=would)
+    async def pay(ctx: ToolContext, amount: int) -> str:
+        balance[0] = 1
+        return f"{await ctx.interrupt('pin', response=int)}"
+
+    script = Script(call("pay", "c1", amount=5), "done")
+    run = await started(Agent("clerk", model=script, tools=[pay]))
+    await run.respond("approve", YES)
+    await run.respond("pin", 1234)
+
+    assert script.told() == {"c1": ("success", "1234")}
+
+
+async def test_a_lost_worker_leads_to_no_preview_but_to_the_question_what_became_of_the_call() -> (
+    None
+):
+    purse = Purse(failing(FINE))
+    kept: dict[str, Any] = {}
+    seen = {"arguments": {"amount": 5, "to": "bob"}, "preview": FINE, "number": 1, "edit": {}}
+    await ended(
+        visiting(purse.tool, {"amount": 5}, approved=YES, journal={"/previewed": seen}, kept=kept)
+    )
+    assert purse.paid == [5]
+    begun = {"/previewed": seen, "/confirmed": 1, "/begun": kept["/begun"]}
+    lost = visiting(purse.tool, {"amount": 5}, approved=YES, journal=begun)
+
+    assert [each.question.name for each in (await ended(lost)).interrupts] == ["outcome"]
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"preview": lambda amount: {}}, "is invalid: use an async function of the arguments"),
+        ({"approve": False}, "preview= has no effect without an approval"),
+    ],
+)
+def test_faults_in_a_preview_are_named(options: Any, fault: str) -> None:
+    with pytest.raises(ToolDeclarationError) as raised:
+        tool(**{"approve": True, "preview": failing(FINE), **options})(lambda amount: None)
+    assert fault in str(raised.value)
+
+
+def test_a_preview_takes_arguments_of_its_tool() -> None:
+    async def preview(currency: str) -> Any:
+        return FINE
+
+    with pytest.raises(
+        ToolDeclarationError, match="preview= takes 'currency', which is no argument"
+    ):
+
+        @tool(approve=True, preview=preview)
+        async def pay(amount: int) -> None: ...
