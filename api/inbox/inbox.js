@@ -1,14 +1,14 @@
 // The inbox: who reads it, the list of questions, one question in detail, and the keyboard.
 
 import {call, identify, listen, me, Problem, problemText, serviceTime, signInLink} from "./api.js";
-import {card} from "./card.js";
 import {conversation} from "./conversation.js";
 import {readDecided} from "./decided.js";
-import {Fault, fault} from "./form.js";
+import {listenToKeys} from "./keyboard.js";
 import {choices, chosen, entry, isMine, sections} from "./list.js";
-import {at, button, element, oneLine, redraw, visible} from "./markup.js";
-import {decided, questionPage, respond} from "./question.js";
+import {at, button, element, redraw, visible} from "./markup.js";
+import {questionPage} from "./question.js";
 import {showReader} from "./reader.js";
+import {togetherPage} from "./together.js";
 
 const PAGE = 200;
 const MOST_PAGES = 50;
@@ -19,6 +19,7 @@ const MOST_DAYS = 30;
 const REFRESH_MS = 5_000;
 const SOON_MS = 500;
 const SETTLED_MS = 3_000;
+const LAG_MS = 10_000;
 const TABS = [["mine", "Mine"], ["open", "Open"], ["held", "Held"], ["decided", "Decided"]];
 
 let lists = {open: [], held: [], decided: []};
@@ -34,7 +35,8 @@ let readFor = 0;
 let streams = false;
 let days = 1;
 const picked = new Set();
-const gone = new Set();
+// When Temporal's list will show that these were answered: until then it may still have them.
+const gone = new Map();
 
 // The reader
 
@@ -101,7 +103,7 @@ async function read() {
     };
     const [open, held] = await Promise.all([pages({}, begun), pages({status: "held"})]);
     // The list lags by a moment: hide the questions that were answered on this page.
-    lists.open = open.items.filter(({id}) => !gone.has(id));
+    lists.open = open.items.filter(({id}) => !((gone.get(id) ?? 0) > Date.now()));
     lists.held = held.items;
     isWhole = open.isWhole;
     draw();
@@ -185,6 +187,7 @@ function draw() {
     }))));
   }
   if (!parts.length) parts.push(element("p", {class: "quiet empty"}, nothing()));
+  if (questions.length && !performance.getEntriesByName("first questions").length) performance.mark("first questions");
   const isKept = redraw(at("questions"), ...parts);
   // The question is gone: go on with the one in its place.
   if (!isKept && here >= 0) places()[Math.min(here, places().length - 1)]?.focus();
@@ -298,52 +301,15 @@ function drawTogether(questions) {
 }
 
 async function showTogether(chosen) {
-  const whole = [];
-  try {
-    for (const {id} of chosen) whole.push(await call(`/interrupts/${encodeURIComponent(id)}`));
-  } catch (error) {
-    return showArticle(element("p", {role: "alert"}, problemText(error)));
-  }
-  const first = whole[0];
-  const isEqual = whole.every(({response_schema: schema}) => JSON.stringify(schema) === JSON.stringify(first.response_schema));
-  if (!isEqual) return showArticle(element("p", {role: "alert"}, "These questions take different answers: answer them one by one."));
-  const way = first.kind === "approval"
-    ? card({...first, decisions: (first.decisions ?? ["approve", "reject"]).filter((each) => each === "approve" || each === "reject"), reason: {tool: first.reason.tool, arguments: {}}})
-    : card({...first, payload: null});
-  const problem = element("p", {role: "alert"});
-  const results = element("ol", {class: "results", "aria-live": "polite"});
-  const buttons = way.ways.filter(({label}) => label).map((each) => button(`${each.label} (${whole.length})`, async () => {
-    problem.textContent = "";
-    let answer;
-    try {
-      answer = each.read();
-    } catch (error) {
-      if (!(error instanceof Fault)) throw error;
-      if (!fault(error.field, error.message)) problem.textContent = visible(error.message);
-      return;
-    }
-    buttons.forEach((other) => (other.disabled = true));
-    for (const question of whole) results.append(await answered(question, each.kind, answer));
+  const answered = (id) => gone.set(id, Date.now() + LAG_MS);
+  const over = () => {
     picked.clear();
     refresh();
-  }, {class: each.kind === "reject" ? "reject" : "send"}));
-  const prompts = element("ul", {}, ...whole.map(({prompt}) => element("li", {}, oneLine(prompt))));
-  showArticle(
-    element("h2", {tabindex: "-1"}, `Answer ${whole.length} questions: ${first.graph} › ${first.name}`),
-    element("details", {open: whole.length <= 10}, element("summary", {}, "What is asked"), prompts),
-    element("form", {class: "answer", onsubmit: (event) => event.preventDefault()}, ...way.parts.filter(Boolean), problem, element("p", {class: "buttons"}, ...buttons)),
-    results,
-  );
-  return undefined;
-}
-
-async function answered(question, kind, answer) {
+  };
   try {
-    const receipt = await respond(question, answer);
-    gone.add(question.id);
-    return element("li", {}, decided(question, kind, answer, receipt));
+    showArticle(...(await togetherPage(chosen, {answered, over})));
   } catch (error) {
-    return element("li", {class: "warning"}, `${question.prompt}: ${problemText(error)}`);
+    showArticle(element("p", {role: "alert"}, problemText(error)));
   }
 }
 
@@ -398,6 +364,7 @@ function showArticle(...parts) {
 async function after(outcome) {
   const question = shown;
   if (!outcome?.receipt) {
+    gone.delete(question.id);
     if (outcome?.text) announce(outcome.text);
     await open();
     return refresh();
@@ -407,7 +374,7 @@ async function after(outcome) {
     announce(outcome.text);
     return refresh();
   }
-  gone.add(question.id);
+  gone.set(question.id, Date.now() + LAG_MS);
   lists.open = lists.open.filter(({id}) => id !== question.id);
   const next = chosen(listed(), criteria).find(({id}) => id !== question.id);
   shown = null;
@@ -423,66 +390,15 @@ function announce(text) {
   at("question").prepend(element("p", {role: "status", class: "outcome"}, text));
 }
 
-// The keyboard
-
-const HELP = [
-  ["j, k", "next, previous question"],
-  ["Enter", "open the question"],
-  ["a, r", "approve, reject"],
-  ["x", "select the question"],
-  ["/", "search"],
-  ["Escape", "back to the list"],
-  ["?", "this help"],
-];
-
-function move(step) {
-  const links = places();
-  if (!links.length) return;
-  const here = links.findIndex((link) => link === document.activeElement || (document.activeElement?.closest("li")?.contains(link) ?? false));
-  const now = here < 0 ? links.findIndex((link) => link.getAttribute("aria-current")) : here;
-  const next = links[Math.max(0, Math.min(links.length - 1, now + step))];
-  next.focus();
-  next.scrollIntoView({block: "nearest"});
-}
-
-function help() {
-  const close = button("Close", () => at("help").close());
-  at("help").replaceChildren(
-    element("h2", {id: "help-title"}, "Keyboard"),
-    element("dl", {}, ...HELP.flatMap(([keys, what]) => [element("dt", {}, keys), element("dd", {}, what)])),
-    close,
-  );
-  at("help").showModal();
-}
-
-const KEYS = {
-  j: () => move(1),
-  k: () => move(-1),
-  x: () => document.activeElement?.closest("#questions li")?.querySelector("input")?.click(),
-  "/": () => {
-    at("filters").open = true;
-    document.getElementById("by-text")?.focus();
-  },
-  "?": help,
-  Escape: () => {
+listenToKeys({
+  places,
+  back: () => {
     const id = shown?.id;
     location.hash = "";
     document.body.classList.remove("reads");
     (places().find((link) => link.dataset.stay === id) ?? places()[0])?.focus();
   },
-};
-
-document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || at("help").open) return;
-  const isTyping = event.target.matches("input:not([type=checkbox], [type=radio]), textarea, select");
-  if (isTyping && event.key !== "Escape") return;
-  const shortcut = document.querySelector(`#question [data-key="${CSS.escape(event.key)}"]`);
-  const act = shortcut ? () => shortcut.click() : KEYS[event.key];
-  if (!act) return;
-  event.preventDefault();
-  act();
 });
-
 window.addEventListener("hashchange", open);
 document.addEventListener("visibilitychange", () => isWatched() && me && refresh());
 

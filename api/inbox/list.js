@@ -2,6 +2,7 @@
 
 import {me} from "./api.js";
 import {clock, dueTime, element, oneLine, visible} from "./markup.js";
+import {barrier, isAmong} from "./standing.js";
 
 const DAY_MS = 86_400_000;
 const FAR = Number.MAX_SAFE_INTEGER;
@@ -29,8 +30,7 @@ const ORDERS = {
 export function isMine(question) {
   if (question.claim) return question.claim.by === me?.subject || question.claim.on_behalf_of === me?.subject;
   if (question.mine !== undefined) return question.mine;
-  const names = new Set([me?.subject, ...(me?.groups ?? []).map((group) => `group:${group}`)]);
-  return (question.assignees ?? []).some((name) => names.has(name));
+  return isAmong(question.assignees);
 }
 
 /** Return the questions that pass the filters, sorted. */
@@ -87,13 +87,15 @@ function equals(questions) {
 
 /** Create the entry of a question. `pick(id, isPicked)` is called when its box is checked. */
 export function entry(question, {isShown, isPicked, pick}) {
+  // A claim is said by itself, and what is decided is past.
+  const isBarred = !question.outcome && !question.claim && barrier(question) !== null;
   const facts = [
     question.priority && question.priority !== "normal" ? `${question.priority} priority` : null,
     isPresent(question.risk) ? `risk ${question.risk}` : null,
     question.status === "held" ? "held" : null,
     question.quorum ? approvals(question) : null,
     question.claim ? `claimed by ${question.claim.by}` : null,
-    question.may_answer === false ? "not for you" : null,
+    isBarred ? "not for you" : null,
   ].filter(Boolean);
   const place = [question.graph, question.run_id, question.requested_capability].filter(Boolean);
   const time = question.deadline ? dueTime(question.deadline) : `asked ${clock(question.created_at)}`;
@@ -105,7 +107,7 @@ export function entry(question, {isShown, isPicked, pick}) {
     facts.length ? element("small", {class: "facts"}, ...separated(facts)) : null,
     element("small", {}, question.outcome ? [...separated([question.outcome, clock(question.created_at)])] : time),
   );
-  if (question.may_answer === false) link.classList.add("barred");
+  if (isBarred) link.classList.add("barred");
   const box = pick && element("input", {type: "checkbox", "data-stay": `select ${question.id}`, "aria-label": `Select ${visible(question.prompt)}`, onchange: (event) => pick(question.id, event.target.checked)});
   if (box) box.checked = isPicked;
   return element("li", {}, box, link);

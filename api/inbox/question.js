@@ -4,6 +4,7 @@ import {call, may, me, Problem, problemText} from "./api.js";
 import {card, isCall, isDigestOnly} from "./card.js";
 import {Fault, fault, jsonForm} from "./form.js";
 import {button, changesInWords, clock, distance, element, inWords, oneLine, pairs, prose, shownValue, visible} from "./markup.js";
+import {barrier, isAmong} from "./standing.js";
 
 const SETTLED_ELSEWHERE = ["already_answered", "expired", "withdrawn", "stale", "not_running"];
 const DECIDED = {approve: "approved", edit: "approved", reject: "rejected", respond: "answered in place of"};
@@ -21,8 +22,7 @@ export function questionPage(question, after) {
     ...what(question),
     question.status === "held" ? held(question, after) : null,
     progress(question),
-    isOpen && question.may_answer !== false && !isClaimedByOther(question) ? answering(question, after) : null,
-    isOpen ? barred(question) : null,
+    isOpen ? (barrier(question) === null ? answering(question, after) : barred(question)) : null,
     isOpen || question.status === "held" ? null : settled(question),
     isOpen ? claims(question, after) : null,
     details(question),
@@ -154,31 +154,22 @@ function held(question, after) {
   );
 }
 
-// Why the reader cannot decide, before there is a form.
-
-const isClaimedByOther = (question) => Boolean(question.claim && question.claim.by !== me?.subject && question.claim.on_behalf_of !== me?.subject);
-
-function barred(question) {
-  if (isClaimedByOther(question)) {
-    return element("p", {class: "warning", role: "note"}, `${question.claim.by} works on this until ${clock(question.claim.until)}.`);
-  }
-  if (question.may_answer !== false) return null;
-  const why = question.why_not?.detail ?? question.why_not?.message ?? "You may not answer this question.";
-  return element("p", {class: "warning", role: "note"}, why);
-}
+// Why the reader cannot decide, in place of the form.
+const barred = (question) => element("p", {class: "warning", role: "note"}, barrier(question));
 
 function claims(question, after) {
   const fault = element("p", {role: "alert"});
   const isMine = question.claim?.by === me?.subject;
   const buttons = [];
-  if (question.may_answer !== false && !question.claim && !question.quorum) {
+  // Without `claim` in its view, the service has no claims.
+  if (question.claim === undefined) return null;
+  if (barrier(question) === null && !question.claim && !question.quorum) {
     buttons.push(button("Claim", () => act(question, "claim", {}, after, fault, null), {"data-key": "c"}));
   }
   if (question.claim && (isMine || may("runs:control"))) {
     buttons.push(button("Release", () => act(question, "release", {}, after, fault, null)));
   }
-  const isAssignee = question.assignees?.some((name) => name === me?.subject || me?.groups.some((group) => name === `group:${group}`));
-  if (isMine || isAssignee || may("runs:control")) buttons.push(button("Reassign…", () => (form.hidden = !form.hidden), {"aria-expanded": "false"}));
+  if (isMine || isAmong(question.assignees) || may("runs:control")) buttons.push(button("Reassign…", () => (form.hidden = !form.hidden), {"aria-expanded": "false"}));
   if (!buttons.length) return null;
   const to = element("input", {id: "reassign-to", autocomplete: "off"});
   const form = element(

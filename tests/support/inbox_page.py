@@ -107,6 +107,28 @@ class Page:
         )
         return str(self.driver.execute_script(script))
 
+    def sees_focus(self, text: str) -> None:
+        """Wait until the focus is on what has a text."""
+        until(lambda: text in self.focused(), f"{text!r} to have the focus")
+
+    def scrolls_sideways(self) -> bool:
+        """Return whether the page is wider than the screen."""
+        script = (
+            "return document.documentElement.scrollWidth > document.documentElement.clientWidth"
+        )
+        return bool(self.driver.execute_script(script))
+
+    def is_quiet(self, seconds: float = 12) -> None:
+        """Wait until the page has asked for nothing for some seconds."""
+        script = "return performance.getEntriesByType('resource').map((each) => each.responseEnd)"
+
+        def rests() -> bool:
+            last = max(self.driver.execute_script(script), default=0)
+            now = self.driver.execute_script("return performance.now()")
+            return float(now) - float(last) > seconds * 1000
+
+        until(rests, "a page that asks for nothing", seconds=90)
+
     def keys(self, *keys: str) -> None:
         """Press keys, wherever the focus is."""
         self.driver.switch_to.active_element.send_keys(*keys)
@@ -124,17 +146,17 @@ def browser(folder: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def stack(folder: Path, **variables: str) -> Iterator[Stack]:
+def stack(folder: Path, graphs: str = "asking.py", **variables: str) -> Iterator[Stack]:
     place = Place(folder)
-    shutil.copy(_BROWSER / "asking.py", folder / "sums.py")
+    shutil.copy(_BROWSER / graphs, folder / "sums.py")
     place.environment = {**place.environment, **variables}
     with place.stack() as running:
         yield running
 
 
-def asked(api: str, prompt: str = "Pay?", **headers: str) -> str:
+def asked(api: str, prompt: str = "Pay?", graph: str = "asking", **headers: str) -> str:
     """Start a run that asks, and return its id once it does."""
-    body = {"graph": "asking", "input": {"prompt": prompt}}
+    body = {"graph": graph, "input": {"prompt": prompt}}
     started = httpx.post(f"{api}/runs", json=body, headers=headers)
     assert started.status_code == 201, started.text
     run_id = str(started.json()["run_id"])

@@ -1,0 +1,294 @@
+"""Work in the inbox in a real browser: by keyboard, on a phone, with several people, on a thousand
+questions.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Any, Final
+
+import httpx
+import pytest
+from dev_stack import Stack, until
+from inbox_page import Page, asked, browser, ended, stack
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240), pytest.mark.xdist_group("inbox")]
+
+AXE: Final = "axe-core@4.10.3"
+RULES: Final = """
+const done = arguments[arguments.length - 1];
+const shown = ({id, nodes}) => [id, nodes.map(({html}) => html)];
+axe.run().then(({violations}) => done(violations.map(shown)));
+"""
+ENTER: Final = "\ue007"
+ESCAPE: Final = "\ue00c"
+TAB: Final = "\ue004"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with stack(tmp_path_factory.mktemp("stack"), graphs="desk.py") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(driver: Any, running: Stack) -> Iterator[Page]:
+    """The inbox of ada, on a large screen; afterwards all runs are cancelled."""
+    driver.set_window_size(1200, 900)
+    opened = Page(driver, running.api)
+    driver.execute_script("sessionStorage.setItem('name', 'ada')")
+    driver.refresh()
+    opened.says("#state", "No open questions")
+    yield opened
+    driver.get("about:blank")
+    with httpx.Client(base_url=running.api, timeout=30) as http:
+        runs = http.get("/runs?status=awaiting-input&limit=200").json()["items"]
+        for run in runs:
+            http.post(f"/runs/{run['run_id']}/cancel", json={})
+        until(lambda: not http.get("/interrupts").json()["items"], "an empty inbox")
+        until(lambda: not http.get("/interrupts?status=held").json()["items"], "nothing held")
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The source of axe-core, which npm fetches."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("axe-core is fetched by npm: install Node.js, which has it")
+    folder = tmp_path_factory.mktemp("axe")
+    command = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", AXE]
+    fetched = subprocess.run(command, capture_output=True, text=True, check=False)
+    if fetched.returncode:
+        pytest.skip(f"npm could not fetch {AXE}: {fetched.stderr[-300:]}")
+    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+
+
+def respond(api: str, id_: str, who: str, answer: object) -> None:
+    headers = {"X-Abeyance-Principal": who}
+    sent = httpx.post(f"{api}/interrupts/{id_}/respond", json={"response": answer}, headers=headers)
+    assert sent.status_code == 200, sent.text
+
+
+def question_of(api: str, run_id: str) -> str:
+    (entry,) = httpx.get(f"{api}/runs/{run_id}/interrupts").json()["items"]
+    return str(entry["id"])
+
+
+def test_an_approver_edits_a_call_and_reads_what_was_really_decided(
+    page: Page, running: Stack
+) -> None:
+    run_id = asked(running.api, "pay", graph="payments")
+    page.open("Refund 5000 to Ada?")
+    page.says(".prose strong", "Refund")
+    assert page.field("Amount").get_attribute("value") == "5000"
+    assert page.field("By").get_attribute("type") == "date"
+    page.field("Amount").clear()
+    page.field("Amount").send_keys("900")
+    page.says(".changes", "5000 → 900")
+    page.press("Approve")
+    page.says("article", "You approved refund with amount 900 (was 5000)")
+    view = ended(running.api, run_id)
+    assert "sent 900 to Ada by 2026-12-24 (bank, 1 lines)" in view["values"]["report"]
+
+
+def test_an_approver_answers_in_place_of_a_call(page: Page, running: Stack) -> None:
+    run_id = asked(running.api, "pay", graph="payments")
+    page.open("Refund 5000 to Ada?")
+    page.click("article details summary")
+    page.field("Result that the agent reads (text or JSON)").send_keys("already refunded")
+    page.press("Send this result")
+    page.says("article", "the agent reads already refunded")
+    assert "already refunded" in ended(running.api, run_id)["values"]["report"]
+
+
+def test_the_inbox_is_worked_through_by_keyboard_alone(page: Page, running: Stack) -> None:
+    runs = [asked(running.api, f"Publish {name}?", graph="plain") for name in ("one", "two")]
+    page.says("#state", "2 open questions")
+    page.keys("j")
+    page.sees_focus("Publish one?")
+    page.keys("j")
+    page.sees_focus("Publish two?")
+    page.keys("x")
+    page.keys("k")
+    page.keys("x")
+    page.says("#together", "2 selected")
+    # The list is drawn anew, and the focus stays.
+    page.sees_focus("Publish one?")
+    page.keys("x")
+    page.keys(ENTER)
+    page.says("article h2", "Publish one?")
+    page.sees_focus("Publish one?")
+    outline = page.driver.execute_script(
+        "document.querySelector('#questions a').focus();"
+        "return getComputedStyle(document.activeElement).outlineStyle"
+    )
+    assert outline == "solid"
+    page.keys("a")
+    page.says("article", "You approved “Publish one?”")
+    page.keys("?")
+    page.says("#help", "approve, reject")
+    page.keys(ESCAPE)
+    page.keys("j")
+    page.sees_focus("Publish two?")
+    page.keys(ENTER)
+    page.says("article h2", "Publish two?")
+    page.keys(ESCAPE)
+    page.sees_focus("Publish two?")
+    page.keys(ENTER)
+    page.says("article h2", "Publish two?")
+    page.keys("r")
+    page.says("article", "You rejected “Publish two?”")
+    assert [ended(running.api, run_id)["values"]["answer"] for run_id in runs] == [True, False]
+
+
+def test_equal_questions_are_answered_together_with_a_result_for_each(
+    page: Page, running: Stack
+) -> None:
+    for name in ("one", "two", "three"):
+        asked(running.api, f"Publish {name}?", graph="plain")
+    page.says("#state", "3 open questions")
+    page.click("#filters summary")
+    page.click("#grouped")
+    page.press("Select all 3")
+    page.press("Answer all selected…")
+    page.says("article h2", "Answer 3 questions: plain")
+    late = httpx.get(f"{running.api}/interrupts").json()["items"][0]
+    respond(running.api, late["id"], "bob", answer=False)
+    page.press("Approve (3)")
+    until(lambda: len(page.texts(".results li")) == 3, "three results")
+    results = page.texts(".results li")
+    assert sum(each.startswith("You approved “Publish") for each in results) == 2
+    assert sum("bob" in each for each in results) == 1
+    page.says("#state", "No open questions")
+
+
+def test_several_people_approve_and_a_yes_is_taken_back(page: Page, running: Stack) -> None:
+    voted = asked(running.api, "Pay 900?", graph="voted")
+    respond(running.api, question_of(running.api, voted), "bob", answer=True)
+    page.says("#questions .facts", "1 of 2 approvals")
+    page.open("Pay 900?")
+    page.says("article", "bob approved")
+    page.says("article", "1 missing")
+    page.press("Approve")
+    page.says("article", "You approved “Pay 900?”")
+    assert ended(running.api, voted)["values"]["answer"] is True
+
+    asked(running.api, "Send it?", graph="held")
+    page.open("Send it?")
+    page.press("Approve")
+    page.says("article", "until then you can take it back")
+    page.press("Held 1")
+    page.open("Send it?")
+    page.says("article", "Approved by ada")
+    page.press("Take back")
+    page.says("article", "The question is open again")
+    page.says("#state", "1 open question")
+
+
+def test_what_one_may_not_answer_says_so_in_place_of_the_form(page: Page, running: Stack) -> None:
+    asked(running.api, "For bob?", graph="apart")
+    page.says("#questions .facts", "not for you")
+    page.open("For bob?")
+    page.says("[role=note]", "bob may answer this")
+    assert page.all("form.answer") == []
+
+
+def test_what_was_decided_is_listed_with_who_and_what(page: Page, running: Stack) -> None:
+    run_id = asked(running.api, "Print it?", graph="plain")
+    respond(running.api, question_of(running.api, run_id), "bob", answer=True)
+    page.press("Decided")
+    page.says("#questions a", "Print it?")
+    (entry,) = [text for text in page.texts("#questions a") if "Print it?" in text]
+    assert "approved by bob" in entry
+    page.open("Print it?")
+    page.says("article [role=status]", "This question is answered by bob")
+
+
+def test_on_a_phone_there_is_the_list_or_the_question(page: Page, running: Stack) -> None:
+    asked(running.api, f"Publish {'averylongword' * 12}?", graph="urgent")
+    asked(running.api, "pay", graph="payments")
+    # A window of Chromium is no narrower than 500 pixels, but a screen is.
+    narrow = {"width": 320, "height": 640, "deviceScaleFactor": 1, "mobile": True}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+    try:
+        page.says("#questions a", "averylongword")
+        assert not page.scrolls_sideways()
+        assert page.one("#list").is_displayed()
+        for prompt in ("averylongword", "Refund 5000"):
+            page.open(prompt)
+            assert not page.one("#list").is_displayed()
+            assert not page.scrolls_sideways()
+            page.press("← All questions")
+            until(page.one("#list").is_displayed, "the list")
+            assert not page.one("article").is_displayed()
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_violates_a_rule_of_accessibility(
+    page: Page, running: Stack, axe: str, scheme: str
+) -> None:
+    run_id = asked(running.api, "pay", graph="payments")
+    asked(running.api, "Publish?", graph="urgent")
+    voted = asked(running.api, "Pay 900?", graph="voted")
+    respond(running.api, question_of(running.api, voted), "bob", answer=True)
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+    def violations() -> Any:
+        page.driver.execute_script(axe)
+        return page.driver.execute_async_script(RULES)
+
+    found: dict[str, Any] = {}
+    page.says("#state", "3 open questions")
+    page.click("#filters summary")
+    found["list"] = violations()
+    for prompt in ("Publish?", "Refund 5000", "Pay 900?"):
+        page.open(prompt)
+        found[prompt] = violations()
+    page.keys("?")
+    page.says("#help", "approve, reject")
+    found["help"] = violations()
+    page.driver.get(f"{running.api}/inbox/runs/{run_id}")
+    page.says("#state", "awaiting-input")
+    found["run"] = violations()
+    page.driver.get(f"{running.api}/signin")
+    page.says("h1", "Sign in")
+    found["sign-in"] = violations()
+    assert {name: each for name, each in found.items() if each} == {}, json.dumps(found, indent=1)
+
+
+def test_a_thousand_open_questions_are_counted_and_drawn_in_parts(
+    page: Page, running: Stack
+) -> None:
+    for number in range(10):
+        body = {"graph": "many", "input": {"prompt": f"Batch {number}", "count": 100}}
+        assert httpx.post(f"{running.api}/runs", json=body, timeout=60).status_code == 201
+    page.says("#state", "1000 open questions")
+    page.driver.refresh()
+    page.says("#questions a", "Batch")
+    first = page.driver.execute_script(
+        "return performance.getEntriesByName('first questions')[0].startTime"
+    )
+    page.says("#state", "1000 open questions")
+    page.says("#tabs", "Open 1000")
+    assert len(page.all("#questions a")) == 100
+    page.press("Show more")
+    until(lambda: len(page.all("#questions a")) == 200, "200 questions")
+    page.click("#filters summary")
+    page.one("#by-text").send_keys("batch 0042")
+    until(lambda: len(page.all("#questions a")) == 10, "a question of each batch")
+    # The stream says what changes: the page asks for nothing while nothing happens.
+    page.is_quiet()
+    # On an idle machine within a second.
+    assert first < 5000
