@@ -1,11 +1,17 @@
-"""What `abeyance demo` serves: the payment run, and the agent that tidies a folder."""
+"""What `abeyance demo` serves: the payment run, an agent that tidies a folder, and a payout by two."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Final
 
 from abeyance import Graph
-from examples.agents import deleting_files
 from examples.invoices.graph import graph as invoices
+from examples.payout import graph as payout
 
-graphs: Final[list[Graph]] = [invoices, deleting_files.graph]
+graphs: Final[list[Graph]] = [invoices, payout]
+
+if find_spec("pydantic_ai") is not None:
+    from examples.agents import deleting_files
+
+    graphs.append(deleting_files.graph)

@@ -1,0 +1,102 @@
+"""The payout: two of three managers, not the submitter, reminded after a day, a director after two."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from examples.payout import graph
+
+from abeyance import Principal, Refusal
+from abeyance.testing import InMemoryRun
+
+ADA, BOB, CAROL = (
+    Principal(subject=name, groups=("managers",)) for name in ("ada", "bob", "carol")
+)
+DIRECTOR = Principal(subject="dora", groups=("directors",))
+FRIDAY = datetime(2026, 6, 5, 13, tzinfo=UTC)
+MONDAY = datetime(2026, 6, 8, 13, tzinfo=UTC)
+TUESDAY = datetime(2026, 6, 9, 13, tzinfo=UTC)
+
+
+@pytest.fixture
+async def run() -> InMemoryRun:
+    """Carol has submitted a payout on a Friday."""
+    made = InMemoryRun(
+        graph, {"payee": "the printer", "amount": 900}, started_by="carol", now=FRIDAY
+    )
+    await made.start()
+    return made
+
+
+async def refused(run: InMemoryRun, principal: Principal) -> str:
+    with pytest.raises(Refusal) as refusal:
+        await run.respond("approve", True, principal=principal)
+    return refusal.value.code
+
+
+async def types(run: InMemoryRun) -> list[str]:
+    return [
+        event.type async for event in run.events(follow=False) if event.type[:9] == "interrupt"
+    ]
+
+
+async def test_two_managers_who_have_not_submitted_it_pay(run: InMemoryRun) -> None:
+    (first,) = await run.respond("approve", True, principal=ADA)
+    assert (first.status, first.missing) == ("voted", 1)
+    assert await refused(run, CAROL) == "separation_of_duties"
+
+    (second,) = await run.respond("approve", True, principal=BOB)
+    assert second.status == "held"
+    assert run.values["receipt"] is None
+    await run.advance("5s")
+
+    assert (run.status, run.values["receipt"]) == ("completed", "paid 900 to the printer")
+
+
+async def test_one_manager_against_it_is_enough(run: InMemoryRun) -> None:
+    await run.respond("approve", True, principal=ADA)
+    await run.respond("approve", False, principal=BOB)
+
+    assert (run.status, run.values["receipt"]) == ("completed", None)
+
+
+async def test_whoever_takes_a_yes_back_decides_again_and_the_other_vote_stays(
+    run: InMemoryRun,
+) -> None:
+    await run.respond("approve", True, principal=ADA)
+    await run.respond("approve", True, principal=BOB)
+    await run.take_back("approve", principal=BOB)
+    (question,) = await run.interrupts()
+    assert ([vote.by for vote in question.votes], question.missing) == (["ada"], 1)
+    await run.advance("1m")
+    assert run.status == "awaiting-input"
+
+    await run.respond("approve", True, principal=BOB)
+    await run.advance("5s")
+
+    assert run.status == "completed"
+
+
+async def test_over_a_weekend_nobody_is_reminded(run: InMemoryRun) -> None:
+    (question,) = await run.interrupts()
+    assert question.reminders == [MONDAY]
+    assert [each.at for each in question.escalations] == [TUESDAY]
+
+    await run.advance("71h")
+    assert await types(run) == ["interrupt.opened"]
+    await run.advance("1h")
+    assert await types(run) == ["interrupt.opened", "interrupt.reminded"]
+    await run.advance("1d")
+    assert (await types(run))[-1] == "interrupt.escalated"
+
+
+async def test_a_director_may_vote_after_two_days_and_not_before(run: InMemoryRun) -> None:
+    await run.respond("approve", True, principal=ADA)
+    assert await refused(run, DIRECTOR) == "not_assigned"
+    await run.advance("4d")
+
+    await run.respond("approve", True, principal=DIRECTOR)
+    await run.advance("5s")
+
+    assert run.status == "completed"
