@@ -20,7 +20,7 @@ $(VENV)/installed-bench: $(VENV)/installed
 	$(PIP) -e ".[agents,dev,test,bench]"
 	@touch $@
 
-demo: venv  ## run two examples on a stack of their own (ANSWER=approve answers for you)
+demo: venv  ## run three examples on a stack of their own (ANSWER=approve answers for you)
 	$(BIN)/abeyance demo $(if $(ANSWER),--answer $(ANSWER))
 
 dev: venv  ## keep Temporal, a worker and the API up (APP=module:name says what to serve)

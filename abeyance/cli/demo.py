@@ -1,8 +1,7 @@
-"""`abeyance demo`: two example runs on a temporary stack."""
+"""`abeyance demo`: three example runs on a temporary stack."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import signal
@@ -10,185 +9,49 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Protocol
 
 import abeyance
-from abeyance.cli.formatting import Line, read_line, readable, show
+from abeyance.cli.demo_acts import (
+    FOLDER,
+    MODEL,
+    PayingOut,
+    Tidying,
+    Webhooks,
+    ask_which,
+    is_complete,
+    quote,
+    run_until,
+    say,
+    short,
+    wait_for,
+)
+from abeyance.cli.formatting import read_line
 from abeyance.core.json import rfc3339
 from abeyance.dev.stack import WORKER, Plan, Stack, with_stack
 from abeyance.errors import SettingsError, Unavailable
-from abeyance.handle import RunHandle
 from abeyance.http import HttpClient, HttpRun
 from abeyance.views import InterruptView, RunView
 
-T = TypeVar("T")
-
-_PATIENCE: Final = 60.0
-
-
-def say(label: str, text: str, *, gap: bool = False) -> None:
-    """Print a labelled line; `gap` adds an empty line."""
-    show([Line(label, text)])
-    if gap:
-        print(flush=True)
-
-
-def quote(text: str) -> None:
-    """Print a text as a quotation."""
-    print()
-    for line in readable(text).splitlines():
-        print(f"    {line}")
-    print(flush=True)
-
-
-def short(path: Path) -> str:
-    """Return a path relative to the current directory, if it is inside."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
-
-
-async def wait_for(look: Callable[[], Awaitable[T | None]], what: str) -> T:
-    """Poll `look` until it returns a value. Raises Unavailable after a minute."""
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            while True:
-                if (result := await look()) is not None:
-                    return result
-                await asyncio.sleep(0.05)
-    except TimeoutError as error:
-        raise Unavailable(f"timeout after {_PATIENCE:g} s, waiting for {what}") from error
-
-
-async def run_until(run: RunHandle, *statuses: str) -> RunView:
-    """Wait until a run has one of these statuses or has ended, and return its view."""
-    view = await run.wait(until=frozenset(statuses), timeout=_PATIENCE)
-    if view.status in statuses or view.ended_at is not None:
-        return view
-    expected = " or ".join(statuses)
-    raise Unavailable(f"timeout after {_PATIENCE:g} s, waiting for the run to be {expected}")
-
-
-GRAPH: Final = "deleting_files"
-FOLDER: Final = "EXAMPLE_FOLDER"
-MODEL: Final = "EXAMPLE_MODEL"
-
-_LOGS: Final = ("monday.log", "tuesday.log")
-_OTHERS: Final = ("invoice-numbers.txt", "notes.txt")
-_DAYS_OLD: Final = 9
-_MOST_QUESTIONS: Final = 20
-
-
-def can_be_played() -> bool:
-    """Return True if the extra for agents is installed."""
-    return find_spec("pydantic_ai") is not None
-
-
-def say_skipped() -> None:
-    """Print why the second act is skipped."""
-    say("agents", "skipping the second act, an agent that asks before it deletes files:")
-    say("", "it needs an extra: pip install 'abeyance[agents]'", gap=True)
-
-
-class Tidying:
-    """The second act: the agent tidies `folder`, which its worker reads from `FOLDER`."""
-
-    def __init__(self, client: HttpClient, folder: Path) -> None:
-        self._client = client
-        self._folder = folder
-        self._granted: set[str] = set()
-        self._last_event: str | None = None
-        self.run_id = ""
-
-    async def play(self, answer: str | None) -> bool:
-        """Play the act. Return True if exactly the files approved for deletion are gone."""
-        say("agent", "second act: an agent tidies a folder, and a hook asks before it deletes")
-        model = os.environ.get(MODEL)
-        of = model or f"scripted; set {MODEL}=openai:gpt-5 and an API key to use a real one"
-        say("", f"its model is {of}", gap=True)
-        self._litter()
-        self.run_id = (await self._client.runs.start(GRAPH)).run_id
-        run = self._client.run(self.run_id)
-        say("run", f"{self.run_id} started on {short(self._folder)}: {', '.join(self._left())}")
-        view = await self._until(run)
-        for _ in range(_MOST_QUESTIONS):
-            if view.status != "awaiting-input":
-                break
-            await self._answer(run, view.interrupts[0], answer)
-            view = await self._until(run)
-        return self._is_right(view)
-
-    async def _answer(self, run: HttpRun, question: InterruptView, answer: str | None) -> None:
-        say("asks", f"at {question.address.replace(';', ' > ')}:")
-        quote(question.prompt)
-        word = await _ask_to_tidy() if answer is None else ("y" if answer == "approve" else "n")
-        names = (question.reason or {}).get("names", ())
-        # The last answer about a file counts: the tool may ask again after the hook has.
-        (self._granted.update if word == "y" else self._granted.difference_update)(names)
-        (receipt,) = await run.respond(question.id, word)
-        say(
-            "answer", f"{word} by {receipt.answered_by}, accepted at {rfc3339(receipt.accepted_at)}"
-        )
-
-    def _is_right(self, view: RunView) -> bool:
-        if view.status != "completed":
-            why = view.error or view.reason
-            say("error", f"the agent should have completed, but it is {view.status}: {why}")
-            return False
-        say("report", view.values["report"])
-        left = self._left()
-        say("left", ", ".join(left), gap=True)
-        if {*left} != {*_LOGS, *_OTHERS} - self._granted:
-            say(
-                "error",
-                f"the remaining files do not match the answers: {sorted(self._granted)} were approved",
-            )
-            return False
-        return True
-
-    async def _until(self, run: HttpRun) -> RunView:
-        view = await run_until(run, "awaiting-input", "completed")
-        async for event in run.events(after=self._last_event, follow=False):
-            self._last_event = event.id
-            if event.type == "model.turn":
-                calls = ", ".join(event.data["calls"])
-                say(
-                    f"turn {event.data['turn']}",
-                    f"the model calls {calls}" if calls else "the model answers",
-                )
-        return view
-
-    def _litter(self) -> None:
-        self._folder.mkdir()
-        then = time.time() - _DAYS_OLD * 86_400
-        for name in (*_LOGS, *_OTHERS):
-            file = self._folder / name
-            file.write_text(f"This is {name}, made for the demo.\n", "utf-8")
-            os.utime(file, (then, then))
-
-    def _left(self) -> list[str]:
-        return sorted(file.name for file in self._folder.iterdir())
-
-
-async def _ask_to_tidy() -> str:
-    while True:
-        word = await read_line("Your answer, y or n: ")
-        if word is None:
-            raise SettingsError("the terminal was closed without an answer")
-        if word.lower() in ("y", "yes", "n", "no"):
-            return word.lower()[0]
-        print("Please type y or n.")
-
-
-_BOTH_ACTS: Final = "examples.demo:graphs"
-_FIRST_ACT: Final = "examples.invoices.graph:graph"
+_APP: Final = "examples.demo:graphs"
 _GRAPH: Final = "invoices"
 _SHOWN: Final = {"report.txt": 40, "pain.*.xml": 12, "ledger.csv": 3, "held.csv": 3}
 """The files that a run writes, and how many lines of each to print."""
 _WIDTH: Final = 100
+
+
+class _Act(Protocol):
+    """One run of the demo."""
+
+    run_id: str
+
+    async def play(self, answer: str | None) -> bool:
+        """Play the act, with an `answer` or by prompting. Return True if it ended as answered."""
+        ...
 
 
 async def run_demo(answer: str | None, *, ports: tuple[int, int, int | None]) -> bool | None:
@@ -204,42 +67,48 @@ async def run_demo(answer: str | None, *, ports: tuple[int, int, int | None]) ->
     # The ledger refuses to pay an invoice twice, so every demo gets its own folder.
     out = _fresh_folder()
     data_dir = Path(tempfile.mkdtemp(prefix="abeyance-demo-"))
+    webhooks = Webhooks(data_dir / "notifications.yaml") if _has_people() else None
     plan = Plan(
-        app=_BOTH_ACTS if can_be_played() else _FIRST_ACT,
+        app=_APP,
         api_port=ports[0],
         temporal_port=ports[1],
         ui_port=ports[2],
         data_dir=data_dir,
         in_memory=False,
         directory=home,
-        environment=_environment() | {FOLDER: str(out / "litter")},
+        environment={
+            **_environment(),
+            FOLDER: str(out / "litter"),
+            **({} if webhooks is None else webhooks.environment),
+        },
     )
 
     ended: list[bool] = []
 
     async def story(stack: Stack) -> None:
         async with HttpClient(stack.api_url) as client:
-            demo = _Demo(stack, client, home / "examples" / _GRAPH / "sample", out)
-            is_right = await demo.run(answer)
-            runs = [demo.run_id]
-            if can_be_played():
-                tidying = Tidying(client, out / "litter")
-                is_right = await tidying.play(answer) and is_right
-                runs.append(tidying.run_id)
-            else:
-                say_skipped()
-            ended.append(is_right)
+            sample = home / "examples" / _GRAPH / "sample"
+            acts: list[_Act] = [_Paying(stack, client, sample, out)]
+            if _has_agents():
+                acts.append(Tidying(client, out / "litter"))
+            if webhooks is not None:
+                acts.append(PayingOut(client, stack.api_url, webhooks))
+            ended.append(all([await act.play(answer) for act in acts]))
             if answer is None:
-                for run in runs:
-                    say_addresses(stack, run)
+                for act in acts:
+                    say_addresses(stack, act.run_id)
                 await read_line(
                     "The stack stays up while you look at these addresses. Press Enter to stop it. "
                 )
 
     say("demo", "a company pays its invoices, after a person approves", gap=True)
+    _say_what_is_missing()
     say("stack", "starting Temporal, a worker and the API ...")
     try:
-        await with_stack(plan, story, announce=lambda text: say("stack", text))
+        async with AsyncExitStack() as receiving:
+            if webhooks is not None:
+                await receiving.enter_async_context(webhooks.received())
+            await with_stack(plan, story, announce=lambda text: say("stack", text))
     finally:
         _clear(data_dir, keep_logs=ended != [True])
         if not any(out.iterdir()):
@@ -247,7 +116,25 @@ async def run_demo(answer: str | None, *, ports: tuple[int, int, int | None]) ->
     return ended[0] if ended else None
 
 
-class _Demo:
+def _has_agents() -> bool:
+    return find_spec("pydantic_ai") is not None
+
+
+def _has_people() -> bool:
+    return all(find_spec(name) is not None for name in ("apprise", "standardwebhooks"))
+
+
+def _say_what_is_missing() -> None:
+    for extra, is_there, what in (
+        ("agents", _has_agents(), "an agent that asks before it deletes files"),
+        ("people", _has_people(), "a payout by two people, announced by a webhook"),
+    ):
+        if not is_there:
+            say(extra, f"without an extra one act is left out, {what}:")
+            say("", f"pip install 'abeyance[{extra}]'", gap=True)
+
+
+class _Paying:
     """The first act: invoices are paid after an approval, and the worker is killed meanwhile."""
 
     def __init__(self, stack: Stack, client: HttpClient, folder: Path, out: Path) -> None:
@@ -257,7 +144,7 @@ class _Demo:
         self._out = out
         self.run_id = ""
 
-    async def run(self, answer: str | None) -> bool:
+    async def play(self, answer: str | None) -> bool:
         """Play the act. Return True if it ended as answered."""
         stack = self._stack
         shown = f", Temporal's UI {stack.ui_url}" if stack.ui_url else ""
@@ -338,9 +225,7 @@ class _Demo:
                 quote("\n".join([*lines[:most], *more]))
 
     def _is_right(self, view: RunView, *, approved: bool) -> bool:
-        if view.status != "completed":
-            why = view.error or view.reason
-            say("error", f"the run should have completed, but it is {view.status}: {why}")
+        if not is_complete(view):
             return False
         paid, has_ledger = view.values["paid"], (self._out / "ledger.csv").exists()
         if (paid > 0, has_ledger) != (approved, approved):
@@ -373,13 +258,8 @@ def say_addresses(stack: Stack, run: str) -> None:
 
 async def _ask() -> tuple[bool, str]:
     """Prompt for the decision and its reason."""
-    while True:
-        word = await read_line("Your answer, approve or reject: ")
-        if word is None:
-            raise SettingsError("the terminal was closed without an answer")
-        if word.lower() in ("approve", "a", "reject", "r"):
-            return word.lower().startswith("a"), await read_line("Why (may be empty): ") or ""
-        print("Please type approve or reject.")
+    word = await ask_which("approve", "reject")
+    return word == "approve", await read_line("Why (may be empty): ") or ""
 
 
 def _environment() -> dict[str, str]:

@@ -169,10 +169,11 @@ def demo(
     ui: UI = False,
     ui_port: UIPort = 0,
 ) -> None:
-    """Run two example graphs on a temporary stack: pay invoices, and let an agent tidy a folder.
+    """Run three example graphs on a temporary stack: invoices, an agent that tidies a folder, a payout.
 
-    Both ask before they act. The worker is killed while the first question is open, to show that the run
-    survives. The exit code is 0 only if both runs complete as answered.
+    All ask before they act. The worker is killed while the first question is open, to show that the run
+    survives; the last one takes two people, who are notified by a webhook. The exit code is 0 only if
+    all runs complete as answered.
     """
     from abeyance.cli.demo import run_demo
 

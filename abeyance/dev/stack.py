@@ -120,6 +120,8 @@ async def with_stack(
         command = devserver.command(server, ports=ports, database=database, codec=codec)
         environment = {
             "ABEYANCE_SHUTDOWN_GRACE": _SHUTDOWN_GRACE,
+            # What links in notifications begin with.
+            "ABEYANCE_URL": stack.api_url,
             **(
                 {"ABEYANCE_UI_ORIGIN": f"{stack.ui_url},http://localhost:{ui_port}"}
                 if ui_port

@@ -1,4 +1,4 @@
-"""`abeyance demo`: a payment run, with a worker killed in the middle, and an agent that asks."""
+"""`abeyance demo`: a payment run whose worker is killed, an agent that asks, and a payout by two."""
 
 import os
 import pty
@@ -48,6 +48,11 @@ def test_it_ends_as_it_was_answered(place: Place, answer: str) -> None:
     assert "Delete monday.log, tuesday.log (y/n)?" in done.stdout
     assert sorted(each.name for each in files["litter"].glob("*.log")) == logs
     assert (files["litter"] / "notes.txt").exists()
+    assert "interrupt.opened received; the signature of msg_" in done.stdout
+    assert "ada: yes; 1 missing" in done.stdout
+    assert "bob: yes; held until " in done.stdout
+    assert "bob takes that back; the question is open again, 1 missing" in done.stdout
+    assert ("paid 900 to the printer" in done.stdout) is (answer == "approve")
     assert [*(place.folder / "tmp").iterdir()] == []
     assert processes_in(place) == []
 
@@ -72,16 +77,18 @@ def test_without_an_answer_it_asks_in_the_terminal_and_stays_up_until_enter(plac
     ) as demo:
         os.close(theirs)
         try:
-            until(lambda: says("approve or reject: "), "the question", seconds=40)
+            until(lambda: says("approve or reject: "), "the question", seconds=90)
             os.write(ours, b"perhaps\n")
             until(lambda: says("Please type approve or reject."), "another try")
             os.write(ours, b"reject\n")
             until(lambda: says("Why (may be empty): "), "the reason")
             os.write(ours, b"called them\n")
-            until(lambda: says("Your answer, y or n: "), "the agent's question")
+            until(lambda: says("Your answer, yes or no: "), "the agent's question")
             os.write(ours, b"maybe\n")
-            until(lambda: says("Please type y or n."), "another try")
+            until(lambda: says("Please type yes or no."), "another try")
             os.write(ours, b"n\n")
+            until(lambda: says("Bob's answer, approve or reject: "), "the vote taken back")
+            os.write(ours, b"approve\n")
             until(lambda: says("Press Enter to stop it."), "the end")
             assert processes_in(place) != []
             os.write(ours, b"\n")
@@ -93,14 +100,15 @@ def test_without_an_answer_it_asks_in_the_terminal_and_stays_up_until_enter(plac
     files = written(place)
     assert "Answer: rejected: called them" in files["report.txt"].read_text()
     assert len([*files["litter"].iterdir()]) == 4
+    assert b"paid 900 to the printer" in heard
     assert processes_in(place) == []
 
 
-def test_where_agents_are_not_installed_it_says_what_to_install_and_is_a_success(
+def test_what_needs_an_extra_is_left_out_without_it_and_the_rest_is_a_success(
     place: Place,
 ) -> None:
     (place.folder / "sitecustomize.py").write_text(
-        "import sys\nsys.modules['pydantic_ai'] = None\n"
+        "import sys\nsys.modules['pydantic_ai'] = sys.modules['apprise'] = None\n"
     )
     done = place.run(
         "demo",
@@ -114,8 +122,10 @@ def test_where_agents_are_not_installed_it_says_what_to_install_and_is_a_success
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "pip install 'abeyance[agents]'" in done.stdout
+    assert "pip install 'abeyance[people]'" in done.stdout
     assert "report.txt" in written(place)
     assert "litter" not in written(place)
+    assert "vote" not in done.stdout
 
 
 def test_without_a_terminal_it_says_how_to_give_the_answer(place: Place) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from examples.payout import graph
 
 from abeyance import Principal, Refusal
 from abeyance.testing import InMemoryRun
+from examples.payout import graph
 
 ADA, BOB, CAROL = (
     Principal(subject=name, groups=("managers",)) for name in ("ada", "bob", "carol")
@@ -36,9 +36,7 @@ async def refused(run: InMemoryRun, principal: Principal) -> str:
 
 
 async def types(run: InMemoryRun) -> list[str]:
-    return [
-        event.type async for event in run.events(follow=False) if event.type[:9] == "interrupt"
-    ]
+    return [event.type async for event in run.events(follow=False) if event.type[:9] == "interrupt"]
 
 
 async def test_two_managers_who_have_not_submitted_it_pay(run: InMemoryRun) -> None:
