@@ -294,6 +294,8 @@ def _note(draft: WorkingState, event: events.SignalRefused | events.Notification
                 attempts=event.attempts,
                 id=event.interrupt,
             )
+        case _:
+            assert_never(event)
 
 
 def _visit_blocked(draft: WorkingState, event: events.VisitBlocked) -> None:
