@@ -93,12 +93,11 @@ def approver(state: RunState, visit: Visit) -> dict[str, Json]:
     did. Of votes for other arguments that is who has put these in.
     """
     for key, answer in visit.questions.answers.items():
-        if key.startswith(_APPROVALS):
-            found = duties.answered_by(state, visit, key.removeprefix(_APPROVALS))
-            if found is not None:
-                who = next(_revisers(found, answer), found)
-                named = {"by": who.by, "on_behalf_of": who.on_behalf_of}
-                return {name: who for name, who in named.items() if who is not None}
+        name = key.removeprefix(_APPROVALS)
+        if name != key and (found := duties.answered_by(state, visit, name)) is not None:
+            who = next(_revisers(found, answer), found)
+            named = {"by": who.by, "on_behalf_of": who.on_behalf_of}
+            return {name: who for name, who in named.items() if who is not None}
     return {}
 
 
@@ -114,5 +113,5 @@ def _decision(entry: Interrupt, answer: Json) -> Decision:
 
 
 def _is_edit(entry: Interrupt, answer: Json) -> bool:
-    asked = entry.reason["arguments"]
+    asked = entry.reason.get("arguments") if isinstance(entry.reason, Mapping) else None
     return canonical(answer.get("arguments", asked)) != canonical(asked)

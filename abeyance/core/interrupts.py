@@ -188,9 +188,7 @@ def ask_anew(
         votes=(),
         revised=False,
     )
-    if terms != interrupt.terms:
-        changed = reminders.planned(changed, draft.now)
-    draft.open[interrupt.id] = changed
+    draft.open[interrupt.id] = reminders.asked_anew(interrupt, changed, draft.now)
     draft.publish(
         "interrupt.changed",
         interrupt.address,

@@ -31,6 +31,13 @@ def planned(interrupt: Interrupt, now: datetime) -> Interrupt:
     return _with(interrupt, _ahead(interrupt, reminders, now), escalations, now)
 
 
+def asked_anew(before: Interrupt, after: Interrupt, now: datetime) -> Interrupt:
+    """Return an interrupt that shows something else, with the moments of its terms if these differ."""
+    was, new = before.terms or PLAIN, after.terms or PLAIN
+    same = (was.remind, was.escalate, was.calendar) == (new.remind, new.escalate, new.calendar)
+    return after if same else planned(after, now)
+
+
 def deadline_moved(before: Interrupt, after: Interrupt, now: datetime) -> Interrupt:
     """Return an interrupt whose deadline was edited. Reminders that were sent stay; the others are
     computed again.

@@ -119,7 +119,7 @@ def test_what_the_reason_shows_counts_as_well() -> None:
     run.finish("other", {"amount": 999})
     run.says(APPROVER, "ask")
 
-    assert (run.open("ask").reason, run.running) == ({"what": ["999"]}, [])
+    assert (run.open("ask").reason, run.running) == ({"what": [999]}, [])
 
 
 # between the answer and what it allows

@@ -12,7 +12,8 @@ from core_runs import BOSS
 from abeyance.core import events, snapshots
 from abeyance.core.effects import Publish
 from abeyance.core.json import rfc3339
-from abeyance.core.spec import START, GraphSpec, Halt
+from abeyance.core.outcome import Asked, Interrupted
+from abeyance.core.spec import START, GraphSpec, Halt, InterruptSpec
 from abeyance.core.state import RunState
 from abeyance.core.terms import BusinessTime, Calendar, Escalation, Terms
 
@@ -241,3 +242,21 @@ def test_nobody_is_reminded_while_a_yes_is_held_and_what_is_ahead_moves_when_it_
     assert ask_again.reminders == (at(3 * HOUR), at(48 * HOUR))
     assert (ask_again.escalations, ask_again.deadline) == ((at(26 * HOUR),), at(50 * HOUR))
     assert run.state.next_deadline() == at(3 * HOUR)
+
+
+def test_code_that_asks_anew_with_other_terms_has_other_reminders() -> None:
+    def asked(prompt: str, *remind: float) -> Asked:
+        terms = Terms(remind=remind)
+        return Asked(question=InterruptSpec(name="sure", prompt=prompt, terms=terms))
+
+    other = Asked(question=InterruptSpec(name="other", prompt="?"))
+    run = Drive(chain("work"))
+    visit = run.visit("work").address
+    run.end(Interrupted, visit=visit, interrupts=(asked("?", HOUR), other), composite=True)
+    run.wait(2 * HOUR)
+    run.answer("other")
+    assert told(run) == [("reminded", rfc3339(at(HOUR)))]
+
+    again = (asked("Really?", HOUR, 5 * HOUR),)
+    run.end(Interrupted, visit=visit, interrupts=again, composite=True)
+    assert run.open("sure").reminders == (at(5 * HOUR),)

@@ -1,0 +1,127 @@
+"""What an approver decides about a call: which decisions are allowed, and what the result says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from core_agents import CLERK, done, gated, helper, question, results, reviewing, said, turn
+from core_drive import ADA, Drive
+
+from abeyance.core import events
+from abeyance.core.events import Responded
+from abeyance.core.json import Json
+from abeyance.core.ledger import content_digest
+from abeyance.core.outcome import Finished
+from abeyance.core.spec import Default
+from abeyance.core.terms import Decision, Terms
+from abeyance.errors import Code
+
+CALL = {"tool": "pay", "arguments": {"amount": 5}}
+TASK = {"tool": "ask_helper", "arguments": {"task": "look"}}
+YES: Json = {"approved": True}
+SAME: Json = {"approved": True, "arguments": {"amount": 5}}
+EDIT: Json = {"approved": True, "arguments": {"amount": 3}}
+NO: Json = {"approved": False}
+RESULT: Json = {"approved": False, "result": None}
+
+
+def approving(*decisions: Decision, **about: Any) -> Drive:
+    """A run whose agent wants to call `pay`, which has to be approved."""
+    terms = {"terms": Terms(decisions=decisions)} if decisions else {}
+    run = reviewing()
+    turn(run, gated("c1", reason=CALL, **terms, **about))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("answer", "decision"),
+    [(YES, "approve"), (SAME, "approve"), (EDIT, "edit"), (NO, "reject"), (RESULT, "respond")],
+)
+def test_only_the_decisions_of_its_terms_are_answers_to_an_approval(
+    answer: Json, decision: Decision
+) -> None:
+    every: tuple[Decision, ...] = ("approve", "edit", "reject", "respond")
+    others = [each for each in every if each != decision]
+    run = approving(*others)
+    about = run.response({run.open("approve").id: answer})
+    refusal = run.refused(events.Responded, **about)
+
+    assert refusal.code is Code.DECISION_NOT_ALLOWED
+    assert refusal.details["decision"] == decision
+    assert refusal.details["decisions"] == others
+    said(approving(decision), "c1", answer)
+
+
+def test_a_plain_question_has_no_decisions() -> None:
+    run = reviewing()
+    turn(run, gated("c1", reason=CALL, terms=Terms(decisions=("reject",))))
+    refusal = run.refused(Responded, **run.response({"r.unknown": YES}))
+
+    assert refusal.code is Code.UNKNOWN_INTERRUPT
+
+
+def test_equal_arguments_are_left_out_of_what_the_code_is_given() -> None:
+    run = approving()
+    said(run, "c1", SAME)
+    (order,) = run.orders("pay")
+    assert order.own_answers == {"/approval/approve": YES}
+    assert order.approver == {"by": ADA.subject}
+
+    run = approving()
+    said(run, "c1", EDIT)
+    (order,) = run.orders("pay")
+    assert order.own_answers == {"/approval/approve": EDIT}
+
+
+def test_a_result_in_place_of_the_call_is_its_result_with_who_gave_it() -> None:
+    run = approving()
+    said(run, "c1", RESULT)
+
+    assert results(run) == [{"content": None, "decision": "respond", "by": ADA.subject}]
+    assert run.orders("pay") == []
+
+
+def test_a_result_may_be_the_default_of_the_deadline() -> None:
+    run = approving(timeout=10, on_timeout=Default(answer=RESULT))
+    run.tick(10)
+
+    assert results(run) == [{"content": None, "decision": "respond", "by": "timeout"}]
+
+
+def called(answer: Json) -> Drive:
+    """A run whose agent calls another, with the answer to its approval."""
+    run = reviewing(helper())
+    turn(run, gated("c1", "ask_helper", reason=TASK))
+    said(run, "c1", answer)
+    inner = next(v for v in run.state.visits.values() if v.address.startswith(f"{CLERK};tool"))
+    assert inner.call is not None
+    return run
+
+
+def test_the_result_of_an_agent_says_that_its_task_was_edited() -> None:
+    edited = {"task": "find"}
+    run = called({"approved": True, "arguments": edited})
+    run.finish("model", {"output": 3})
+    assert results(run) == [{"content": 3, "decision": "edit", "edited": edited, "by": ADA.subject}]
+
+    run = called(YES)
+    run.finish("model", {"output": 3})
+    assert results(run) == [{"content": 3}]
+
+
+def test_a_call_without_an_approval_has_no_approver() -> None:
+    run = reviewing()
+    turn(run, gated("c1", reason=CALL))
+    said(run, "c1", YES)
+    done(run, "c1", {"content": 1})
+    run.end(Finished, visit=run.visit("model").address, sends=())
+
+    assert run.orders("model")[-1].approver == {}
+
+
+def test_the_digest_of_a_question_covers_its_preview() -> None:
+    plain = question("approve").question
+    shown = question("approve", preview={"summary": "s"}).question
+
+    assert content_digest(plain) != content_digest(shown)
