@@ -18,7 +18,7 @@ from abeyance.core.json import canonical
 from abeyance.core.ledger import Interrupt
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import RunState
-from abeyance.core.terms import PLAIN, Quorum
+from abeyance.core.terms import PLAIN, Decision, Quorum
 from abeyance.core.text import truncate, visible
 from abeyance.core.visit import Running
 from abeyance.schemas.json_schema import resolved
@@ -28,6 +28,11 @@ _ANY: Final = "any JSON"
 _DEEPEST: Final = 4
 _MOST: Final = 8
 """Maximum properties of an object, and alternatives of a value."""
+_DECISIONS: Final[Mapping[Decision, tuple[str, str]]] = {
+    "approve": ("approve", '{"approved": true}'),
+    "reject": ("reject", '{"approved": false, "reason": "..."}'),
+    "respond": ("answer in its place", '{"approved": false, "result": ...}'),
+}
 _QUESTIONS = 10
 _RUNNING = 20
 _AGENTS = 10
@@ -186,13 +191,13 @@ def _ways(entry: Interrupt, start: wire.StartRun) -> list[str]:
     answer = truncate(form(entry.response_schema), _FIELD_CHARS)
     if entry.kind != "approval":
         return [_how("answer", entry, start), _body(entry, answer)]
-    return [
-        _how("approve", entry, start),
-        _body(entry, '{"approved": true}'),
-        "and to reject, with",
-        _body(entry, '{"approved": false, "reason": "..."}'),
-        f"All that may be answered: {code(answer)}",
-    ]
+    allowed = (entry.terms or PLAIN).decisions
+    ways = [_DECISIONS[decision] for decision in allowed if decision in _DECISIONS]
+    verbs = [_how(verb, entry, start) for verb, _ in ways[:1]]
+    verbs += [f"and to {verb}, with" for verb, _ in ways[1:]]
+    bodies = [_body(entry, body) for _, body in ways]
+    lines = [line for both in zip(verbs, bodies, strict=True) for line in both]
+    return [*lines, f"All that may be answered: {code(answer)}; decisions: {', '.join(allowed)}"]
 
 
 def _how(verb: str, entry: Interrupt, start: wire.StartRun) -> str:

@@ -88,7 +88,7 @@ def terms_of(
     for name in unknown:
         errors.note(f"{label} has no option {name!r}: it has {', '.join(sorted(TERMS))}")
     given = {name: value for name, value in options.items() if value is not None}
-    chosen = core.DECISIONS if decisions is None else _decisions(decisions, label, errors)
+    chosen = core.DECISIONS if decisions is None else decisions_of(decisions, label, errors)
     if not given and chosen == core.DECISIONS:
         return None
     quorum, escalate = given.get("quorum"), given.get("escalate", ())
@@ -180,6 +180,17 @@ def _can_be_approved(schema: Json) -> bool:
             return False
 
 
+def decisions_of(
+    value: Sequence[Decision], label: str, errors: DeclarationErrors
+) -> tuple[Decision, ...]:
+    """Return the decisions that an approval allows, in the usual order; faults are collected."""
+    names = errors.texts(value, f"{label}, decisions=")
+    if not names or (unknown := set(names) - {*core.DECISIONS}):
+        shown = "none" if not names else ", ".join(map(repr, sorted(unknown)))
+        errors.note(f"{label}, decisions=: {shown} given: use some of {', '.join(core.DECISIONS)}")
+    return tuple(decision for decision in core.DECISIONS if decision in names)
+
+
 def people(value: object, label: str, errors: DeclarationErrors) -> tuple[str, ...]:
     """Return subjects and groups; a single string is one of them."""
     names = errors.texts(value, label)
@@ -219,16 +230,6 @@ def _risk(value: object, label: str, errors: DeclarationErrors) -> int | None:
         return value
     errors.note(f"{label}: risk={value!r} is invalid: use a whole number from 0 to {_MAX_RISK}")
     return None
-
-
-def _decisions(
-    value: Sequence[Decision], label: str, errors: DeclarationErrors
-) -> tuple[Decision, ...]:
-    names = errors.texts(value, f"{label}, decisions=")
-    if not names or (unknown := set(names) - {*core.DECISIONS}):
-        shown = "none" if not names else ", ".join(map(repr, sorted(unknown)))
-        errors.note(f"{label}, decisions=: {shown} given: use some of {', '.join(core.DECISIONS)}")
-    return tuple(decision for decision in core.DECISIONS if decision in names)
 
 
 def _calendar(value: object, label: str, errors: DeclarationErrors) -> core.Calendar | None:

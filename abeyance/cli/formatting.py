@@ -258,10 +258,14 @@ def _then(entry: Mapping[str, Any]) -> str:
     return f", then {then if isinstance(then, str) else json.dumps(then)}"
 
 
+_WAYS: Final = {"approve": "--approve", "reject": "--reject 'why'", "respond": "--result '...'"}
+
+
 def _ways(entry: Mapping[str, Any]) -> list[str]:
     """Return the arguments of `abeyance respond ID` that answer an interrupt, if they are known."""
     if entry["kind"] == "approval":
-        return ["--approve", "--reject 'why'"]
+        allowed = entry.get("decisions") or _WAYS
+        return [way for decision, way in _WAYS.items() if decision in allowed]
     if entry.get("abridged") or entry.get("degraded"):
         return []
     answer = json.dumps(schema_example(entry.get("response_schema")), ensure_ascii=False)

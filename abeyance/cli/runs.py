@@ -31,7 +31,7 @@ calls = typer.Typer()
 _POLL: Final = "PT30S"
 _SHORTLY: Final = "PT2S"
 """How long a control command waits for its effect; with a running worker it takes less."""
-_ANSWER_OPTIONS: Final = 4
+_ANSWER_OPTIONS: Final = 5
 _MOST_CALLERS: Final = 50
 """Callers who may give a run the same answer by its id, one after the other."""
 
@@ -190,6 +190,15 @@ def respond(
             show_default=False,
         ),
     ] = None,
+    result: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON|@FILE|-",
+            help='The same as \'{"approved": false, "result": JSON}\': the tool is not run, and the '
+            "model reads this in its place.",
+            show_default=False,
+        ),
+    ] = None,
     note: Annotated[
         str | None, typer.Option(help="Note, recorded with the answer.", show_default=False)
     ] = None,
@@ -202,10 +211,11 @@ def respond(
     """
     if arguments is not None and not approve:
         raise SettingsError("--arguments needs an approval: add --approve")
-    if [answer, response, reject].count(None) + (not approve) != _ANSWER_OPTIONS - 1:
+    if [answer, response, reject, result].count(None) + (not approve) != _ANSWER_OPTIONS - 1:
         raise SettingsError(
             "exactly one answer is required: JSON, as in abeyance respond INTERRUPT "
-            "'{\"approved\": true}' (null, false and 0 are answers too), or --approve, or --reject WHY"
+            "'{\"approved\": true}' (null, false and 0 are answers too), or --approve, --reject WHY or "
+            "--result JSON"
         )
     value: Any
     if approve:
@@ -213,6 +223,8 @@ def respond(
         value = {"approved": True, **edited}
     elif reject is not None:
         value = {"approved": False, **({"reason": reject} if reject else {})}
+    elif result is not None:
+        value = {"approved": False, "result": json_given(result, "--result")}
     else:
         value = json_given(answer or response or "", "ANSWER")
     run_id, dot, _ = target.rpartition(".")

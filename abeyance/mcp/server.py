@@ -24,8 +24,10 @@ from urllib.parse import urlsplit
 
 from abeyance.authoring.declarations import DeclarationErrors
 from abeyance.authoring.retries import DEFAULT_BACKOFF, Backoff, retry_policy
+from abeyance.authoring.terms import decisions_of
 from abeyance.core.json import Json, canonical
 from abeyance.core.retries import RetryPolicy
+from abeyance.core.terms import Decision
 from abeyance.duration import Duration, seconds
 from abeyance.mcp.elicitation import Ask, Record
 from abeyance.mcp.errors import McpDown, McpError, McpToolError, McpUnusable
@@ -91,7 +93,7 @@ class McpServer:
     `tools` selects the tools to offer, by the server's names, and `exclude` removes some; `prefix` is put
     before each name. `approve` is True if every call needs an approval, or a predicate of the tool's name
     (as the model sees it) and its arguments. Approvers, and people who answer the server's elicitations,
-    need `requested_capability`.
+    need `requested_capability`; `decisions` are those that an approval allows, as in `@tool`.
 
     `timeout` bounds the work of a call, without the time that a person takes to answer.
     `connect_timeout` bounds connecting. `retries` counts the attempts after the first (3, or with
@@ -117,6 +119,7 @@ class McpServer:
     prefix: str = ""
     approve: Approve = False
     requested_capability: str | None = None
+    decisions: Sequence[Decision] | None = None
     timeout: Duration = 60.0
     connect_timeout: Duration = 30.0
     idle: Duration = 300.0
@@ -147,6 +150,8 @@ class McpServer:
         errors = DeclarationErrors(StateModel(None))
         errors.plain_capability(self.requested_capability, self.title)
         self._retry(errors.note)
+        if self.decisions is not None:
+            decisions_of(self.decisions, self.title, errors)
         if errors.faults:
             raise ValueError(errors.faults[0])
         if isinstance(self.tools, str) or isinstance(self.exclude, str):

@@ -66,6 +66,7 @@ _ANSWER_CODES: Final = (
     Code.NATIVELY_PAUSED,
     Code.EXPIRED,
     Code.INVALID_ANSWER,
+    Code.DECISION_NOT_ALLOWED,
 )
 
 

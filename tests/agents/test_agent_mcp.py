@@ -18,8 +18,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo
 
-from abeyance import START, Agent, Graph, McpServer, testing
-from abeyance.errors import Blocked, BlockedCode
+from abeyance import START, Agent, Graph, McpServer, Refusal, testing
+from abeyance.errors import Blocked, BlockedCode, Code
 from abeyance.mcp.server import close_servers
 
 
@@ -148,6 +148,20 @@ async def test_a_gated_tool_of_a_server_is_called_only_when_somebody_has_approve
     assert "denied: The call was rejected by a person, so it was not run: too large" in str(
         run.values["said"]
     )
+
+
+async def test_a_person_answers_in_place_of_a_call_of_a_server_if_its_approvals_allow_that(
+    tmp_path: Path,
+) -> None:
+    server = started(tmp_path, tools=["add"], approve=True, decisions=["respond"])
+    run = testing.InMemoryRun(graph_of(Calls(("add", {"a": 1, "b": 1})), server), {"task": "add"})
+    await run.start()
+    with pytest.raises(Refusal) as refused:
+        await run.respond("approve", {"approved": True})
+    await run.respond("approve", {"approved": False, "result": 3})
+
+    assert refused.value.code is Code.DECISION_NOT_ALLOWED
+    assert run.values["said"] == "success: 3"
 
 
 async def test_a_server_that_is_not_there_blocks_its_agent_and_says_which(tmp_path: Path) -> None:

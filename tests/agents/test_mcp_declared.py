@@ -32,6 +32,7 @@ URL = "https://example.org/mcp"
         ({"url": URL, "retries": -1}, "retries=-1"),
         ({"url": URL, "connections": 0}, "connections=0"),
         ({"url": URL, "tools": "add"}, "list of names"),
+        ({"url": URL, "decisions": ["maybe"]}, "decisions=: 'maybe' given"),
     ],
 )
 def test_a_declaration_that_means_nothing_is_refused(given: dict[str, Any], told: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from core_agents import gated, reviewing, turn
 from core_drive import Drive, gate, graph
 
 from abeyance import wire
@@ -17,6 +18,7 @@ from abeyance.core.state import Scope
 from abeyance.core.terms import Escalation, Terms
 from abeyance.workflows.details import code, details
 
+CALL = {"tool": "pay", "arguments": {"amount": 5}}
 START_RUN = wire.StartRun(run_id="r")
 
 
@@ -223,3 +225,21 @@ def test_the_details_say_when_people_are_reminded_and_who_may_answer_later() -> 
         "- from 2026-03-02 10:00:00 UTC on also for `group:directors`, the capability `direct`"
         in text
     )
+
+
+def test_the_details_name_the_decisions_that_an_approval_allows() -> None:
+    run = reviewing()
+    turn(run, gated("c1", reason=CALL, terms=Terms(decisions=("reject", "respond"))))
+    text = details(run.state, START_RUN)
+
+    assert "To reject, send the update `respond` with" in text
+    assert "and to answer in its place, with" in text
+    assert '"response": {"approved": true}' not in text
+    assert "; decisions: reject, respond" in text
+
+
+def test_the_details_show_the_preview_of_a_call() -> None:
+    run = reviewing()
+    turn(run, gated("c1", reason=CALL, preview={"summary": "7 would be left"}))
+
+    assert "- a preview of the call: `7 would be left`\n" in details(run.state, START_RUN)

@@ -181,6 +181,13 @@ def test_a_call_is_approved_with_other_arguments(bank: Threaded, teller: Termina
     assert "sent 4000 to bob" in until(bank, run_id, "completed")["values"]["report"]
 
 
+def test_a_result_is_given_in_place_of_a_call(bank: Threaded, teller: Terminal) -> None:
+    run_id, asked = waiting(bank, "payments", **MUCH)
+
+    assert teller.call("respond", asked, "--result", '"sent by hand"')[0] == 0
+    assert "sent by hand" in until(bank, run_id, "completed")["values"]["report"]
+
+
 @pytest.mark.parametrize(("why", "told"), [("too much", "too much"), ("", "rejected")])
 def test_a_call_is_rejected_with_a_reason_that_the_model_sees(
     bank: Threaded, teller: Terminal, why: str, told: str

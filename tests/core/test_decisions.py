@@ -28,7 +28,7 @@ RESULT: Json = {"approved": False, "result": None}
 
 def approving(*decisions: Decision, **about: Any) -> Drive:
     """A run whose agent wants to call `pay`, which has to be approved."""
-    terms = {"terms": Terms(decisions=decisions)} if decisions else {}
+    terms: dict[str, Any] = {"terms": Terms(decisions=decisions)} if decisions else {}
     run = reviewing()
     turn(run, gated("c1", reason=CALL, **terms, **about))
     return run
