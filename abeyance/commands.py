@@ -62,6 +62,8 @@ def responded(
         schema_faults=dict.fromkeys(typed, ()) if is_checked else json_schema.faults_of_all(typed),
         digests=order.digests,
         note=order.note,
+        on_behalf_of=order.on_behalf_of,
+        delegations=order.delegations,
         key=order.key,
     )
 
@@ -137,6 +139,29 @@ def deadline_edited(order: wire.EditDeadline, now: datetime) -> events.DeadlineE
         deadline=deadline,
         on_timeout=None if order.on_timeout is None else _on_timeout(order.on_timeout),
     )
+
+
+def claimed(order: wire.Claim, now: datetime) -> events.Claimed:
+    """Return the claim of a question."""
+    return events.Claimed(
+        now=now,
+        principal=order.principal,
+        interrupt_id=order.interrupt_id,
+        seconds=order.for_,
+        on_behalf_of=order.on_behalf_of,
+        delegations=order.delegations,
+        key=order.key,
+    )
+
+
+def released(order: wire.ReleaseClaim, now: datetime) -> events.Released:
+    """Return the end of a claim."""
+    return _event(events.Released, order, now)
+
+
+def reassigned(order: wire.Reassign, now: datetime) -> events.Reassigned:
+    """Return other assignees of a question."""
+    return _event(events.Reassigned, order, now)
 
 
 def taken_back(order: wire.TakeBack, now: datetime) -> events.TakenBack:

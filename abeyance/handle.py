@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import EllipsisType
-from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
 from pydantic import ValidationError
 
@@ -23,6 +23,7 @@ from abeyance import wire
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import ALL_RUNS, Principal, ReadRights
+from abeyance.core.terms import Priority
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal
 from abeyance.schemas.answers import answers_as_json
@@ -39,6 +40,10 @@ from abeyance.views import (
 )
 
 R = TypeVar("R", bound=wire.Request)
+
+
+Sort: TypeAlias = Literal["deadline", "priority", "risk", "age"]
+"""What a list of interrupts is sorted by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +63,10 @@ class RunFilter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxFilter:
     """A filter of interrupts that are `open` or `held`: one of `capabilities`, a deadline before
-    `before`, and only of runs that `reads` lets a caller see. Empty and None select all.
+    `before`, for an `assignee` (a subject, or `group:finance`), of a `priority`, with a risk of
+    `min_risk` or more, and only of runs that `reads` lets a caller see. Empty and None select all. `mine`
+    selects those for a principal or their groups, and those that they claimed. `sort` says which come
+    first: the nearest deadline, the highest priority or risk, or the oldest.
     """
 
     status: Literal["open", "held"] = "open"
@@ -66,6 +74,11 @@ class InboxFilter:
     graph: str | None = None
     conversation_id: str | None = None
     before: datetime | None = None
+    assignee: str | None = None
+    mine: Principal | None = None
+    priority: Priority | None = None
+    min_risk: int | None = None
+    sort: Sort = "deadline"
     reads: ReadRights = ALL_RUNS
 
 
@@ -194,12 +207,15 @@ class RunHandle(Protocol):
         principal: Principal | None = None,
         note: str | None = None,
         digests: Mapping[str, str] | None = None,
+        on_behalf_of: str | None = None,
         key: str | None = None,
     ) -> list[Receipt]:
         """Answer interrupts: several by their ids, all or nothing; one by its id; or the only open one.
 
         The same answer again gets the first receipt, also after the run has ended. `digests` are those of
-        the interrupts as the approver saw them. Raises the refusals of the respond table.
+        the interrupts as the approver saw them. `on_behalf_of` is in whose place the principal answers,
+        by a delegation; without it whoever may answer does so in their own right. Raises the refusals of
+        the respond table.
         """
         ...
 
@@ -306,6 +322,48 @@ class RunHandle(Protocol):
         Set a time, or a `timeout` from now; None as either removes the deadline. Raises
         `unknown_interrupt`, `already_answered`, `withdrawn`, `capability_required`, `unknown_node`,
         `invalid_body` and `unknown_run`.
+        """
+        ...
+
+    async def claim(
+        self,
+        interrupt_id: str,
+        *,
+        for_: Duration = wire.ONE_CLAIM,
+        on_behalf_of: str | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Keep an open question for the caller, for half an hour or `for_` (at most a day).
+
+        Until then an answer of somebody else is refused as `claimed`. A claim ends by itself; who has
+        claimed the question can claim it for longer. Raises `claimed`, `not_claimable`, the refusals of
+        who may not answer, `already_answered`, `withdrawn`, `unknown_interrupt`, `not_running` and
+        `unknown_run`.
+        """
+        ...
+
+    async def release(
+        self, interrupt_id: str, *, principal: Principal | None = None, key: str | None = None
+    ) -> None:
+        """End the claim of a question: by who has claimed it, or with `runs:control`.
+
+        Without a claim nothing happens. Raises as `claim`.
+        """
+        ...
+
+    async def reassign(
+        self,
+        interrupt_id: str,
+        to: str | Sequence[str],
+        *,
+        note: str | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Replace whom a question is for by subjects and groups (`group:finance`); this ends a claim.
+
+        By who has claimed it, one of its assignees, or with `runs:control`. Raises as `claim`.
         """
         ...
 
@@ -418,6 +476,7 @@ def respond_order(
     principal: Principal,
     note: str | None = None,
     digests: Mapping[str, str] | None = None,
+    on_behalf_of: str | None = None,
     key: str | None = None,
 ) -> wire.Respond:
     """Return the command of answers: several by id, one by id, or one to the only open interrupt.
@@ -427,6 +486,7 @@ def respond_order(
     forms = answers_as_json(answers, response)
     about = {"principal": principal, "note": note, "digests": dict(digests or {})}
     about |= {} if key is None else {"key": key}
+    about |= {} if on_behalf_of is None else {"on_behalf_of": on_behalf_of}
     return order_of(wire.Respond, {**forms, **about}, fault="This answers nothing")
 
 

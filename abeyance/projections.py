@@ -12,14 +12,14 @@ from itertools import islice
 from typing import Any, Final
 
 from abeyance import views, wire
-from abeyance.core import authority, items, votes
+from abeyance.core import authority, duties, items, votes
 from abeyance.core.address import Address
 from abeyance.core.json import Json, size
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.policy import EVERYTHING
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import RunState
-from abeyance.core.terms import DECISIONS, Terms
+from abeyance.core.terms import DECISIONS, Escalation, Terms
 from abeyance.core.visit import Failure, Running
 
 _MAX_BLOCKED: Final = 20
@@ -196,7 +196,38 @@ def _view(state: RunState, entry: Interrupt, *, abridged: bool = False) -> views
     if abridged and isinstance(entry.on_timeout, Default):
         shown["on_timeout"] = None
     return views.InterruptView(
-        run_id=state.run_id, graph=state.spec.name, abridged=abridged, **shown
+        run_id=state.run_id,
+        graph=state.spec.name,
+        abridged=abridged,
+        warnings=duties.warnings(state, entry) if entry.status == "open" else [],
+        **shown,
+    )
+
+
+def question_of(view: views.InterruptView) -> Interrupt:
+    """Return what a view says of an open question, as far as who may answer it depends on that."""
+    escalations = [
+        Escalation(after=0.0, to=tuple(each.to), requested_capability=each.requested_capability)
+        for each in view.escalations
+    ]
+    return Interrupt(
+        id=view.id,
+        name=view.name,
+        prompt="",
+        kind="question",
+        address=view.address,
+        requested_capability=view.requested_capability,
+        created_at=view.created_at,
+        terms=Terms(
+            assignees=tuple(view.assignees),
+            assignees_only=view.assignees_only,
+            quorum=view.quorum,
+            not_by=tuple(view.not_by),
+            escalate=tuple(escalations),
+        ),
+        escalations=tuple(each.at for each in view.escalations),
+        claim=view.claim,
+        barred=view.barred,
     )
 
 
@@ -213,6 +244,7 @@ def public(entry: Interrupt) -> dict[str, Any]:
         "on_timeout": on_timeout_text(entry.on_timeout) if is_open and entry.deadline else None,
         "parent": entry.parents[0].id if entry.parents else None,
         "missing": None if quorum is None else votes.missing(quorum, entry.votes),
+        "on_behalf_of": held.on_behalf_of if held else entry.on_behalf_of,
         "answered_by": held.by if held else entry.by if is_answered else None,
         "answered_at": held.at if held else answered_at,
     }
@@ -237,7 +269,7 @@ def _terms_of(entry: Interrupt) -> dict[str, Any]:
 
 def ledger_of(settled: list[views.InterruptView]) -> Ledger:
     """Return the ledger of an ended run, by the interrupts of its closing record."""
-    own_shape = {"on_timeout", "digest", "parents", "votes", "reminders"}
+    own_shape = {"on_timeout", "digest", "parents", "votes", "reminders", "claim", "barred"}
     names = [name for name in _SHOWN if name not in own_shape]
     entries = [
         Interrupt(

@@ -149,6 +149,11 @@ def conversation_workflow_id(task_queue: str, conversation_id: str) -> str:
     return f"conversation-sha256:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
+def delegations_workflow_id(task_queue: str) -> str:
+    """Return the workflow id of a deployment's delegations, unlike that of any run."""
+    return f"delegations:{hashlib.sha256(task_queue.encode()).hexdigest()[:16]}"
+
+
 def erasure_workflow_id(task_queue: str, run_id: str) -> str:
     """Return the workflow id of the erasure of a run, unlike that of any run or other deployment."""
     # Temporal refuses longer ids; a task queue may be as long.

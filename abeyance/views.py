@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, PrivateAttr, WrapSerializer
+from pydantic import ConfigDict, Field, PrivateAttr, WrapSerializer
 
+from abeyance.core.delegations import Delegation
 from abeyance.core.events import Message
 from abeyance.core.ledger import Parent, Receipt
 from abeyance.core.mailbox import Rejected, Undelivered
 from abeyance.core.spec import GraphSpec
+from abeyance.core.standing import Claim
 from abeyance.core.state import Called, RunState, joined, parted
 from abeyance.core.terms import Decision, Priority, Quorum
 from abeyance.core.votes import Vote
@@ -31,6 +33,49 @@ class EscalationView(Record):
     requested_capability: str | None = None
 
 
+class DelegationView(Record):
+    """A delegation as callers see it. `capabilities` null are all that questions may ask for."""
+
+    model_config = ConfigDict(
+        extra="ignore",
+        frozen=True,
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+    )
+
+    id: str
+    by: str
+    to: str
+    capabilities: list[str] | None
+    from_: datetime = Field(alias="from")
+    until: datetime
+    reason: str | None = None
+    created_at: datetime
+
+    @classmethod
+    def of(cls, delegation: Delegation) -> DelegationView:
+        """Return the view of a delegation."""
+        lent = delegation.capabilities
+        return cls(
+            id=delegation.id,
+            by=delegation.by,
+            to=delegation.to,
+            capabilities=None if lent is None else list(lent),
+            from_=delegation.since,
+            until=delegation.until,
+            reason=delegation.reason,
+            created_at=delegation.created_at,
+        )
+
+
+class WhyNot(Record):
+    """Why a caller may not answer a question: the code of the refusal, and what it would say."""
+
+    code: str
+    detail: str
+
+
 class InterruptView(Record):
     """An interrupt as callers see it.
 
@@ -41,8 +86,11 @@ class InterruptView(Record):
     call that is asked about would do. `votes` are those that count, and `missing` is how many approvals
     an open question still needs. While it is `held`, until `held_until`, its deadline does not count, so
     none is shown. `reminders` and `escalations` have the moments of an open question, and `calendar` is
-    the name of its calendar. `note` is what was written beside the answer, at most its first 500
-    characters.
+    the name of its calendar. `claim` is who keeps the question for themselves, and until when. `barred`
+    are those whom `not_by` bars, each with the rule that does; `warnings` say which rules nobody can
+    fulfil. Over HTTP `may_answer` says whether the caller may answer an open question, `may_answer_for`
+    for whom by a delegation, and `why_not` why not. `note` is what was written beside the answer, at
+    most its first 500 characters, and `on_behalf_of` in whose place it was answered.
     """
 
     id: str
@@ -71,6 +119,12 @@ class InterruptView(Record):
     reminders: list[datetime] = Field(default_factory=list)
     escalations: list[EscalationView] = Field(default_factory=list)
     calendar: str | None = None
+    claim: Claim | None = None
+    barred: dict[str, str] = Field(default_factory=dict)
+    warnings: list[str] = Field(default_factory=list)
+    may_answer: bool | None = None
+    may_answer_for: list[str] = Field(default_factory=list)
+    why_not: WhyNot | None = None
     status: str
     votes: list[Vote] = Field(default_factory=list)
     missing: int | None = None
@@ -80,6 +134,7 @@ class InterruptView(Record):
     is_root_cause: bool = True
     digest: str | None = None
     answered_by: str | None = None
+    on_behalf_of: str | None = None
     answered_at: datetime | None = None
     answer_sha256: str | None = None
     answer: Any = None

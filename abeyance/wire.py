@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -28,12 +28,13 @@ from pydantic import (
     model_validator,
 )
 
+from abeyance.core.delegations import Delegation
 from abeyance.core.outcome import VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits
 from abeyance.core.terms import Priority
-from abeyance.duration import OptionalSeconds
+from abeyance.duration import OptionalSeconds, Seconds
 
 MAX_DEPTH = 100
 """How deep lists and mappings may be nested in a value. The JSON parser stops at 200 levels, and a run
@@ -284,6 +285,7 @@ CONVERSATION_WORKFLOW = "Conversation"
 JANITOR_WORKFLOW = "Janitor"
 ARCHIVER_WORKFLOW = "Archiver"
 ERASURE_WORKFLOW = "Erasure"
+DELEGATIONS_WORKFLOW = "Delegations"
 RELEASE_ACTIVITY = "release-conversation"
 READ_GRAPH_ACTIVITY = "read-graph"
 EVICT_ACTIVITY = "evict-inactive"
@@ -338,10 +340,13 @@ MEMO_ROW = (
 )
 """The fields of a `views.InterruptView` that the memo has of an open interrupt."""
 
-MEMO_PROGRESS = ("status", "held_until", "answered_by", "missing")
+MEMO_PROGRESS = (
+    *("status", "held_until", "answered_by", "on_behalf_of", "missing"),
+    *("escalations", "claim", "barred"),
+)
 """Further fields, which it has if they are set."""
 
-MEMO_TERMS = ("assignees", "assignees_only", "priority", "risk", "quorum")
+MEMO_TERMS = ("assignees", "assignees_only", "priority", "risk", "quorum", "not_by")
 """Terms of the question, which it has if they are not the defaults."""
 
 ANY_CAPABILITY = "*"
@@ -502,6 +507,12 @@ class Release(Record):
     tokens: list[str]
 
 
+Subject: TypeAlias = Annotated[
+    str, Field(pattern=r"^[^\s,*\x00-\x1f\x7f][^\s,\x00-\x1f\x7f]*$", max_length=256)
+]
+"""A subject, or where it says so a group as `group:finance`."""
+
+
 class Answers(Request):
     """Answers, in one of three forms: `responses` by id, `interrupt_id` with `response`, or a bare
     `response` to the only open interrupt.
@@ -512,6 +523,7 @@ class Answers(Request):
     response: Value = None
     note: str | None = Field(default=None, max_length=2_000)
     digests: dict[str, str] = Field(default_factory=dict)
+    on_behalf_of: Subject | None = None
 
     @model_serializer(mode="wrap")
     def _set_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -534,9 +546,11 @@ class Respond(Answers, Keyed):
     """Answers as the run gets them, with the principal.
 
     Without one (as sent from Temporal's UI) the principal is `temporal`, without capabilities.
+    `delegations` are those to the principal.
     """
 
     principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+    delegations: tuple[Delegation, ...] = ()
 
 
 class ValuesBody(Request):
@@ -584,6 +598,81 @@ class EditDeadline(DeadlineBody, Keyed):
 
     interrupt_id: str
     principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+
+
+ONE_CLAIM: Final = 1_800.0
+"""How many seconds a claim lasts unless its caller says so."""
+LONGEST_CLAIM: Final = 86_400.0
+"""How many seconds it may last."""
+
+
+class ClaimBody(Request):
+    """Claim a question for so long (`for`, at most a day), in one's own place or in that of somebody who
+    has delegated it.
+    """
+
+    model_config = ConfigDict(
+        validate_by_name=True, validate_by_alias=True, serialize_by_alias=True
+    )
+
+    for_: Seconds = Field(default=ONE_CLAIM, alias="for", gt=0, le=LONGEST_CLAIM)
+    on_behalf_of: Subject | None = Field(default=None, exclude_if=_is_none)
+
+
+class Claim(ClaimBody, Keyed):
+    """A claim as the run gets it, with the interrupt, the principal, and the delegations to them."""
+
+    interrupt_id: str
+    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+    delegations: tuple[Delegation, ...] = Field(default=(), exclude_if=_is_empty)
+
+
+class ReleaseClaim(Keyed):
+    """End the claim of a question."""
+
+    interrupt_id: str
+    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+
+
+class ReassignBody(Request):
+    """Replace whom a question is for by the subjects and groups `to`. `note` is why."""
+
+    to: tuple[Subject, ...] = Field(min_length=1, max_length=100)
+    note: str | None = Field(default=None, max_length=2_000)
+
+
+class Reassign(ReassignBody, Keyed):
+    """Other assignees as the run gets them, with the interrupt and the principal."""
+
+    interrupt_id: str
+    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+
+
+class DelegateBody(Request):
+    """Let `to` answer in one's place, from `from` (else now) until `until`, at most 90 days from now.
+
+    `capabilities` are those that are lent, of those that questions ask for; without them all that one
+    has.
+    """
+
+    model_config = ConfigDict(
+        validate_by_name=True, validate_by_alias=True, serialize_by_alias=True
+    )
+
+    to: Subject
+    capabilities: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] | None = Field(
+        default=None, max_length=200
+    )
+    from_: Moment | None = Field(default=None, alias="from")
+    until: Moment
+    reason: str | None = Field(default=None, max_length=2_000)
+
+
+class Undelegate(Request):
+    """Delete a delegation."""
+
+    id: str
+    principal: Principal
 
 
 class TakeBackBody(Request):

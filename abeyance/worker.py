@@ -47,6 +47,7 @@ from abeyance.tracing import log_to_stderr
 from abeyance.util import gather_limited, notification_queue
 from abeyance.workflows.cleanup import Archiver, Erasure, Janitor
 from abeyance.workflows.conversation import ConversationWorkflow
+from abeyance.workflows.delegations import DelegationsWorkflow
 from abeyance.workflows.metrics import Unmetered
 from abeyance.workflows.notification import Notification
 from abeyance.workflows.run import AgentRun
@@ -120,7 +121,7 @@ def make_worker(
     return Worker(
         lenient(temporal),
         task_queue=settings.task_queue,
-        workflows=[AgentRun, ConversationWorkflow, Janitor, Archiver, Erasure],
+        workflows=[AgentRun, ConversationWorkflow, DelegationsWorkflow, Janitor, Archiver, Erasure],
         activities=[
             nodes.run,
             ConversationActivities(client).release,

@@ -31,6 +31,7 @@ from abeyance.api.routers import (
     batch,
     control,
     conversations,
+    delegations,
     events,
     health,
     interrupts,
@@ -107,7 +108,7 @@ def create_app(
     )
     for part in (health, inbox, links, signin):
         app.include_router(part.router)
-    for part in (graphs_router, runs, interrupts, control, snapshots, messages):
+    for part in (graphs_router, runs, interrupts, delegations, control, snapshots, messages):
         app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])
     for part in (events, audit, conversations, batch, admin):
         app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])

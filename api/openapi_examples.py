@@ -32,6 +32,12 @@ INTERRUPT: Final[dict[str, Any]] = {
     "quorum": {"count": 2, "of": ["group:finance"], "veto": True},
     "hold": None,
     "not_by": ["@starter"],
+    "claim": None,
+    "barred": {"sam": "@starter"},
+    "warnings": [],
+    "may_answer": True,
+    "may_answer_for": [],
+    "why_not": None,
     "decisions": None,
     "reminders": ["2026-03-03T09:00:01Z"],
     "escalations": [
@@ -61,6 +67,7 @@ INTERRUPT: Final[dict[str, Any]] = {
     "is_root_cause": True,
     "digest": "sha256:9b74c9897bac770ffc029102a200c5de9b74c9897bac770ffc029102a200c5de",
     "answered_by": None,
+    "on_behalf_of": None,
     "answered_at": None,
     "answer_sha256": None,
     "answer": None,
@@ -319,6 +326,28 @@ MIGRATION: Final[dict[str, Any]] = {
 RETRY: Final[dict[str, Any]] = {"patch": {"amount": 200.0}, "graph": "pinned"}
 
 FORK: Final[dict[str, Any]] = {"back": 1, "run_id": "refund-4711-again"}
+
+CLAIM: Final[dict[str, Any]] = {"for": "PT30M"}
+
+REASSIGN: Final[dict[str, Any]] = {"to": ["group:finance"], "note": "I am away until Monday."}
+
+DELEGATE: Final[dict[str, Any]] = {
+    "to": "bob",
+    "capabilities": ["refunds:approve"],
+    "until": "2026-03-16T00:00:00Z",
+    "reason": "parental leave",
+}
+
+DELEGATION: Final[dict[str, Any]] = {
+    "id": "9f86d081884c7d65",
+    "by": "ada",
+    "to": "bob",
+    "capabilities": ["refunds:approve"],
+    "from": "2026-03-02T09:00:00Z",
+    "until": "2026-03-16T00:00:00Z",
+    "reason": "parental leave",
+    "created_at": "2026-03-02T09:00:00Z",
+}
 
 TAKE_BACK: Final[dict[str, Any]] = {"note": "That was the wrong order."}
 

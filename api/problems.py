@@ -27,7 +27,6 @@ PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
     Code.UNAUTHENTICATED: (401, "Authentication required"),
     Code.LINK_EXPIRED: (401, "Personal link no longer valid"),
     Code.CAPABILITY_REQUIRED: (403, "Missing capability"),
-    Code.NOT_ASSIGNED: (403, "Question for others"),
     Code.OUTSIDE_READS: (403, "Outside of the caller's read rights"),
     Code.NOT_ASSIGNED: (403, "Question for others"),
     Code.SEPARATION_OF_DUTIES: (403, "Four eyes needed"),

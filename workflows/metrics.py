@@ -138,6 +138,12 @@ def _operation(event: events.Event) -> metrics.Operation | None:
             return "edit"
         case events.TakenBack():
             return "take-back"
+        case events.Claimed():
+            return "claim"
+        case events.Released():
+            return "release"
+        case events.Reassigned():
+            return "reassign"
         case events.Migrated():
             return "migrate"
         case _:

@@ -12,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
 
 
 class QuestionUpdates:
-    """Answers, deadlines, and answers that are taken back. `AgentRun` has them beside its own updates."""
+    """Answers and what becomes of them, deadlines, claims. `AgentRun` has them beside its own updates."""
 
     _state: RunState
     _orders: requests.Orders
@@ -67,6 +67,30 @@ class QuestionUpdates:
     @take_back.validator
     def _check_take_back(self, order: wire.TakeBack) -> None:
         self._check_edit("take_back", order, commands.taken_back(order, workflow.now()))
+
+    @workflow.update(description='Claim a question: {"interrupt_id": ..., "for": "PT30M"}.')
+    async def claim(self, order: wire.Claim) -> None:
+        self._feed_update(commands.claimed(order, workflow.now()), order.stamp)
+
+    @claim.validator
+    def _check_claim(self, order: wire.Claim) -> None:
+        self._check_edit("claim", order, commands.claimed(order, workflow.now()))
+
+    @workflow.update(description='End a claim: {"interrupt_id": ...}.')
+    async def release(self, order: wire.ReleaseClaim) -> None:
+        self._feed_update(commands.released(order, workflow.now()), order.stamp)
+
+    @release.validator
+    def _check_release(self, order: wire.ReleaseClaim) -> None:
+        self._check_edit("release", order, commands.released(order, workflow.now()))
+
+    @workflow.update(description='Name other assignees: {"interrupt_id": ..., "to": ["ada"]}.')
+    async def reassign(self, order: wire.Reassign) -> None:
+        self._feed_update(commands.reassigned(order, workflow.now()), order.stamp)
+
+    @reassign.validator
+    def _check_reassign(self, order: wire.Reassign) -> None:
+        self._check_edit("reassign", order, commands.reassigned(order, workflow.now()))
 
     def _check_edit(self, name: str, order: wire.Request, event: events.Event) -> None:
         with requests.refusals_as_application_errors():

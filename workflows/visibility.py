@@ -184,7 +184,9 @@ def _progress(shown: Mapping[str, Any]) -> dict[str, Json]:
         "status": None if until is None else shown["status"],
         "held_until": until and until.isoformat(),
         "answered_by": shown["answered_by"],
+        "on_behalf_of": shown["on_behalf_of"],
         "missing": shown["missing"],
+        **_for_whom(shown),
     }
     return {name: value for name, value in progress.items() if value is not None}
 
@@ -198,6 +200,19 @@ def _terms(terms: Terms | None) -> dict[str, Any]:
     if terms.quorum is not None:
         named["quorum"] = asdict(terms.quorum)
     return named
+
+
+def _for_whom(shown: Mapping[str, Any]) -> dict[str, Json]:
+    """Return who may answer a question, as far as it depends on what has come of it."""
+    claim = shown["claim"]
+    escalations = [each.model_dump(mode="json") for each in shown.get("escalations", ())]
+    return {
+        "escalations": escalations or None,
+        "claim": None
+        if claim is None
+        else {**asdict(claim), "at": claim.at.isoformat(), "until": claim.until.isoformat()},
+        "barred": dict(shown["barred"]) or None,
+    }
 
 
 class VisibilityWriter:

@@ -92,7 +92,7 @@ def terms_of(
     if not given and chosen == core.DECISIONS:
         return None
     quorum, escalate = given.get("quorum"), given.get("escalate", ())
-    return Terms(
+    terms = Terms(
         assignees=people(given.get("assignees", ()), f"{label}, assignees=", errors),
         assignees_only=_flag(
             given.get("assignees_only", False), f"{label}, assignees_only", errors
@@ -115,6 +115,24 @@ def terms_of(
         not_by=errors.texts(given.get("not_by", ()), f"{label}, not_by="),
         decisions=chosen,
     )
+    for fault in _nobody(terms):
+        errors.note(f"{label}, {fault}")
+    return terms
+
+
+def _nobody(terms: Terms) -> Iterator[str]:
+    """Yield the rules that nobody can fulfil."""
+    people = (*terms.assignees, *(name for each in terms.escalate for name in each.to))
+    is_for_more = any(not each.to for each in terms.escalate)
+    if not terms.assignees_only or is_for_more or any(n.startswith(core.GROUP) for n in people):
+        return
+    if not people:
+        yield "assignees_only=True: the question is for nobody: name its assignees="
+    elif terms.quorum is not None and terms.quorum.count > len({*people}):
+        yield (
+            f"quorum={terms.quorum.count} cannot be reached by {len({*people})} people with "
+            "assignees_only=True: name more in assignees="
+        )
 
 
 def time_faults(label: str, question: InterruptSpec, *, has_deadline: bool) -> Iterator[str]:

@@ -212,13 +212,14 @@ def interrupt_lines(
                 lines.append(Line("", f"until {entry['deadline']}{far}{_then(entry)}"))
             if entry.get("requested_capability"):
                 lines.append(Line("", f"requires the capability {entry['requested_capability']}"))
+            lines.extend(_for_whom_lines(entry))
             if entry.get("missing") is not None:
                 lines.append(Line("", _progress(entry)))
             ways = [f"abeyance respond {entry['id']} {way}" for way in _ways(entry)]
             lines.extend(Line("", way) for way in ways or [_NO_WORKER])
         elif entry.get("answered_by"):
             at = f" at {entry['answered_at']}" if entry.get("answered_at") else ""
-            lines.append(Line("", f"by {entry['answered_by']}{at}"))
+            lines.append(Line("", f"by {entry['answered_by']}{_for(entry)}{at}"))
             if entry["status"] == "held":
                 lines.append(Line("", f"until {entry['held_until']}, and then it counts"))
                 lines.append(Line("", f"abeyance take-back {entry['id']}"))
@@ -277,11 +278,29 @@ def receipt_lines(receipts: Sequence[Mapping[str, Any]]) -> list[Line]:
     return [
         Line(
             "accepted" if not receipt.get("replayed") else "unchanged",
-            f"{receipt['interrupt_id']}, answered by {receipt['answered_by']} at "
+            f"{receipt['interrupt_id']}, answered by {receipt['answered_by']}{_for(receipt)} at "
             f"{receipt['accepted_at']}{_what_it_did(receipt)}",
         )
         for receipt in receipts
     ]
+
+
+def _for(entry: Mapping[str, Any]) -> str:
+    name = entry.get("on_behalf_of")
+    return f" for {name}" if name else ""
+
+
+def _for_whom_lines(entry: Mapping[str, Any]) -> Iterator[Line]:
+    """Yield for whom a question is, who has claimed it, and why its reader may not answer it."""
+    if entry.get("assignees"):
+        only = "only " if entry.get("assignees_only") else ""
+        yield Line("", f"{only}for {', '.join(entry['assignees'])}")
+    if claim := entry.get("claim"):
+        yield Line("", f"claimed by {claim['by']}{_for(claim)} until {claim['until']}")
+    for warning in entry.get("warnings", ()):
+        yield Line("", warning)
+    if entry.get("may_answer") is False and entry.get("why_not"):
+        yield Line("", f"not for you: {entry['why_not']['detail']}")
 
 
 def _what_it_did(receipt: Mapping[str, Any]) -> str:

@@ -89,6 +89,21 @@ def inbox(
             show_default=False,
         ),
     ] = None,
+    assignee: Annotated[
+        str | None,
+        typer.Option(help="Only those for this subject, or group:finance.", show_default=False),
+    ] = None,
+    mine: Annotated[
+        bool, typer.Option("--mine", help="Only those for you or your groups, or claimed by you.")
+    ] = False,
+    priority: Annotated[
+        str | None,
+        typer.Option(help="Only this priority: high, normal or low.", show_default=False),
+    ] = None,
+    min_risk: Annotated[
+        int | None, typer.Option(help="Only with at least this risk.", show_default=False)
+    ] = None,
+    sort: Annotated[str, typer.Option(help="deadline, priority, risk or age.")] = "deadline",
     limit: Limit = _PAGE,
     cursor: CursorOption = None,
     all_: All = False,
@@ -103,6 +118,11 @@ def inbox(
         "graph": graph,
         "conversation_id": conversation,
         "before": before and moment_given(before),
+        "assignee": assignee,
+        "mine": "true" if mine else None,
+        "priority": priority,
+        "min_risk": None if min_risk is None else str(min_risk),
+        "sort": sort,
     }
     page = _read_items("/interrupts", query, cursor, None if all_ else limit)
     if as_json:

@@ -22,6 +22,7 @@ from abeyance.cli.graphs import charts
 from abeyance.cli.lists import overview
 from abeyance.cli.runs import calls
 from abeyance.cli.snapshots import moving
+from abeyance.cli.standing import people
 from abeyance.cli.steer import steering
 from abeyance.cli.tokens import tokens
 from abeyance.cli.transcript import transcribing
@@ -41,6 +42,7 @@ commands = typer.Typer(
 )
 for of_runs in (
     calls,
+    people,
     moving,
     overview,
     watching,

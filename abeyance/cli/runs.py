@@ -202,6 +202,10 @@ def respond(
     note: Annotated[
         str | None, typer.Option(help="Note, recorded with the answer.", show_default=False)
     ] = None,
+    on_behalf_of: Annotated[
+        str | None,
+        typer.Option(help="In whose place you answer, by a delegation.", show_default=False),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer an interrupt. Sending the same answer again changes nothing and returns the same receipt.
@@ -231,6 +235,8 @@ def respond(
     body = {"interrupt_id": target, "response": value} if dot else {"response": value}
     if note is not None:
         body["note"] = note
+    if on_behalf_of is not None:
+        body["on_behalf_of"] = on_behalf_of
     path = f"{run_path(run_id if dot else target)}/respond"
 
     def lines(response: Any) -> list[Line]:

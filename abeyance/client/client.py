@@ -13,6 +13,7 @@ from abeyance.authoring.graph import Graph
 from abeyance.client.audits import Archiver, Audits
 from abeyance.client.claims import Claims
 from abeyance.client.conversations import Conversations
+from abeyance.client.delegations import Delegations
 from abeyance.client.deployment import Deployment
 from abeyance.client.erasures import Erasures
 from abeyance.client.eviction import Capacity, Evictions, Recency
@@ -77,6 +78,7 @@ class Client:
             line=line,
             listing=listing,
             claims=claims,
+            delegations=Delegations(line),
             executions=Executions(
                 line,
                 claims,
@@ -90,6 +92,7 @@ class Client:
         self.archiver = Archiver(audits, listing, lambda run_id: self.run(run_id).shown())
         self.erasures = Erasures(line, listing, blobs, audits, signing_key)
         self.conversations = Conversations(self._deployment)
+        self.delegations = self._deployment.delegations
         self.runs = Runs(self._deployment, recency, evictions, self.erasures)
         self.inbox = Inbox(listing, lambda run_id: self.run(run_id).interrupts())
         self.stream = Stream(temporal, task_queue)

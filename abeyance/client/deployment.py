@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from abeyance.client.audits import Audits
 from abeyance.client.claims import Claims
+from abeyance.client.delegations import Delegations
 from abeyance.client.executions import Executions
 from abeyance.client.listing import Listing
 from abeyance.client.rpc import WorkflowRpc
@@ -26,4 +27,5 @@ class Deployment:
     feed: Feed
     audits: Audits
     claims: Claims
+    delegations: Delegations
     executions: Executions

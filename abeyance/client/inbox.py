@@ -7,21 +7,27 @@ overdue, within a day, within a week, later, and none. Each page is sorted.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from abeyance import views, wire
 from abeyance.client.listing import MAX_READ, OPEN_RUNS, Listing, Place, having, readable, written
-from abeyance.handle import InboxFilter
+from abeyance.core.policy import Principal
+from abeyance.core.terms import Priority
+from abeyance.handle import InboxFilter, Sort
 from abeyance.history import cursors
 from abeyance.history.description import RunDescription
 
+Entries: TypeAlias = list[views.InterruptView]
 Ask: TypeAlias = Callable[[str], Awaitable[list[views.InterruptView]]]
 """Queries a run for its open interrupts."""
 
 _MAX_QUERIED: Final = 5
 """How many runs are queried for one page; then the page ends."""
+_MAX_SORTED: Final = 5_000
+"""How many interrupts are sorted by something else than their deadline."""
+_SORTED_PAGE: Final = 1_000
 _FAR: Final = datetime.max.replace(tzinfo=UTC)
 _EDGES: Final = (timedelta(0), timedelta(days=1), timedelta(days=7))
 _WINDOWS: Final = len(_EDGES) + 2
@@ -120,6 +126,8 @@ class Inbox:
         another list, and Unavailable.
         """
         filters = filters or InboxFilter()
+        if filters.sort != "deadline":
+            return await self._sorted(filters, cursor=cursor, limit=limit)
         criteria = _criteria(filters)
         mark = _Mark(now=datetime.now(UTC)) if cursor is None else _Mark.read(criteria, cursor)
         page = _Page(limit=limit)
@@ -132,6 +140,32 @@ class Inbox:
             if next_mark is not None:
                 return page.sorted, next_mark.write(criteria)
         return page.sorted, None
+
+    async def _sorted(
+        self, filters: InboxFilter, *, cursor: str | None, limit: int
+    ) -> tuple[Entries, str | None]:
+        """Sort what Temporal lists by deadline only: all of it, as far as it is not too much."""
+        criteria = _criteria(filters)
+        first = 0 if cursor is None else _offset(criteria, cursor)
+        by_deadline = replace(filters, sort="deadline")
+        found: Entries = []
+        following: str | None = None
+        while len(found) < _MAX_SORTED:
+            page, following = await self.list(by_deadline, cursor=following, limit=_SORTED_PAGE)
+            found += page
+            if following is None:
+                break
+        found.sort(key=_ORDERS[filters.sort])
+        rest = len(found) - first - limit
+        place = cursors.write(criteria, {"offset": first + limit}) if rest > 0 else None
+        return found[first : first + limit], place
+
+
+def _offset(criteria: Mapping[str, Any], cursor: str) -> int:
+    try:
+        return max(0, int(cursors.read(criteria, cursor)["offset"]))
+    except (LookupError, TypeError, ValueError):
+        raise cursors.unusable(cursor) from None
 
 
 class _Page:
@@ -155,16 +189,35 @@ class _Page:
 def _short(entry: views.InterruptView) -> views.InterruptView:
     # The same fields, whether they come from the memo or from a query.
     left_out = ("reason", "payload", "response_schema", "on_timeout", "answered_at")
-    return entry.model_copy(update={**dict.fromkeys(left_out), "votes": [], "abridged": True})
+    also = ("hold", "decisions", "calendar")
+    empty: dict[str, Any] = {"votes": [], "reminders": [], "warnings": [], "abridged": True}
+    return entry.model_copy(update={**dict.fromkeys((*left_out, *also)), **empty})
 
 
 def _key(entry: views.InterruptView) -> tuple[datetime, str]:
     return entry.deadline or _FAR, entry.id
 
 
+_PRIORITIES: Final[Mapping[Priority, int]] = {"high": 0, "normal": 1, "low": 2}
+_ORDERS: Final[Mapping[Sort, Callable[[views.InterruptView], Any]]] = {
+    "priority": lambda entry: (_PRIORITIES[entry.priority], *_key(entry)),
+    "risk": lambda entry: (-(entry.risk or 0), *_key(entry)),
+    "age": lambda entry: (entry.created_at, entry.id),
+}
+
+
 def _criteria(filters: InboxFilter) -> dict[str, Any]:
     """The filter as JSON: a cursor is valid only with the same."""
+    mine = filters.mine
+    of_people = {
+        "assignee": filters.assignee,
+        "mine": mine and [mine.subject, *sorted(mine.groups)],
+        "priority": filters.priority,
+        "min_risk": filters.min_risk,
+        "sort": None if filters.sort == "deadline" else filters.sort,
+    }
     return {
+        **{name: value for name, value in of_people.items() if value is not None},
         "status": filters.status,
         "capabilities": sorted(filters.capabilities),
         "graph": filters.graph,
@@ -184,9 +237,32 @@ def _fits(filters: InboxFilter, entry: views.InterruptView) -> bool:
     )
     if filters.capabilities and entry.requested_capability not in accepted:
         return False
+    if not _is_for(filters, entry):
+        return False
     return filters.before is None or (
         entry.deadline is not None and entry.deadline < filters.before
     )
+
+
+def _is_for(filters: InboxFilter, entry: views.InterruptView) -> bool:
+    """Return whether an interrupt is for the people of the filters, and as urgent as these say."""
+    if filters.mine is not None and not _is_mine(filters.mine, entry):
+        return False
+    return (
+        filters.assignee in (None, *entry.assignees)
+        and filters.priority in (None, entry.priority)
+        and (filters.min_risk is None or (entry.risk or 0) >= filters.min_risk)
+    )
+
+
+def _is_mine(principal: Principal, entry: views.InterruptView) -> bool:
+    now = datetime.now(UTC)
+    claim = entry.claim
+    escalated = (name for each in entry.escalations if each.at <= now for name in each.to)
+    of = () if entry.quorum is None else entry.quorum.of
+    return (
+        claim is not None and now < claim.until and principal.subject in claim.people
+    ) or principal.is_among((*entry.assignees, *escalated, *of))
 
 
 def _fits_run(filters: InboxFilter, view: views.RunView) -> bool:

@@ -7,11 +7,11 @@ effect. A run's refusal is raised as a `Refusal` with its code; if Temporal or a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import EllipsisType
-from typing import Any, Final, Literal, Unpack
+from typing import Any, Final, Literal, TypeAlias, Unpack
 
 from temporalio.exceptions import ApplicationError
 
@@ -50,6 +50,17 @@ _SIGNALS: Final[Mapping[type[wire.Order], Control]] = {
 }
 
 
+Edit: TypeAlias = (
+    wire.EditValues
+    | wire.EditDeadline
+    | wire.TakeBack
+    | wire.Claim
+    | wire.ReleaseClaim
+    | wire.Reassign
+)
+"""What changes an open run or one of its questions, and has no receipt."""
+
+
 class TemporalRun(RunMailbox):
     """One run over Temporal (`abeyance.RunHandle`).
 
@@ -69,6 +80,7 @@ class TemporalRun(RunMailbox):
         principal: Principal | None = None,
         note: str | None = None,
         digests: Mapping[str, str] | None = None,
+        on_behalf_of: str | None = None,
         key: str | None = None,
     ) -> list[ledger.Receipt]:
         """Answer interrupts: several by their ids, all or nothing; one by its id; or the only open one.
@@ -78,12 +90,21 @@ class TemporalRun(RunMailbox):
         of a refused call is applied.
         """
         order = respond_order(
-            answers, response, principal=principal or TEMPORAL, note=note, digests=digests, key=key
+            answers,
+            response,
+            principal=principal or TEMPORAL,
+            note=note,
+            digests=digests,
+            on_behalf_of=on_behalf_of,
+            key=key,
         )
         return await self.respond_to(order)
 
     async def respond_to(self, order: wire.Respond) -> list[ledger.Receipt]:
         """Answer interrupts by a command."""
+        return await self._deployment.delegations.with_standing(order, self._respond)
+
+    async def _respond(self, order: wire.Respond) -> list[ledger.Receipt]:
         if is_all_sealed(self._line.temporal.data_converter):
             order = await self._bound(order)
         try:
@@ -227,6 +248,39 @@ class TemporalRun(RunMailbox):
         )
         await self.edit(order)
 
+    async def claim(
+        self,
+        interrupt_id: str,
+        *,
+        for_: Duration = wire.ONE_CLAIM,
+        on_behalf_of: str | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Keep an open question for the caller. Raises as `RunHandle.claim`."""
+        about = {"for_": for_, "on_behalf_of": on_behalf_of, "principal": principal or TEMPORAL}
+        await self.edit(order_of(wire.Claim, {"interrupt_id": interrupt_id, "key": key, **about}))
+
+    async def release(
+        self, interrupt_id: str, *, principal: Principal | None = None, key: str | None = None
+    ) -> None:
+        """End the claim of a question. Raises as `RunHandle.release`."""
+        about = {"principal": principal or TEMPORAL, "key": key}
+        await self.edit(order_of(wire.ReleaseClaim, {"interrupt_id": interrupt_id, **about}))
+
+    async def reassign(
+        self,
+        interrupt_id: str,
+        to: str | Sequence[str],
+        *,
+        note: str | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Replace whom a question is for. Raises as `RunHandle.reassign`."""
+        about = {"to": _names(to), "note": note, "principal": principal or TEMPORAL, "key": key}
+        await self.edit(order_of(wire.Reassign, {"interrupt_id": interrupt_id, **about}))
+
     async def take_back(
         self,
         interrupt_id: str,
@@ -239,8 +293,17 @@ class TemporalRun(RunMailbox):
         by = {"interrupt_id": interrupt_id, "principal": principal or TEMPORAL, "key": key}
         await self.edit(order_of(wire.TakeBack, {"note": note, **by}))
 
-    async def edit(self, order: wire.EditValues | wire.EditDeadline | wire.TakeBack) -> None:
-        """Edit values or a deadline, or take back an answer, by a command. Raises as these do."""
+    async def edit(self, order: Edit) -> None:
+        """Edit values, a deadline or whose a question is, or take an answer back, by a command.
+
+        Raises as these do.
+        """
+        if isinstance(order, wire.Claim):
+            await self._deployment.delegations.with_standing(order, self._edit)
+        else:
+            await self._edit(order)
+
+    async def _edit(self, order: Edit) -> None:
         now = datetime.now(UTC)
         event: Keyed
         match order:
@@ -250,6 +313,12 @@ class TemporalRun(RunMailbox):
                 name, event = "edit_deadline", commands.deadline_edited(order, now)
             case wire.TakeBack():
                 name, event = "take_back", commands.taken_back(order, now)
+            case wire.Claim():
+                name, event = "claim", commands.claimed(order, now)
+            case wire.ReleaseClaim():
+                name, event = "release", commands.released(order, now)
+            case wire.Reassign():
+                name, event = "reassign", commands.reassigned(order, now)
         try:
             await self._line.update(self.run_id, name, order, None, Turn.RESPOND)
         except ApplicationError as error:
@@ -416,3 +485,7 @@ class TemporalRun(RunMailbox):
         await self.control(pause)
         sent = await self.signal_message(message)
         return views.MessageReceipt(message_id=sent, duplicate=False, queue_depth=None)
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)

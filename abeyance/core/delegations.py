@@ -10,8 +10,8 @@ refusal leaves the old one unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -85,9 +85,19 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegations:
-    """The delegations of one deployment, oldest first."""
+    """The delegations of one deployment, oldest first.
+
+    `deleted` are the ids of those that were deleted, each with the end that it had: a request to make one
+    of them that is sent again is refused until it could not be made any more.
+    """
 
     all: tuple[Delegation, ...] = ()
+    deleted: Mapping[str, datetime] = field(default_factory=dict)
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """When the last of them is over, and nothing has to be kept."""
+        return max((*(each.until for each in self.all), *self.deleted.values()), default=None)
 
     def of(self, subject: str, now: datetime) -> tuple[Delegation, ...]:
         """Return what lets a subject answer in the place of others now."""
@@ -100,9 +110,15 @@ class Delegations:
         and if there are too many; and `capability_required` for what its maker does not have.
         """
         kept = tuple(each for each in self.all if now < each.until)
-        if any(each.id == wanted.id for each in kept):
-            return replace(self, all=kept)
-        if faults := _faults(wanted, now):
+        gone = {id_: until for id_, until in self.deleted.items() if now < until}
+        if (same := next((each for each in kept if each.id == wanted.id), None)) is not None:
+            if not _is_repeat(wanted, same):
+                raise Refusal(
+                    Code.IDEMPOTENCY_CONFLICT,
+                    "The key was used before, for another delegation: use another key.",
+                )
+            return self
+        if faults := _faults(wanted, now, gone):
             message = "; ".join(fault["message"] for fault in faults)
             raise Refusal(Code.INVALID_BODY, f"This cannot be delegated: {message}.", errors=faults)
         if missing := wanted.maker.lacks(wanted.capabilities or ()):
@@ -120,7 +136,7 @@ class Delegations:
                 f"This cannot be delegated: {message}.",
                 errors=[{"pointer": "", "message": message}],
             )
-        return replace(self, all=(*kept, _made(wanted, now)))
+        return Delegations(all=(*kept, _made(wanted, now)), deleted=gone)
 
     def withdrawn(self, id_: str, principal: Principal) -> Delegations:
         """Return the delegations without one.
@@ -143,7 +159,10 @@ class Delegations:
                 capability=ADMIN,
                 capabilities=[ADMIN],
             )
-        return replace(self, all=tuple(each for each in self.all if each.id != id_))
+        return Delegations(
+            all=tuple(each for each in self.all if each.id != id_),
+            deleted={**self.deleted, id_: found.until},
+        )
 
     def seen_by(self, principal: Principal, now: datetime) -> tuple[Delegation, ...]:
         """Return those that have not ended and that a principal made or may use; for `admin` all."""
@@ -155,12 +174,25 @@ class Delegations:
         )
 
 
-def _faults(wanted: Wanted, now: datetime) -> list[dict[str, str]]:
+def _is_repeat(wanted: Wanted, made: Delegation) -> bool:
+    lent = wanted.capabilities
+    return (
+        (wanted.maker.subject, wanted.to, wanted.until, wanted.reason)
+        == (made.by, made.to, made.until, made.reason)
+        and (lent is None or lent == made.capabilities)
+        and wanted.since in (None, made.since)
+    )
+
+
+def _faults(wanted: Wanted, now: datetime, deleted: Mapping[str, datetime]) -> list[dict[str, str]]:
     faults = [
         {"pointer": "/capabilities", "message": f"{name!r} is never lent"}
         for name in wanted.capabilities or ()
         if not may_be_lent(name)
     ]
+    if wanted.id in deleted:
+        message = "this delegation was made before, and deleted: make another one"
+        faults.append({"pointer": "", "message": message})
     since = wanted.since or now
     if wanted.until <= max(since, now):
         faults.append(

@@ -15,9 +15,10 @@ from abeyance.core import items
 from abeyance.core.events import Responded
 from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import TIMEOUT
+from abeyance.core.spec import GraphSpec, InterruptNode, SubgraphNode
 from abeyance.core.standing import Answerer
 from abeyance.core.state import Item, RunState
-from abeyance.core.terms import STARTER, Terms
+from abeyance.core.terms import GROUP, STARTER, Terms
 from abeyance.core.visit import FanOutBranch, Visit
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
@@ -87,6 +88,41 @@ def gather(
             found[name] = replace(each, people=tuple(dict.fromkeys((*before, *each.people))))
     if found:
         _put(draft, scope, outer, found)
+
+
+def warnings(state: RunState, entry: Interrupt) -> list[str]:
+    """Return which rules of an open question nobody can fulfil, or have no effect so far."""
+    terms = entry.terms
+    if terms is None:
+        return []
+    found = []
+    people = (*terms.assignees, *(name for each in terms.escalate for name in each.to))
+    is_open = any(each.requested_capability and not each.to for each in terms.escalate)
+    if terms.assignees_only and not is_open:
+        left = [name for name in people if name not in entry.barred]
+        if not left:
+            found.append("nobody whom it is for may answer: reassign it")
+        is_short = terms.quorum is not None and terms.quorum.count > len(left) > 0
+        if is_short and not any(name.startswith(GROUP) for name in left):
+            found.append("it takes the approval of more people than it is for: reassign it")
+    visit = state.visits[entry.visit]
+    for name in terms.not_by:
+        is_known = name == STARTER or answered_by(state, visit, name) is not None
+        if not (is_known or _is_declared(state.spec, name)):
+            found.append(f"not_by names {name!r}: no such question has been answered so far")
+    return found
+
+
+def _is_declared(graph: GraphSpec, name: str) -> bool:
+    for node in graph.nodes.values():
+        match node:
+            case InterruptNode(question=question) if question.name == name:
+                return True
+            case SubgraphNode(graph=inner) if _is_declared(inner, name):
+                return True
+            case _:
+                pass
+    return False
 
 
 def refuse_both(state: RunState, event: Responded) -> None:

@@ -116,6 +116,8 @@ def respond_after_the_end(record: views.ClosingRecord, order: wire.Respond) -> l
         schema_faults={},
         digests=order.digests,
         note=order.note,
+        on_behalf_of=order.on_behalf_of,
+        delegations=order.delegations,
         key=order.key,
     )
     if (called := idempotency.earlier(record.keys, event)) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar, Unpack
 from urllib.parse import quote
@@ -27,7 +28,7 @@ from abeyance.http.events import follow_all, past_of_all
 from abeyance.http.run import HttpRun, in_seconds, message_body, without_none
 from abeyance.schemas.json_types import to_json
 from abeyance.util import checked_run_id
-from abeyance.views import InterruptView, RunView, StreamEvent
+from abeyance.views import DelegationView, InterruptView, RunView, StreamEvent
 from abeyance.wire import ErasureState
 
 T = TypeVar("T")
@@ -50,6 +51,7 @@ class HttpClient:
         self.runs = HttpRuns(self.api)
         self.inbox = HttpInbox(self.api)
         self.conversations = HttpConversations(self.api)
+        self.delegations = HttpDelegations(self.api)
 
     async def __aenter__(self) -> Self:
         return self
@@ -182,11 +184,49 @@ class HttpInbox:
                 graph=filters.graph,
                 conversation_id=filters.conversation_id,
                 before=filters.before and filters.before.isoformat(),
+                assignee=filters.assignee,
+                mine="true" if filters.mine is not None else None,
+                priority=filters.priority,
+                min_risk=None if filters.min_risk is None else str(filters.min_risk),
+                sort=None if filters.sort == "deadline" else filters.sort,
                 cursor=cursor,
             ),
         }
         page = await self.api.get("/interrupts", **query)
         return [InterruptView.model_validate(item) for item in page["items"]], page["next_cursor"]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpDelegations:
+    """Make, list and delete delegations over HTTP."""
+
+    api: Connection
+
+    async def make(
+        self,
+        to: str,
+        *,
+        until: datetime,
+        capabilities: Sequence[str] | None = None,
+        since: datetime | None = None,
+        reason: str | None = None,
+        key: str | None = None,
+    ) -> DelegationView:
+        """Let `to` answer in the caller's place, as `Client.delegations.make` does."""
+        about = {"from": since and since.isoformat(), "reason": reason}
+        lent = None if capabilities is None else list(capabilities)
+        body = {"to": to, "until": until.isoformat(), "capabilities": lent, **about}
+        made = await self.api.post("/delegations", without_none(**body), key=key)
+        return DelegationView.model_validate(made)
+
+    async def list(self) -> list[DelegationView]:
+        """Return those that the caller made or may use; with `admin`, all."""
+        page = await self.api.get("/delegations")
+        return [DelegationView.model_validate(each) for each in page["items"]]
+
+    async def delete(self, id: str) -> None:  # noqa: A002
+        """Delete a delegation: by who made it, or with `admin`."""
+        await self.api.delete(f"/delegations/{quote(id, safe='')}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from types import EllipsisType
@@ -33,6 +33,7 @@ from abeyance.views import (
     Migration,
     RunView,
 )
+from abeyance.wire import ONE_CLAIM
 
 _LONGEST_WAIT: Final = 30.0
 """Seconds of one long poll: less than the read timeout of a connection."""
@@ -127,6 +128,7 @@ class HttpRun:
         principal: Principal | None = None,
         note: str | None = None,
         digests: Mapping[str, str] | None = None,
+        on_behalf_of: str | None = None,
         key: str | None = None,
     ) -> list[Receipt]:
         """Answer interrupts: several by id, all or nothing; one by id; or the only open one.
@@ -137,7 +139,7 @@ class HttpRun:
         _refuse_principal(principal)
         body = {
             **answers_as_json(answers, response),
-            **without_none(note=note, digests=digests and dict(digests)),
+            **without_none(note=note, digests=digests and dict(digests), on_behalf_of=on_behalf_of),
         }
         reply = await self._api.post(f"{self._path}/respond", body, key=key)
         return _RECEIPTS.validate_python(reply["receipts"])
@@ -254,6 +256,43 @@ class HttpRun:
         if timeout is not ...:
             body["timeout"] = in_seconds(timeout)
         await self._api.patch(f"/interrupts/{quote(interrupt_id, safe='')}", body, key=key)
+
+    async def claim(
+        self,
+        interrupt_id: str,
+        *,
+        for_: Duration = ONE_CLAIM,
+        on_behalf_of: str | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Keep an open question for the caller. Requires what an answer to it requires."""
+        _refuse_principal(principal)
+        body = without_none(on_behalf_of=on_behalf_of)
+        path = f"/interrupts/{quote(interrupt_id, safe='')}/claim"
+        await self._api.post(path, {"for": in_seconds(for_), **body}, key=key)
+
+    async def release(
+        self, interrupt_id: str, *, principal: Principal | None = None, key: str | None = None
+    ) -> None:
+        """End the claim of a question. Requires `runs:respond` or `runs:control`."""
+        _refuse_principal(principal)
+        await self._api.post(f"/interrupts/{quote(interrupt_id, safe='')}/release", {}, key=key)
+
+    async def reassign(
+        self,
+        interrupt_id: str,
+        to: str | Sequence[str],
+        *,
+        note: str | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Replace whom a question is for. Requires `runs:respond` or `runs:control`."""
+        _refuse_principal(principal)
+        names = [to] if isinstance(to, str) else list(to)
+        path = f"/interrupts/{quote(interrupt_id, safe='')}/reassign"
+        await self._api.post(path, {"to": names, **without_none(note=note)}, key=key)
 
     async def take_back(
         self,

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from abeyance import commands, wire
 from abeyance.authoring.graph import Graph
 from abeyance.core import events, idempotency, ledger, machine, messages, snapshots
+from abeyance.core.delegations import Delegations, Wanted
 from abeyance.core.events import CancelRequested, Control, MessageSent, Paused, Resumed
 from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
@@ -92,6 +93,7 @@ class InMemoryRun(InMemoryReader):
         self, graph: Graph, state: RunState, start: wire.StartRun, *, blobs: Blobs | None = None
     ) -> None:
         self._sent = self._forks = 0
+        self._delegations = Delegations()
         self._graph = graph
         self._start = start
         self._driver = Driver(graph, state, start, blobs=blobs)
@@ -126,6 +128,7 @@ class InMemoryRun(InMemoryReader):
         principal: Principal | None = None,
         note: str | None = None,
         digests: Mapping[str, str] | None = None,
+        on_behalf_of: str | None = None,
         key: str | None = None,
     ) -> list[Receipt]:
         """Answer several interrupts (all or none), one, or the only open one, by id or name.
@@ -138,14 +141,23 @@ class InMemoryRun(InMemoryReader):
             answers = {self._id_of(name): answer for name, answer in answers.items()}
         digests = {self._id_of(name): digest for name, digest in (digests or {}).items()}
         order = respond_order(
-            answers, response, principal=principal or ANYBODY, note=note, digests=digests, key=key
+            answers,
+            response,
+            principal=principal or ANYBODY,
+            note=note,
+            digests=digests,
+            on_behalf_of=on_behalf_of,
+            key=key,
         )
+        lent = self._delegations.of(order.principal.subject, self.now)
+        order = order.model_copy(update={"delegations": lent})
         event = commands.responded(order, self.state.ledger, self.now, keys=self.state.keys)
         if (called := idempotency.earlier(self.state.keys, event)) is not None:
             return idempotency.receipts_again(called)
         ledger.refuse_strays(event)
         machine.check(self.state, event)
-        self._driver.orders.add("respond", order.model_dump(mode="json"))
+        kept = order.model_dump(mode="json", exclude={"delegations"})
+        self._driver.orders.add("respond", kept)
         receipts = idempotency.receipts(self.state.ledger, event)
         if not all(receipt.replayed for receipt in receipts):
             await self._driver.feed(event)
@@ -319,6 +331,67 @@ class InMemoryRun(InMemoryReader):
             key=key,
         )
         await self._driver.feed(commands.deadline_edited(order, self.now))
+
+    def delegate(
+        self,
+        by: Principal,
+        to: str,
+        *,
+        capabilities: Sequence[str] | None = None,
+        until: Duration = "30d",
+    ) -> None:
+        """Let `to` answer in the place of `by`, for so long by the clock of the run.
+
+        Raise the Refusal if `by` cannot lend that.
+        """
+        self._delegations = self._delegations.made(
+            Wanted(
+                id=f"d{len(self._delegations.all) + 1}",
+                maker=by,
+                to=to,
+                capabilities=None if capabilities is None else tuple(capabilities),
+                until=self.now + timedelta(seconds=seconds(until)),
+            ),
+            self.now,
+        )
+
+    async def claim(
+        self,
+        interrupt_id: str,
+        *,
+        for_: Duration = wire.ONE_CLAIM,
+        on_behalf_of: str | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Keep a question, by id or name, for the caller. Raise the Refusal if the run refuses."""
+        caller = principal or ANYBODY
+        about = {"for_": for_, "on_behalf_of": on_behalf_of, "principal": caller, "key": key}
+        lent = {"delegations": self._delegations.of(caller.subject, self.now)}
+        order = order_of(wire.Claim, {"interrupt_id": self._id_of(interrupt_id), **about, **lent})
+        await self._driver.feed(commands.claimed(order, self.now))
+
+    async def release(
+        self, interrupt_id: str, *, principal: Principal | None = None, key: str | None = None
+    ) -> None:
+        """End the claim of a question, by id or name."""
+        by = {"interrupt_id": self._id_of(interrupt_id), "principal": principal or ANYBODY}
+        order = order_of(wire.ReleaseClaim, {**by, "key": key})
+        await self._driver.feed(commands.released(order, self.now))
+
+    async def reassign(
+        self,
+        interrupt_id: str,
+        to: str | Sequence[str],
+        *,
+        note: str | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Replace whom a question, by id or name, is for."""
+        by = {"interrupt_id": self._id_of(interrupt_id), "principal": principal or ANYBODY}
+        order = order_of(wire.Reassign, {**by, "to": _names(to), "note": note, "key": key})
+        await self._driver.feed(commands.reassigned(order, self.now))
 
     async def take_back(
         self,

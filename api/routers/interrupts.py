@@ -25,10 +25,13 @@ from abeyance.api.schemas import (
     Question,
     fields_set,
 )
+from abeyance.api.standing import seen_by
 from abeyance.client import Client
 from abeyance.core import authority
+from abeyance.core.policy import Principal
+from abeyance.core.terms import GROUP
 from abeyance.errors import Code, Unavailable
-from abeyance.handle import InboxFilter
+from abeyance.handle import InboxFilter, Sort
 
 router = APIRouter(tags=["interrupts"])
 
@@ -40,6 +43,8 @@ AnswersBody: TypeAlias = Annotated[wire.Answers, Body(openapi_examples=openapi_e
 TakeBackBody: TypeAlias = Annotated[
     wire.TakeBackBody | None, Body(examples=[openapi_examples.TAKE_BACK])
 ]
+ClaimBody: TypeAlias = Annotated[wire.ClaimBody | None, Body(examples=[openapi_examples.CLAIM])]
+ReassignBody: TypeAlias = Annotated[wire.ReassignBody, Body(examples=[openapi_examples.REASSIGN])]
 DeadlineBody: TypeAlias = Annotated[wire.DeadlineBody, Body(examples=[openapi_examples.DEADLINE])]
 
 WithView: TypeAlias = Annotated[
@@ -60,6 +65,9 @@ _ANSWER_CODES: Final = (
     Code.ALREADY_ANSWERED,
     Code.NOT_ROOT_CAUSE,
     Code.NOT_ASSIGNED,
+    Code.SEPARATION_OF_DUTIES,
+    Code.CLAIMED,
+    Code.AMBIGUOUS_DELEGATION,
     Code.WITHDRAWN,
     Code.STALE,
     Code.IDEMPOTENCY_CONFLICT,
@@ -81,13 +89,15 @@ _ANSWER_CODES: Final = (
 )
 async def list_interrupts(
     run_id: RunId,
+    caller: Caller,
     client: ClientDep,
     status: Annotated[
         StatusFilter, Query(description="The status of the interrupts; `all` is any.")
     ] = "open",
 ) -> Listed[views.InterruptView]:
-    """List the interrupts of a run."""
-    return Listed(items=await client.run(run_id).interrupts(status=status))
+    """List the interrupts of a run. Of open ones `may_answer` says whether the caller may answer them."""
+    found = await client.run(run_id).interrupts(status=status)
+    return Listed(items=await seen_by(caller, found, client))
 
 
 @router.get(
@@ -100,18 +110,43 @@ async def list_interrupts(
     ),
 )
 async def read_interrupt(
-    interrupt_id: InterruptId, client: ClientDep, render: Render = None
+    interrupt_id: InterruptId, caller: Caller, client: ClientDep, render: Render = None
 ) -> Question:
-    """Retrieve an interrupt, open or settled."""
+    """Retrieve an interrupt, open or settled. `may_answer` says whether the caller may answer it."""
     interrupt = await client.run(interrupt_id.run_id).interrupt(interrupt_id.id)
     if interrupt is None:
         raise unknown_interrupt(interrupt_id.id)
+    (interrupt,) = await seen_by(caller, [interrupt], client)
     html = None if render is None else markdown.safe_html(interrupt.prompt)
     return Question(**dict(interrupt), prompt_html=html)
 
 
 class InboxQuery(ListQuery):
     """The query of the inbox."""
+
+    assignee: Name | None = Field(
+        default=None,
+        description="Only interrupts for this subject, or for this group as `group:finance`.",
+        examples=["ada"],
+    )
+    group: Name | None = Field(
+        default=None, description="Only interrupts for this group.", examples=["finance"]
+    )
+    mine: bool = Field(
+        default=False,
+        description="Only interrupts for the caller or one of their groups, and those that they claimed.",
+    )
+    priority: Literal["high", "normal", "low"] | None = Field(
+        default=None, description="Only interrupts of this priority."
+    )
+    min_risk: int | None = Field(
+        default=None, ge=0, le=100, description="Only interrupts with at least this risk."
+    )
+    sort: Sort = Field(
+        default="deadline",
+        description="`deadline`: the nearest first. `priority` and `risk`: the highest first. `age`: the "
+        "oldest first. All but `deadline` sort the first 5,000 by deadline.",
+    )
 
     status: Literal["open", "held"] = Field(
         default="open",
@@ -139,7 +174,7 @@ class InboxQuery(ListQuery):
     ),
 )
 async def list_open_interrupts(
-    query: Annotated[InboxQuery, Query()], client: ClientDep, reads: Reads
+    query: Annotated[InboxQuery, Query()], caller: Caller, client: ClientDep, reads: Reads
 ) -> Listed[views.InterruptView]:
     """List the open interrupts of all runs, or the held ones, by urgency: overdue, due within a day,
     within a week, later, and without a deadline. Each page is sorted by deadline.
@@ -154,10 +189,15 @@ async def list_open_interrupts(
         graph=query.graph,
         conversation_id=query.conversation_id,
         before=query.before,
+        assignee=query.assignee if query.group is None else f"{GROUP}{query.group}",
+        mine=caller if query.mine else None,
+        priority=query.priority,
+        min_risk=query.min_risk,
+        sort=query.sort,
         reads=reads,
     )
     items, next_cursor = await client.inbox.list(filter_, cursor=query.cursor, limit=query.limit)
-    return Listed(items=items, next_cursor=next_cursor)
+    return Listed(items=await seen_by(caller, items, client), next_cursor=next_cursor)
 
 
 @router.post(
@@ -217,6 +257,7 @@ async def respond_to_interrupt(
         responses={interrupt_id.id: body.response},
         note=body.note,
         digests=body.digests,
+        on_behalf_of=body.on_behalf_of,
         principal=caller,
         key=key,
     )
@@ -267,6 +308,96 @@ async def edit_deadline(
     return await _after(caller, client, interrupt_id, "its deadline was changed")
 
 
+_CLAIM_CODES: Final = (
+    Code.UNKNOWN_RUN,
+    Code.NOT_RUNNING,
+    Code.UNKNOWN_INTERRUPT,
+    Code.ALREADY_ANSWERED,
+    Code.WITHDRAWN,
+    Code.IDEMPOTENCY_CONFLICT,
+    Code.NATIVELY_PAUSED,
+)
+
+
+@router.post(
+    "/interrupts/{interrupt_id}/claim",
+    dependencies=[RESPOND],
+    responses=openapi.change(
+        200,
+        "The interrupt, with the claim.",
+        openapi_examples.INTERRUPT,
+        *_CLAIM_CODES,
+        Code.NOT_ASSIGNED,
+        Code.SEPARATION_OF_DUTIES,
+        Code.AMBIGUOUS_DELEGATION,
+        Code.CLAIMED,
+        Code.NOT_CLAIMABLE,
+    ),
+)
+async def claim(
+    interrupt_id: InterruptId, caller: Caller, client: ClientDep, key: Key, body: ClaimBody = None
+) -> views.InterruptView | InterruptStatus:
+    """Keep an open question for oneself, for half an hour or `for` (at most a day).
+
+    Until then an answer of somebody else is refused as `claimed`. Who may answer the question may claim
+    it, also for longer if they have claimed it. Without `runs:read` the response has only the
+    interrupt's id and status.
+    """
+    command = wire.Claim(
+        **fields_set(body), interrupt_id=interrupt_id.id, principal=caller, key=key
+    )
+    await client.run(interrupt_id.run_id).edit(command)
+    return await _after(caller, client, interrupt_id, "it was claimed")
+
+
+@router.post(
+    "/interrupts/{interrupt_id}/release",
+    responses=openapi.change(
+        200, "The interrupt, without a claim.", openapi_examples.INTERRUPT, *_CLAIM_CODES
+    ),
+)
+async def release(
+    interrupt_id: InterruptId, caller: Caller, client: ClientDep, key: Key
+) -> views.InterruptView | InterruptStatus:
+    """End the claim of a question before its time.
+
+    By who has claimed it, or with `runs:control`. Without a claim nothing changes. This requires
+    `runs:respond` or `runs:control`. Without `runs:read` the response has only the interrupt's id and
+    status.
+    """
+    _require_either(caller)
+    command = wire.ReleaseClaim(interrupt_id=interrupt_id.id, principal=caller, key=key)
+    await client.run(interrupt_id.run_id).edit(command)
+    return await _after(caller, client, interrupt_id, "the claim was ended")
+
+
+@router.post(
+    "/interrupts/{interrupt_id}/reassign",
+    responses=openapi.change(
+        200, "The interrupt, with its new assignees.", openapi_examples.INTERRUPT, *_CLAIM_CODES
+    ),
+)
+async def reassign(
+    interrupt_id: InterruptId, body: ReassignBody, caller: Caller, client: ClientDep, key: Key
+) -> views.InterruptView | InterruptStatus:
+    """Replace whom a question is for. A claim ends.
+
+    By who has claimed it, one of its assignees, or with `runs:control`. This requires `runs:respond` or
+    `runs:control`. Without `runs:read` the response has only the interrupt's id and status.
+    """
+    _require_either(caller)
+    command = wire.Reassign(
+        **fields_set(body), interrupt_id=interrupt_id.id, principal=caller, key=key
+    )
+    await client.run(interrupt_id.run_id).edit(command)
+    return await _after(caller, client, interrupt_id, "it was reassigned")
+
+
+def _require_either(caller: Principal) -> None:
+    if not caller.may(authority.CONTROL):
+        require(caller, RESPONDS)
+
+
 @router.post(
     "/interrupts/{interrupt_id}/take-back",
     responses=openapi.change(
@@ -294,8 +425,7 @@ async def take_back(
     `runs:control` anybody's yes can be taken back, which clears all votes. This requires `runs:respond`
     or `runs:control`. Without `runs:read` the response has only the interrupt's id and status.
     """
-    if not caller.may(authority.CONTROL):
-        require(caller, RESPONDS)
+    _require_either(caller)
     about = {} if body is None else fields_set(body)
     command = wire.TakeBack(**about, interrupt_id=interrupt_id.id, principal=caller, key=key)
     await client.run(interrupt_id.run_id).edit(command)
@@ -312,5 +442,5 @@ async def _after(
             f"the run {interrupt_id.run_id!r} cannot be read now, but {done}: read it later"
         )
     if caller.may(authority.READ):
-        return changed
+        return (await seen_by(caller, [changed], client))[0]
     return InterruptStatus(id=changed.id, run_id=changed.run_id, status=changed.status)

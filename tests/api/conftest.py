@@ -21,6 +21,16 @@ async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
         gated("defaulting", timeout="300ms", on_timeout={"default": {"approved": False}}),
         gated("held", hold="1h"),
         gated("voted", quorum=2, hold="1h", assignees=["group:finance"], priority="high", risk=80),
+        gated(
+            "assigned",
+            assignees=["ada", "group:finance"],
+            assignees_only=True,
+            priority="high",
+            risk=70,
+        ),
+        gated("other-eyes", not_by="@starter"),
+        gated("claimed"),
+        gated("capable", capability="refunds:approve"),
         gates(2),
     )
     async with make_worker(temporal, site.graphs, site.settings):

@@ -129,6 +129,27 @@ async def test_a_yes_is_taken_back_while_it_is_held(begin: Begin) -> None:
     assert await refused(run.take_back(asked.id)) == Code.NOT_RUNNING
 
 
+async def test_a_question_is_claimed_released_and_reassigned(begin: Begin) -> None:
+    run = await begin({})
+    await run.wait(until=WAITING)
+    (asked,) = await run.interrupts()
+    await run.claim(asked.id, for_="1h", key="k")
+    await run.claim(asked.id, for_="1h", key="k")
+    (claimed,) = await run.interrupts()
+    assert claimed.claim is not None
+    assert (claimed.claim.until - claimed.claim.at).total_seconds() == 3600
+    await run.release(asked.id)
+    await run.reassign(asked.id, "bob", note="please")
+    (moved,) = await run.interrupts()
+    assert (moved.claim, moved.assignees) == (None, ["bob"])
+    (receipt,) = await run.respond(asked.id, {"approved": False})
+    assert receipt.on_behalf_of is None
+    assert await refused(run.respond({asked.id: None}, on_behalf_of="ada")) == Code.ALREADY_ANSWERED
+    await run.wait()
+    for call in (run.claim(asked.id), run.release(asked.id), run.reassign(asked.id, ["ada"])):
+        assert await refused(call) == Code.NOT_RUNNING
+
+
 async def test_messages_are_sent_with_and_without_a_receipt(begin: Begin) -> None:
     run = await begin({})
     await run.wait(until=WAITING)

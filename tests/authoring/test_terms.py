@@ -208,3 +208,35 @@ def test_what_is_a_yes_or_no_can_be_voted_on_and_held(response: Any) -> None:
 def test_a_question_of_code_that_nobody_can_approve_takes_no_votes() -> None:
     with pytest.raises(Fatal, match="has quorum, and its answer is no yes or no"):
         lowered(Interrupt("ask", response=str, quorum=2))
+
+
+@pytest.mark.parametrize(
+    ("terms", "fault"),
+    [
+        ({"assignees_only": True}, "is for nobody"),
+        (
+            {"assignees": ["ada"], "assignees_only": True, "quorum": 2, "response": bool},
+            "quorum=2 cannot be reached by 1 people",
+        ),
+    ],
+)
+def test_a_rule_that_nobody_can_fulfil_is_a_fault(terms: dict[str, Any], fault: str) -> None:
+    graph = Graph("g")
+    graph.interrupt("ask", prompt="Go on?", **terms)
+    graph.edge(START, "ask")
+    with pytest.raises(GraphError, match=fault):
+        graph.build()
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"assignees": "group:a", "quorum": 2, "response": bool},
+        {"escalate": Escalation(after="1d", requested_capability="direct")},
+    ],
+)
+def test_a_group_or_an_escalation_may_be_somebody(terms: dict[str, Any]) -> None:
+    graph = Graph("g")
+    graph.interrupt("ask", prompt="Go on?", assignees_only=True, **terms)
+    graph.edge(START, "ask")
+    graph.build()

@@ -114,3 +114,24 @@ def test_everybody_sees_those_that_they_made_or_may_use_and_an_administrator_all
     assert [each.id for each in book.seen_by(carol, T0)] == ["e"]
     assert [each.id for each in book.seen_by(ADA, T0)] == ["d", "e"]
     assert book.seen_by(ADA, at(3600)) == ()
+
+
+def test_what_was_deleted_is_not_made_by_the_same_request_again() -> None:
+    book = Delegations().made(wanted(), T0).withdrawn("d", ADA)
+    with pytest.raises(Refusal) as refused:
+        book.made(wanted(), T0)
+    assert refused.value.code is Code.INVALID_BODY
+    assert book.ends_at == at(3600)
+    later = book.made(wanted(id_="e", until=at(9_000)), at(3600))
+    assert (later.deleted, later.ends_at) == ({}, at(9_000))
+    assert Delegations().ends_at is None
+
+
+@pytest.mark.parametrize(
+    "fields", [{"to": "carol"}, {"capabilities": ()}, {"since": at(1)}, {"reason": "why"}]
+)
+def test_another_delegation_under_the_same_key_is_refused(fields: dict[str, Any]) -> None:
+    book = Delegations().made(wanted(), T0)
+    with pytest.raises(Refusal) as refused:
+        book.made(wanted(**fields), T0)
+    assert refused.value.code is Code.IDEMPOTENCY_CONFLICT

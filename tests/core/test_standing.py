@@ -11,7 +11,7 @@ from core_agents import gated, reviewing, turn
 from core_drive import Drive, at, chain, edge, gate, graph, nested, restored
 from core_fans import sending, sent
 
-from abeyance.core import events, idempotency, standing
+from abeyance.core import duties, events, idempotency, standing
 from abeyance.core.delegations import Delegation
 from abeyance.core.events import Responded
 from abeyance.core.json import rfc3339
@@ -512,12 +512,13 @@ def test_four_eyes_look_at_both_names() -> None:
     barring = Drive(chain(gate("one"), eyes("ask", "one")))
     barring.answer("one", "yes", principal=BOB, on_behalf_of="ada", delegations=delegations)
     assert barring.open("ask").barred == {"bob": "one", "ada": "one"}
-    for who, fields in (
+    cases: list[tuple[Principal, dict[str, Any]]] = [
         (BOB, {}),
         (BOB, {"on_behalf_of": "carol", "delegations": delegations}),
         (ADA, {}),
         (CAROL, {"on_behalf_of": "ada", "delegations": (lent("ada", "carol"),)}),
-    ):
+    ]
+    for who, fields in cases:
         assert refusal_of(barring, who, **fields).code is Code.SEPARATION_OF_DUTIES
 
 
@@ -596,3 +597,47 @@ def test_who_voted_for_somebody_learns_what_became_of_it() -> None:
         run.state.ledger, Responded(now=run.now, **run.response({id_: yes}, principal=BOB))
     )
     assert (again.replayed, again.answered_by, again.on_behalf_of) == (True, "bob", "ada")
+
+
+# warnings
+
+
+def warnings_of(run: Drive) -> list[str]:
+    return duties.warnings(run.state, run.open("ask"))
+
+
+def test_a_question_warns_of_rules_that_nobody_can_fulfil() -> None:
+    run = started_by("ada", "first", only_for("ada"))
+    run.finish("first")
+    assert warnings_of(run) == ["nobody whom it is for may answer: reassign it"]
+    run = asking(
+        assignees=("ada", "bob"), assignees_only=True, quorum=Quorum(count=2), not_by=("ada-did",)
+    )
+    run.state = replace(run.state, ledger=barring_first(run))
+    assert warnings_of(run) == [
+        "it takes the approval of more people than it is for: reassign it",
+        "not_by names 'ada-did': no such question has been answered so far",
+    ]
+
+
+def only_for(name: str) -> Any:
+    terms = Terms(assignees=(name,), assignees_only=True, not_by=(STARTER,))
+    return gate("ask", terms=terms)
+
+
+def barring_first(run: Drive) -> Any:
+    entry = replace(run.open("ask"), barred={"ada": "one"})
+    return replace(run.state.ledger, open={entry.id: entry})
+
+
+def test_a_question_whose_rules_can_be_fulfilled_warns_of_nothing() -> None:
+    assert warnings_of(Drive(chain(gate("ask")))) == []
+    director = Escalation(after=60, requested_capability="direct")
+    assert warnings_of(asking(assignees_only=True, escalate=(director,))) == []
+    assert warnings_of(asking(assignees=("group:a",), assignees_only=True)) == []
+    inner = chain(gate("inside"), name="inner")
+    asks = eyes("ask", "one", "inside", STARTER)
+    ways = [(START, "ask"), (START, "work"), ("work", "one"), ("one", "sub")]
+    assert (
+        warnings_of(Drive(graph(asks, "work", gate("one"), nested("sub", inner), ways=ways))) == []
+    )

@@ -25,6 +25,7 @@ from abeyance import Client, RunHandle, TemporalRun
 from abeyance.api.app import create_app
 from abeyance.cli import main
 from abeyance.client.conversations import Conversations
+from abeyance.client.delegations import Delegations
 from abeyance.client.inbox import Inbox
 from abeyance.client.runs import Runs
 from abeyance.settings import Settings
@@ -183,6 +184,7 @@ def test_every_method_of_the_client_that_is_named_exists() -> None:
         "Client.runs": Runs,
         "Client.inbox": Inbox,
         "Client.conversations": Conversations,
+        "Client.delegations": Delegations,
     }
     named = {*re.findall(r"`([\w.]+)\.(\w+)`", _TABLE)}
 

@@ -108,6 +108,19 @@ async def held_and_taken_back(stage: Stage) -> None:
         await run.ended()
 
 
+async def claimed_and_reassigned(stage: Stage) -> None:
+    terms: dict[str, Any] = {"assignees": ["bob"], "assignees_only": True, "not_by": "@starter"}
+    async with stage.run(gated(**terms)) as run:
+        (asked,) = (await run.waiting()).interrupts
+        handle = run.site.client.run(run.id)
+        await handle.claim(asked.id, principal=BOB)
+        await handle.release(asked.id, principal=BOB)
+        await handle.reassign(asked.id, ["carol", "group:finance"], note="away", principal=BOB)
+        await refused(Code.NOT_ASSIGNED, handle.respond({asked.id: YES}, principal=BOB))
+        await handle.respond(asked.id, YES, principal=Principal(subject="carol"))
+        await run.ended()
+
+
 async def deadline_halts(stage: Stage) -> None:
     async with stage.run(gated(timeout="1s")) as run:
         await run.waiting()
@@ -282,6 +295,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     more_questions_than_are_shown,
     repeated_and_refused_answers,
     held_and_taken_back,
+    claimed_and_reassigned,
     deadline_halts,
     deadline_goes_elsewhere,
     deadline_answers,

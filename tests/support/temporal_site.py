@@ -30,6 +30,7 @@ from abeyance.util import conversation_workflow_id
 from abeyance.worker import make_notifier, make_worker, strict_runner
 from abeyance.workflows.cleanup import Archiver, Erasure, Janitor
 from abeyance.workflows.conversation import ConversationWorkflow
+from abeyance.workflows.delegations import DelegationsWorkflow
 from abeyance.workflows.notification import Notification
 from abeyance.workflows.run import AgentRun
 
@@ -205,7 +206,15 @@ def replayer(*, strict_sandbox: bool = False) -> Replayer:
     """Replay histories on today's code."""
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     return Replayer(
-        workflows=[AgentRun, ConversationWorkflow, Janitor, Archiver, Erasure, Notification],
+        workflows=[
+            AgentRun,
+            ConversationWorkflow,
+            DelegationsWorkflow,
+            Janitor,
+            Archiver,
+            Erasure,
+            Notification,
+        ],
         workflow_runner=strict_runner()
         if strict_sandbox
         else SandboxedWorkflowRunner(restrictions=restrictions),

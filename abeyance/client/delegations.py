@@ -1,0 +1,161 @@
+"""The delegations of a deployment, which a workflow of its own holds.
+
+Reading them takes a query, so what was read counts for some seconds. Who may answer in their own right
+never waits for it: only a refused answer is sent again, with the delegations to its principal.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+from temporalio.client import WithStartWorkflowOperation, WorkflowUpdateFailedError
+from temporalio.common import WorkflowIDConflictPolicy
+
+from abeyance import wire
+from abeyance.client.rpc import RPC, WorkflowRpc, is_lost, refusal_of
+from abeyance.core.delegations import Delegation, Wanted
+from abeyance.core.delegations import Delegations as Book
+from abeyance.core.json import sha256
+from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.errors import Code, Refusal
+from abeyance.temporal.retry import RetryableError, retry_until
+from abeyance.temporal.update_limiter import Turn, UpdateLimiter
+from abeyance.util import delegations_workflow_id
+
+O = TypeVar("O", wire.Respond, wire.Claim)  # noqa: E741 an order
+T = TypeVar("T")
+
+_FRESH: Final = 3.0
+"""Seconds for which what was read counts."""
+_ID_CHARS: Final = 16
+_WITHOUT_RIGHT: Final = frozenset({Code.CAPABILITY_REQUIRED, Code.NOT_ASSIGNED})
+
+
+class Delegations:
+    """The delegations of one deployment: to make, to list, to delete."""
+
+    def __init__(self, line: WorkflowRpc) -> None:
+        self._line = line
+        self._id = delegations_workflow_id(line.task_queue)
+        self._making = UpdateLimiter()
+        self._read = (-_FRESH, Book())
+
+    async def make(
+        self,
+        to: str,
+        *,
+        until: datetime,
+        capabilities: Sequence[str] | None = None,
+        since: datetime | None = None,
+        reason: str | None = None,
+        principal: Principal,
+        key: str | None = None,
+    ) -> Delegation:
+        """Let `to` answer in the place of the principal, from `since` (else now) until `until`.
+
+        `capabilities` are those that are lent; without them all that the principal has and may lend. The
+        same call again with the same `key` is the same delegation. Raises `invalid_body` for more than 90
+        days and for `*`, `admin` and `runs:...`, `capability_required` for what the principal does not
+        have, and `idempotency_conflict`.
+        """
+        seed = uuid.uuid4().hex if key is None else [principal.subject, key]
+        wanted = Wanted(
+            id=sha256(seed).removeprefix("sha256:")[:_ID_CHARS],
+            maker=principal,
+            to=to,
+            capabilities=None if capabilities is None else tuple(dict.fromkeys(capabilities)),
+            since=since,
+            until=until,
+            reason=reason,
+        )
+        # The refusals of a first one need no workflow.
+        Book().made(wanted, datetime.now(UTC))
+        made: Delegation = await self._send("delegate", wanted, Delegation)
+        self._read = (-_FRESH, Book())
+        return made
+
+    async def list(self, principal: Principal) -> list[Delegation]:
+        """Return those that have not ended and that a principal made or may use; with `admin`, all."""
+        self._read = (-_FRESH, Book())
+        return list((await self._book()).seen_by(principal, datetime.now(UTC)))
+
+    async def delete(self, id: str, *, principal: Principal) -> Delegation:  # noqa: A002
+        """Delete a delegation, and return it: by who made it, or with `admin`.
+
+        Raises `unknown_delegation` and `capability_required`.
+        """
+        self._read = (-_FRESH, Book())
+        # Without the workflow it would be started, to refuse this.
+        book = await self._book()
+        book.withdrawn(id, principal)
+        await self._send("undelegate", wire.Undelegate(id=id, principal=principal), None)
+        self._read = (-_FRESH, Book())
+        return next(each for each in book.all if each.id == id)
+
+    async def of(self, subject: str) -> tuple[Delegation, ...]:
+        """Return what lets a subject answer in the place of others, as of some seconds ago at most."""
+        return (await self._book()).of(subject, datetime.now(UTC))
+
+    async def with_standing(self, order: O, send: Callable[[O], Awaitable[T]]) -> T:
+        """Send a request to answer, with the delegations to its principal if it needs them."""
+        subject = order.principal.subject
+        if order.principal == TEMPORAL:
+            return await send(order)
+        if order.on_behalf_of in (None, subject):
+            try:
+                return await send(order)
+            except Refusal as refusal:
+                if refusal.code not in _WITHOUT_RIGHT or not (lent := await self.of(subject)):
+                    raise
+        else:
+            lent = await self.of(subject)
+        return await send(order.model_copy(update={"delegations": lent}))
+
+    async def _book(self) -> Book:
+        since, book = self._read
+        if time.monotonic() - since < _FRESH:
+            return book
+        try:
+            book = await self._line.ask(self._id, "delegations", Book)
+        except Refusal as refusal:
+            # Nobody has delegated anything.
+            if refusal.code is not Code.UNKNOWN_RUN:
+                raise
+            book = Book()
+        self._read = (time.monotonic(), book)
+        return book
+
+    async def _send(self, name: str, order: Any, result_type: Any) -> Any:
+        update_id = uuid.uuid4().hex
+
+        async def send() -> Any:
+            # Such an operation can be used only once.
+            start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+                wire.DELEGATIONS_WORKFLOW,
+                Book(),
+                id=self._id,
+                task_queue=self._line.task_queue,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            )
+            async with self._making.turn(self._id, Turn.RESPOND):
+                try:
+                    return await self._line.temporal.execute_update_with_start_workflow(
+                        name,
+                        order,
+                        start_workflow_operation=start,
+                        id=update_id,
+                        result_type=result_type,
+                        rpc_timeout=RPC,
+                    )
+                except WorkflowUpdateFailedError as error:
+                    if is_lost(error):
+                        raise RetryableError(str(error.cause)) from error
+                    if (refusal := refusal_of(error)) is None:
+                        raise
+                    raise refusal from error
+
+        return await retry_until("the delegations", send, seconds=self._line.patience)

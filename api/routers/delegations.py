@@ -1,0 +1,93 @@
+"""Delegations: who may answer in whose place."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from fastapi import APIRouter, Body, Path
+
+from abeyance import views, wire
+from abeyance.api import openapi, openapi_examples
+from abeyance.api.auth import RESPOND, RESPONDS, Caller, require
+from abeyance.api.dependencies import ClientDep, Key
+from abeyance.api.schemas import Listed
+from abeyance.core.delegations import ADMIN
+from abeyance.core.policy import Principal
+from abeyance.errors import Code
+
+router = APIRouter(prefix="/delegations", tags=["delegations"])
+
+DelegateBody: TypeAlias = Annotated[wire.DelegateBody, Body(examples=[openapi_examples.DELEGATE])]
+DelegationId: TypeAlias = Annotated[
+    str, Path(description="The id of a delegation.", max_length=100)
+]
+
+
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[RESPOND],
+    responses=openapi.change(
+        201, "The delegation.", openapi_examples.DELEGATION, Code.IDEMPOTENCY_CONFLICT
+    ),
+)
+async def delegate(
+    body: DelegateBody, caller: Caller, client: ClientDep, key: Key
+) -> views.DelegationView:
+    """Let somebody else answer in the caller's place, until a time at most 90 days from now.
+
+    It lends capabilities that questions ask for: those that it names, or all that the caller has. Never
+    lent are `*`, `admin` and `runs:...`. A delegate cannot pass on what was lent.
+    """
+    made = await client.delegations.make(
+        body.to,
+        capabilities=body.capabilities,
+        since=body.from_,
+        until=body.until,
+        reason=body.reason,
+        principal=caller,
+        key=key,
+    )
+    return views.DelegationView.of(made)
+
+
+@router.get(
+    "",
+    responses=openapi.read(
+        "The delegations.", openapi_examples.listed(openapi_examples.DELEGATION)
+    ),
+)
+async def list_delegations(caller: Caller, client: ClientDep) -> Listed[views.DelegationView]:
+    """List the delegations that the caller made or may use and that have not ended. With `admin`, all.
+
+    This requires `runs:respond` or `admin`.
+    """
+    _require_either(caller)
+    found = await client.delegations.list(caller)
+    return Listed(items=[views.DelegationView.of(each) for each in found])
+
+
+@router.delete(
+    "/{delegation_id}",
+    responses=openapi.change(
+        200,
+        "The delegation, which counts no more.",
+        openapi_examples.DELEGATION,
+        Code.UNKNOWN_DELEGATION,
+    ),
+)
+async def delete_delegation(
+    delegation_id: DelegationId, caller: Caller, client: ClientDep
+) -> views.DelegationView:
+    """Delete a delegation, which the caller made; with `admin` anybody's.
+
+    This requires `runs:respond` or `admin`.
+    """
+    _require_either(caller)
+    deleted = await client.delegations.delete(delegation_id, principal=caller)
+    return views.DelegationView.of(deleted)
+
+
+def _require_either(caller: Principal) -> None:
+    if not caller.may(ADMIN):
+        require(caller, RESPONDS)
