@@ -24,11 +24,16 @@ _PATIENCE: Final = 2.0
 
 
 async def seen_by(caller: Principal, entries: Sequence[V], client: Client) -> list[V]:
-    """Return interrupts, the open ones with whether the caller may answer them."""
+    """Return interrupts, the open ones with whether the caller may answer them. Claims that have ended
+    are left out.
+    """
     now = datetime.now(UTC)
     lent: tuple[Delegation, ...] | None = None
     shown = []
-    for entry in entries:
+    for listed in entries:
+        entry = listed
+        if entry.claim is not None and entry.claim.until <= now:
+            entry = entry.model_copy(update={"claim": None})
         if entry.status != "open" or entry.degraded:
             shown.append(entry)
             continue
