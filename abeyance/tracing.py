@@ -123,6 +123,8 @@ def log_to_stderr() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_WithoutForgery(_FORM))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    # It logs each address with its query, which of a webhook may have a secret.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     for name in (
         "temporalio",
         "temporalio.worker",

@@ -127,7 +127,8 @@ class Interrupt(InterruptSpec):
     @property
     def since(self) -> datetime:
         """The time at which the interrupt got its status."""
-        return self.settled_at or self.created_at
+        held = self.created_at if self.held is None else self.held.at
+        return self.settled_at or held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,8 @@ def body(
 ) -> bytes:
     """Return the body of a webhook. Without room for all, its data is marked as `truncated`."""
     data = _data(moment, url)
+    if _is_cut(moment):
+        data["truncated"] = True
     encoded = _encoded(moment, data, id_, format_)
     if len(encoded) <= MOST_BYTES:
         return encoded
@@ -104,6 +106,11 @@ def _data(moment: Moment, url: str | None) -> dict[str, Any]:
     if url is not None:
         data["url"] = url
     return data
+
+
+def _is_cut(moment: Moment) -> bool:
+    """Return whether the run has already left out what was too large for a moment."""
+    return "truncated" in moment.data or bool((moment.interrupt or {}).get("abridged"))
 
 
 def _encoded(moment: Moment, data: Mapping[str, Any], id_: str, format_: str) -> bytes:

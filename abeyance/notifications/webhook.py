@@ -22,6 +22,10 @@ SECONDS: Final = 10.0
 _RETRIED: Final = frozenset({408, 425, 429})
 """Statuses below 500 that may be others the next time."""
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_NOT_PUBLIC: Final = tuple(
+    ipaddress.IPv6Network(each) for each in ("::/96", "64:ff9b:1::/48", "fec0::/10")
+)
+"""Parts of IPv6 that Python takes for public: IPv4 in its old form, and two that lead nowhere else."""
 _PORTS: Final = {"http": 80, "https": 443}
 _CONTENT_TYPES: Final = {
     "standard": "application/json",
@@ -129,5 +133,7 @@ def is_public(address: Address) -> bool:
         if address in _NAT64:
             inside.append(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
         if any(each is not None and not is_public(each) for each in inside):
+            return False
+        if any(address in network for network in _NOT_PUBLIC):
             return False
     return address.is_global and not address.is_multicast

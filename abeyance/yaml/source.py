@@ -94,13 +94,10 @@ def read(text: str) -> Document:
     except _TooMuch as error:
         document.faults.append(error.fault)
     else:
-        if node is None:
-            document.faults.append(Fault(1, "the document is empty: write at least `nodes`"))
-        else:
-            try:
-                document.data = _Reader(document).value(node, ())
-            except _TooMuch as error:
-                document.faults.append(error.fault)
+        try:
+            document.data = None if node is None else _Reader(document).value(node, ())
+        except _TooMuch as error:
+            document.faults.append(error.fault)
     return document
 
 

@@ -211,7 +211,12 @@ def test_a_deadline_cannot_be_moved_while_an_answer_is_held() -> None:
     run = holding()
     about = {"principal": ROOT, "interrupt_id": run.open("ask").id, "moves": True}
 
-    assert run.refused(events.DeadlineEdited, **about).code is Code.ALREADY_ANSWERED
+    refusal = run.refused(events.DeadlineEdited, **about)
+
+    assert refusal.code is Code.ALREADY_ANSWERED
+    held = run.open("ask").held
+    assert held is not None
+    assert rfc3339(held.at) in refusal.message
 
 
 def test_an_answer_without_an_id_is_for_what_is_open_before_what_is_held() -> None:

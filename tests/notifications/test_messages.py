@@ -69,6 +69,17 @@ def test_a_body_that_is_too_large_is_cut_and_says_so(question: dict[str, Any]) -
     assert data["interrupt"]["prompt"].startswith(question.get("prompt", "Pay 3 EUR?")[:100])
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        moment(question={"payload": None, "abridged": True}),
+        moment("user.charged", data={"truncated": True}),
+    ],
+)
+def test_what_the_run_has_cut_is_marked_too(given: Any) -> None:
+    assert read(given)["data"]["truncated"] is True
+
+
 def test_a_large_event_of_an_author_is_cut() -> None:
     data = read(moment("user.charged", data={"data": "x" * 90_000}))["data"]
 

@@ -119,6 +119,9 @@ async def test_a_private_address_is_refused_unless_that_is_meant(
         ("::ffff:10.0.0.1", False),
         ("64:ff9b::7f00:1", False),
         ("2002:7f00:1::", False),
+        ("::7f00:1", False),
+        ("64:ff9b:1::7f00:1", False),
+        ("fec0::1", False),
         ("2002:a9fe:a9fe::", False),
     ],
 )

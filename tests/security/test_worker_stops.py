@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 import pytest_asyncio
 from dev_stack import living, until, words_of
@@ -175,6 +176,21 @@ async def test_nobody_writes_a_line_of_a_workers_log_by_what_his_code_raises(
     assert not re.search(f"^{re.escape(FORGED)}", text, re.MULTILINE)
     assert "\x1b" not in text
     assert "\u202e" not in text
+
+
+def test_the_log_has_no_address_of_a_call(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, calls = logging.getLogger(), logging.getLogger("httpx")
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    monkeypatch.setattr(calls, "level", calls.level)
+    log_to_stderr()
+
+    with httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(200))) as client:
+        client.post("https://example.com/hook?key=secret")
+
+    assert "secret" not in capsys.readouterr().err
 
 
 def test_a_record_of_a_log_is_one_line_and_what_belongs_to_it_is_indented(

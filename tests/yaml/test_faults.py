@@ -70,8 +70,7 @@ RULE = TWO + "rules:\n  - {id: r, %s}\n"
 
 ONE_FAULT = {
     # the text
-    "line 1: the document is empty: write at least `nodes`": "# nothing",
-    "line 1: the document is not a mapping: write at least the key 'nodes'": "- a",
+    "line 1: the document is not a mapping: write at least the key 'nodes'": "# nothing",
     "line 2: invalid YAML: while parsing a flow sequence expected ',' or ']', but got '<stream end>'": (
         "nodes: [a\n"
     ),
