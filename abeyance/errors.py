@@ -40,6 +40,7 @@ class Code(StrEnum):
     UNKNOWN_INTERRUPT = "unknown_interrupt"
     UNKNOWN_NODE = "unknown_node"
     UNKNOWN_DELEGATION = "unknown_delegation"
+    UNKNOWN_FILE = "unknown_file"
     NO_ACTIVE_RUN = "no_active_run"
     RUN_EXISTS = "run_exists"
     RUN_FINISHED = "run_finished"

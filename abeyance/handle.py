@@ -383,6 +383,13 @@ class RunHandle(Protocol):
         """
         ...
 
+    async def file(self, file: Mapping[str, str] | str) -> bytes:
+        """Return the bytes of a file that the run has stored (`ctx.file`), by its reference or its id.
+
+        Raises `unknown_file` and `unknown_run`.
+        """
+        ...
+
     async def audit(self) -> bytes:
         """Return the audit of the run so far, as JSON lines: who did what, and what they were shown."""
         ...

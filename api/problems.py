@@ -37,6 +37,7 @@ PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
     Code.UNKNOWN_INTERRUPT: (404, "Unknown interrupt"),
     Code.UNKNOWN_NODE: (404, "Unknown node"),
     Code.UNKNOWN_DELEGATION: (404, "Unknown delegation"),
+    Code.UNKNOWN_FILE: (404, "Unknown file"),
     Code.NO_ACTIVE_RUN: (404, "No active run in the conversation"),
     Code.RUN_EXISTS: (409, "Duplicate run id"),
     Code.RUN_FINISHED: (409, "Answer to a run that has ended"),

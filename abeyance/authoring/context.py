@@ -22,6 +22,8 @@ from abeyance.core.ledger import content_digest, interrupt_id
 from abeyance.core.outcome import Asked, Call
 from abeyance.core.retries import Attempts
 from abeyance.duration import Duration, seconds
+from abeyance.errors import Fatal
+from abeyance.storage import run_files
 from abeyance.storage.blobs import Blobs
 from abeyance.util import inbox_url
 
@@ -248,6 +250,19 @@ class Context:
         used twice, or the node is local.
         """
         return await self.runtime.journal.step(name, function, *args, **kwargs)
+
+    async def file(self, name: str, data: bytes, type: str | None = None) -> dict[str, str]:  # noqa: A002
+        """Store a picture or a document of this run, and return the reference to it, which is JSON.
+
+        In the payload or the reason of a question the inbox shows it: pictures (PNG, JPEG, GIF, WebP) at
+        once, anything else to be downloaded. `name` is the name of the file; `type` is its media type,
+        which is guessed from the name if it is None. At most 10 MB. Storing the same again has no effect.
+        It is erased with the run. Raise Fatal for an invalid name or type, or too many bytes, and
+        Unavailable.
+        """
+        if self.runtime.blobs is None:
+            raise Fatal("files cannot be stored here: this visit has no storage")
+        return await run_files.store(self.runtime.blobs, self.run_id, name, data, type)
 
     def interrupt(
         self,

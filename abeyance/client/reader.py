@@ -28,7 +28,9 @@ from abeyance.history.closing_record import closing_record_in
 from abeyance.history.description import ENDINGS, RunDescription, decoded, statuses_of
 from abeyance.history.entries import CLOSING_EVENTS
 from abeyance.history.transcripts import MAX_ITEMS, heads
+from abeyance.storage import run_files
 from abeyance.storage.converter import of_run
+from abeyance.storage.run_files import RunFile
 from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
 _POLL_EVERY: Final = 0.5
@@ -261,6 +263,21 @@ class RunReader:
                 yield event
             if after is None or not page:
                 return
+
+    async def run_file(self, file: Mapping[str, str] | str) -> RunFile:
+        """Return a file that the run has stored (`ctx.file`), by its reference or its id.
+
+        Raises `unknown_file`, `unknown_run`, `erased`, and Unavailable.
+        """
+        try:
+            await self._line.described(self.run_id)
+        except Refusal as refusal:
+            await self._archived(refusal)
+        return await run_files.load(self._deployment.blobs, self.run_id, file)
+
+    async def file(self, file: Mapping[str, str] | str) -> bytes:
+        """Return the bytes of a file that the run has stored. Raises as `run_file`."""
+        return (await self.run_file(file)).data
 
     async def audit(self, *, reader: Principal | None = None) -> bytes:
         """Return the audit of the run so far: who did what and when, and what they were shown.

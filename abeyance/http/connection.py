@@ -136,11 +136,14 @@ class Connection:
         """Send a GET request, and return the plain text of the response. Raises as `get`."""
         return (await self.content(path, "text/plain")).decode()
 
-    async def content(self, path: str, media_type: str) -> bytes:
-        """Send a GET request, and return the body of the response as it is. Raises as `get`."""
+    async def content(self, path: str, media_type: str = "") -> bytes:
+        """Send a GET request, and return the body of the response as it is, of any type unless one is
+        given. Raises as `get`.
+        """
+        accepted = {"Accept": media_type or "*/*"}
         with self._reached():
-            response = await self._http.get(self._address + path, headers={"Accept": media_type})
-        if not response.headers.get("Content-Type", "").startswith(media_type):
+            response = await self._http.get(self._address + path, headers=accepted)
+        if response.is_error or not response.headers.get("Content-Type", "").startswith(media_type):
             self._check(response, _json(response))
             raise self._not_an_api(response, media_type)
         return response.content

@@ -23,6 +23,7 @@ from abeyance.http.events import follow as followed
 from abeyance.http.events import past
 from abeyance.schemas.answers import answers_as_json
 from abeyance.schemas.json_types import to_json
+from abeyance.storage.run_files import id_of
 from abeyance.util import checked_run_id
 from abeyance.views import (
     ClosingRecord,
@@ -112,6 +113,10 @@ class HttpRun:
     async def result(self) -> ClosingRecord:
         """Return the closing record of the ended run. Raises `not_finished` while it runs."""
         return ClosingRecord.model_validate(await self._api.get(f"{self._path}/result"))
+
+    async def file(self, file: Mapping[str, str] | str) -> bytes:
+        """Return the bytes of a file of the run, by its reference or its id. Requires `runs:read`."""
+        return await self._api.content(f"{self._path}/files/{quote(id_of(file), safe='')}")
 
     async def audit(self) -> bytes:
         """Return the audit of the run so far, as JSON lines, without answers that the token may not read.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from datetime import datetime, timedelta
 
 from abeyance import projections, wire
@@ -17,6 +17,7 @@ from abeyance.errors import Code, Refusal
 from abeyance.history.audit import ADMIN, closing, redacted
 from abeyance.history.audit_chain import Chain
 from abeyance.history.transcripts import choose_address
+from abeyance.storage import run_files
 from abeyance.testing.driver import Driver
 from abeyance.views import TERMINAL_EVENTS, ClosingRecord, Event, InterruptView, RunView
 
@@ -139,6 +140,14 @@ class InMemoryReader:
             shown = [redacted(each, reader) for each in shown]
         chain = Chain(None)
         return b"".join(chain.add(each) + b"\n" for each in shown)
+
+    async def file(self, file: Mapping[str, str] | str) -> bytes:
+        """Return the bytes of a file that the run has stored, by its reference or its id.
+
+        Raises `unknown_file`.
+        """
+        found = await run_files.load(self._driver.blobs, self.state.run_id, file)
+        return found.data
 
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
         """Return an agent's transcript, oldest first.

@@ -108,7 +108,7 @@ export function shownValue(value, depth = 0) {
   if (isFlat(value)) return shownText(value);
   if (depth >= DEEPEST_TABLE) return element("pre", {tabindex: "0"}, JSON.stringify(value, null, 2));
   if (isObject(value)) {
-    if (typeof value.$file === "string") return attachment(value);
+    if (FILE.test(value.$file)) return attachment(value);
     const entries = Object.entries(value);
     if (!entries.length) return element("span", {class: "quiet"}, "nothing");
     return pairs(entries.map(([name, part]) => [spoken(name), shownValue(part, depth + 1)]), {class: "values"});
@@ -134,7 +134,9 @@ function shownText(value) {
   return element("span", {class: "text"}, String(value));
 }
 
-// A file in the storage: `{"$file": <address>, "name"?, "type"?}`; pictures are shown.
+// A file in the storage: `{"$file": <address>, "name", "type"}`; pictures are shown.
+const FILE = /^\/runs\/[\w.:~-]+\/files\/[0-9a-f]{64}$/;
+
 function attachment({$file: href, name, type}) {
   const label = name ?? href.slice(href.lastIndexOf("/") + 1);
   if (/^image\/(png|jpeg|gif|webp)$/.test(type ?? "")) return element("img", {src: href, alt: label, loading: "lazy"});

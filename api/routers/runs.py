@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Final, TypeAlias
+from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from abeyance import views
@@ -259,6 +260,48 @@ async def read_run(
 async def read_result(run_id: RunId, client: ClientDep) -> RunResult:
     """Retrieve the result of a run that has ended; once Temporal has deleted it, from the archive."""
     return RunResult.of(run_id, await client.run(run_id).result())
+
+
+_SHOWN: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""Media types that a browser shows in place; everything else is downloaded."""
+
+
+def _file() -> openapi.Responses:
+    responses = openapi.read("The file.", None, Code.UNKNOWN_RUN, Code.UNKNOWN_FILE, Code.ERASED)
+    binary = {"schema": {"type": "string", "format": "binary"}, "example": "%PDF-1.7 ..."}
+    responses[200]["content"] = {"*/*": binary}
+    return responses
+
+
+@router.get(
+    "/{run_id}/files/{file_id}",
+    dependencies=[READ],
+    response_class=Response,
+    responses=_file(),
+)
+async def read_file(
+    run_id: RunId,
+    file_id: Annotated[
+        str,
+        Path(description="The id of the file, which ends its address.", examples=["0" * 64]),
+    ],
+    client: ClientDep,
+) -> Response:
+    """Retrieve a picture or a document that a run has stored, to show it with a question.
+
+    Pictures (PNG, JPEG, GIF, WebP) are sent to be shown, anything else to be downloaded. No browser runs
+    what is in it.
+    """
+    file = await client.run(run_id).run_file(file_id)
+    way = "inline" if file.type in _SHOWN else "attachment"
+    headers = {
+        "Content-Disposition": f"{way}; filename*=UTF-8''{quote(file.name, safe='')}",
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "private, no-store",
+    }
+    return Response(file.data, media_type=file.type, headers=headers)
 
 
 class TranscriptQuery(BaseModel):

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
-from sample_graphs import gated, gates
+from sample_graphs import filed, gated, gates
 from stack import Api, app_for, served
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
@@ -32,8 +32,9 @@ async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
         gated("claimed"),
         gated("capable", capability="refunds:approve"),
         gates(2),
+        filed(),
     )
-    async with make_worker(temporal, site.graphs, site.settings):
+    async with make_worker(temporal, site.graphs, site.settings, blobs=site.blobs):
         yield site
 
 

@@ -71,6 +71,7 @@ def test_every_call_says_what_it_does_with_an_example_of_each_answer(
                     ("text/plain", "diagram"),
                     ("text/plain", "metrics"),
                     ("text/html", "signin"),
+                    ("*/*", "{file_id}"),
                 )
                 expected = "application/json" if status < "400" else MEDIA_TYPE
                 assert kind == expected or is_text, name

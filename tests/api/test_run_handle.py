@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import pytest
 import pytest_asyncio
+from sample_graphs import PIXEL
 from stack import Api, new_id
 from temporal_site import Site
 
@@ -243,3 +244,12 @@ async def test_values_are_edited_only_where_the_graph_is_known(site: Site) -> No
     run: TemporalRun = site.client.run("any")
     with pytest.raises(ValueError, match="needs the run's graph"):
         await run.edit_values({"amount": 1}, version=1)
+
+
+async def test_a_file_that_a_question_shows_is_read(begin: Begin) -> None:
+    run = await begin({}, "filed")
+    await run.wait(until=WAITING)
+    (asked,) = await run.interrupts()
+
+    assert await run.file(asked.payload["picture"]) == PIXEL
+    assert await refused(run.file("0" * 64)) == Code.UNKNOWN_FILE

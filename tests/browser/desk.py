@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from datetime import date
 from typing import Any, Literal
 
 from pydantic import BaseModel
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
 from pydantic_ai.models.function import AgentInfo
 
 from abeyance import START, Agent, Context, Graph, Interrupt, Quorum, tool
@@ -47,8 +54,9 @@ async def refund(
 def pay(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     """Ask for one refund, then say what came of it."""
     del info
-    if len(messages) > 1:
-        return ModelResponse(parts=[TextPart(str(messages[-1].parts[0].content))])
+    for part in messages[-1].parts:
+        if isinstance(part, ToolReturnPart):
+            return ModelResponse(parts=[TextPart(str(part.content))])
     arguments = {
         "amount": 5000,
         "to": "Ada",
@@ -61,6 +69,26 @@ def pay(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 payments = Graph("payments", state=Matter)
 payments.agent("clerk", Agent("clerk", model=pay, tools=[refund]), input="prompt", output="report")
 payments.edge(START, "clerk")
+
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
+)
+shown = Graph("shown", state=Matter)
+
+
+@shown.node
+async def show(state: Matter, ctx: Context) -> dict[str, Any]:
+    """Ask with a picture, a document, and what only looks like a file."""
+    payload = {
+        "scan": await ctx.file("scan.png", b64decode(PIXEL)),
+        "letter": await ctx.file("letter.html", b"<script>alert(1)</script>"),
+        "trap": {"$file": "javascript:alert(1)", "name": "trap"},
+    }
+    await ctx.interrupt("see", prompt=state.prompt, payload=payload, response=bool)
+    return {}
+
+
+shown.edge(START, "show")
 
 many = Graph("many", state=Matter)
 
@@ -84,5 +112,6 @@ graph = [
     gate("held", hold="1h"),
     gate("apart", assignees=["bob"], assignees_only=True),
     payments,
+    shown,
     many,
 ]

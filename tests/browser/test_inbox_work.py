@@ -202,6 +202,16 @@ def test_what_one_may_not_answer_says_so_in_place_of_the_form(page: Page, runnin
     assert page.all("form.answer") == []
 
 
+def test_a_question_shows_its_pictures_and_offers_its_documents(page: Page, running: Stack) -> None:
+    asked(running.api, "Is the scan readable?", graph="shown")
+    page.open("Is the scan readable?")
+    wide = "return document.querySelector('article img')?.naturalWidth"
+    until(lambda: page.driver.execute_script(wide) == 1, "the picture")
+    (link,) = [each for each in page.all("article dl.values a") if each.text]
+    assert (link.text, link.get_attribute("download")) == ("letter.html", "letter.html")
+    page.says("article dl.values", "javascript:alert(1)")
+
+
 def test_what_was_decided_is_listed_with_who_and_what(page: Page, running: Stack) -> None:
     run_id = asked(running.api, "Print it?", graph="plain")
     respond(running.api, question_of(running.api, run_id), "bob", answer=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Annotated, Any, Literal, Unpack
+from typing import Annotated, Any, Final, Literal, Unpack
 
 from pydantic import BaseModel
 
@@ -148,3 +148,23 @@ class Held:
             except asyncio.CancelledError:
                 self.stopped += 1
         return {"log": ["held"]}
+
+
+PIXEL: Final = b"\x89PNG\r\n\x1a\n, and so on"
+
+
+def filed(name: str = "filed") -> Graph:
+    """A node that asks with a picture and a page, and says in its values where they are."""
+    graph = Graph(name, state=State)
+
+    @graph.node
+    async def ask(state: State, ctx: Context) -> dict[str, Any]:
+        shown = {
+            "picture": await ctx.file("Beleg 1.png", PIXEL),
+            "page": await ctx.file("page.html", b"<script>alert(1)</script>"),
+        }
+        await ctx.interrupt("approve", prompt="Pay?", payload=shown, response=bool)
+        return {}
+
+    graph.edge(START, "ask")
+    return graph

@@ -1,0 +1,92 @@
+"""Files of a run: pictures and documents that a question shows, stored as blobs of the run.
+
+A reference to one is JSON, `{"$file": <address>, "name": ..., "type": ...}`, and stands in a payload, a
+reason or a value. Its address contains the hash of the stored bytes, so the digest of a question covers
+them. The blob begins with a line of its own, so that nothing else of a run can be read as a file.
+"""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from abeyance.core.text import truncate, visible
+from abeyance.errors import Code, Fatal, Refusal
+from abeyance.storage.blobs import BlobMissing, Blobs, folder_of
+
+MAX_BYTES: Final = 10 * 2**20
+"""The most bytes of a file."""
+UNKNOWN_TYPE: Final = "application/octet-stream"
+_KEY: Final = "$file"
+_FIRST_LINE: Final = b"abeyance file 1\n"
+_ID: Final = re.compile("[0-9a-f]{64}", re.ASCII)
+_TYPE: Final = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,60}", re.ASCII)
+_NAME_CHARS: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFile:
+    """A file of a run. `type` is its media type."""
+
+    name: str
+    type: str
+    data: bytes
+
+
+async def store(
+    blobs: Blobs, run_id: str, name: str, data: bytes, type_: str | None
+) -> dict[str, str]:
+    """Store a file of a run, and return the reference to it. The same file again stores nothing new.
+
+    Without a type, that of the name's ending is taken. Raises Fatal for a name or a type that is none,
+    or more than `MAX_BYTES`, and Unavailable.
+    """
+    if not 0 < len(name) <= _NAME_CHARS or visible(name) != name or "/" in name or "\n" in name:
+        raise Fatal(
+            f"{truncate(repr(name), _NAME_CHARS)} is no name of a file: give 1 to {_NAME_CHARS} visible "
+            "characters without a slash"
+        )
+    type_ = type_ or mimetypes.guess_type(name)[0] or UNKNOWN_TYPE
+    if not _TYPE.fullmatch(type_):
+        raise Fatal(f"the type {type_!r} of the file {name!r} is no media type, such as image/png")
+    if len(data) > MAX_BYTES:
+        raise Fatal(
+            f"the file {name!r} has {len(data)} bytes, and at most {MAX_BYTES} can be stored: store it "
+            "elsewhere, and show its address"
+        )
+    head = json.dumps({"name": name, "type": type_}).encode()
+    ref = await blobs.put(run_id, _FIRST_LINE + head + b"\n" + data)
+    address = f"/runs/{run_id}/files/{ref.rpartition('/')[2]}"
+    return {_KEY: address, "name": name, "type": type_}
+
+
+async def load(blobs: Blobs, run_id: str, file: Mapping[str, str] | str) -> RunFile:
+    """Return a file of a run, by the reference to it or by its id, which ends the address.
+
+    Raises the refusal `unknown_file`, and Unavailable.
+    """
+    id_ = id_of(file)
+    if _ID.fullmatch(id_):
+        try:
+            data = await blobs.get(f"{folder_of(run_id)}/{id_}")
+        except BlobMissing:
+            data = b""
+        if data.startswith(_FIRST_LINE):
+            head, _, content = data.removeprefix(_FIRST_LINE).partition(b"\n")
+            return RunFile(**json.loads(head), data=content)
+    raise Refusal(
+        Code.UNKNOWN_FILE,
+        f"The run {run_id!r} has no file {truncate(id_, _NAME_CHARS)!r}: take the address from a "
+        "question of this run.",
+        run_id=run_id,
+    )
+
+
+def id_of(file: Mapping[str, str] | str) -> str:
+    """Return the id of a file, by the reference to it or by itself."""
+    address = file if isinstance(file, str) else file.get(_KEY, "")
+    return address.rpartition("/")[2]
