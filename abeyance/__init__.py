@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         Migration,
         Obstacle,
         RunView,
+        StreamEvent,
     )
     from abeyance.yaml.loader import load
 

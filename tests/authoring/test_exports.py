@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +38,19 @@ def test_the_public_names_are_sorted_and_each_stands_once() -> None:
 @pytest.mark.parametrize("name", abeyance.__all__)
 def test_every_public_name_can_be_imported(name: str) -> None:
     assert getattr(abeyance, name) is not None
+
+
+def test_every_public_name_is_seen_by_programs_that_read_the_source() -> None:
+    assert abeyance.__file__
+    tree = ast.parse(Path(abeyance.__file__).read_text(encoding="utf-8"))
+    seen = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+    assert {*abeyance.__all__} <= seen
 
 
 def test_what_is_not_there_is_an_attribute_error_that_names_it() -> None:
