@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from pages import blocks
 from receiver import rules
+from sample_moments import moment
 
 from abeyance.errors import SettingsError
 from abeyance.notifications.config import is_secret, load_notifications
+from abeyance.notifications.matching import receivers
 from abeyance.settings import Settings
 
 VARIABLES = {
@@ -49,6 +51,23 @@ def test_the_file_of_the_page_is_understood(file: Path, monkeypatch: pytest.Monk
     assert loaded.events_of("other") == ("run.failed", "run.halted")
     assert loaded.members("group:finance") == ["ada"]
     assert loaded.principal("ada").capabilities == ("refunds:approve",)
+
+
+def test_the_file_of_the_page_about_asking_reaches_those_who_are_asked(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (block,) = blocks("how-to/asking-people.md", "yaml")
+    file.write_text(block.text, encoding="utf-8")
+    monkeypatch.setenv("ABEYANCE_SMTP_URL", VARIABLES["ABEYANCE_SMTP_URL"])
+    loaded = load_notifications(Settings(notifications=file))
+    assert loaded is not None
+    come = {"at": "2026-03-01T09:00:00Z", "to": ["group:directors"]}
+    question = {"assignees": ["group:managers"], "escalations": [come]}
+
+    about = moment("interrupt.escalated", graph="payout", question=question)
+
+    reached = [each.shown for each in receivers(loaded, about).found]
+    assert reached == ["mail to group:managers", "mail to group:directors"]
 
 
 def test_without_a_file_there_are_no_rules() -> None:
