@@ -33,7 +33,7 @@ from abeyance.core.outcome import VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits
-from abeyance.core.terms import Priority
+from abeyance.core.terms import GROUP, Priority
 from abeyance.duration import OptionalSeconds, Seconds
 
 MAX_DEPTH = 100
@@ -507,8 +507,17 @@ class Release(Record):
     tokens: list[str]
 
 
+def _somebody(name: str) -> str:
+    if name == GROUP:
+        message = f"{name!r} names no group: write it as group:finance"
+        raise ValueError(message)
+    return name
+
+
 Subject: TypeAlias = Annotated[
-    str, Field(pattern=r"^[^\s,*\x00-\x1f\x7f][^\s,\x00-\x1f\x7f]*$", max_length=256)
+    str,
+    Field(pattern=r"^[^\s,*\x00-\x1f\x7f][^\s,\x00-\x1f\x7f]*$", max_length=256),
+    AfterValidator(_somebody),
 ]
 """A subject, or where it says so a group as `group:finance`."""
 

@@ -100,8 +100,12 @@ class TemporalRun(RunMailbox):
         )
         return await self.respond_to(order)
 
-    async def respond_to(self, order: wire.Respond) -> list[ledger.Receipt]:
-        """Answer interrupts by a command."""
+    async def respond_to(
+        self, order: wire.Respond, *, as_delegate: bool = True
+    ) -> list[ledger.Receipt]:
+        """Answer interrupts by a command; with `as_delegate` also in the place of others."""
+        if not as_delegate:
+            return await self._respond(order)
         return await self._deployment.delegations.with_standing(order, self._respond)
 
     async def _respond(self, order: wire.Respond) -> list[ledger.Receipt]:

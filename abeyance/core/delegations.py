@@ -201,6 +201,8 @@ def _faults(wanted: Wanted, now: datetime, deleted: Mapping[str, datetime]) -> l
     elif wanted.until - now > LONGEST:
         message = f"it ends more than {LONGEST.days} days from now"
         faults.append({"pointer": "/until", "message": message})
+    if wanted.to.startswith(GROUP):
+        faults.append({"pointer": "/to", "message": f"{wanted.to!r} is a group: name a person"})
     if wanted.to == wanted.maker.subject:
         faults.append(
             {"pointer": "/to", "message": "who delegates and who may answer are the same"}

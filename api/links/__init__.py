@@ -111,7 +111,8 @@ async def answer(token: Token, body: LinkAnswer, backend: BackendDep) -> views.R
         principal=file.principal(link.person),
     )
     try:
-        receipts = await _run(link, backend).respond_to(command)
+        # What was delegated to the person is not for whoever holds the link.
+        receipts = await _run(link, backend).respond_to(command, as_delegate=False)
     except Refusal as refusal:
         by = refusal.details.get("answered_by", link.person)
         if refusal.code is Code.ALREADY_ANSWERED and by != link.person:

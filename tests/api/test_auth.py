@@ -211,6 +211,7 @@ async def test_groups_and_read_rights_come_with_the_token(site: Site, tmp_path: 
         (json.dumps([{**grants()[0], "reads": {"team": [7]}}]), "/0/reads/team/0"),
         (json.dumps([{**grants()[0], "reads": {"a b": "c"}}]), "/0/reads"),
         (json.dumps([{**grants()[0], "subject": "timeout"}]), "reserved"),
+        (json.dumps([{**grants()[0], "subject": "group:finance"}]), "reserved"),
         (json.dumps([grants()[0], {**grants()[0], "subject": "bob"}]), "twice"),
     ],
 )

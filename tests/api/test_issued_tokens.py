@@ -226,6 +226,7 @@ DAY = 86_400
         ({"sub": "x" * 257}, "(sub)"),
         ({"sub": "timeout"}, "reserved"),
         ({"sub": "temporal"}, "reserved"),
+        ({"sub": "group:finance"}, "reserved"),
         ({"capabilities": 7}, "capabilities takes"),
         ({"capabilities": {"*": True}}, "capabilities takes"),
         ({"capabilities": ["runs:read", 7]}, "capabilities takes"),

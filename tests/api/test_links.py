@@ -13,7 +13,7 @@ from stack import Api, app_for, problem, served
 from temporal_site import ANYBODY, Site
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Graph, views
+from abeyance import START, Graph, Principal, views
 from abeyance.notifications.links import PersonalLink
 
 KEY = b"k" * 40
@@ -114,6 +114,18 @@ async def test_a_link_gives_the_capabilities_of_the_file_and_no_others(
         403,
         "capability_required",
     )
+
+
+async def test_a_link_lends_nothing_that_others_have_delegated_to_the_person(
+    site: Site, api: Api
+) -> None:
+    boss = Principal(subject="boss", capabilities=("*",))
+    until = datetime.now(UTC) + timedelta(days=1)
+    await site.client.delegations.make("eve", until=until, principal=boss)
+    question = await asked(site)
+
+    answered = await api.http.post(link(question, "eve"), json={"response": True})
+    problem(answered, 403, "capability_required")
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,7 @@ def test_a_request_is_the_same_after_it_has_travelled(model: type[wire.Request])
         (wire.EditValues, {"patch": {}, "version": 1}, "at least 1 item"),
         (wire.EditValues, {"patch": {"x": nested(MAX_DEPTH + 1)}, "version": 1}, "deeper than 100"),
         (wire.EditDeadline, {"interrupt_id": "i"}, "nothing to change"),
+        (wire.Reassign, {"interrupt_id": "i", "to": ["group:"]}, "names no group"),
         (wire.EditDeadline, {"interrupt_id": "i", "timeout": "P200Y"}, "longer than 100 years"),
     ],
 )

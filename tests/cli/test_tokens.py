@@ -93,6 +93,7 @@ def test_one_token_of_a_person_is_revoked_by_the_beginning_of_its_hash(
         (["revoke", "ada", "--hash", "0123456789"], "whose hash begins with '0123456789'"),
         (["revoke", "ada", "--hash", "01"], "too short"),
         (["add", "timeout", "--can", "x"], "reserved"),
+        (["add", "group:finance", "--can", "x"], "reserved"),
         (["add", " ", "--can", "x"], "not a subject"),
         (["add", "eve", "--can", ","], "no capability"),
         (["add", "eve", "--can", "a\tb"], "not a capability"),

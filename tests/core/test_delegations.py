@@ -64,6 +64,7 @@ def test_what_reaches_beyond_questions_cannot_be_lent(name: str) -> None:
         ({"until": T0}, "/until"),
         ({"since": at(3600)}, "/until"),
         ({"to": "ada"}, "/to"),
+        ({"to": "group:finance"}, "/to"),
     ],
 )
 def test_a_delegation_has_a_time_and_another_person(fields: dict[str, Any], pointer: str) -> None:
