@@ -49,6 +49,8 @@ def test_it_ends_as_it_was_answered(place: Place, answer: str) -> None:
     assert sorted(each.name for each in files["litter"].glob("*.log")) == logs
     assert (files["litter"] / "notes.txt").exists()
     assert "interrupt.opened received; the signature of msg_" in done.stdout
+    api = done.stdout.split("ready: API ")[1].split(",")[0].split("\n")[0]
+    assert f"for group:managers: {api}/inbox#payout-" in done.stdout
     assert "ada: yes; 1 missing" in done.stdout
     assert "bob: yes; held until " in done.stdout
     assert "bob takes that back; the question is open again, 1 missing" in done.stdout
