@@ -4,10 +4,11 @@ import {call, identify, listen, me, Problem, problemText, serviceTime, signInLin
 import {conversation} from "./conversation.js";
 import {readDecided} from "./decided.js";
 import {listenToKeys} from "./keyboard.js";
-import {choices, chosen, entry, isMine, sections} from "./list.js";
+import {choices, chosen, entry, sections} from "./list.js";
 import {at, button, element, redraw, visible} from "./markup.js";
 import {questionPage} from "./question.js";
 import {showReader} from "./reader.js";
+import {isMine} from "./standing.js";
 import {togetherPage} from "./together.js";
 
 const PAGE = 200;
@@ -27,6 +28,8 @@ let isWhole = false;
 let tab = "open";
 let criteria = {order: "deadline", isGrouped: false, graph: "", capability: "", priority: "", group: "", text: ""};
 let shown = null;
+let isTouched = false;
+let said = null;
 let drawnCount = DRAWN;
 let drawn = "";
 let reading = null;
@@ -107,7 +110,7 @@ async function read() {
     lists.held = held.items;
     isWhole = open.isWhole;
     draw();
-    if (shown && !lists.open.some(({id}) => id === shown.id) && shown.status === "open") await reread();
+    if (shown?.status === "open" && marks(lists.open.find(({id}) => id === shown.id)) !== marks(shown)) await reread();
   } catch (error) {
     if (error instanceof Problem && error.status === 401) showSignIn();
     else showState(problemText(error));
@@ -343,12 +346,20 @@ function decoded(text) {
 
 async function reread() {
   const now = await call(`/interrupts/${encodeURIComponent(shown.id)}?render=html`);
-  if (now.status !== shown.status || now.digest !== shown.digest) show(now);
+  if (now.id !== shown?.id) return;
+  const isOther = now.status !== shown.status || now.digest !== shown.digest || now.may_answer !== shown.may_answer;
+  // What somebody has begun to write is lost only if it cannot be sent any more.
+  if (isOther || (marks(now) !== marks(shown) && !isTouched)) show(now);
 }
+
+// What the list and the question both have, and others can change.
+const marks = (question) => JSON.stringify([question?.digest, question?.claim?.by, question?.missing, question?.may_answer, question?.assignees]);
 
 function show(question) {
   shown = question;
-  showArticle(...questionPage(question, after), conversation(question));
+  isTouched = false;
+  const outcome = said?.id === question.id && said.text ? element("p", {role: "status", class: "outcome"}, said.text) : null;
+  showArticle(outcome, ...questionPage(question, after), conversation(question));
   draw();
 }
 
@@ -365,13 +376,13 @@ async function after(outcome) {
   const question = shown;
   if (!outcome?.receipt) {
     gone.delete(question.id);
-    if (outcome?.text) announce(outcome.text);
+    said = {id: question.id, text: outcome?.text};
     await open();
     return refresh();
   }
   if (outcome.receipt.status === "voted") {
+    said = {id: question.id, text: outcome.text};
     await open();
-    announce(outcome.text);
     return refresh();
   }
   gone.set(question.id, Date.now() + LAG_MS);
@@ -386,10 +397,7 @@ async function after(outcome) {
   return refresh();
 }
 
-function announce(text) {
-  at("question").prepend(element("p", {role: "status", class: "outcome"}, text));
-}
-
+at("question").addEventListener("input", () => (isTouched = true));
 listenToKeys({
   places,
   back: () => {
@@ -399,7 +407,10 @@ listenToKeys({
     (places().find((link) => link.dataset.stay === id) ?? places()[0])?.focus();
   },
 });
-window.addEventListener("hashchange", open);
+window.addEventListener("hashchange", () => {
+  said = null;
+  open();
+});
 document.addEventListener("visibilitychange", () => isWatched() && me && refresh());
 
 await start();

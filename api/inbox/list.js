@@ -1,8 +1,7 @@
 // The list: which questions there are, in which order, and which of them are equal.
 
-import {me} from "./api.js";
-import {clock, dueTime, element, oneLine, visible} from "./markup.js";
-import {barrier, isAmong} from "./standing.js";
+import {clock, distance, dueTime, element, oneLine, visible} from "./markup.js";
+import {barrier} from "./standing.js";
 
 const DAY_MS = 86_400_000;
 const FAR = Number.MAX_SAFE_INTEGER;
@@ -25,13 +24,6 @@ const ORDERS = {
   age: () => 0,
   newest: (one, other) => asked(other) - asked(one),
 };
-
-/** Return whether a question is the reader's: assigned to them, claimed by them, or only they may answer. */
-export function isMine(question) {
-  if (question.claim) return question.claim.by === me?.subject || question.claim.on_behalf_of === me?.subject;
-  if (question.mine !== undefined) return question.mine;
-  return isAmong(question.assignees);
-}
 
 /** Return the questions that pass the filters, sorted. */
 export function chosen(questions, {order, graph, capability, priority, group, text}) {
@@ -92,13 +84,14 @@ export function entry(question, {isShown, isPicked, pick}) {
   const facts = [
     question.priority && question.priority !== "normal" ? `${question.priority} priority` : null,
     isPresent(question.risk) ? `risk ${question.risk}` : null,
-    question.status === "held" ? "held" : null,
+    question.status === "held" && question.answered_by ? `approved by ${question.answered_by}` : null,
     question.quorum ? approvals(question) : null,
     question.claim ? `claimed by ${question.claim.by}` : null,
     isBarred ? "not for you" : null,
   ].filter(Boolean);
   const place = [question.graph, question.run_id, question.requested_capability].filter(Boolean);
-  const time = question.deadline ? dueTime(question.deadline) : `asked ${clock(question.created_at)}`;
+  const begins = question.status === "held" && `begins ${distance(question.held_until)}`;
+  const time = begins || (question.deadline ? dueTime(question.deadline) : `asked ${clock(question.created_at)}`);
   const link = element(
     "a",
     {href: `#${encodeURIComponent(question.id)}`, "data-stay": question.id, "aria-current": isShown && "true"},

@@ -1,10 +1,10 @@
 // One question: what is asked and why, and the card on which it is decided.
 
-import {call, may, me, Problem, problemText} from "./api.js";
+import {call, may, me, Problem, problemText, serviceTime} from "./api.js";
 import {card, isCall, isDigestOnly} from "./card.js";
 import {Fault, fault, jsonForm} from "./form.js";
 import {button, changesInWords, clock, distance, element, inWords, oneLine, pairs, prose, shownValue, visible} from "./markup.js";
-import {barrier, isAmong} from "./standing.js";
+import {barrier, isAmong, isClaimedByMe} from "./standing.js";
 
 const SETTLED_ELSEWHERE = ["already_answered", "expired", "withdrawn", "stale", "not_running"];
 const DECIDED = {approve: "approved", edit: "approved", reject: "rejected", respond: "answered in place of"};
@@ -145,13 +145,29 @@ function held(question, after) {
   const fault = element("p", {role: "alert"});
   const undo = button("Take back", () => act(question, "take-back", {}, after, fault, "You took the answer back. The question is open again."));
   const until = question.held_until;
+  const people = [question.answered_by, question.on_behalf_of, ...(question.votes ?? []).flatMap(({by, on_behalf_of: maker}) => [by, maker])];
+  const isOwn = people.includes(me?.subject) || may("runs:control");
   return element(
     "section",
     {"aria-label": "Held"},
-    element("p", {role: "status"}, `Approved${question.answered_by ? ` by ${question.answered_by}` : ""}. What it allows begins ${distance(until)} (${clock(until)}).`),
-    undo,
+    element("p", {role: "status"}, `Approved${question.answered_by ? ` by ${question.answered_by}` : ""}. What it allows begins at ${clock(until)}.`),
+    element("p", {}, "Time to take it back: ", countdown(until)),
+    isOwn ? undo : null,
     fault,
   );
+}
+
+// Counts down each second for as long as it is on the page.
+function countdown(until) {
+  const shown = element("span", {role: "timer"});
+  const tick = () => {
+    const left = Math.max(0, Math.round((Date.parse(until) - serviceTime()) / 1000));
+    const [hours, minutes, seconds] = [Math.floor(left / 3600), Math.floor(left / 60) % 60, left % 60];
+    shown.textContent = [...(hours ? [hours] : []), minutes, seconds].map((part) => String(part).padStart(2, "0")).join(":");
+    if (left > 0) setTimeout(() => shown.isConnected && tick(), 1000);
+  };
+  tick();
+  return shown;
 }
 
 // Why the reader cannot decide, in place of the form.
@@ -159,10 +175,8 @@ const barred = (question) => element("p", {class: "warning", role: "note"}, barr
 
 function claims(question, after) {
   const fault = element("p", {role: "alert"});
-  const isMine = question.claim?.by === me?.subject;
+  const isMine = isClaimedByMe(question);
   const buttons = [];
-  // Without `claim` in its view, the service has no claims.
-  if (question.claim === undefined) return null;
   if (barrier(question) === null && !question.claim && !question.quorum) {
     buttons.push(button("Claim", () => act(question, "claim", {}, after, fault, null), {"data-key": "c"}));
   }
@@ -203,10 +217,14 @@ function answering(question, after) {
   let way = card(question);
   const place = element("div", {}, ...way.parts.filter(Boolean));
   const note = element("input", {id: "note", autocomplete: "off", maxlength: 2000});
+  const makers = question.may_answer_for ?? [];
+  const inPlaceOf = makers.length > 1
+    ? element("select", {id: "on-behalf-of"}, ...makers.map((name) => element("option", {value: name}, name)))
+    : null;
   const problem = element("p", {role: "alert", id: "problem"});
   const buttons = element("p", {class: "buttons"});
   const raw = element("input", {type: "checkbox"});
-  const send = (kind) => submit(question, way.ways.find((each) => each.kind === kind), way, {note, problem, form, after});
+  const send = (kind) => submit(question, way.ways.find((each) => each.kind === kind), way, {note, maker: inPlaceOf, problem, form, after});
   const draw = () => {
     place.replaceChildren(...way.parts.filter(Boolean));
     way.parts.send = send;
@@ -221,6 +239,8 @@ function answering(question, after) {
       event.preventDefault();
       if (way.ways.length === 1) send(way.ways[0].kind);
     }},
+    makers.length === 1 ? element("p", {class: "quiet"}, `You answer for ${makers[0]}.`) : null,
+    inPlaceOf ? element("div", {class: "field"}, element("label", {for: "on-behalf-of"}, "In whose place"), inPlaceOf) : null,
     place,
     element("details", {class: "more"},
       element("summary", {}, "Note, or the answer as JSON"),
@@ -248,7 +268,7 @@ function attempt(way) {
   }
 }
 
-async function submit(question, way, card, {note, problem, form, after}) {
+async function submit(question, way, card, {note, maker, problem, form, after}) {
   problem.textContent = "";
   let response;
   try {
@@ -261,7 +281,7 @@ async function submit(question, way, card, {note, problem, form, after}) {
   const controls = [...form.querySelectorAll("button")];
   controls.forEach((each) => (each.disabled = true));
   try {
-    const receipt = await respond(question, response, note.value.trim());
+    const receipt = await respond(question, response, {note: note.value.trim(), on_behalf_of: maker?.value});
     after({text: decided(question, way.kind, response, receipt), receipt});
   } catch (error) {
     if (error instanceof Problem && error.errors.length) {
@@ -278,10 +298,13 @@ async function submit(question, way, card, {note, problem, form, after}) {
   }
 }
 
-/** Answer a question, with the digest of what was shown, and return the receipt. */
-export async function respond(question, response, note = "") {
-  const body = {response};
-  if (note) body.note = note;
+/**
+ * Answer a question, with the digest of what was shown, and return the receipt. `more` are a note, and in
+ * whose place the reader answers.
+ */
+export async function respond(question, response, more = {}) {
+  const present = Object.entries(more).filter(([, value]) => value);
+  const body = {response, ...Object.fromEntries(present)};
   // With the digest, the run refuses the answer if the question has changed since.
   if (question.digest) body.digests = {[question.id]: question.digest};
   const {receipts} = await call(`/interrupts/${encodeURIComponent(question.id)}/respond`, {body});

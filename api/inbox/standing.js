@@ -1,29 +1,28 @@
-// Whether the reader may answer a question. The service says so; where it does not, and in lists, what can be
-// known here is.
+// What the reader is to a question: whether they may answer it, have claimed it, or it is for them.
 
-import {may, me} from "./api.js";
+import {me} from "./api.js";
 import {clock} from "./markup.js";
-
-const RESPOND = "runs:respond";
 
 /** Return whether the reader is one of some subjects and groups. */
 export function isAmong(names) {
   return (names ?? []).some((name) => name === me?.subject || me?.groups.some((group) => name === `group:${group}`));
 }
 
-/** Return whether somebody else has claimed a question. */
-export const isClaimedByOther = ({claim}) => Boolean(claim && claim.by !== me?.subject && claim.on_behalf_of !== me?.subject);
+const claimants = ({claim}) => [claim?.by, claim?.on_behalf_of].filter(Boolean);
 
-/** Return why the reader may not answer a question, or null if nothing speaks against it. */
+/** Return whether the reader has claimed a question, or somebody for them. */
+export const isClaimedByMe = (question) => claimants(question).includes(me?.subject);
+
+/** Return whether a question is the reader's: claimed by them, or for them by name or group. */
+export function isMine(question) {
+  const escalated = (question.escalations ?? []).filter(({at}) => Date.parse(at) <= Date.now()).flatMap(({to}) => to ?? []);
+  return isClaimedByMe(question) || isAmong([...(question.assignees ?? []), ...escalated, ...(question.quorum?.of ?? [])]);
+}
+
+/** Return why the reader may not answer an open question, or null if they may. */
 export function barrier(question) {
-  if (isClaimedByOther(question)) return `${question.claim.by} works on this until ${clock(question.claim.until)}.`;
-  if (question.may_answer === true) return null;
-  if (question.may_answer === false) {
-    return question.why_not?.detail ?? question.why_not?.message ?? "You may not answer this question.";
-  }
-  if (!may(RESPOND)) return `You may read this question. Answering it requires the capability ${RESPOND}.`;
-  if (question.assignees_only && !isAmong(question.assignees)) return `Only ${question.assignees.join(", ")} may answer this.`;
-  const {requested_capability: capability, escalations} = question;
-  if (capability && !may(capability) && !escalations?.length) return `Only who has the capability ${capability} may answer this.`;
-  return null;
+  if (question.may_answer !== false) return null;
+  const {claim, why_not: why} = question;
+  if (why?.code === "claimed" && claim) return `${claim.by} works on this until ${clock(claim.until)}.`;
+  return why?.detail ?? "You may not answer this question.";
 }

@@ -78,6 +78,17 @@ def respond(api: str, id_: str, who: str, answer: object) -> None:
     assert sent.status_code == 200, sent.text
 
 
+def ask(api: str, id_: str, verb: str, who: str) -> None:
+    headers = {"X-Abeyance-Principal": who}
+    sent = httpx.post(f"{api}/interrupts/{id_}/{verb}", json={}, headers=headers)
+    assert sent.status_code == 200, sent.text
+
+
+def listed(api: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = httpx.get(f"{api}/interrupts").json()["items"]
+    return items
+
+
 def question_of(api: str, run_id: str) -> str:
     (entry,) = httpx.get(f"{api}/runs/{run_id}/interrupts").json()["items"]
     return str(entry["id"])
@@ -194,11 +205,35 @@ def test_several_people_approve_and_a_yes_is_taken_back(page: Page, running: Sta
     page.says("#state", "1 open question")
 
 
+def test_a_question_is_claimed_released_and_given_to_somebody_else(
+    page: Page, running: Stack
+) -> None:
+    id_ = question_of(running.api, asked(running.api, "Who looks?", graph="plain"))
+    page.open("Who looks?")
+    ask(running.api, id_, "claim", "bob")
+    page.says("[role=note]", "bob works on this until")
+    assert page.all("form.answer") == []
+    page.says("#questions .facts", "claimed by bob")
+    ask(running.api, id_, "release", "bob")
+    page.press("Claim")
+    page.says("article", "You work on this until")
+    page.press("Mine 1")
+    page.says("#questions a", "Who looks?")
+    page.press("Release")
+    page.press("Claim")
+    page.press("Reassign…")
+    page.one("#reassign-to").send_keys("bob, group:finance")
+    page.click("form.inline button")
+    page.says("article", "You gave the question to bob, group:finance.")
+    page.says("article dd", "bob, group:finance")
+    assert [each["assignees"] for each in listed(running.api)] == [["bob", "group:finance"]]
+
+
 def test_what_one_may_not_answer_says_so_in_place_of_the_form(page: Page, running: Stack) -> None:
     asked(running.api, "For bob?", graph="apart")
     page.says("#questions .facts", "not for you")
     page.open("For bob?")
-    page.says("[role=note]", "bob may answer this")
+    page.says("[role=note]", "bob")
     assert page.all("form.answer") == []
 
 
