@@ -14,7 +14,7 @@ from typing import Any, TypeVar, assert_never
 from pydantic import ValidationError
 
 from abeyance import wire
-from abeyance.core import events, idempotency, ledger
+from abeyance.core import events, idempotency, replies
 from abeyance.core.json import Json, sha256, why_not_json
 from abeyance.core.ledger import Ledger
 from abeyance.core.spec import GoTo, GraphSpec, Halt, ResumeRun
@@ -45,7 +45,7 @@ def responded(
         if id_ is None:
             id_ = idempotency.addressee(keys or {}, order.key)
         if id_ is None:
-            id_ = ledger.addressee(book, order.response, order.principal)
+            id_ = replies.addressee(book, order.response, order.principal)
         answers = {id_: order.response}
     typed = {
         id_: (book.open[id_].response_schema, answer)

@@ -6,7 +6,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import commands, views, wire
-    from abeyance.core import events, idempotency, ledger, machine
+    from abeyance.core import events, idempotency, machine, replies
     from abeyance.core.state import RunState
     from abeyance.workflows import requests
 
@@ -38,9 +38,9 @@ class QuestionUpdates:
                     entry.id: entry.digest for entry in self._state.ledger.open.values()
                 }
                 requests.check_shown(order.stamp, event.answers, open_digests)
-                ledger.refuse_strays(event)
+                replies.refuse_strays(event)
                 machine.check(self._state, event)
-                again = [*ledger.check_answers(self._state.ledger, event).values()]
+                again = [*replies.check_answers(self._state.ledger, event).values()]
         if len(again) == len(event.answers):
             # A rejection responds without writing to the history.
             raise requests.replayed(views.Receipts(receipts=again))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Final, Literal, assert_never
 
-from abeyance.core import authority, duties, edits, interrupts, ledger, standing, votes
+from abeyance.core import authority, duties, edits, interrupts, ledger, replies, standing, votes
 from abeyance.core.business_time import moment
 from abeyance.core.events import Responded, TakenBack
 from abeyance.core.json import Json, canonical, rfc3339, sha256
@@ -134,7 +134,7 @@ def refuse_take_back(state: RunState, event: TakenBack) -> None:
     edits.refuse_ended(state, "no answer can be taken back")
     entry = state.ledger.open.get(event.interrupt_id)
     if entry is None and event.interrupt_id not in state.ledger.settled:
-        raise ledger.unknown(event.interrupt_id)
+        raise replies.unknown(event.interrupt_id)
     if entry is None or entry.held is None:
         raise Refusal(
             Code.NOT_HELD,

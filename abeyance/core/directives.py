@@ -19,6 +19,7 @@ from abeyance.core import (
     interrupts,
     items,
     messages,
+    operator_questions,
     patch,
     routing,
     undo,
@@ -181,7 +182,7 @@ def _update(draft: WorkingState, message: Message, visit: Visit | None) -> None:
         items.put_patch(draft, scope, members, changes)
     except patch.PatchError as error:
         raise Impossible("invalid_patch", str(error)) from error
-    interrupts.values_edited(draft, scope)
+    operator_questions.values_edited(draft, scope)
     draft.publish("run.values_edited", scope, message.sender, fields=sorted(changes))
 
 

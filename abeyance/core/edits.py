@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from abeyance.core import events, interrupts, items, reminders
+from abeyance.core import events, interrupts, items, operator_questions, reminders
 from abeyance.core.json import rfc3339, why_not_json
-from abeyance.core.ledger import Interrupt, Ledger, unknown
+from abeyance.core.ledger import Interrupt, Ledger
+from abeyance.core.replies import unknown
 from abeyance.core.spec import Default, GoTo
 from abeyance.core.state import RunState, Status
 from abeyance.core.visit import Running
@@ -66,7 +67,7 @@ def edit_values(draft: WorkingState, event: events.ValuesEdited) -> None:
     """Set fields of the values exactly, ignoring their reducers."""
     root = draft.state.root
     items.put_values(draft, root.address, {**root.values, **event.patch})
-    interrupts.values_edited(draft, root.address)
+    operator_questions.values_edited(draft, root.address)
     draft.state.last_activity_at = draft.now
     draft.publish(
         "run.values_edited",

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from abeyance.core import answering, events, ledger
+from abeyance.core import answering, events, ledger, replies
 from abeyance.core.json import Json, rfc3339, sha256, why_not_json
 from abeyance.core.state import Called
 from abeyance.core.text import truncate
@@ -129,7 +129,7 @@ def _receipt(draft: WorkingState, event: events.Keyed) -> Json:
 
 def receipts(book: ledger.Ledger, event: events.Responded) -> list[ledger.Receipt]:
     """Return the receipts of these answers, if they are accepted. Raises what `check_answers` raises."""
-    replays = ledger.check_answers(book, event)
+    replays = replies.check_answers(book, event)
     return [
         replays.get(id_) or answering.receipt(book.open[id_], answer, event)
         for id_, answer in event.answers.items()

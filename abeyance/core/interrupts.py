@@ -2,52 +2,37 @@
 
 A visit that waits continues when all its own interrupts are settled, or, if it is composite, at every
 answer; what other visits wait for does not matter.
-
-*Breakpoints* (static interrupts) show a person the values before or after a node, and let them edit
-them. The graph names these nodes, or the start of the run does. The question shows the current values
-with their version. Null continues the run; `{values, version}` sets fields first, unless they have
-changed since. Shown and editable is what the visit reads: within a fan-out its own item's values.
-
-*Error questions* are asked where a node declares `on_error="interrupt"`: try the visit again, skip it
-with a patch, or let it fail. The visit keeps its place and its journal, so trying again repeats no
-finished step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final
 
 from abeyance.core import (
     approvals,
     authority,
     decisions,
     duties,
-    events,
     items,
     ledger,
     reminders,
-    undo,
 )
 from abeyance.core.address import below
 from abeyance.core.business_time import moment
-from abeyance.core.json import Json, canonical, fill, fill_all, rfc3339
+from abeyance.core.json import Json, fill, fill_all, rfc3339
 from abeyance.core.ledger import Interrupt, Parent, SettledStatus
-from abeyance.core.outcome import Asked, key_of
+from abeyance.core.outcome import Asked
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import END, Ask, GraphSpec, InterruptNode, InterruptSpec, Kind
 from abeyance.core.state import RunState
 from abeyance.core.terms import PLAIN
-from abeyance.core.visit import Failure, FanOutBranch, Ready, Visit, Waiting, transition
+from abeyance.core.visit import Failure, Ready, Visit, Waiting, transition
 from abeyance.core.votes import Vote
 from abeyance.core.working_state import WorkingState
-from abeyance.errors import Code, FailureCode, Refusal
+from abeyance.errors import FailureCode
 
-ERROR: Final = "error"
-"""Name of the question about a failed visit; its answer is `{action, patch?}`."""
-FORKED: Final = "approve_fork"
-"""Name of the question whether an approval of the run that this one was forked from counts here too."""
 _LONGEST_PROMPT: Final = 10_000
 """In characters: a template may show a field that holds a whole document."""
 
@@ -198,7 +183,7 @@ def ask_anew(
     )
 
 
-def _update_questions(draft: WorkingState, scope: str) -> None:
+def update_questions(draft: WorkingState, scope: str) -> None:
     """Update the open questions of a scope after people have edited its values.
 
     Code that asks is run again up to its question, as after an answer.
@@ -359,161 +344,3 @@ def ways_out(state: RunState, scope: str) -> tuple[str, ...]:
 def of_visit(draft: WorkingState, visit: str) -> list[Interrupt]:
     """Return the open interrupts of one visit."""
     return [entry for entry in draft.state.ledger.open.values() if entry.visit == visit]
-
-
-def open_breakpoint(draft: WorkingState, visit: Visit, stage: Literal["before", "after"]) -> None:
-    """Stop at the breakpoint before or after a visit's node."""
-    transition(visit, "ask", Waiting(stage=stage))
-    question = _breakpoint(draft, visit, f"interrupt_{stage}")
-    ask(draft, visit, Asked(question=question, kind="static"))
-
-
-def open_fork_question(draft: WorkingState, visit: Visit) -> None:
-    """Ask whether an approval of the run that this one was forked from counts here too."""
-    transition(visit, "ask", Waiting(stage="before"))
-    ask(draft, visit, Asked(question=_breakpoint(draft, visit, FORKED), kind="static"))
-
-
-def _breakpoint(draft: WorkingState, visit: Visit, name: str) -> InterruptSpec:
-    values = items.values_of(draft.state, visit)
-    version = items.version_of(draft.state, visit)
-    inherited = approvals.first_inherited(draft.state, visit) if name == FORKED else None
-    begins = f"{name.removeprefix('interrupt_').capitalize()} {visit.node!r}"
-    if inherited is not None:
-        begins = (
-            f"{inherited.node!r} was approved in the run that this one was forked from. Approve "
-            f"{visit.node!r} in this run too"
-        )
-    return InterruptSpec(
-        name=name,
-        prompt=f"{begins}: let the run go on (null), or edit its values first?",
-        requested_capability=None if inherited is None else inherited.capability,
-        payload={"values": dict(values), "version": version, "node": visit.node},
-        response_schema=_breakpoint_schema(draft.graph(visit.scope)),
-    )
-
-
-def take_edits(draft: WorkingState, interrupt: ledger.Interrupt, answer: Json, by: str) -> None:
-    """Apply the edits in an answer to a breakpoint, at once, so that later events are checked against
-    them.
-    """
-    if interrupt.kind != "static" or answer is None:
-        return
-    visit = draft.visit(interrupt.visit)
-    before = items.values_of(draft.state, visit)
-    fields = {
-        name: value
-        for name, value in answer["values"].items()
-        if name not in before or canonical(before[name]) != canonical(value)
-    }
-    if not fields:
-        return
-    items.set_fields(draft, visit, fields)
-    # Any edit after a gate reopens the gate.
-    approvals.invalidate(visit)
-    draft.publish("run.values_edited", visit.address, by, fields=sorted(fields))
-    undo.changing(visit, before, fields)
-    if visit.routing is not None:
-        visit.routing = replace(visit.routing, is_stale=True)
-    values_edited(draft, visit.scope, besides=interrupt.id)
-
-
-def values_edited(draft: WorkingState, scope: str, *, besides: str | None = None) -> None:
-    """Update questions and approvals of a scope after people have edited its values."""
-    approvals.edited(draft, scope)
-    _update_questions(draft, scope)
-    for entry in list(draft.state.ledger.open.values()):
-        if entry.kind == "static" and entry.scope == scope and entry.id != besides:
-            visit = draft.state.visits[entry.visit]
-            ask_anew(draft, entry, _breakpoint(draft, visit, entry.name))
-
-
-def drop_breakpoint_answer(visit: Visit, stage: Literal["before", "after"]) -> None:
-    """Drop the answer to a breakpoint, which is not an answer of the graph."""
-    key = key_of("static", f"interrupt_{stage}")
-    visit.questions = visit.questions.without({key})
-
-
-def refuse_edits(state: RunState, event: events.Responded) -> None:
-    """Refuse an edit that cannot be made, or of values that have changed since."""
-    edited: set[tuple[str, tuple[FanOutBranch, ...]]] = set()
-    for id_, answer in event.answers.items():
-        entry = state.ledger.open.get(id_)
-        if entry is None or entry.kind != "static" or answer is None:
-            continue
-        visit = state.visits[entry.visit]
-        version = items.version_of(state, visit)
-        place = (entry.scope, visit.members)
-        if answer["version"] != version or place in edited:
-            raise Refusal(
-                Code.STALE,
-                f"The edit is of version {answer['version']} of the values, which are at version "
-                f"{version + (place in edited)}: read the values again, and edit those.",
-                interrupt_id=id_,
-                version=version,
-                values=dict(items.values_of(state, visit)),
-            )
-        if beyond := items.unreachable(state, visit, answer["values"]):
-            message = "within a fan-out, a field that is merged by adding can only be added to"
-            raise Refusal(
-                Code.INVALID_ANSWER,
-                f"The edit sets {', '.join(map(repr, beyond))}, and {message}.",
-                interrupt_id=id_,
-                errors=[{"pointer": f"/values/{name}", "message": message} for name in beyond],
-            )
-        edited.add(place)
-
-
-def _breakpoint_schema(graph: GraphSpec) -> Json:
-    fields, definitions = _fields_schema(graph)
-    edited = {
-        "type": "object",
-        "properties": {"values": fields, "version": {"type": "integer"}},
-        "required": ["values", "version"],
-        "additionalProperties": False,
-    }
-    # Not `anyOf`, so that a fault in an edit is reported with its pointer.
-    schema: dict[str, Json] = {
-        "if": {"type": "object"},
-        "then": edited,
-        "else": {"type": "null"},
-    }
-    return {**schema, "$defs": definitions} if definitions else schema
-
-
-def ask_operator(draft: WorkingState, visit: Visit, failure: Failure) -> None:
-    """Ask what to do about a failed visit, which was dropped and is put back to wait."""
-    draft.put_back(visit)
-    transition(visit, "fail", Waiting(stage="error"))
-    visit.failure = failure
-    question = InterruptSpec(
-        name=ERROR,
-        prompt=(
-            f"{visit.node!r} failed: {failure.message} ({failure.code}). "
-            "Try it again, skip it, or let it fail?"
-        ),
-        reason={"code": failure.code, "message": failure.message, "address": failure.address},
-        response_schema=_error_schema(draft.graph(visit.scope)),
-    )
-    ask(draft, visit, Asked(question=question, kind="error"))
-
-
-def _fields_schema(graph: GraphSpec) -> tuple[Json, Json]:
-    """Return the JSON Schema of a mapping of fields of a graph's values, and its definitions."""
-    state = graph.input_schema if isinstance(graph.input_schema, dict) else {}
-    properties: dict[str, Json] = dict.fromkeys(graph.fields, True) | state.get("properties", {})
-    schema = {"type": "object", "properties": properties, "additionalProperties": graph.open_values}
-    return schema, state.get("$defs", {})
-
-
-def _error_schema(graph: GraphSpec) -> Json:
-    patch, definitions = _fields_schema(graph)
-    schema: dict[str, Json] = {
-        "type": "object",
-        "properties": {"action": {"enum": ["retry", "skip", "fail"]}, "patch": patch},
-        "required": ["action"],
-        "additionalProperties": False,
-        "if": {"properties": {"action": {"enum": ["retry", "fail"]}}},
-        "then": {"properties": {"patch": False}},
-    }
-    return {**schema, "$defs": definitions} if definitions else schema

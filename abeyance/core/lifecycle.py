@@ -16,15 +16,16 @@ that was active later continues.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final, Literal, assert_never
 
-from abeyance.core import interrupts, items, messages
+from abeyance.core import interrupts, items, messages, routing
 from abeyance.core.effects import StopNode
 from abeyance.core.events import CancelMode, CancelRequested, Evicted, Paused, Resumed
 from abeyance.core.json import rfc3339
 from abeyance.core.patch import PatchError
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.state import Ending, Outcome, Pause, RunState
+from abeyance.core.spec import GoTo, Halt, ResumeRun
+from abeyance.core.state import Ending, Outcome, Pause, Rotation, RunState
 from abeyance.core.visit import Failure, Running, Visit, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
@@ -235,3 +236,29 @@ def evict(draft: WorkingState, event: Evicted) -> None:
     if may_evict(draft.state, event):
         draft.keep()
         begin_ending(draft, "halted", EVICTED, actor=event.actor)
+
+
+def rotation_due(draft: WorkingState, rotation: Rotation) -> None:
+    """Note that the run should continue as new; a hard rotation stops running visits."""
+    under_way = draft.state.ending
+    if draft.state.rotation in {rotation, "hard"} or (under_way and under_way.native):
+        return
+    draft.state.rotation = rotation
+    if rotation == "hard":
+        stop_for_now(draft, "rotation")
+
+
+def pause_is_due(draft: WorkingState, pause: Pause) -> None:
+    """Carry out what a pause says about its deadline, which has passed."""
+    draft.keep()
+    match pause.on_timeout:
+        case ResumeRun():
+            resume(draft, TIMEOUT, "the pause's deadline passed")
+        case Halt():
+            begin_ending(draft, "halted", "pause-timeout", actor=TIMEOUT)
+        case GoTo(node=node):
+            leave_every_branch(draft)
+            resume(draft, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
+            routing.go(draft, draft.state.root.address, node)
+        case _:
+            assert_never(pause.on_timeout)

@@ -39,11 +39,12 @@ from abeyance.core import (
     fanout,
     idempotency,
     interrupts,
-    ledger,
     lifecycle,
     messages,
     migration,
+    operator_questions,
     reminders,
+    replies,
     routing,
     schedule,
     standing,
@@ -56,13 +57,12 @@ from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import AttemptFailed, Blocked, Failed, Finished, Interrupted, Stopped
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.retries import Attempts
-from abeyance.core.spec import END, Default, GoTo, GraphSpec, Halt, ResumeRun
+from abeyance.core.spec import END, Default, GoTo, GraphSpec, Halt
 from abeyance.core.state import (
     Ending,
     Limits,
     Pause,
     Resumption,
-    Rotation,
     RunState,
     Scope,
     Status,
@@ -137,11 +137,11 @@ def _refuse(state: RunState, event: events.Event) -> None:
         authority.refuse(state, event)
     match event:
         case events.Responded():
-            ledger.check_answers(state.ledger, event)
+            replies.check_answers(state.ledger, event)
             duties.refuse_both(state, event)
             decisions.refuse(state, event)
             authority.refuse(state, event)
-            interrupts.refuse_edits(state, event)
+            operator_questions.refuse_edits(state, event)
             schedule.refuse_large_answers(state, event)
         case events.Paused(on_timeout=GoTo(node=node)):
             targets = [*(n for n in state.spec.nodes if n not in state.spec.finally_nodes), END]
@@ -193,7 +193,7 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
         case events.TaskBegan():
             draft.state.task_bytes, draft.state.yielding = 0, False
         case events.RotationDue():
-            _rotation_due(draft, "hard" if event.hard else "soft")
+            lifecycle.rotation_due(draft, "hard" if event.hard else "soft")
         case events.VisitEnded():
             _visit_ended(draft, event)
         case events.VisitBlocked():
@@ -389,18 +389,9 @@ def _responded(draft: WorkingState, event: events.Responded) -> None:
             or answering.is_repeat(entry, value, event, names[id_])
         ):
             continue
-        interrupts.take_edits(draft, entry, value, event.principal.subject)
+        operator_questions.take_edits(draft, entry, value, event.principal.subject)
         answering.accept(draft, entry, value, event, names[id_])
         draft.state.last_activity_at = event.now
-
-
-def _rotation_due(draft: WorkingState, rotation: Rotation) -> None:
-    under_way = draft.state.ending
-    if draft.state.rotation in {rotation, "hard"} or (under_way and under_way.native):
-        return
-    draft.state.rotation = rotation
-    if rotation == "hard":
-        lifecycle.stop_for_now(draft, "rotation")
 
 
 def _run_to_quiescence(draft: WorkingState) -> None:
@@ -463,7 +454,7 @@ def _apply_due(draft: WorkingState) -> None:
             case Interrupt() as interrupt:
                 _interrupt_is_due(draft, interrupt)
             case Pause() as pause:
-                _pause_is_due(draft, pause)
+                lifecycle.pause_is_due(draft, pause)
             case Ending() as ending:
                 # Running code is no longer awaited.
                 draft.state.ending = replace(ending, grace_until=None)
@@ -495,18 +486,3 @@ def _interrupt_is_due(draft: WorkingState, interrupt: Interrupt) -> None:
             interrupts.answer(draft, interrupt, answer, TIMEOUT)
         case _:
             assert_never(interrupt.on_timeout)
-
-
-def _pause_is_due(draft: WorkingState, pause: Pause) -> None:
-    draft.keep()
-    match pause.on_timeout:
-        case ResumeRun():
-            lifecycle.resume(draft, TIMEOUT, "the pause's deadline passed")
-        case Halt():
-            lifecycle.begin_ending(draft, "halted", "pause-timeout", actor=TIMEOUT)
-        case GoTo(node=node):
-            lifecycle.leave_every_branch(draft)
-            lifecycle.resume(draft, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
-            routing.go(draft, draft.state.root.address, node)
-        case _:
-            assert_never(pause.on_timeout)

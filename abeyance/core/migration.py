@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from abeyance.core import blocked, interrupts, items, messages, patch, visits
+from abeyance.core import blocked, items, messages, operator_questions, patch, visits
 from abeyance.core.events import Message
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Interrupt, Ledger
@@ -83,7 +83,7 @@ def migrate(
         # In the graph that has declared the questions which show these fields.
         root = draft.state.root
         items.put_values(draft, root.address, {**root.values, **changes})
-        interrupts.values_edited(draft, root.address)
+        operator_questions.values_edited(draft, root.address)
     if spec != draft.state.spec:
         before = draft.snapshot()
         draft.adopt(_Move(before, Places(before, spec, renames)).run())

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import approvals, interrupts, items, lifecycle
+from abeyance.core import approvals, interrupts, items, lifecycle, operator_questions
 from abeyance.core.address import below
 from abeyance.core.effects import StopNode
 from abeyance.core.json import Json
@@ -184,7 +184,7 @@ def _fail(draft: WorkingState, visit: Visit, failure: Failure, *, fatal: bool) -
         case GoTo(node=target):
             go_instead(draft, visit, target)
         case AskHuman():
-            interrupts.ask_operator(draft, visit, failure)
+            operator_questions.ask_operator(draft, visit, failure)
         case ReturnErrorToCaller() if not fatal:
             result = {"error": failure.message, "code": failure.code}
             end_call(draft, visit, result)

@@ -23,6 +23,7 @@ from abeyance.core import (
     items,
     mailbox,
     messages,
+    operator_questions,
     routing,
     subgraphs,
     visits,
@@ -74,11 +75,11 @@ def _start(draft: WorkingState, visit: Visit, ready: Ready, *, has_place: bool) 
     match ready.stage:
         case "entered":
             if visit.node in draft.graph(visit.scope).interrupt_before and not visit.is_finally:
-                interrupts.open_breakpoint(draft, visit, "before")
+                operator_questions.open_breakpoint(draft, visit, "before")
                 return True
         case "before":
-            interrupts.drop_breakpoint_answer(visit, "before")
-            if (key := key_of("static", interrupts.FORKED)) in visit.questions.answers:
+            operator_questions.drop_breakpoint_answer(visit, "before")
+            if (key := key_of("static", operator_questions.FORKED)) in visit.questions.answers:
                 visit.questions = visit.questions.without({key})
                 approvals.confirm(draft, visit)
             transition(visit, "proceed", Ready(stage="body"))
@@ -118,7 +119,7 @@ def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
         _ask_again(draft, visit, invalid)
         return True
     if runs_code and approvals.first_inherited(draft.state, visit) is not None:
-        interrupts.open_fork_question(draft, visit)
+        operator_questions.open_fork_question(draft, visit)
         return True
     match node:
         case _ if visit.pending is not None:
@@ -143,7 +144,7 @@ def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
 
 
 def _recover(draft: WorkingState, visit: Visit) -> bool:
-    key = key_of("error", interrupts.ERROR)
+    key = key_of("error", operator_questions.ERROR)
     answer = visit.questions.answers[key]
     draft.keep()
     visit.questions = visit.questions.without({key})

@@ -25,6 +25,7 @@ from abeyance.core import (
     items,
     lifecycle,
     messages,
+    operator_questions,
     patch,
     routing,
     undo,
@@ -135,7 +136,7 @@ def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
     if _read_unread(draft, visit, finished):
         return
     if visit.node in graph.interrupt_after and not visit.is_finally:
-        interrupts.open_breakpoint(draft, visit, "after")
+        operator_questions.open_breakpoint(draft, visit, "after")
     else:
         _apply_rules(draft, visit, visit.routing)
 
@@ -163,7 +164,7 @@ def _read_unread(draft: WorkingState, visit: Visit, finished: Finished) -> bool:
 
 def breakpoint_answered(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
     """Continue routing a visit after the breakpoint after its node."""
-    interrupts.drop_breakpoint_answer(visit, "after")
+    operator_questions.drop_breakpoint_answer(visit, "after")
     if route.is_stale:
         # Its route functions saw the values before a person edited them.
         reroute(draft, visit, route)

@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client as TemporalClient
 
 from abeyance import views, wire
-from abeyance.core import edits, idempotency, ledger
+from abeyance.core import edits, idempotency, ledger, replies
 from abeyance.core.events import Responded
 from abeyance.core.json import rfc3339
 from abeyance.errors import Code, Refusal
@@ -123,8 +123,8 @@ def respond_after_the_end(record: views.ClosingRecord, order: wire.Respond) -> l
     if (called := idempotency.earlier(record.keys, event)) is not None:
         return idempotency.receipts_again(called)
     try:
-        ledger.refuse_strays(event)
-        return list(ledger.check_answers(ledger_of(record.interrupts), event).values())
+        replies.refuse_strays(event)
+        return list(replies.check_answers(ledger_of(record.interrupts), event).values())
     except Refusal as refusal:
         raise _ended(refusal, view) from refusal
 

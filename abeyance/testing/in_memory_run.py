@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from abeyance import commands, wire
 from abeyance.authoring.graph import Graph
-from abeyance.core import events, idempotency, ledger, machine, messages, snapshots
+from abeyance.core import events, idempotency, machine, messages, replies, snapshots
 from abeyance.core.delegations import Delegations, Wanted
 from abeyance.core.events import CancelRequested, Control, MessageSent, Paused, Resumed
 from abeyance.core.json import Json
@@ -154,7 +154,7 @@ class InMemoryRun(InMemoryReader):
         event = commands.responded(order, self.state.ledger, self.now, keys=self.state.keys)
         if (called := idempotency.earlier(self.state.keys, event)) is not None:
             return idempotency.receipts_again(called)
-        ledger.refuse_strays(event)
+        replies.refuse_strays(event)
         machine.check(self.state, event)
         kept = order.model_dump(mode="json", exclude={"delegations"})
         self._driver.orders.add("respond", kept)

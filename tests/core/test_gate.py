@@ -12,7 +12,8 @@ from abeyance.core import events, machine
 from abeyance.core import interrupts as asking
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, rfc3339, sha256
-from abeyance.core.ledger import check_answers, digest_of, interrupt_id
+from abeyance.core.ledger import digest_of, interrupt_id
+from abeyance.core.replies import check_answers
 from abeyance.core.spec import START, GraphSpec, InterruptSpec
 from abeyance.core.state import Limits
 from abeyance.core.visit import Ready, Running, Waiting

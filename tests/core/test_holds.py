@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from core_drive import Drive, asked, at, chain, gate, restored
 
-from abeyance.core import events, idempotency, ledger
+from abeyance.core import events, idempotency, replies
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, rfc3339, sha256
-from abeyance.core.ledger import Ledger, addressee, check_answers
+from abeyance.core.ledger import Ledger
 from abeyance.core.lifecycle import may_evict
 from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
+from abeyance.core.replies import addressee, check_answers
 from abeyance.core.snapshots import forked, retried
 from abeyance.core.spec import Default, FunctionNode
 from abeyance.core.terms import Quorum, Terms
@@ -256,7 +257,7 @@ def test_each_who_voted_repeats_their_vote_while_it_is_held() -> None:
     run = holding(terms=Terms(hold=600.0, quorum=Quorum(count=2)))
     say(run, BOB, YES)
     event = Responded(now=run.now, **run.response({run.open("ask").id: YES}, principal=ADA))
-    (receipt,) = ledger.check_answers(run.state.ledger, event).values()
+    (receipt,) = replies.check_answers(run.state.ledger, event).values()
 
     assert (receipt.status, receipt.answered_by, receipt.replayed) == ("held", "ada", True)
 

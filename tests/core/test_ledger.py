@@ -10,8 +10,9 @@ from core_drive import ADA, Drive, at, chain, gate, graph
 from abeyance.core import events
 from abeyance.core.events import Responded, SchemaFault
 from abeyance.core.json import Json, rfc3339, sha256
-from abeyance.core.ledger import Ledger, Receipt, addressee, check_answers, refuse_strays
+from abeyance.core.ledger import Ledger, Receipt
 from abeyance.core.policy import EVERYTHING, TEMPORAL, Principal
+from abeyance.core.replies import addressee, check_answers, refuse_strays
 from abeyance.core.spec import END, START, Default, GoTo
 from abeyance.errors import Code, Refusal
 

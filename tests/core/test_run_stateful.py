@@ -23,9 +23,10 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from abeyance.core import events
 from abeyance.core.json import Json
-from abeyance.core.ledger import Receipt, check_answers
+from abeyance.core.ledger import Receipt
 from abeyance.core.outcome import Finished
 from abeyance.core.policy import TIMEOUT, Principal
+from abeyance.core.replies import check_answers
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits
 

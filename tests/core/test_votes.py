@@ -8,7 +8,7 @@ import pytest
 from core_agents import gated, reviewing, turn
 from core_drive import Drive, at, chain, gate, nested, restored
 
-from abeyance.core import events, idempotency, ledger
+from abeyance.core import events, idempotency, ledger, replies
 from abeyance.core.answering import call_digest
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, sha256
@@ -49,7 +49,7 @@ def again(run: Drive, who: Principal, value: Json) -> Receipt:
     (id_,) = [*run.state.ledger.open, *run.state.ledger.settled]
     event = Responded(now=run.now, **run.response({id_: value}, principal=who))
     before = run.state
-    receipts = ledger.check_answers(run.state.ledger, event)
+    receipts = replies.check_answers(run.state.ledger, event)
     run.feed(Responded, **run.response({id_: value}, principal=who))
     assert run.state is before
     return receipts[id_]
