@@ -15,9 +15,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import EllipsisType
-from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
-
-from pydantic import ValidationError
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, Unpack
 
 from abeyance import wire
 from abeyance.agents.transcript_view import TranscriptItem
@@ -25,10 +23,6 @@ from abeyance.core.ledger import Receipt
 from abeyance.core.policy import ALL_RUNS, Principal, ReadRights
 from abeyance.core.terms import Priority
 from abeyance.duration import Duration
-from abeyance.errors import Code, Refusal
-from abeyance.schemas.answers import answers_as_json
-from abeyance.schemas.json_types import to_json
-from abeyance.schemas.state_model import at_pointer
 from abeyance.views import (
     ClosingRecord,
     Event,
@@ -38,9 +32,6 @@ from abeyance.views import (
     Migration,
     RunView,
 )
-
-R = TypeVar("R", bound=wire.Request)
-
 
 Sort: TypeAlias = Literal["deadline", "priority", "risk", "age"]
 """What a list of interrupts is sorted by."""
@@ -448,86 +439,3 @@ class RunHandle(Protocol):
         `address` is that of the agent, or of something in it; None in a run with one transcript.
         """
         ...
-
-
-def migrate_order(
-    *,
-    patch: Mapping[str, Any] | None,
-    renames: Mapping[str, str] | None,
-    dry_run: bool,
-    principal: Principal,
-    key: str | None,
-    version: str | None = None,
-) -> wire.Migrate:
-    """Return the command of a migration. Raises the Refusal `invalid_body`."""
-    changes = {"patch": to_json(dict(patch or {})), "map": dict(renames or {}), "dry_run": dry_run}
-    about = {"principal": principal, "version": version, **({} if key is None else {"key": key})}
-    return order_of(wire.Migrate, {**changes, **about})
-
-
-def retry_order(
-    *,
-    graph: Literal["pinned", "today"],
-    patch: Mapping[str, Any] | None,
-    renames: Mapping[str, str] | None,
-) -> wire.RetryBody:
-    """Return the command of a retry. Raises the Refusal `invalid_body`."""
-    changes = {"patch": to_json(dict(patch or {})), "map": dict(renames or {}), "graph": graph}
-    return order_of(wire.RetryBody, changes)
-
-
-def respond_order(
-    answers: Mapping[str, Any] | str | None,
-    response: Any = ...,
-    *,
-    principal: Principal,
-    note: str | None = None,
-    digests: Mapping[str, str] | None = None,
-    on_behalf_of: str | None = None,
-    key: str | None = None,
-) -> wire.Respond:
-    """Return the command of answers: several by id, one by id, or one to the only open interrupt.
-
-    Raises the Refusals `invalid_answer` for an answer that is not JSON, and `invalid_body`.
-    """
-    forms = answers_as_json(answers, response)
-    about = {"principal": principal, "note": note, "digests": dict(digests or {})}
-    about |= {} if key is None else {"key": key}
-    about |= {} if on_behalf_of is None else {"on_behalf_of": on_behalf_of}
-    return order_of(wire.Respond, {**forms, **about}, fault="This answers nothing")
-
-
-def message_order(text: str, fields: MessageFields, *, principal: Principal) -> wire.SteerMessage:
-    """Return the command of a message. Raises the Refusal `invalid_body`."""
-    arguments = {name: value for name, value in fields.items() if name != "principal"}
-    by = {"sender": principal.subject, "capabilities": tuple(principal.capabilities)}
-    return order_of(wire.SteerMessage, {"text": text, **arguments, **by})
-
-
-def deadline_order(
-    interrupt_id: str,
-    *,
-    deadline: datetime | EllipsisType | None,
-    timeout: Duration | EllipsisType | None,
-    on_timeout: str | None,
-    principal: Principal,
-    key: str | None,
-) -> wire.EditDeadline:
-    """Return the command of a deadline's edit. Raises the Refusal `invalid_body`."""
-    moved = {"deadline": deadline, "timeout": timeout}
-    arguments = {name: value for name, value in moved.items() if value is not ...}
-    about = {"interrupt_id": interrupt_id, "on_timeout": on_timeout, "principal": principal}
-    about |= {} if key is None else {"key": key}
-    return order_of(wire.EditDeadline, {**arguments, **about})
-
-
-def order_of(
-    kind: type[R], arguments: Mapping[str, Any], *, fault: str = "The request is invalid"
-) -> R:
-    """Validate arguments as a command. Raises the Refusal `invalid_body`."""
-    try:
-        return kind(**arguments)
-    except ValidationError as error:
-        errors = at_pointer(error, arguments)
-        listed = "; ".join(f"{each['pointer'] or 'it'}: {each['message']}" for each in errors)
-        raise Refusal(Code.INVALID_BODY, f"{fault}: {listed}.", errors=errors) from error

@@ -12,7 +12,8 @@ from abeyance.core.conversation import EXCLUSIVE, Claim
 from abeyance.core.policy import ALL_RUNS, TEMPORAL, Principal, ReadRights
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal
-from abeyance.handle import MessageFields, Steered, message_order
+from abeyance.handle import MessageFields, Steered
+from abeyance.orders import message_order
 from abeyance.util import gather_limited
 
 _MAX_LISTED: Final = 20

@@ -16,7 +16,8 @@ from abeyance.core.events import Keyed, Message
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.state import Called
 from abeyance.errors import Code, Refusal
-from abeyance.handle import MessageFields, message_order
+from abeyance.handle import MessageFields
+from abeyance.orders import message_order
 from abeyance.temporal.update_limiter import Turn
 
 

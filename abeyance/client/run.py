@@ -29,16 +29,9 @@ from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import GraphSpec
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.handle import (
-    Forked,
-    MessageFields,
-    deadline_order,
-    migrate_order,
-    order_of,
-    respond_order,
-    retry_order,
-)
+from abeyance.handle import Forked, MessageFields
 from abeyance.history.closing_record import edit_after_the_end, respond_after_the_end
+from abeyance.orders import deadline_order, migrate_order, order_of, respond_order, retry_order
 from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.update_limiter import Turn

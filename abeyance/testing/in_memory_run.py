@@ -20,9 +20,8 @@ from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.state import Limits, RunState
 from abeyance.duration import Duration, seconds
 from abeyance.errors import Code, Refusal
-from abeyance.handle import (
-    Forked,
-    MessageFields,
+from abeyance.handle import Forked, MessageFields
+from abeyance.orders import (
     deadline_order,
     message_order,
     migrate_order,

@@ -1,0 +1,150 @@
+"""Claim, release and reassign: who takes care of a question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from core_askers import ADA, BOB, PAY, ROOT, asking, claim, person, refusal_of
+from core_drive import Drive, at, chain, gate
+
+from abeyance.core import events
+from abeyance.core.json import rfc3339
+from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.snapshots import forked
+from abeyance.core.terms import Quorum, Terms
+from abeyance.errors import Code, Refusal
+
+
+def test_while_a_question_is_claimed_nobody_else_answers_it_and_a_claim_ends_by_itself() -> None:
+    run = asking()
+    claim(run, ADA, seconds=60)
+
+    refusal = refusal_of(run, BOB)
+
+    assert refusal.code is Code.CLAIMED
+    assert refusal.details["claimed_by"] == "ada"
+    assert refusal.details["claimed_until"] == rfc3339(at(60))
+    run.wait(60)
+    run.answer("ask", "yes", principal=BOB)
+    assert run.settled("ask").by == "bob"
+
+
+def test_who_has_claimed_a_question_answers_it_and_can_claim_it_for_longer() -> None:
+    run = asking()
+    claim(run, ADA, seconds=60)
+    claim(run, ADA, seconds=600)
+    (_, again) = run.facts("interrupt.claimed")
+    id_ = run.open("ask").id
+    assert again.data == {"id": id_, "name": "ask", "until": rfc3339(at(600))}
+    assert refused_claim(run, BOB).code is Code.CLAIMED
+    run.answer("ask", "yes", principal=ADA)
+
+
+def refused_claim(run: Drive, who: Principal, **fields: Any) -> Refusal:
+    about = {"principal": who, "interrupt_id": run.open("ask").id, "seconds": 60, **fields}
+    return run.refused(events.Claimed, **about)
+
+
+def test_only_who_may_answer_may_claim() -> None:
+    run = asking(capability=PAY)
+    assert refused_claim(run, ADA).code is Code.CAPABILITY_REQUIRED
+
+
+def test_a_question_that_several_decide_cannot_be_claimed() -> None:
+    run = asking(quorum=Quorum(count=2))
+    assert refused_claim(run, ADA).code is Code.NOT_CLAIMABLE
+
+
+def test_who_claimed_it_releases_it_or_who_controls_runs() -> None:
+    run = asking()
+    about = {"interrupt_id": run.open("ask").id}
+    run.feed(events.Released, principal=BOB, **about)
+    assert run.facts("interrupt.released") == []
+    for who in (ADA, person("boss", "runs:control"), TEMPORAL):
+        claim(run, ADA)
+        refusal = run.refused(events.Released, principal=BOB, **about)
+        assert (refusal.code, refusal.details["capability"]) == (
+            Code.CAPABILITY_REQUIRED,
+            "runs:control",
+        )
+        run.feed(events.Released, principal=who, **about)
+        assert run.open("ask").claim is None
+        assert run.facts("interrupt.released")[-1].actor == who.subject
+
+
+def test_a_claim_that_has_ended_is_nobodys_to_release() -> None:
+    run = asking()
+    claim(run, ADA, seconds=1)
+    run.wait(1)
+    run.feed(events.Released, principal=BOB, interrupt_id=run.open("ask").id)
+    assert run.open("ask").claim is None
+    assert run.facts("interrupt.released") == []
+
+
+def reassign(run: Drive, who: Principal, *to: str, **fields: Any) -> None:
+    id_ = run.open("ask").id
+    run.feed(events.Reassigned, principal=who, interrupt_id=id_, to=to, **fields)
+
+
+def test_reassigning_replaces_whom_a_question_is_for_and_ends_a_claim() -> None:
+    run = asking(assignees=("ada",), assignees_only=True)
+    claim(run, ADA)
+
+    reassign(run, ADA, "bob", "group:finance", note="I am away.")
+
+    entry = run.open("ask")
+    assert (entry.terms and entry.terms.assignees, entry.claim) == (("bob", "group:finance"), None)
+    (fact,) = run.facts("interrupt.reassigned")
+    assert (fact.actor, fact.data["to"], fact.data["note"]) == (
+        "ada",
+        ["bob", "group:finance"],
+        "I am away.",
+    )
+    assert refusal_of(run, ADA).code is Code.NOT_ASSIGNED
+    run.answer("ask", "yes", principal=BOB)
+
+
+@pytest.mark.parametrize("who", [person("boss", "runs:control"), TEMPORAL, ROOT])
+def test_who_controls_runs_reassigns_what_was_for_nobody(who: Principal) -> None:
+    run = Drive(chain(gate("ask")))
+    reassign(run, who, "ada")
+    assert run.open("ask").terms == Terms(assignees=("ada",))
+
+
+def test_who_has_claimed_a_question_reassigns_it_and_nobody_else() -> None:
+    run = asking()
+    claim(run, ADA)
+    about = {"interrupt_id": run.open("ask").id, "to": ("carol",)}
+    refusal = run.refused(events.Reassigned, principal=BOB, **about)
+    assert refusal.code is Code.CAPABILITY_REQUIRED
+    reassign(run, ADA, "carol")
+
+
+def test_a_question_that_shows_other_values_is_still_for_whom_people_named() -> None:
+    run = Drive(
+        chain(gate("ask", prompt="Pay {x}?", terms=Terms(assignees=("ada",)))), values={"x": 1}
+    )
+    boss = person("boss", "runs:control")
+    reassign(run, boss, "bob")
+    run.feed(events.ValuesEdited, principal=boss, patch={"x": 2}, version=1)
+    entry = run.open("ask")
+    assert (entry.prompt, entry.terms and entry.terms.assignees) == ("Pay 2?", ("bob",))
+
+
+def test_what_is_settled_is_neither_claimed_nor_reassigned() -> None:
+    run = asking()
+    id_ = run.open("ask").id
+    run.answer("ask", "yes")
+    for kind, fields in ((events.Claimed, {"seconds": 1}), (events.Reassigned, {"to": ("bob",)})):
+        refusal = run.refused(kind, principal=ROOT, interrupt_id=id_, **fields)
+        assert refusal.code is Code.ALREADY_ANSWERED
+
+
+def test_a_fork_asks_without_the_claim() -> None:
+    run = asking()
+    claim(run, ADA)
+    boss = person("boss", "runs:control")
+    fork = forked(run.state, run_id="f", salt="s", back=0, now=run.now, principal=boss)
+    (entry,) = fork.ledger.open.values()
+    assert entry.claim is None

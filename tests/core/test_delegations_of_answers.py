@@ -1,0 +1,231 @@
+"""Who answers in the place of somebody else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from core_askers import (
+    ADA,
+    BOB,
+    CAROL,
+    CFO,
+    PAY,
+    asking,
+    claim,
+    eyes,
+    lent,
+    person,
+    refusal_of,
+    started_by,
+)
+from core_drive import Drive, at, chain, gate, graph, nested
+
+from abeyance.core import idempotency, standing
+from abeyance.core.delegations import Delegation
+from abeyance.core.events import Responded
+from abeyance.core.policy import Principal
+from abeyance.core.spec import START
+from abeyance.core.terms import STARTER, Quorum, Terms
+from abeyance.errors import Code
+
+
+def test_a_delegate_answers_in_the_place_of_who_may() -> None:
+    run = asking(capability=PAY)
+    id_ = run.open("ask").id
+    about = run.response(
+        {id_: "yes"}, principal=BOB, delegations=(lent("ada", "bob", PAY),), key="k"
+    )
+    event = Responded(now=run.now, **about)
+    (receipt,) = idempotency.receipts(run.state.ledger, event)
+    run.feed(Responded, **about)
+
+    assert (receipt.answered_by, receipt.on_behalf_of) == ("bob", "ada")
+    settled = run.settled("ask")
+    assert (settled.by, settled.on_behalf_of) == ("bob", "ada")
+    (fact,) = run.facts("interrupt.answered")
+    assert (fact.actor, fact.data["on_behalf_of"]) == ("bob", "ada")
+    # The receipts of a repeat, by its key and without one.
+    called = idempotency.earlier(run.state.keys, event)
+    assert called is not None
+    (again,) = idempotency.receipts_again(called)
+    assert (again.answered_by, again.on_behalf_of, again.replayed) == ("bob", "ada", True)
+    (again,) = idempotency.receipts(run.state.ledger, replace(event, key=None, delegations=()))
+    assert (again.answered_by, again.on_behalf_of, again.replayed) == ("bob", "ada", True)
+    (again,) = idempotency.receipts(
+        run.state.ledger, replace(event, principal=CAROL, delegations=(lent("x", "carol", PAY),))
+    )
+    assert again.replayed
+
+
+def test_another_answer_hears_in_whose_place_the_first_was_given() -> None:
+    run = asking()
+    id_ = run.open("ask").id
+    run.answer("ask", "yes", principal=BOB, on_behalf_of="ada", delegations=(lent("ada"),))
+    refusal = run.refused(Responded, **run.response({id_: "no"}, principal=CAROL))
+    assert (refusal.details["answered_by"], refusal.details["on_behalf_of"]) == ("bob", "ada")
+
+
+@pytest.mark.parametrize(
+    "delegation",
+    [
+        lent("ada", "bob"),
+        lent("ada", "carol", PAY),
+        lent("ada", "bob", PAY, since=at(1)),
+        lent("ada", "bob", PAY, until=at(0)),
+    ],
+    ids=["lends something else", "to somebody else", "not yet", "over"],
+)
+def test_a_delegation_counts_for_its_delegate_in_its_time_for_what_it_lends(
+    delegation: Delegation,
+) -> None:
+    run = asking(capability=PAY)
+    refusal = refusal_of(run, BOB, delegations=(delegation,))
+    assert refusal.code is Code.CAPABILITY_REQUIRED
+    named = refusal_of(run, BOB, delegations=(delegation,), on_behalf_of="ada")
+    assert named.code in {Code.CAPABILITY_REQUIRED, Code.NOT_ASSIGNED}
+
+
+@pytest.mark.parametrize("capability", ["admin", "runs:control"])
+def test_what_reaches_beyond_questions_is_never_lent(capability: str) -> None:
+    run = asking(capability=capability)
+    refusal = refusal_of(run, BOB, delegations=(lent("root", "bob", capabilities=None),))
+    assert refusal.code is Code.CAPABILITY_REQUIRED
+
+
+def test_of_a_maker_with_everything_whatever_a_question_asks_for_is_lent() -> None:
+    run = asking(capability=PAY)
+    everything = lent("root", "bob", capabilities=None)
+    run.answer("ask", "yes", principal=BOB, delegations=(everything,))
+    assert run.settled("ask").on_behalf_of == "root"
+
+
+def test_a_delegate_answers_what_is_only_for_their_maker_or_the_makers_group() -> None:
+    for assignee, groups in (("ada", ()), ("group:finance", ("finance",))):
+        run = asking(assignees=(assignee,), assignees_only=True)
+        run.answer("ask", "yes", principal=BOB, delegations=(lent("ada", groups=groups),))
+        assert run.settled("ask").on_behalf_of == "ada"
+
+
+def test_who_may_answer_does_so_in_their_own_right_unless_they_say_otherwise() -> None:
+    delegations = (lent("ada"), lent("carol"))
+    for said, expected in ((None, None), ("bob", None), ("carol", "carol")):
+        run = asking()
+        run.answer("ask", "yes", principal=BOB, on_behalf_of=said, delegations=delegations)
+        assert run.settled("ask").on_behalf_of == expected
+
+
+def test_who_has_no_right_of_their_own_cannot_name_themselves() -> None:
+    run = asking(capability=PAY)
+    delegations = (lent("ada", "bob", PAY),)
+    refusal = refusal_of(run, BOB, delegations=delegations, on_behalf_of="bob")
+    assert refusal.code is Code.CAPABILITY_REQUIRED
+
+
+def test_who_may_answer_for_two_names_one() -> None:
+    run = asking(capability=PAY)
+    delegations = (lent("ada", "bob", PAY), lent("carol", "bob", PAY), lent("dan"))
+    refusal = refusal_of(run, BOB, delegations=delegations)
+    assert refusal.code is Code.AMBIGUOUS_DELEGATION
+    assert refusal.details["on_behalf_of"] == ["ada", "carol"]
+    run.answer("ask", "yes", principal=BOB, delegations=delegations, on_behalf_of="carol")
+    assert run.settled("ask").on_behalf_of == "carol"
+
+
+def test_without_a_delegation_nobody_answers_for_somebody() -> None:
+    run = asking()
+    refusal = refusal_of(run, BOB, on_behalf_of="ada")
+    assert (refusal.code, refusal.details["on_behalf_of"]) == (Code.NOT_ASSIGNED, "ada")
+
+
+def test_four_eyes_look_at_both_names() -> None:
+    delegations = (lent("ada"), lent("carol"))
+    barring = Drive(chain(gate("one"), eyes("ask", "one")))
+    barring.answer("one", "yes", principal=BOB, on_behalf_of="ada", delegations=delegations)
+    assert barring.open("ask").barred == {"bob": "one", "ada": "one"}
+    cases: list[tuple[Principal, dict[str, Any]]] = [
+        (BOB, {}),
+        (BOB, {"on_behalf_of": "carol", "delegations": delegations}),
+        (ADA, {}),
+        (CAROL, {"on_behalf_of": "ada", "delegations": (lent("ada", "carol"),)}),
+    ]
+    for who, fields in cases:
+        assert refusal_of(barring, who, **fields).code is Code.SEPARATION_OF_DUTIES
+
+
+def test_of_two_makers_the_one_who_is_not_barred_is_meant() -> None:
+    run = started_by("ada", "first", eyes("ask", STARTER, capability=PAY))
+    run.finish("first")
+    delegations = (lent("ada", "bob", PAY), lent("carol", "bob", PAY))
+    run.answer("ask", "yes", principal=BOB, delegations=delegations)
+    assert run.settled("ask").on_behalf_of == "carol"
+
+
+def test_a_delegate_uses_the_claim_of_whom_they_stand_for_and_claims_for_them() -> None:
+    run = asking(capability=PAY)
+    delegations = (lent("ada", "bob", PAY),)
+    claim(run, person("ada", PAY))
+    run.answer("ask", "yes", principal=BOB, delegations=delegations)
+    run = asking(capability=PAY)
+    claim(run, BOB, delegations=delegations)
+    (fact,) = run.facts("interrupt.claimed")
+    assert fact.data["on_behalf_of"] == "ada"
+    assert refusal_of(run, CFO).details["on_behalf_of"] == "ada"
+    run.answer("ask", "yes", principal=person("ada", PAY))
+
+
+def test_for_whom_somebody_may_answer_can_be_listed() -> None:
+    run = started_by("dan", "first", eyes("ask", STARTER, capability=PAY))
+    run.finish("first")
+    delegations = tuple(lent(by, "bob", PAY) for by in ("carol", "ada", "dan"))
+    entry = run.open("ask")
+    request = standing.Request(principal=BOB, now=run.now, delegations=delegations)
+    assert standing.names(entry, request) == ["ada", "carol"]
+    barred = replace(entry, barred={"bob": "one"})
+    assert standing.names(barred, request) == []
+
+
+def test_a_vote_bars_from_the_next_question_before_it_has_decided() -> None:
+    voting = replace(
+        gate("one", schema={"properties": {"approved": {"type": "boolean"}}}),
+    )
+    terms = Terms(quorum=Quorum(count=2))
+    voting = replace(voting, question=replace(voting.question, terms=terms))
+    inner = chain(eyes("inside", "one"), name="inner")
+    ways = [(START, "one"), (START, "ask"), (START, "sub")]
+    run = Drive(graph(voting, eyes("ask", "one"), nested("sub", inner), ways=ways))
+    yes = {"approved": True}
+    delegations = (lent("carol"),)
+    run.answer("one", yes, principal=BOB, on_behalf_of="carol", delegations=delegations)
+    for name in ("ask", "inside"):
+        assert run.open(name).barred == {"bob": "one", "carol": "one"}
+    run.answer("one", yes, principal=ADA)
+    assert run.state.root.answerers["one"].people == ("ada", "bob", "carol")
+    assert run.open("ask").barred == {"ada": "one", "bob": "one", "carol": "one"}
+
+
+def test_a_vote_for_somebody_uses_up_the_votes_of_both_and_its_repeat_gets_its_receipt() -> None:
+    run = asking(quorum=Quorum(count=2, of=("ada", "group:finance")))
+    id_, yes, delegations = run.open("ask").id, {"approved": True}, (lent("ada"),)
+    about = run.response({id_: yes}, principal=BOB, delegations=delegations)
+    event = Responded(now=run.now, **about)
+    (receipt,) = idempotency.receipts(run.state.ledger, event)
+    assert (receipt.status, receipt.on_behalf_of) == ("voted", "ada")
+    run.feed(Responded, **about)
+    (fact,) = run.facts("interrupt.voted")
+    assert fact.data["on_behalf_of"] == "ada"
+    (again,) = idempotency.receipts(run.state.ledger, event)
+    assert (again.replayed, again.on_behalf_of) == (True, "ada")
+    run.answer("ask", yes, principal=ADA)
+    assert [vote.by for vote in run.open("ask").votes] == ["ada"]
+
+
+def test_who_voted_for_somebody_learns_what_became_of_it() -> None:
+    run = asking(quorum=Quorum(count=1), capability=PAY)
+    id_, yes = run.open("ask").id, {"approved": True}
+    run.answer("ask", yes, principal=BOB, delegations=(lent("ada", "bob", PAY),))
+    (again,) = idempotency.receipts(
+        run.state.ledger, Responded(now=run.now, **run.response({id_: yes}, principal=BOB))
+    )
+    assert (again.replayed, again.answered_by, again.on_behalf_of) == (True, "bob", "ada")
