@@ -519,7 +519,10 @@ Subject: TypeAlias = Annotated[
     Field(pattern=r"^[^\s,*\x00-\x1f\x7f][^\s,\x00-\x1f\x7f]*$", max_length=256),
     AfterValidator(_somebody),
 ]
-"""A subject, or where it says so a group as `group:finance`."""
+"""A subject or a group (`group:finance`) in a list of people."""
+
+Person: TypeAlias = Annotated[str, Field(pattern=r"^\S(?:.*\S)?$", max_length=256)]
+"""Any subject: its issuer may write it with blanks."""
 
 
 class Answers(Request):
@@ -532,7 +535,7 @@ class Answers(Request):
     response: Value = None
     note: str | None = Field(default=None, max_length=2_000)
     digests: dict[str, str] = Field(default_factory=dict)
-    on_behalf_of: Subject | None = None
+    on_behalf_of: Person | None = None
 
     @model_serializer(mode="wrap")
     def _set_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -625,7 +628,7 @@ class ClaimBody(Request):
     )
 
     for_: Seconds = Field(default=ONE_CLAIM, alias="for", gt=0, le=LONGEST_CLAIM)
-    on_behalf_of: Subject | None = Field(default=None, exclude_if=_is_none)
+    on_behalf_of: Person | None = Field(default=None, exclude_if=_is_none)
 
 
 class Claim(ClaimBody, Keyed):
@@ -668,7 +671,7 @@ class DelegateBody(Request):
         validate_by_name=True, validate_by_alias=True, serialize_by_alias=True
     )
 
-    to: Subject
+    to: Person
     capabilities: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] | None = Field(
         default=None, max_length=200
     )

@@ -210,7 +210,7 @@ class AnswerBody(wire.Request):
     response: JsonValue
     note: str | None = Field(default=None, max_length=2_000)
     digests: dict[str, str] = Field(default_factory=dict)
-    on_behalf_of: wire.Subject | None = None
+    on_behalf_of: wire.Person | None = None
 
 
 class Question(views.InterruptView):

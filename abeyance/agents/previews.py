@@ -79,9 +79,9 @@ def _fault(made: Json) -> str | None:
         return "is no mapping with a text under 'summary'"
     if unknown := sorted(made.keys() - {*_KEYS}):
         return f"has {', '.join(map(repr, unknown))}: it may have {', '.join(_KEYS)}"
-    if not isinstance(made.get("diff", ""), str):
+    if not isinstance(made.get("diff"), str | None):
         return "has a diff that is no text"
-    if not isinstance(made.get("table", []), list):
+    if not isinstance(made.get("table"), list | None):
         return "has a table that is no list of rows"
     if (bytes_ := size(made)) > _MAX_BYTES:
         return f"takes {bytes_} bytes, and may take {_MAX_BYTES}: show a part of it"

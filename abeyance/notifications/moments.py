@@ -212,6 +212,7 @@ def _question(state: RunState, id_: Any) -> dict[str, Any] | None:
         return None
     view = shown.model_dump(mode="json", exclude={"answer", "answer_sha256"})
     if size(view) > _LARGEST:
-        view |= {"reason": None, "payload": None, "response_schema": None, "parents": []}
+        bulk = {"reason": None, "payload": None, "preview": None, "response_schema": None}
+        view |= {**bulk, "parents": []}
         view["abridged"] = True
     return view

@@ -193,6 +193,18 @@ async def test_what_is_no_preview_is_shown_as_an_error(made: Any, error: str) ->
     assert question.preview["error"].startswith(error)
 
 
+async def test_a_preview_may_say_that_it_has_no_diff_and_no_table() -> None:
+    made = {"summary": "s", "diff": None, "table": None, "cost": None}
+
+    async def nothing_to_show(amount: int) -> Any:
+        return made
+
+    run, _ = await asking(Purse(nothing_to_show))
+    (question,) = await run.interrupts()
+
+    assert question.preview == made
+
+
 async def test_a_preview_has_the_time_of_its_tool() -> None:
     async def slow(amount: int) -> Any:
         await asyncio.sleep(60)

@@ -117,7 +117,7 @@ async def test_a_claim_keeps_a_question_for_one_person_until_it_is_released(api:
 
 async def test_a_claim_is_a_day_at_most_and_a_vote_is_nobodys_alone(api: Api) -> None:
     _, id_ = await asking(api, "claimed")
-    for wrong in ({"for": "P2D"}, {"for": 0}, {"on_behalf_of": "a b"}):
+    for wrong in ({"for": "P2D"}, {"for": 0}, {"on_behalf_of": " a"}):
         response = await post(api, f"/interrupts/{id_}/claim", "ada", body=wrong)
         problem(response, 422, "invalid_body")
     problem(

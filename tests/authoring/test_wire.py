@@ -106,6 +106,16 @@ def test_a_wrong_request_is_refused(model: type[wire.Request], given: Any, told:
     assert told in faults(model, given)
 
 
+def test_a_person_is_named_as_their_issuer_names_them() -> None:
+    name = "Ada Lovelace, Ltd."
+    until = "2026-03-02T09:00:00Z"
+
+    assert wire.Claim(interrupt_id="i", on_behalf_of=name).on_behalf_of == name
+    assert wire.Respond(response=True, on_behalf_of=name).on_behalf_of == name
+    assert wire.DelegateBody.model_validate({"to": name, "until": until}).to == name
+    assert "String should match pattern" in faults(wire.Claim, {"on_behalf_of": " "})
+
+
 @pytest.mark.parametrize("order", [wire.Pause(), wire.Resume(), wire.Cancel()])
 def test_a_control_without_options_is_sent_by_temporals_ui(order: wire.Control) -> None:
     assert (order.actor, order.reason) == ("temporal", None)
