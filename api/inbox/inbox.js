@@ -166,7 +166,8 @@ function showState(message) {
 }
 
 function draw() {
-  const order = tab === "decided" ? {...criteria, order: "newest", isGrouped: false} : criteria;
+  const own = {decided: {order: "newest", isGrouped: false}, held: {order: "age"}}[tab];
+  const order = {...criteria, ...own};
   const questions = chosen(listed(), order);
   const count = lists.open.length;
   const number = isWhole ? `${count}` : `more than ${count}`;
@@ -186,7 +187,7 @@ function draw() {
     left -= some.length;
     if (title) parts.push(element("h2", {}, order.isGrouped ? heading(title, members) : `${title} (${members.length})`));
     parts.push(element("ul", {}, ...some.map((question) => entry(question, {
-      isShown: question.id === shown?.id, isPicked: picked.has(question.id), pick: tab === "decided" ? null : pick,
+      isShown: question.id === shown?.id, isPicked: picked.has(question.id), pick: own ? null : pick,
     }))));
   }
   if (!parts.length) parts.push(element("p", {class: "quiet empty"}, nothing()));

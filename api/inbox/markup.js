@@ -164,7 +164,7 @@ export function changesInWords(before, after) {
 
 /** Return the text of a prompt, which may be Markdown, on one line and without its marks. */
 export function oneLine(prompt) {
-  const text = prompt.replaceAll(/\[([^\]]*)\]\([^)]*\)/g, "$1").replaceAll(/^\s*(#+|[-*]|\|[-|: ]+\|)\s*/gm, "").replaceAll(/\*\*|__|`/g, "");
+  const text = prompt.replaceAll(/\[([^\]]*)\]\([^)]*\)/g, "$1").replaceAll(/^\s*((#+|[-*])\s+|\|[-|: ]+\|\s*)/gm, "").replaceAll(/\*\*|__|`/g, "");
   return text.replaceAll(/\s+/g, " ").trim() || prompt;
 }
 

@@ -17,7 +17,7 @@ export function questionPage(question, after) {
   const isOpen = question.status === "open";
   return [
     element("h2", {tabindex: "-1", id: "prompt"}, headline(question)),
-    isMarkup(question) ? prose(question.prompt_html, question.prompt) : null,
+    isMarkup(question) ? restOf(question) : null,
     badges(question),
     ...what(question),
     question.status === "held" ? held(question, after) : null,
@@ -31,6 +31,14 @@ export function questionPage(question, after) {
 
 // A prompt of one line is the heading; of any other the heading is the first line.
 const isMarkup = ({prompt, prompt_html: html}) => Boolean(html) && (prompt.trim().includes("\n") || /\]\(|<https?:/.test(prompt));
+
+// The prompt below its heading, without what the heading has said.
+function restOf(question) {
+  const body = prose(question.prompt_html, question.prompt);
+  const first = body.firstElementChild;
+  if (first && !first.querySelector("a") && oneLine(first.textContent) === headline(question)) first.remove();
+  return body;
+}
 
 function headline(question) {
   if (!question.prompt_html) return question.prompt;

@@ -226,6 +226,24 @@ class Look:
         until(lambda: text in self._driver.find_element("tag name", "body").text, text)
         time.sleep(1.5)
 
+    def screen(self, width: int, height: int) -> None:
+        """Take another size of the page, also a smaller one than a window can have."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+    def run(self, script: str) -> None:
+        """Run a script on the page."""
+        self._driver.execute_script(script)
+
+    def press(self, text: str, selector: str = "button") -> None:
+        """Press the button, or whatever the selector says, that has a text in it."""
+
+        def found() -> Any:
+            return next((each for each in self._visible(selector) if text in each.text), None)
+
+        until(found, f"{selector} {text}").click()
+        time.sleep(0.5)
+
     def choose_columns(self, *, drop: list[str], add: list[str]) -> None:
         """Configure the columns of the list."""
         self._click("[data-testid=workflows-summary-table-configuration-button]")

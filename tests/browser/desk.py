@@ -43,7 +43,7 @@ def gate(name: str, **terms: Any) -> Graph:
     return asking
 
 
-@tool(approve=True, prompt="**Refund** {amount} to {to}?\n\nThe customer wrote twice.")
+@tool(approve=True, prompt="**Refund {amount}** to {to}?\n\nThe customer wrote **twice**.")
 async def refund(
     amount: float, to: str, lines: list[Line], by: date, way: Literal["bank", "cash"] = "bank"
 ) -> str:
