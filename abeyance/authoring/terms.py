@@ -111,8 +111,8 @@ def terms_of(
         ),
         calendar=_calendar(given.get("calendar"), label, errors),
         quorum=None if quorum is None else _quorum(quorum, label, errors),
-        hold=errors.seconds(given.get("hold"), f"{label}, hold="),
-        not_by=errors.texts(given.get("not_by", ()), f"{label}, not_by="),
+        hold=_hold(given.get("hold"), label, errors),
+        not_by=_not_by(given.get("not_by", ()), label, errors),
         decisions=chosen,
     )
     for fault in _nobody(terms):
@@ -248,6 +248,25 @@ def _risk(value: object, label: str, errors: DeclarationErrors) -> int | None:
         return value
     errors.note(f"{label}: risk={value!r} is invalid: use a whole number from 0 to {_MAX_RISK}")
     return None
+
+
+def _hold(value: Duration | None, label: str, errors: DeclarationErrors) -> float | None:
+    seconds = errors.seconds(value, f"{label}, hold=")
+    if seconds is not None and not 0 < seconds < math.inf:
+        errors.note(f"{label}, hold=: {seconds:g} s is no length of time: write '10m'")
+    return seconds
+
+
+def _not_by(value: object, label: str, errors: DeclarationErrors) -> tuple[str, ...]:
+    names = errors.texts(value, f"{label}, not_by=")
+    # A rule that is misspelt would bar nobody.
+    for name in names:
+        if name.startswith("@") and name != core.STARTER:
+            errors.note(
+                f"{label}, not_by=: {name!r} is no rule: write {core.STARTER!r}, or the name of a "
+                "question"
+            )
+    return names
 
 
 def _calendar(value: object, label: str, errors: DeclarationErrors) -> core.Calendar | None:

@@ -160,6 +160,12 @@ def test_a_question_that_names_no_terms_has_none() -> None:
         ({"priority": "urgent"}, "priority='urgent' is invalid: use 'high', 'normal' or 'low'"),
         ({"risk": 101}, "risk=101 is invalid: use a whole number from 0 to 100"),
         ({"remind": ["soon"]}, "remind=: 'soon' is not a duration"),
+        ({"hold": 0, "response": bool}, "hold=: 0 s is no length of time: write '10m'"),
+        ({"hold": -60, "response": bool}, "hold=: -60 s is no length of time"),
+        (
+            {"not_by": ["@start"]},
+            "not_by=: '@start' is no rule: write '@starter', or the name of a",
+        ),
         ({"escalate": "2d"}, "escalate=: '2d' is invalid: use Escalation(after=..., to=[...])"),
         ({"escalate": Escalation(after="2d")}, "names nobody: set to= or requested_capability="),
         ({"quorum": 0}, "quorum=0 is invalid: use a whole number above zero"),
