@@ -109,7 +109,8 @@ class Settings(BaseSettings):
     `jwt_subject` names the caller, `jwt_groups` the groups of the caller, and `jwt_reads` the labels of
     the runs that the caller may see.
     A caller has `head_timeout` and `body_timeout` to send a request, on one of `max_connections`.
-    `allowed_hosts` are further hosts (`name` or `name:port`) of the API, such as a proxy.
+    `allowed_hosts` are further hosts (`name` or `name:port`) of the API, such as a proxy. Pages of
+    `allowed_origins` may talk to the graphs with a token.
 
     Sign-in: people sign in at `oidc_issuer`, an OpenID provider that knows this service as
     `oidc_client_id`. `signin_keys` (as `encryption_keys`) seal their sessions, which last for
@@ -158,6 +159,7 @@ class Settings(BaseSettings):
     signin_timeout: Seconds = Field(default=28_800.0, gt=0)
     public_url: str | None = None
     allowed_hosts: Hosts = ()
+    allowed_origins: Hosts = ()
     ui_origin: Hosts = ()
     storage: str | None = Field(default=None, min_length=1)
     storage_shared: bool = False
@@ -258,9 +260,9 @@ class Settings(BaseSettings):
             )
         return value
 
-    @field_validator("ui_origin")
+    @field_validator("ui_origin", "allowed_origins")
     @classmethod
-    def _ui_origin(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+    def _origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(map(_checked_origin, origins))
 
     @field_validator("public_url")

@@ -230,6 +230,10 @@ class MediaPart(Request):
 Part: TypeAlias = Annotated[TextPart | MediaPart, Field(discriminator="type")]
 
 
+MAX_MESSAGE_ID = 256
+"""In characters."""
+
+
 class MessageBody(Request):
     """A message for a run. Its `message_id` defaults to a generated one.
 
@@ -238,7 +242,7 @@ class MessageBody(Request):
     receiving node. `ttl` is how long the message may stay unread, as any duration.
     """
 
-    message_id: str | None = Field(default=None, min_length=1, max_length=256)
+    message_id: str | None = Field(default=None, min_length=1, max_length=MAX_MESSAGE_ID)
     text: str = ""
     parts: tuple[Part, ...] = Field(default=(), max_length=20)
     metadata: dict[str, Value] = Field(default_factory=dict)

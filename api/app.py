@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -105,6 +106,7 @@ def create_app(
         max_body_size=settings.max_body_size,
         has_codec=has_codec,
         ui_origins=settings.ui_origin,
+        talk_origins=settings.allowed_origins,
     )
     for part in (health, inbox, links, signin):
         app.include_router(part.router)
@@ -112,11 +114,20 @@ def create_app(
         app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])
     for part in (events, audit, conversations, batch, admin):
         app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])
+    _include_protocols(app)
     if has_codec:
         app.include_router(admin.codec_router)
     problems.install(app)
     openapi.install(app)
     return app
+
+
+def _include_protocols(app: FastAPI) -> None:
+    """Include the protocols of user interfaces whose libraries are installed."""
+    if find_spec("ag_ui") is not None:
+        from abeyance.api.routers import agui  # noqa: PLC0415  (an extra)
+
+        app.include_router(agui.router, dependencies=[KNOWN_PARAMETERS])
 
 
 def _host_of(url: str | None) -> tuple[str, ...]:

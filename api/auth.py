@@ -380,7 +380,9 @@ def _requires(capability: str) -> Dependency:
 
 RESPONDS: Final = "runs:respond"
 """The capability to answer."""
-START: Final = _requires("runs:start")
+STARTS: Final = "runs:start"
+"""The capability to start."""
+START: Final = _requires(STARTS)
 READ: Final = _requires(authority.READ)
 CONTROL: Final = _requires(authority.CONTROL)
 RESPOND: Final = _requires(RESPONDS)

@@ -229,16 +229,22 @@ async def _interrupt_id(
     reads: Reads,
     backend: BackendDep,
 ) -> InterruptPath:
-    match = _INTERRUPT_ID.fullmatch(interrupt_id)
-    if match is None:
-        raise unknown_interrupt(interrupt_id)
+    run_id = run_of_interrupt(interrupt_id)
     if reads.is_bound:
-        await require_readable(backend.connection.client, reads, match["run_id"])
-    return InterruptPath(id=interrupt_id, run_id=match["run_id"])
+        await require_readable(backend.connection.client, reads, run_id)
+    return InterruptPath(id=interrupt_id, run_id=run_id)
 
 
 InterruptId = Annotated[InterruptPath, Depends(_interrupt_id)]
 """The interrupt id of a path. An invalid one is an unknown interrupt. Its run is checked like `RunId`."""
+
+
+def run_of_interrupt(id_: str) -> str:
+    """Return the run id that an interrupt id contains. Raises `unknown_interrupt` for any other text."""
+    match = _INTERRUPT_ID.fullmatch(id_)
+    if match is None:
+        raise unknown_interrupt(id_)
+    return match["run_id"]
 
 
 def unknown_interrupt(id_: str) -> Refusal:

@@ -108,6 +108,13 @@ def page(description: str, example: str, *refusals: Code) -> Responses:
     return {200: success, **_problems(*_PUBLIC_CODES, *refusals)}
 
 
+def talk(description: str, example: str, *refusals: Code) -> Responses:
+    """Return the responses of a route that answers with a stream of server-sent events."""
+    content = {"text/event-stream": {"schema": {"type": "string"}, "example": example}}
+    success = {"description": description, "content": content}
+    return {200: success, **_problems(*_CHANGE_CODES, *refusals)}
+
+
 def also(description: str, example: Any, model: Any) -> dict[str, Any]:
     """Return a second successful response, of another model."""
     return {**_success(description, example), "model": model}

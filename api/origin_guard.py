@@ -3,8 +3,8 @@
 Any page that a user has open can send requests to a service on loopback. It cannot forge three things:
 the host, the origin that the browser sends, and a content type that makes the browser ask first. These
 are checked in every mode, and no response allows another origin to read it; except that configured pages
-of Temporal's UI may call the codec. Then the caller is authenticated, so that no body of an unknown
-caller is read.
+of Temporal's UI may call the codec, and configured pages may talk to graphs with a token. Then the caller
+is authenticated, so that no body of an unknown caller is read.
 
 Bodies are read here, once. Their size, their number of values and their depth are limited, and they must
 be strict JSON: UTF-8, finite numbers, no lone surrogates, and unique keys. Values are counted before the
@@ -64,6 +64,15 @@ _PREFLIGHT: Final = {
     "Access-Control-Allow-Headers": "authorization, content-type, x-namespace",
     "Access-Control-Max-Age": "600",
 }
+_TALKS: Final = ("/agui/", "/chat/")
+"""The paths of the protocols in which user interfaces talk to a graph."""
+_MAX_TALK: Final = 8_000_000
+"""In bytes. These protocols repeat the whole conversation in each request."""
+_TALK_PREFLIGHT: Final = {
+    "Access-Control-Allow-Methods": "GET, POST",
+    "Access-Control-Allow-Headers": "authorization, content-type, user-agent",
+    "Access-Control-Max-Age": "600",
+}
 _THREAD_BYTES: Final = 100_000
 """The size from which a body is parsed in a thread."""
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -76,7 +85,7 @@ class OriginGuard:
     """ASGI middleware. `hosts` are allowed hosts beside the server's own, as `name` or `name:port`.
 
     `max_body_size` is in bytes. If the application `has_codec`, requests to it may be larger, and pages
-    of `ui_origins` may call it.
+    of `ui_origins` may call it. Pages of `talk_origins` may talk to graphs, with a token.
     """
 
     def __init__(
@@ -88,11 +97,13 @@ class OriginGuard:
         max_body_size: int,
         has_codec: bool = False,
         ui_origins: Collection[str] = (),
+        talk_origins: Collection[str] = (),
     ) -> None:
         self._app = app
         self._tokens = tokens
         self._has_codec = has_codec
         self._ui_origins = frozenset(ui_origins)
+        self._talk_origins = frozenset(talk_origins)
         self._hosts = frozenset(host.lower() for host in hosts)
         self._max_body_size = max_body_size
 
@@ -102,14 +113,16 @@ class OriginGuard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        ui = self._ui_of(scope, headers)
-        send = _with_security_headers(send, ui)
+        ui, talk = self._ui_of(scope, headers), self._talk_of(scope, headers)
+        send = _with_security_headers(send, ui, talk)
         try:
-            self.check_origin(scope, headers, ui)
-            if ui is not None and scope["method"] == "OPTIONS":
+            self.check_origin(scope, headers, ui or talk)
+            if (ui or talk) is not None and scope["method"] == "OPTIONS":
                 # A preflight request has no credentials.
-                await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, send)
+                preflight = _PREFLIGHT if talk is None else _TALK_PREFLIGHT
+                await Response(status_code=204, headers=preflight)(scope, receive, send)
                 return
+            _check_token(headers, talk)
             if scope["method"] not in _SAFE:
                 _check_content_type(headers)
                 if scope["path"] in _OF_SESSIONS or _is_of_link(scope):
@@ -141,6 +154,8 @@ class OriginGuard:
     def _max_size(self, scope: Scope, caller: Principal) -> int:
         if self._has_codec and scope["path"] in _CODEC and caller.may("admin"):
             return max(self._max_body_size, _MAX_CODEC_BODY)
+        if str(scope["path"]).startswith(_TALKS):
+            return max(self._max_body_size, _MAX_TALK)
         return self._max_body_size
 
     def _ui_of(self, scope: Scope, headers: Headers) -> str | None:
@@ -149,8 +164,16 @@ class OriginGuard:
         is_ui = scope["path"] in _CODEC and len(origins) == 1 and origins[0] in self._ui_origins
         return origins[0] if is_ui else None
 
-    def check_origin(self, scope: Scope, headers: Headers, ui: str | None = None) -> None:
-        """Refuse a host or an origin that is not allowed. `ui` is the origin of a page that is."""
+    def _talk_of(self, scope: Scope, headers: Headers) -> str | None:
+        """Return the origin, if a page that may do so talks to a graph."""
+        if not self._tokens.accept_tokens or not str(scope["path"]).startswith(_TALKS):
+            return None
+        origins = headers.getlist("origin")
+        is_allowed = len(origins) == 1 and origins[0] in self._talk_origins
+        return origins[0] if is_allowed else None
+
+    def check_origin(self, scope: Scope, headers: Headers, page: str | None = None) -> None:
+        """Refuse a host or an origin that is not allowed. `page` is the origin of a page that is."""
         hosts = headers.getlist("host")
         if scope["path"] not in _ANY_HOST and not (
             len(hosts) == 1 and self._is_allowed(f"{scope['scheme']}://{hosts[0]}", scope)
@@ -159,7 +182,7 @@ class OriginGuard:
                 f"The host {truncate(', '.join(hosts), 200)!r} is not allowed: use the name and port "
                 "of the service, or add the host to ABEYANCE_ALLOWED_HOSTS."
             )
-        if ui is not None:
+        if page is not None:
             return
         origins = headers.getlist("origin")
         for origin in origins:
@@ -202,6 +225,18 @@ class OriginGuard:
         if server is None or port != server[1]:
             return False
         return name == server[0] or is_loopback(name)
+
+
+def _check_token(headers: Headers, talk: str | None) -> None:
+    """Raise `unauthenticated` for a page of another origin without a token.
+
+    A session does not count there: a browser sends its cookie with what any page asks for.
+    """
+    if talk is not None and "authorization" not in headers:
+        raise Refusal(
+            Code.UNAUTHENTICATED,
+            "A page of another origin needs a token: send Authorization: Bearer <token>.",
+        )
 
 
 def _is_of_link(scope: Scope) -> bool:
@@ -282,7 +317,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _with_security_headers(send: Send, ui: str | None) -> Send:
+def _with_security_headers(send: Send, ui: str | None, talk: str | None = None) -> Send:
     async def with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
@@ -291,6 +326,10 @@ def _with_security_headers(send: Send, ui: str | None) -> Send:
             if ui is not None:
                 headers["Access-Control-Allow-Origin"] = ui
                 headers["Access-Control-Allow-Credentials"] = "true"
+                headers.add_vary_header("Origin")
+            if talk is not None:
+                # Without `Allow-Credentials`: no cookie counts there.
+                headers["Access-Control-Allow-Origin"] = talk
                 headers.add_vary_header("Origin")
         await send(message)
 

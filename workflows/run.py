@@ -29,6 +29,7 @@ with workflow.unsafe.imports_passed_through():
         machine,
         messages,
     )
+    from abeyance.core.json import Json
     from abeyance.core.spec import GraphSpec
     from abeyance.core.state import RunState, joined
     from abeyance.errors import Refusal
@@ -335,6 +336,12 @@ class AgentRun(QuestionUpdates):
     @workflow.query(description="References of agent transcripts, by address.")
     def transcripts(self) -> dict[str, str]:
         return items.transcripts(self._state)
+
+    @workflow.query(
+        description="Results of tool calls that no model has read yet, by agent and call."
+    )
+    def call_results(self) -> dict[str, dict[str, Json]]:
+        return items.call_results(self._state)
 
     def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
         self._is_local &= is_local

@@ -83,6 +83,8 @@ class Graph:
         self._finally: list[str] = []
         self.subgraphs: dict[str, Graph] = {}
         self.compiled_from: Agent | None = None
+        self.chat_field: str | None = None
+        """The field that the first agent names as its `input`: a user interface puts a message there."""
         self._intake = DeclarationErrors(self.states)
         self._retired = RetiredNodes(self, self._intake)
         self._spec: GraphSpec | None = None
@@ -283,6 +285,8 @@ class Graph:
         """
         from abeyance.agents import compiler
 
+        if isinstance(input, str) and self.chat_field is None:
+            self.chat_field = input
         inner = compiler.compile_agent(agent, compiler.prompt_of(self.states, input))
         for fault in compiler.faults_of(name, agent, self.states, input, output):
             self._intake.note(fault)

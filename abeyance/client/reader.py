@@ -16,11 +16,13 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from abeyance import views, wire
+from abeyance.agents.tool_results import load
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.client.deployment import Deployment
 from abeyance.client.listing import listed_view
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.events import Message
+from abeyance.core.json import Json
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, Unavailable, Unreadable
 from abeyance.history import transcripts
@@ -368,6 +370,31 @@ class RunReader:
             transcript += items
             if cursor is None or not items:
                 return transcript
+
+    async def transcripts(self) -> dict[str, list[TranscriptItem]]:
+        """Return the transcripts of all agents of the run, by their addresses. Raises as
+        `transcript_page`.
+        """
+        found = await self._transcripts(await self._line.described(self.run_id))
+        blobs = self._deployment.blobs
+        return {
+            address: await transcripts.read_items(blobs, head) for address, head in found.items()
+        }
+
+    async def call_results(self) -> dict[str, dict[str, dict[str, Json]]]:
+        """Return the results of tool calls that no model has read yet, by agent and call. The others are
+        in the transcripts.
+
+        Raises the refusals `unknown_run` and `natively_paused`, and Unavailable: only the run has them.
+        """
+        found = await self._line.query(
+            self.run_id, "call_results", dict[str, dict[str, dict[str, Json]]]
+        )
+        blobs = self._deployment.blobs
+        return {
+            agent: {call_id: await load(blobs, result) for call_id, result in results.items()}
+            for agent, results in found.items()
+        }
 
     async def _transcripts(self, described: RunDescription) -> dict[str, str]:
         """The references of a run's transcripts, by the run, its closing record, or its history."""

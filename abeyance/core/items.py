@@ -261,5 +261,21 @@ def transcripts(state: RunState) -> dict[str, str]:
     }
 
 
+def call_results(state: RunState) -> dict[str, dict[str, Json]]:
+    """Return the results of tool calls that no model has read yet, by the address of the agent and the
+    id of the call.
+    """
+    return {
+        scope.address: {
+            str(item.item["call_id"]): item.result
+            for fan in scope.fans.values()
+            for item in fan.items
+            if isinstance(item.item, Mapping) and item.result is not None
+        }
+        for scope in state.scopes.values()
+        if scope.is_agent and scope.fans
+    }
+
+
 def _agent_key(visit: Visit) -> str:
     return f"{visit.scope}/{visit.node}"

@@ -151,7 +151,7 @@ async def page(
             raise cursors.unusable(cursor)
         address = before
     agent = choose_address(run_id, heads, address)
-    items = await _items(blobs, heads[agent])
+    items = await read_items(blobs, heads[agent])
     if start > len(items) or check != _check(items[:start]):
         raise Refusal(
             Code.GONE,
@@ -221,7 +221,11 @@ def _place(criteria: Mapping[str, str], cursor: str) -> tuple[str, int, str]:
             raise cursors.unusable(cursor)
 
 
-async def _items(blobs: Blobs, head: str) -> list[TranscriptItem]:
+async def read_items(blobs: Blobs, head: str) -> list[TranscriptItem]:
+    """Return the items of a transcript, oldest first.
+
+    Raises Unavailable; SettingsError if the extra `agents` is not installed.
+    """
     if find_spec("pydantic_ai") is None:
         raise SettingsError(
             "this process cannot read transcripts, because the extra `agents` is not installed: run "

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -21,6 +21,8 @@ from abeyance.api.dependencies import BackendDep, ClientDep, FeedDep, RunId
 from abeyance.api.schemas import MAX_FILTERS, Listed, Name
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.handle import EventFilter
+
+T = TypeVar("T")
 
 router = APIRouter(tags=["events"], dependencies=[READ])
 
@@ -185,7 +187,21 @@ def _wants_stream(accept: str) -> bool:
     return next((type_ for type_ in types if type_ in (_EVENT_STREAM, _JSON)), _JSON) != _JSON
 
 
-class EventStream(StreamingResponse):
+def _as_comment(reason: str) -> str:
+    return f": {reason}\n\n"
+
+
+def _as_event(event: views.Event) -> str:
+    return f"id: {event.id}\nevent: {_one_line(event.type)}\ndata: {event.model_dump_json()}\n\n"
+
+
+class ServerSentEvents(StreamingResponse):
+    """Any stream of server-sent events, for the OpenAPI document."""
+
+    media_type = _EVENT_STREAM
+
+
+class EventStream(ServerSentEvents, Generic[T]):
     """A stream of server-sent events, with a comment after `heartbeat` seconds without an event.
 
     With `cursor` the comment comes with an id, after which the reader can continue: it may have moved on
@@ -194,12 +210,17 @@ class EventStream(StreamingResponse):
     The stream ends after the last event. It ends early, with a comment that has the reason, on an error,
     when `stopping` is set, at `until`, the Unix time at which the reader's token expires, and within a
     heartbeat after `is_revoked` says that it was revoked. The reader can then reconnect with the last id.
+
+    Each event is written by `text`; `last_words` are written if the stream ends early, with the reason.
     """
 
     def __init__(
         self,
-        events: AsyncGenerator[views.Event, None],
+        events: AsyncGenerator[T, None],
         *,
+        text: Callable[[Any], str] = _as_event,
+        last_words: Callable[[str], str] = _as_comment,
+        headers: Mapping[str, str] | None = None,
         heartbeat: float = _HEARTBEAT_SECONDS,
         stopping: asyncio.Event | None = None,
         until: float | None = None,
@@ -214,8 +235,10 @@ class EventStream(StreamingResponse):
             until=until,
             is_revoked=is_revoked,
             cursor=cursor,
+            text=text,
+            last_words=last_words,
         )
-        super().__init__(self._text, media_type=_EVENT_STREAM, headers=_HEADERS)
+        super().__init__(self._text, headers={**_HEADERS, **(headers or {})})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream, and unsubscribe from the feed at once when the reader disconnects."""
@@ -231,15 +254,17 @@ class EventStream(StreamingResponse):
 
 
 async def _event_text(
-    events: AsyncIterator[views.Event],
+    events: AsyncIterator[T],
     *,
     heartbeat: float,
     stopping: asyncio.Event,
     until: float | None,
     is_revoked: Callable[[], bool],
     cursor: Callable[[], str] | None,
+    text: Callable[[T], str],
+    last_words: Callable[[str], str],
 ) -> AsyncGenerator[str, None]:
-    pending: asyncio.Task[views.Event | None] | None = None
+    pending: asyncio.Task[T | None] | None = None
     stop = asyncio.create_task(stopping.wait())
     try:
         while True:
@@ -249,13 +274,17 @@ async def _event_text(
                 {pending, stop}, timeout=min(heartbeat, left), return_when=asyncio.FIRST_COMPLETED
             )
             if stop.done():
-                yield ": the service is stopping: reconnect with the last id\n\n"
+                yield last_words("the service is stopping: reconnect with the last id")
                 return
             if until is not None and time.time() >= until:
-                yield ": the token has expired: reconnect with a new token and the last id\n\n"
+                yield last_words(
+                    "the token has expired: reconnect with a new token and the last id"
+                )
                 return
             if is_revoked():
-                yield ": the token was revoked: reconnect with a new token and the last id\n\n"
+                yield last_words(
+                    "the token was revoked: reconnect with a new token and the last id"
+                )
                 return
             if not pending.done():
                 yield ":\n\n" if cursor is None else f":\nid: {cursor()}\n\n"
@@ -263,12 +292,12 @@ async def _event_text(
             try:
                 event = pending.result()
             except (Refusal, Unavailable) as error:
-                yield f": {_one_line(str(error))}\n\n"
+                yield last_words(_one_line(str(error)))
                 return
             if event is None:
                 return
             pending = None
-            yield f"id: {event.id}\nevent: {_one_line(event.type)}\ndata: {event.model_dump_json()}\n\n"
+            yield text(event)
     finally:
         stop.cancel()
         if pending is not None:
@@ -279,7 +308,7 @@ async def _event_text(
                     await asyncio.wait({pending})
 
 
-async def _next(events: AsyncIterator[views.Event]) -> views.Event | None:
+async def _next(events: AsyncIterator[T]) -> T | None:
     return await anext(events, None)
 
 

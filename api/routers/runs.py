@@ -13,6 +13,7 @@ from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import READ, START, Caller
 from abeyance.api.dependencies import (
+    Backend,
     BackendDep,
     ClientDep,
     Key,
@@ -36,9 +37,10 @@ from abeyance.api.schemas import (
     StartBody,
     parse_statuses,
 )
+from abeyance.core.policy import Principal, ReadRights
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
-from abeyance.handle import RunFilter
+from abeyance.handle import RunFilter, Started
 from abeyance.history import transcripts
 
 router = APIRouter(prefix="/runs", tags=["runs"])
@@ -116,6 +118,28 @@ async def start_run(
     If the caller sees only runs with some labels, the run gets those of them that have one value, and is
     refused as `outside_reads` with other values.
     """
+    asked = body
+    id_key = key if body.run_id is None else None
+    run_id = chosen_run_id(body.run_id)
+    if id_key is not None:
+        run_id = run_id_of(client.task_queue, caller.subject, id_key)
+    # A key identifies one run for ever.
+    body = body.model_copy(update={"run_id": run_id, "reuse": body.reuse and id_key is None})
+    request = None if key is None else _request_hash(asked, caller.subject, key)
+    started = await start(body, request, caller=caller, backend=backend, reads=reads)
+    response.headers["Location"] = f"/runs/{started.run_id}"
+    if not started.created:
+        response.status_code = 200
+    return view_for(caller, await client.run(started.run_id).view())
+
+
+async def start(
+    body: StartBody, request: str | None, *, caller: Principal, backend: Backend, reads: ReadRights
+) -> Started:
+    """Start a run for a caller who may. `request` is as in `Client.runs.start`. Raises as
+    `POST /runs`.
+    """
+    client = backend.connection.client
     graph = backend.graph(body.graph)
     if not isinstance(body.input, dict):
         raise Refusal(
@@ -125,38 +149,29 @@ async def start_run(
             errors=[{"pointer": "", "message": "is not an object"}],
         )
     labels = labels_of_start(reads, body.labels)
-    id_key = key if body.run_id is None else None
-    run_id = chosen_run_id(body.run_id)
-    if id_key is not None:
-        run_id = run_id_of(client.task_queue, caller.subject, id_key)
-    await require_free(client, reads, run_id)
+    await require_free(client, reads, body.run_id)
     starting = client.runs.start(
         graph,
         body.input,
-        run_id=run_id,
+        run_id=body.run_id,
         conversation_id=body.conversation_id,
         session_type=body.session_type,
         labels=labels,
         limits=body.limits.below(backend.settings.limits()),
         started_by=caller.subject,
-        # A key identifies one run for ever.
-        reuse=body.reuse and id_key is None,
+        reuse=body.reuse,
         interrupt_before=body.interrupt_before,
         interrupt_after=body.interrupt_after,
         on_error=body.on_error,
-        request=None if key is None else _request_hash(body, caller.subject, key),
+        request=request,
         allow_concurrent=body.allow_concurrent,
         max_active_runs=backend.settings.max_active_runs,
         max_active_runs_policy=backend.settings.max_active_runs_policy,
     )
     try:
-        started = await starting
+        return await starting
     except Refusal as refusal:
         raise await without_others(client, reads, refusal) from refusal
-    response.headers["Location"] = f"/runs/{started.run_id}"
-    if not started.created:
-        response.status_code = 200
-    return view_for(caller, await client.run(started.run_id).view())
 
 
 def _request_hash(body: StartBody, subject: str, key: str) -> str:

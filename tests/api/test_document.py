@@ -67,6 +67,7 @@ def test_every_call_says_what_it_does_with_an_example_of_each_answer(
                 assert content.get("example") or content.get("examples"), f"{name} {status}"
                 is_text = (kind, name.rpartition("/")[2]) in (
                     ("text/event-stream", "events"),
+                    ("text/event-stream", "{graph}"),
                     ("application/x-ndjson", "audit"),
                     ("text/plain", "diagram"),
                     ("text/plain", "metrics"),

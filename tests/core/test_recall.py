@@ -6,7 +6,7 @@ from core_agents import CLERK, agent_node, call, done, failed, helper, reviewing
 from core_drive import CONTROL, Drive, chain, edge, graph, nested, restored
 
 from abeyance.core import events
-from abeyance.core.items import transcripts
+from abeyance.core.items import call_results, transcripts
 from abeyance.core.spec import START, GoTo
 
 REMEMBERS = ("transcript", "agent_state")
@@ -146,3 +146,16 @@ def test_what_is_kept_survives_a_hand_over() -> None:
 
     assert run.orders("model")[-1].values["agent_state"] == {"trusted": True}
     assert transcripts(run.state) == {CLERK: "t1", "graph:g;node:review:2;agent:clerk": "t1"}
+
+
+def test_results_of_calls_are_kept_until_the_model_reads_them() -> None:
+    run = reviewing()
+    assert call_results(run.state) == {}
+    turn(run, call("c1"), call("c2"), transcript="t1")
+    assert call_results(run.state) == {CLERK: {}}
+    done(run, "c1", 1)
+    before = call_results(run.state)
+    done(run, "c2", 2)
+
+    assert before == {CLERK: {"c1": 1}}
+    assert call_results(run.state) == {}

@@ -1,0 +1,447 @@
+"""What happens in a run, as parts of a conversation: the pure half of the protocols of user interfaces.
+
+A user interface follows a *segment* of a run: from what it has sent to the next questions, or to the end.
+`Segment` turns each event of the run, with what was `Found` about it, into parts, which every protocol
+writes in its own form. Text comes a turn at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Final, Literal, TypeAlias
+
+from abeyance import views
+from abeyance.agents.agent import MODEL_NODE
+from abeyance.agents.output import FINAL_RESULT
+from abeyance.agents.transcript_view import TranscriptItem
+from abeyance.core.address import Address
+from abeyance.core.json import Json
+from abeyance.core.state import Status
+
+_ID_CHARS: Final = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBegan:
+    """The code of a node, or a turn of an agent, began."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEnded:
+    """It is over, or waits for an answer."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subagent:
+    """An agent that another one calls as a tool. `id` is its address, `parent` that of the other one if
+    it is itself called by one, and `call_id` the call.
+    """
+
+    id: str
+    name: str
+    parent: str | None
+    call_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubagentBegan:
+    """A subagent works."""
+
+    agent: Subagent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubagentEnded:
+    """A subagent is done, or waits for answers to these questions, which may be those of others."""
+
+    agent: Subagent
+    is_waiting: bool = False
+    interrupts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A tool call of a model."""
+
+    id: str
+    tool: str
+    arguments: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What a model has said in a turn. `id` is that of the message; `subagent` is who spoke, if any."""
+
+    id: str
+    text: str
+    calls: tuple[Call, ...]
+    subagent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A tool call has ended. `status` is `success`, `failed`, `denied` or `interrupted`.
+
+    `call` is None if the transcript cannot be read.
+    """
+
+    id: str
+    call_id: str
+    tool: str
+    status: str
+    content: Json
+    call: Call | None = None
+    subagent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """Questions have opened while other parts of the run go on."""
+
+    interrupts: tuple[views.InterruptView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Why nothing happens (`paused`, `blocked`, ...), or what the code of a node has emitted (`name`)."""
+
+    name: str
+    value: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """The tokens of one model."""
+
+    model: str
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """The segment is over: the run waits for people."""
+
+    view: views.RunView
+    interrupts: tuple[views.InterruptView, ...]
+    usage: tuple[Usage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The segment and the run are over."""
+
+    view: views.RunView
+    usage: tuple[Usage, ...] = ()
+
+
+Part: TypeAlias = (
+    StepBegan
+    | StepEnded
+    | SubagentBegan
+    | SubagentEnded
+    | Turn
+    | Result
+    | Opened
+    | Notice
+    | Waiting
+    | Ended
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was read about an event, which itself has no values.
+
+    `items` is the transcript of its agent, `result` the status and the content of its tool call,
+    `interrupts` are the open questions, and `view` is the run, where the event may end the segment.
+    """
+
+    items: Sequence[TranscriptItem] = ()
+    result: tuple[str, Json] | None = None
+    interrupts: Sequence[views.InterruptView] = ()
+    view: views.RunView | None = None
+
+
+Needs: TypeAlias = Literal["transcript", "result", "interrupts", "view"]
+
+_NEEDS: Final[Mapping[str, Needs]] = {
+    "model.turn": "transcript",
+    "tool.finished": "result",
+    "tool.failed": "result",
+    "interrupt.opened": "interrupts",
+    "interrupt.reopened": "interrupts",
+    "interrupt.changed": "interrupts",
+    "run.awaiting_input": "view",
+    **dict.fromkeys(views.TERMINAL_EVENTS, "view"),
+}
+_STEP_ENDS: Final = frozenset({"node.finished", "node.retrying", "node.failed", "node.stopped"})
+_NOTICES: Final = {
+    "run.paused": "paused",
+    "run.resumed": "resumed",
+    "node.blocked": "blocked",
+    "node.unblocked": "unblocked",
+}
+_USER: Final = "user."
+
+
+def needs(event: views.Event) -> Needs | None:
+    """Return what has to be read for an event."""
+    return _NEEDS.get(event.type)
+
+
+def agent_of(address: str | None) -> str | None:
+    """Return the address of the innermost agent around an address, if there is one."""
+    segments = Address.parse(address).segments if address else ()
+    last = max((at for at, segment in enumerate(segments) if segment.type == "agent"), default=None)
+    return None if last is None else str(Address(segments[: last + 1]))
+
+
+def call_of(address: str | None) -> tuple[str, str] | None:
+    """Return the tool and the id of the call that an address is of, if it is of one."""
+    segments = Address.parse(address).segments if address else ()
+    last = segments[-1] if segments else None
+    if last is None or last.type != "tool" or last.ordinal is None:
+        return None
+    return last.id, last.ordinal
+
+
+def message_id(run_id: str, *parts: object) -> str:
+    """Return the id of a message that is made of something in a run: the same each time."""
+    text = "\n".join([run_id, *map(str, parts)])
+    return f"msg-{sha256(text.encode()).hexdigest()[:_ID_CHARS]}"
+
+
+def calls_of(item: TranscriptItem) -> tuple[Call, ...]:
+    """Return the calls of a response, without the one that is the output of the agent."""
+    return tuple(
+        Call(id=call.call_id, tool=call.tool, arguments=call.arguments)
+        for call in item.calls
+        if call.tool != FINAL_RESULT
+    )
+
+
+def subagent_of(agent: str | None) -> Subagent | None:
+    """Return an agent by its address, if another one has called it."""
+    segments = Address.parse(agent).segments if agent else ()
+    around = agent_of(str(Address(segments[:-1]))) if len(segments) > 1 else None
+    if agent is None or around is None:
+        return None
+    calls = [segment.ordinal for segment in segments[:-1] if segment.type == "tool"]
+    outer = subagent_of(around)
+    return Subagent(
+        id=agent,
+        name=segments[-1].id,
+        parent=None if outer is None else outer.id,
+        call_id=calls[-1] if calls else None,
+    )
+
+
+def why(view: views.RunView) -> tuple[str, str]:
+    """Return the code and the reason of a run that failed or was halted."""
+    if view.error is not None:
+        return view.error.code, view.error.message
+    return view.status, view.reason or f"the run is {view.status}"
+
+
+def answerable(interrupts: Sequence[views.InterruptView]) -> tuple[views.InterruptView, ...]:
+    """Return the open questions that can be answered themselves."""
+    return tuple(each for each in interrupts if each.status == "open" and each.is_root_cause)
+
+
+@dataclass(slots=True, kw_only=True)
+class Segment:
+    """The parts of one segment, made of the events after its beginning, in order."""
+
+    run_id: str
+    _steps: dict[str, str] = field(default_factory=dict)
+    _agents: dict[str, Subagent] = field(default_factory=dict)
+    _results: set[tuple[str | None, str]] = field(default_factory=set)
+    _usage: dict[str, Usage] = field(default_factory=dict)
+    is_over: bool = False
+
+    def skip(self, event: views.Event) -> None:
+        """Take note of an event before the segment: a result that was sent is not sent again."""
+        agent, call = agent_of(event.address), call_of(event.address)
+        if needs(event) == "result" and agent is not None and call is not None:
+            self._results.add((agent, call[1]))
+
+    def opened(self, view: views.RunView) -> list[Part]:
+        """Return why nothing happens in the run as it is when the segment begins."""
+        notices: list[Part] = []
+        if view.pause is not None:
+            notices.append(_notice("paused", reason=view.pause.reason, by=view.pause.actor))
+        notices += [
+            _notice("blocked", code=each.code, message=each.message, address=each.address)
+            for each in view.blocked
+        ]
+        return notices
+
+    def closed(self, view: views.RunView, interrupts: Sequence[views.InterruptView]) -> list[Part]:
+        """Return the end of the segment, if the run as it is now waits for people or has ended."""
+        return list(self._end(view, interrupts))
+
+    def on(self, event: views.Event, found: Found) -> list[Part]:
+        """Return the parts of an event."""
+        return list(self._parts(event, found))
+
+    def _parts(self, event: views.Event, found: Found) -> Iterator[Part]:
+        yield from self._began(event.address)
+        match event.type:
+            case "node.started":
+                yield from self._step(event.address)
+            case type_ if type_ in _STEP_ENDS:
+                yield from self._step_ended(event.address)
+            case "model.turn":
+                yield from self._turn(event, found.items)
+            case "tool.finished" | "tool.failed":
+                yield from self._result(event, found)
+            case type_ if needs(event) == "interrupts":
+                id_ = event.data.get("id")
+                if asked := tuple(each for each in answerable(found.interrupts) if each.id == id_):
+                    yield Opened(interrupts=asked)
+            case type_ if type_ in _NOTICES:
+                about = {**event.data, "address": event.address, "by": event.actor}
+                yield _notice(_NOTICES[type_], **about)
+            case type_ if type_.startswith(_USER):
+                yield Notice(name=type_, value=event.data.get("data"))
+            case _:
+                if found.view is not None:
+                    yield from self._end(found.view, found.interrupts)
+
+    def _began(self, address: str | None) -> Iterator[Part]:
+        agent = subagent_of(agent_of(address))
+        if agent is not None and agent.id not in self._agents:
+            outer = agent.parent
+            yield from self._began(outer)
+            self._agents[agent.id] = agent
+            yield SubagentBegan(agent=agent)
+
+    def _step(self, address: str | None) -> Iterator[Part]:
+        name = _step_name(address)
+        if name is not None and name not in self._steps:
+            self._steps[name] = name
+            yield StepBegan(name=name)
+
+    def _step_ended(self, address: str | None) -> Iterator[Part]:
+        name = _step_name(address)
+        if name is not None and self._steps.pop(name, None) is not None:
+            yield StepEnded(name=name)
+
+    def _turn(self, event: views.Event, items: Sequence[TranscriptItem]) -> Iterator[Part]:
+        agent, number = agent_of(event.address), event.data.get("turn")
+        self._count(event)
+        subagent = None if subagent_of(agent) is None else agent
+        for item in items:
+            if item.turn != number or agent is None:
+                continue
+            if item.role == "tool" and (agent, str(item.call_id)) not in self._results:
+                # Of a call whose result no event has: of an agent, or given by a person.
+                yield self._read(agent, item, items, subagent)
+            if item.role == "assistant":
+                id_ = message_id(self.run_id, agent, item.turn)
+                yield Turn(id=id_, text=item.text or "", calls=calls_of(item), subagent=subagent)
+        calls = [name for name in event.data.get("calls") or () if name != FINAL_RESULT]
+        if not calls and agent in self._agents:
+            yield SubagentEnded(agent=self._agents.pop(agent))
+
+    def _read(
+        self,
+        agent: str,
+        item: TranscriptItem,
+        items: Sequence[TranscriptItem],
+        subagent: str | None,
+    ) -> Result:
+        call_id = str(item.call_id)
+        self._results.add((agent, call_id))
+        return Result(
+            id=message_id(self.run_id, agent, "result", call_id),
+            call_id=call_id,
+            tool=item.tool or "",
+            status=item.outcome or "success",
+            content=item.result,
+            call=_call(items, call_id),
+            subagent=subagent,
+        )
+
+    def _result(self, event: views.Event, found: Found) -> Iterator[Part]:
+        agent, call = agent_of(event.address), call_of(event.address)
+        if agent is None or call is None or (agent, call[1]) in self._results:
+            return
+        tool, call_id = call
+        status = str(event.data.get("outcome") or "failed")
+        content: Json = event.data.get("message")
+        if found.result is not None:
+            status, content = found.result
+        self._results.add((agent, call_id))
+        yield Result(
+            id=message_id(self.run_id, agent, "result", call_id),
+            call_id=call_id,
+            tool=tool,
+            status=status,
+            content=content,
+            call=_call(found.items, call_id),
+            subagent=None if subagent_of(agent) is None else agent,
+        )
+
+    def _count(self, event: views.Event) -> None:
+        used, model = event.data.get("usage") or {}, str(event.data.get("model"))
+        before = self._usage.get(model, Usage(model=model, input_tokens=0, output_tokens=0))
+        self._usage[model] = Usage(
+            model=model,
+            input_tokens=before.input_tokens + int(used.get("input_tokens") or 0),
+            output_tokens=before.output_tokens + int(used.get("output_tokens") or 0),
+        )
+
+    def _end(
+        self, view: views.RunView, interrupts: Sequence[views.InterruptView]
+    ) -> Iterator[Part]:
+        asked = answerable(interrupts)
+        waits = view.status == Status.AWAITING_INPUT and bool(asked)
+        if not waits and view.ended_at is None:
+            if view.status == Status.AWAITING_INPUT:
+                # Only answers that can still be taken back.
+                yield _notice("held")
+            return
+        self.is_over = True
+        yield from (StepEnded(name=name) for name in self._steps)
+        self._steps.clear()
+        for agent in reversed(self._agents.values()):
+            own = tuple(each.id for each in asked if agent_of(each.address) == agent.id)
+            yield SubagentEnded(agent=agent, is_waiting=waits, interrupts=own)
+        self._agents.clear()
+        usage = tuple(self._usage.values())
+        if waits:
+            yield Waiting(view=view, interrupts=asked, usage=usage)
+        else:
+            yield Ended(view=view, usage=usage)
+
+
+def _call(items: Sequence[TranscriptItem], call_id: str) -> Call | None:
+    calls = [call for item in items for call in calls_of(item) if call.id == call_id]
+    return calls[-1] if calls else None
+
+
+def _notice(status: str, **about: Json) -> Notice:
+    known = {name: value for name, value in about.items() if value is not None}
+    return Notice(name="abeyance", value={"status": status, **known})
+
+
+def _step_name(address: str | None) -> str | None:
+    """The path of nodes to a visit; none within a subagent, whose steps are its own."""
+    if subagent_of(agent_of(address)) is not None or not address:
+        return None
+    segments = Address.parse(address).segments[1:]
+    if len(segments) > 1 and segments[-2].type == "agent" and segments[-1].id == MODEL_NODE:
+        # A turn of an agent is one of its steps.
+        segments = segments[:-1]
+    return "/".join(
+        segment.id if segment.ordinal is None else f"{segment.id}:{segment.ordinal}"
+        for segment in segments
+    )

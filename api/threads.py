@@ -1,0 +1,452 @@
+"""A thread: a conversation between a user interface and a graph, whatever the protocol.
+
+Of what a user interface posts, its last message and its answers count, and nothing else: the message
+starts a run of the conversation, or steers the one that is open. The id of the run is made from the
+message, so posting it again starts nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
+from types import EllipsisType
+from typing import Final
+
+from abeyance import views, wire
+from abeyance.agents import tool_results
+from abeyance.agents.transcript_view import TranscriptItem
+from abeyance.api.auth import RESPONDS, STARTS, Credentials, require
+from abeyance.api.dependencies import Backend, hash_of, run_of_interrupt, unknown_interrupt
+from abeyance.api.problems import invalid
+from abeyance.api.read_rights import may_read
+from abeyance.api.routers import runs
+from abeyance.api.schemas import StartBody
+from abeyance.api.segments import (
+    Found,
+    Part,
+    Segment,
+    agent_of,
+    call_of,
+    needs,
+)
+from abeyance.authoring.graph import Graph
+from abeyance.client.run import TemporalRun
+from abeyance.core import authority
+from abeyance.core.conversation import EXCLUSIVE
+from abeyance.core.json import Json
+from abeyance.core.text import truncate
+from abeyance.errors import Code, Refusal, SettingsError, Unavailable
+
+TALK_CODES: Final = (
+    Code.UNKNOWN_GRAPH,
+    Code.UNKNOWN_RUN,
+    Code.UNKNOWN_INTERRUPT,
+    Code.NO_ACTIVE_RUN,
+    Code.NOT_RUNNING,
+    Code.NOT_ASSIGNED,
+    Code.OUTSIDE_READS,
+    Code.RUN_EXISTS,
+    Code.RUN_FINISHED,
+    Code.ALREADY_ANSWERED,
+    Code.NOT_ROOT_CAUSE,
+    Code.WITHDRAWN,
+    Code.STALE,
+    Code.AMBIGUOUS_RUN,
+    Code.CONVERSATION_BUSY,
+    Code.IDEMPOTENCY_CONFLICT,
+    Code.MESSAGE_CONFLICT,
+    Code.NATIVELY_PAUSED,
+    Code.EXPIRED,
+    Code.GONE,
+    Code.ERASED,
+    Code.INVALID_INPUT,
+    Code.INVALID_ANSWER,
+    Code.INVALID_MESSAGE,
+    Code.TOO_MANY_RUNS,
+)
+"""What a message or an answer of a user interface may be refused with."""
+_PAGE: Final = 1_000
+_MAX_ABRIDGED: Final = 50
+_MAX_EARLIER: Final = 50
+_SHOWN_CHARS: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserMessage:
+    """What a person has written. `id` is that of the user interface."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An answer to a question. `value` reads it as the question takes it; `...` leaves the question open.
+
+    `digest` is that of what the user interface has shown. With `is_history` the user interface repeats
+    what may have been answered long ago, so it counts only if the question is open.
+    """
+
+    interrupt_id: str
+    value: Callable[[views.InterruptView], Json | EllipsisType]
+    digest: str | None = None
+    is_history: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posted:
+    """What a user interface has posted. `message` is None if its last one is no person's, `earlier` are
+    the ids of the messages of people before it.
+    """
+
+    conversation_id: str
+    message: UserMessage | None = None
+    answers: tuple[Answer, ...] = ()
+    earlier: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a segment begins: after the event `after` of a run. `is_new`: something was posted to it.
+    `segment` has seen the events before it.
+    """
+
+    conversation_id: str
+    segment: Segment
+    after: str | None = None
+    is_new: bool = True
+
+    @property
+    def run_id(self) -> str:
+        """The run."""
+        return self.segment.run_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What was said in a run: its transcripts and unread results of calls, by agent, and the messages
+    that it has not read.
+    """
+
+    transcripts: Mapping[str, Sequence[TranscriptItem]] = field(default_factory=dict)
+    results: Mapping[str, Mapping[str, Mapping[str, Json]]] = field(default_factory=dict)
+    unread: Sequence[views.MessageView] = ()
+
+
+def graph_of(backend: Backend, name: str) -> Graph:
+    """Return a graph that a user interface can talk to. Raises `unknown_graph`."""
+    graph = backend.graph(name)
+    if graph.chat_field is not None:
+        return graph
+    names = [each.name for each in backend.graphs.values() if each.chat_field is not None]
+    raise Refusal(
+        Code.UNKNOWN_GRAPH,
+        f"The graph {truncate(name, _SHOWN_CHARS)!r} takes no messages, because none of its agents names "
+        f"a field as its input: choose one of {', '.join(sorted(names)) or 'none'}.",
+        graphs=sorted(names),
+    )
+
+
+class Thread:
+    """The conversation of one request with a graph, for a caller."""
+
+    def __init__(self, backend: Backend, credentials: Credentials, graph: Graph) -> None:
+        self._backend = backend
+        self._client = backend.connection.client
+        self._credentials = credentials
+        self._caller = credentials.principal
+        self._reads = credentials.reads
+        self._graph = graph
+
+    def run_id_of(self, conversation_id: str, message_id: str) -> str:
+        """Return the id of the run that a message of a conversation starts."""
+        parts = (self._client.task_queue, self._graph.name, conversation_id, message_id)
+        return f"run-{hash_of('thread', *parts)}"
+
+    async def take(self, posted: Posted) -> Place:
+        """Answer, steer or start as posted, and return where what follows begins.
+
+        Raises the refusals of the calls of the API that do the same.
+        """
+        if posted.answers:
+            return await self._answered(posted)
+        run_id = await self.open_run(posted.conversation_id)
+        if posted.message is None:
+            if run_id is None:
+                run_id = await self._latest(posted)
+            return await self._now(run_id, posted, is_new=False)
+        if run_id is None:
+            return await self._started(posted, posted.message)
+        if run_id == self.run_id_of(posted.conversation_id, posted.message.id):
+            return await self._now(run_id, posted, is_new=False)
+        place = await self._now(run_id, posted, is_new=True)
+        await self._steer(run_id, posted.message)
+        return place
+
+    async def open_run(self, conversation_id: str) -> str | None:
+        """Return the open run of the conversation. Raises `ambiguous_run` if there are several, and
+        `conversation_busy` if it is of another graph.
+        """
+        found = await self._client.conversations.runs(
+            conversation_id, session_type=EXCLUSIVE, reads=self._reads
+        )
+        if not found:
+            return None
+        if len(found) > 1:
+            raise Refusal(
+                Code.AMBIGUOUS_RUN,
+                f"The conversation {conversation_id!r} has {len(found)} active runs of agents: a message "
+                "can only go to one.",
+                conversation_id=conversation_id,
+                runs=found[:_MAX_EARLIER],
+                actual=len(found),
+            )
+        (run_id,) = found
+        if await self._client.run(run_id).graph_of() != self._graph.name:
+            raise Refusal(
+                Code.CONVERSATION_BUSY,
+                f"The conversation {conversation_id!r} has an active run of another graph, {run_id!r}: "
+                "use another conversation.",
+                conversation_id=conversation_id,
+                runs=[run_id],
+            )
+        return run_id
+
+    async def _now(self, run_id: str, posted: Posted, *, is_new: bool) -> Place:
+        """Return the place after the latest event of a run."""
+        segment, after = Segment(run_id=run_id), None
+        while True:
+            events, then = await self._backend.connection.feed.page(run_id, after, _PAGE)
+            for event in events:
+                segment.skip(event)
+                after = event.id
+            if then is None or not events:
+                conversation_id = posted.conversation_id
+                return Place(
+                    conversation_id=conversation_id, segment=segment, after=after, is_new=is_new
+                )
+
+    async def _latest(self, posted: Posted) -> str:
+        """The latest run that one of the messages has started, which has ended."""
+        for message_id in reversed(posted.earlier):
+            run_id = self.run_id_of(posted.conversation_id, message_id)
+            if await self._exists(run_id):
+                return run_id
+        raise Refusal(
+            Code.NO_ACTIVE_RUN,
+            f"The conversation {truncate(posted.conversation_id, _SHOWN_CHARS)!r} has no active run: "
+            "send a message of the user, which starts one.",
+            conversation_id=posted.conversation_id[:_SHOWN_CHARS],
+        )
+
+    async def _exists(self, run_id: str) -> bool:
+        try:
+            labels = await self._client.run(run_id).labels()
+        except Refusal:
+            return False
+        return self._reads.may_read(labels)
+
+    async def _started(self, posted: Posted, message: UserMessage) -> Place:
+        require(self._caller, STARTS)
+        body = StartBody(
+            graph=self._graph.name,
+            input={self._graph.chat_field or "": message.text},
+            run_id=self.run_id_of(posted.conversation_id, message.id),
+            conversation_id=posted.conversation_id,
+        )
+        started = await runs.start(
+            body,
+            hash_of(message.text),
+            caller=self._caller,
+            backend=self._backend,
+            reads=self._reads,
+        )
+        if not started.created:
+            return await self._now(started.run_id, posted, is_new=False)
+        segment = Segment(run_id=started.run_id)
+        return Place(conversation_id=posted.conversation_id, segment=segment)
+
+    async def _steer(self, run_id: str, message: UserMessage) -> None:
+        require(self._caller, authority.STEER)
+        order = wire.SteerMessage(
+            message_id=message.id,
+            text=message.text,
+            sender=self._caller.subject,
+            capabilities=self._caller.capabilities,
+        )
+        await self._client.run(run_id).signal_message(order)
+
+    async def _answered(self, posted: Posted) -> Place:
+        require(self._caller, RESPONDS)
+        if posted.message is not None:
+            require(self._caller, authority.STEER)
+        run_id = await self._run_of_answers(posted)
+        run = self._client.run(run_id)
+        asked = {each.id: each for each in await run.interrupts(status="all")}
+        responses: dict[str, Json] = {}
+        digests: dict[str, str] = {}
+        for answer in posted.answers:
+            if (question := asked.get(answer.interrupt_id)) is None:
+                raise unknown_interrupt(answer.interrupt_id)
+            value = answer.value(question)
+            if value is ... or (answer.is_history and question.status != "open"):
+                continue
+            responses[answer.interrupt_id] = value
+            if answer.digest is not None:
+                digests[answer.interrupt_id] = answer.digest
+        place = await self._now(run_id, posted, is_new=True)
+        if responses:
+            order = wire.Respond(responses=responses, digests=digests, principal=self._caller)
+            await run.respond_to(order)
+        message = posted.message
+        if message is not None and run_id != self.run_id_of(posted.conversation_id, message.id):
+            await self._steer(run_id, message)
+        return place
+
+    async def _run_of_answers(self, posted: Posted) -> str:
+        """The one run of the conversation that has asked all that is answered."""
+        first = posted.answers[0].interrupt_id
+        run_id = run_of_interrupt(first)
+        for answer in posted.answers:
+            if run_of_interrupt(answer.interrupt_id) != run_id:
+                raise unknown_interrupt(answer.interrupt_id)
+        if not await may_read(self._client, self._reads, run_id):
+            raise unknown_interrupt(first)
+        try:
+            view = await self._client.run(run_id).view()
+        except Refusal as refusal:
+            raise unknown_interrupt(first) from refusal
+        if (view.conversation_id, view.graph) != (posted.conversation_id, self._graph.name):
+            raise unknown_interrupt(first)
+        return run_id
+
+    async def follow(self, place: Place) -> AsyncGenerator[Part, None]:
+        """Yield the parts of the segment that begins at a place, up to its end.
+
+        Raises what the feed raises. To close the generator ends no run.
+        """
+        run = self._client.run(place.run_id)
+        segment, after = place.segment, place.after
+        feed = self._backend.connection.feed
+        if after is not None:
+            # Later events may be those of this moment already, and nothing may come after them.
+            view, asked = await self._seen(run)
+            for part in segment.opened(view):
+                yield part
+            events, _ = await feed.page(place.run_id, after, _PAGE)
+            async for part in self._parts(run, segment, events):
+                yield part
+            if len(events) < _PAGE and not segment.is_over:
+                for part in segment.closed(view, asked):
+                    yield part
+            if segment.is_over:
+                return
+            after = events[-1].id if events else after
+        async with aclosing(await feed.opened(place.run_id, after)) as latest:
+            async for event in latest:
+                async for part in self._parts(run, segment, [event]):
+                    yield part
+                if segment.is_over:
+                    return
+
+    async def _parts(
+        self, run: TemporalRun, segment: Segment, events: Sequence[views.Event]
+    ) -> AsyncGenerator[Part, None]:
+        for event in events:
+            for part in segment.on(event, await self._found(run, event)):
+                yield part
+            if segment.is_over:
+                return
+
+    async def _seen(self, run: TemporalRun) -> tuple[views.RunView, list[views.InterruptView]]:
+        view = await run.view()
+        if view.ended_at is not None:
+            return view, []
+        return view, await self._asked(run)
+
+    async def _asked(self, run: TemporalRun) -> list[views.InterruptView]:
+        """The open questions, each in full."""
+        asked = await run.interrupts()
+        for at, each in enumerate(asked[:_MAX_ABRIDGED]):
+            if each.abridged:
+                asked[at] = await run.interrupt(each.id) or each
+        return asked
+
+    async def _found(self, run: TemporalRun, event: views.Event) -> Found:
+        match needs(event):
+            case None:
+                return Found()
+            case "view":
+                view, asked = await self._seen(run)
+                return Found(view=view, interrupts=asked)
+            case "interrupts":
+                return Found(interrupts=await self._asked(run))
+            case "transcript":
+                return Found(items=await self._items(run, agent_of(event.address)))
+            case "result":
+                agent, call = agent_of(event.address), call_of(event.address)
+                if agent is None or call is None:
+                    return Found()
+                items = await self._items(run, agent)
+                return Found(items=items, result=await _result(run, agent, call[1], items))
+
+    async def _items(self, run: TemporalRun, agent: str | None) -> list[TranscriptItem]:
+        try:
+            return await run.transcript(agent)
+        except (Refusal, Unavailable, SettingsError):
+            # A part of the conversation that cannot be read now. The snapshot at the end has it.
+            return []
+
+    async def earlier(self, posted: Posted, place: Place) -> list[tuple[str, str]] | None:
+        """Return the runs that the messages before this one have started, oldest first, each with the id
+        of its message, and last the run of the place. None if there are too many to read.
+        """
+        ids = [*posted.earlier, *([] if posted.message is None else [posted.message.id])]
+        if len(ids) > _MAX_EARLIER:
+            return None
+        by_run = {self.run_id_of(posted.conversation_id, id_): id_ for id_ in ids}
+        others = [run_id for run_id in by_run if run_id != place.run_id]
+        exist = await asyncio.gather(*map(self._exists, others))
+        found = [run_id for run_id, exists in zip(others, exist, strict=True) if exists]
+        return [(run_id, by_run.get(run_id, "")) for run_id in [*found, place.run_id]]
+
+    async def said(self, run_id: str, *, is_open: bool = False) -> Said:
+        """Return what was said in a run, as far as it can be read. An ended run has read everything."""
+        run = self._client.run(run_id)
+        said = Said()
+        with suppress(Refusal, Unavailable, SettingsError):
+            said = Said(transcripts=await run.transcripts())
+        if not is_open:
+            return said
+        with suppress(Refusal, Unavailable):
+            said = replace(said, unread=await run.messages())
+        with suppress(Refusal, Unavailable):
+            said = replace(said, results=await run.call_results())
+        return said
+
+
+async def _result(
+    run: TemporalRun, agent: str, call_id: str, items: Sequence[TranscriptItem]
+) -> tuple[str, Json] | None:
+    """The status and the content of the result of a call, as its model gets them."""
+    for item in reversed(items):
+        if item.role == "tool" and item.call_id == call_id:
+            return item.outcome or "success", item.result
+    try:
+        result = (await run.call_results()).get(agent, {}).get(call_id)
+    except (Refusal, Unavailable):
+        return None
+    return None if result is None else tool_results.to_model_text(result)
+
+
+def new_message(id_: object, text: str) -> UserMessage:
+    """Return a message of a request. Raises `invalid_body` for one without text or without an id."""
+    if not text.strip():
+        message = "has no text: the last message of the user needs one"
+        raise invalid([{"pointer": "/messages", "message": message}])
+    if not isinstance(id_, str) or not 0 < len(id_) <= wire.MAX_MESSAGE_ID:
+        message = f"has no usable id: use a text of 1 to {wire.MAX_MESSAGE_ID} characters"
+        raise invalid([{"pointer": "/messages", "message": message}])
+    return UserMessage(id=id_, text=text)

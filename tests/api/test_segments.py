@@ -1,0 +1,265 @@
+"""The parts of a segment, made of events and of what was found about them. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from abeyance import views
+from abeyance.agents.transcript_view import TranscriptCall, TranscriptItem
+from abeyance.api import agui
+from abeyance.api.segments import (
+    Call,
+    Ended,
+    Found,
+    Notice,
+    Opened,
+    Part,
+    Result,
+    Segment,
+    StepBegan,
+    StepEnded,
+    SubagentBegan,
+    SubagentEnded,
+    Turn,
+    Waiting,
+)
+from abeyance.api.threads import Said
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+CLERK = "graph:g;node:pay;agent:clerk"
+HELPER = f"{CLERK};tool:helper:c9;agent:helper"
+
+
+def event(type_: str, address: str | None = None, **data: Any) -> views.Event:
+    return views.Event(id="1", time=NOW, type=type_, run_id="r", address=address, data=data)
+
+
+def view(status: str, **fields: Any) -> views.RunView:
+    ended = NOW if status in {"completed", "failed", "halted", "cancelled"} else None
+    about = {"run_id": "r", "graph": "g", "graph_version": "1", "status": status}
+    return views.RunView(**about, created_at=NOW, updated_at=NOW, ended_at=ended, **fields)
+
+
+def question(kind: str = "question", **fields: Any) -> views.InterruptView:
+    about: dict[str, Any] = {
+        "id": "r.1",
+        "run_id": "r",
+        "graph": "g",
+        "name": "ask",
+        "kind": kind,
+        "address": f"{CLERK};tool:pay:c1",
+        "prompt": "Pay?",
+        "created_at": NOW,
+        "status": "open",
+    }
+    return views.InterruptView(**{**about, **fields})
+
+
+def response(turn: int, text: str = "", *calls: str) -> TranscriptItem:
+    made = tuple(TranscriptCall(call_id=id_, tool="pay", arguments={"n": 1}) for id_ in calls)
+    return TranscriptItem(role="assistant", turn=turn, text=text or None, calls=made)
+
+
+def result(turn: int, call_id: str, value: Any, outcome: str = "success") -> TranscriptItem:
+    return TranscriptItem(
+        role="tool", turn=turn, call_id=call_id, tool="pay", result=value, outcome=outcome
+    )
+
+
+def turn(number: int, *calls: str, agent: str = CLERK) -> views.Event:
+    usage = {"requests": 1, "input_tokens": 10, "output_tokens": 2}
+    about = {"turn": number, "model": "m", "calls": [*calls], "usage": usage}
+    return event("model.turn", f"{agent};node:model", **about)
+
+
+def kinds(parts: list[Part]) -> list[type[Part]]:
+    return [type(part) for part in parts]
+
+
+def test_a_node_and_a_turn_are_steps_that_end_before_the_segment_does() -> None:
+    segment = Segment(run_id="r")
+    parts = [
+        *segment.on(event("node.started", "graph:g;node:look:2"), Found()),
+        *segment.on(event("node.started", "graph:g;node:look:2"), Found()),
+        *segment.on(event("node.started", f"{CLERK};node:model:3"), Found()),
+        *segment.on(event("node.finished", f"{CLERK};node:model:3"), Found()),
+        *segment.on(event("run.completed"), Found(view=view("completed"))),
+    ]
+
+    assert parts[:4] == [
+        StepBegan(name="look:2"),
+        StepBegan(name="pay/clerk"),
+        StepEnded(name="pay/clerk"),
+        StepEnded(name="look:2"),
+    ]
+    assert (kinds(parts[4:]), segment.is_over) == ([Ended], True)
+
+
+def test_a_turn_has_its_text_and_calls_and_the_results_that_no_event_has() -> None:
+    segment = Segment(run_id="r")
+    items = [
+        response(1, "one", "c1", "c2"),
+        result(2, "c1", 5),
+        result(2, "c2", "no", "denied"),
+        response(2, "two"),
+    ]
+    first = segment.on(turn(1, "pay", "pay"), Found(items=items))
+    called = event("tool.finished", f"{CLERK};tool:pay:c1", outcome="success")
+    told = segment.on(called, Found(items=items, result=("success", 5)))
+    again = segment.on(called, Found(items=items, result=("success", 5)))
+    second = segment.on(turn(2), Found(items=items))
+
+    assert [each.text for each in first if isinstance(each, Turn)] == ["one"]
+    (done,) = told
+    assert isinstance(done, Result)
+    assert (done.call_id, done.content) == ("c1", 5)
+    assert done.call == Call(id="c1", tool="pay", arguments={"n": 1})
+    assert again == []
+    assert kinds(second) == [Result, Turn]
+    assert [each.status for each in second if isinstance(each, Result)] == ["denied"]
+
+
+def test_a_result_before_the_segment_is_not_sent_again() -> None:
+    segment = Segment(run_id="r")
+    segment.skip(event("tool.finished", f"{CLERK};tool:pay:c1", outcome="success"))
+
+    assert kinds(segment.on(turn(2), Found(items=[result(2, "c1", 5), response(2, "x")]))) == [Turn]
+
+
+def test_a_call_whose_result_cannot_be_read_has_the_outcome_of_its_event() -> None:
+    finished = event("tool.finished", f"{CLERK};tool:pay:c1", outcome="denied")
+    failed = event("tool.failed", f"{CLERK};tool:pay:c2", code="x", message="no way")
+    segment = Segment(run_id="r")
+    found = [part for each in (finished, failed) for part in segment.on(each, Found())]
+
+    assert [(each.status, each.content) for each in found if isinstance(each, Result)] == [
+        ("denied", None),
+        ("failed", "no way"),
+    ]
+
+
+def test_a_subagent_begins_with_its_first_event_and_ends_with_its_last_turn() -> None:
+    segment = Segment(run_id="r")
+    begun = segment.on(event("node.started", f"{HELPER};node:model"), Found())
+    ended = segment.on(turn(1, agent=HELPER), Found(items=[response(1, "helped")]))
+
+    (began,) = begun
+    assert isinstance(began, SubagentBegan)
+    assert (began.agent.name, began.agent.call_id, began.agent.parent) == ("helper", "c9", None)
+    assert kinds(ended) == [Turn, SubagentEnded]
+    assert isinstance(ended[0], Turn)
+    assert ended[0].subagent == HELPER
+
+
+def test_a_segment_ends_where_somebody_can_answer() -> None:
+    awaited = event("run.awaiting_input")
+    held, child = question(status="held"), question(is_root_cause=False)
+    waits = view("awaiting-input")
+
+    def parts(status: str, *interrupts: views.InterruptView) -> list[Part]:
+        found = Found(view=view(status), interrupts=interrupts)
+        return Segment(run_id="r").on(awaited, found)
+
+    assert parts("running", question()) == []
+    assert parts("awaiting-input", held, child) == [
+        Notice(name="abeyance", value={"status": "held"})
+    ]
+    assert parts("awaiting-input", question(), held) == [
+        Waiting(view=waits, interrupts=(question(),))
+    ]
+
+
+def test_a_segment_may_be_over_before_any_event() -> None:
+    segment = Segment(run_id="r")
+
+    assert segment.closed(view("running"), []) == []
+    assert kinds(segment.closed(view("completed"), [])) == [Ended]
+    assert segment.is_over
+
+
+def test_a_question_that_opens_while_others_work_is_shown_at_once() -> None:
+    opened = event("interrupt.opened", id="r.1")
+    asked = Found(interrupts=[question(), question(id="r.2")])
+
+    assert Segment(run_id="r").on(opened, asked) == [Opened(interrupts=(question(),))]
+    assert Segment(run_id="r").on(opened, Found()) == []
+
+
+def test_a_run_that_stands_still_says_why() -> None:
+    pause = views.PauseView(
+        since=NOW, actor="ada", reason="lunch", mode="now", deadline=None, on_timeout="resume"
+    )
+    blocked = views.BlockedView(code="code_missing", message="deploy it")
+    still = view("paused", pause=pause, blocked=[blocked])
+    parts = Segment(run_id="r").opened(still)
+    later = Segment(run_id="r").on(event("node.blocked", "graph:g;node:a", code="x"), Found())
+
+    assert [each.value for each in [*parts, *later] if isinstance(each, Notice)] == [
+        {"status": "paused", "reason": "lunch", "by": "ada"},
+        {"status": "blocked", "code": "code_missing", "message": "deploy it"},
+        {"status": "blocked", "code": "x", "address": "graph:g;node:a"},
+    ]
+
+
+def test_what_code_emits_is_passed_on() -> None:
+    emitted = event("user.charged", "graph:g;node:a", data={"euros": 7})
+
+    assert Segment(run_id="r").on(emitted, Found()) == [
+        Notice(name="user.charged", value={"euros": 7})
+    ]
+
+
+# AG-UI
+
+
+def test_a_question_that_is_no_approval_is_answered_by_its_payload_or_left_open() -> None:
+    asked = question("question", address="graph:g;node:a", response_schema={"type": "integer"})
+    shown = agui.interrupt_of(asked)
+
+    assert (shown.reason, shown.tool_call_id) == ("input_required", None)
+    assert shown.response_schema == {"type": "integer"}
+    assert agui.value_of("resolved", 7, asked) == 7
+    assert agui.value_of("cancelled", 7, asked) is ...
+
+
+def test_an_approval_takes_the_names_of_the_protocol_and_our_own() -> None:
+    asked = question("approval", response_schema=None)
+    edits = {"approved": True, "editedArgs": {"n": 2}, "reason": ""}
+
+    assert agui.value_of("resolved", edits, asked) == {"approved": True, "arguments": {"n": 2}}
+    assert agui.value_of("resolved", {"approved": False, "reason": "no"}, asked) == {
+        "approved": False,
+        "reason": "no",
+    }
+    assert agui.value_of("cancelled", None, asked) == {"approved": False}
+    assert agui.value_of("resolved", True, asked) is True
+    assert agui.schema_of(asked) is None
+
+
+def test_a_cancelled_and_a_halted_run_end_differently() -> None:
+    ends = [Ended(view=view("cancelled")), Ended(view=view("halted", reason="too late"))]
+    first, second = [
+        [*agui.events_of(part, thread_id="t", segment_id="1")][-1].model_dump(by_alias=True)
+        for part in ends
+    ]
+
+    assert first["outcome"] == {"type": "cancelled"}
+    assert (second["code"], second["message"]) == ("halted", "too late")
+
+
+def test_messages_of_several_agents_come_by_their_time() -> None:
+    def said(role: Any, minute: int, text: str, turn: int = 1) -> TranscriptItem:
+        return TranscriptItem(role=role, turn=turn, text=text, at=NOW.replace(minute=minute))
+
+    clerk = [said("user", 0, "pay"), said("system", 0, "s"), said("assistant", 1, "a")]
+    helper = [said("user", 2, "task"), said("assistant", 3, "h")]
+    told = Said(
+        transcripts={CLERK: [*clerk, said("assistant", 4, "z", 2)], HELPER: helper},
+        results={CLERK: {"c1": {"content": 5}}},
+    )
+    messages = agui.messages_of("r", told, first="m1")
+
+    assert [each.content for each in messages] == ["pay", "a", "h", "z", "5"]
+    assert messages[0].id == "m1"
+    assert messages[2].subagent_run_id == HELPER

@@ -1,0 +1,36 @@
+"""Talking to a graph as a user interface does: what it posts, and the stream that comes back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+from stack import Api
+
+
+def events_in(text: str) -> list[dict[str, Any]]:
+    """The data of a stream, in order."""
+    lines = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
+    return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
+def user(text: str, id_: str = "m1") -> dict[str, Any]:
+    """A message of AG-UI."""
+    return {"id": id_, "role": "user", "content": text}
+
+
+async def agui(
+    api: Api,
+    thread: str,
+    *messages: dict[str, Any],
+    graph: str = "payments",
+    resume: list[dict[str, Any]] | None = None,
+    headers: dict[str, str] | None = None,
+    **more: Any,
+) -> httpx.Response:
+    """Post a request of AG-UI, and return its answer when the segment is over."""
+    body = {"threadId": thread, "runId": "1", "messages": list(messages), **more}
+    if resume is not None:
+        body["resume"] = resume
+    return await api.http.post(f"/agui/{graph}", json=body, headers=headers)
