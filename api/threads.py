@@ -65,6 +65,10 @@ TALK_CODES: Final = (
     Code.INVALID_ANSWER,
     Code.INVALID_MESSAGE,
     Code.TOO_MANY_RUNS,
+    Code.SEPARATION_OF_DUTIES,
+    Code.CLAIMED,
+    Code.AMBIGUOUS_DELEGATION,
+    Code.DECISION_NOT_ALLOWED,
 )
 """What a message or an answer of a user interface may be refused with."""
 _PAGE: Final = 1_000
