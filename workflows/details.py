@@ -155,6 +155,7 @@ def _asked(number: int, entry: Interrupt, start: wire.StartRun) -> list[str]:
     facts += _times(entry)
     if entry.requested_capability is not None:
         facts.append(f"asks for the capability {code(entry.requested_capability)}")
+    facts += _for_whom(entry)
     if entry.quorum is not None:
         facts.append(_progress(entry, entry.quorum))
     return [
@@ -163,6 +164,24 @@ def _asked(number: int, entry: Interrupt, start: wire.StartRun) -> list[str]:
         "\n".join(f"- {fact}" for fact in facts),
         *_ways(entry, start),
     ]
+
+
+def _for_whom(entry: Interrupt) -> list[str]:
+    """Return for whom a question is, who may not answer it, and who has claimed it."""
+    terms, facts = entry.terms or PLAIN, []
+    if terms.assignees:
+        only = "only " if terms.assignees_only else ""
+        facts.append(f"{only}for {_people(terms.assignees)}")
+    if entry.barred:
+        facts.append(f"not by {_people(tuple(entry.barred))}")
+    if (claim := entry.claim) is not None:
+        facts.append(f"claimed by {code(claim.by)} until {_time(claim.until)}")
+    return facts
+
+
+def _people(names: tuple[str, ...]) -> str:
+    more = [f"{len(names) - _BESIDE} more"] if len(names) > _BESIDE else []
+    return ", ".join([*map(code, names[:_BESIDE]), *more])
 
 
 def _progress(entry: Interrupt, quorum: Quorum) -> str:

@@ -54,6 +54,7 @@ def map_path_parameters(
         "interrupt_id": _ASKED["id"],
         "name": openapi_examples.START["graph"],
         "conversation_id": "chat-17",
+        "delegation_id": openapi_examples.DELEGATION["id"],
     }
     return path_parameters and {
         name: there_are[name] if len(str(given)) % 2 else given

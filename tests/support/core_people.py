@@ -194,6 +194,41 @@ class Peopled(Watched):
             )
             self.only_who_may(principal, refusal)
 
+    @precondition(lambda self: self.state.ledger.open)
+    @rule(
+        data=st.data(),
+        principal=SOMEBODY,
+        kind=st.sampled_from([events.Claimed, events.Released, events.Reassigned]),
+        seconds=SECONDS,
+    )
+    def people_take_care(
+        self, data: st.DataObject, principal: Principal, kind: Any, seconds: float
+    ) -> None:
+        self.notice_what_is_due()
+        if not self.state.ledger.open:
+            return
+        id_ = data.draw(st.sampled_from(list(self.state.ledger.open)))
+        before = self.state.ledger.open[id_]
+        # Only who answers at the end of each example may keep a question from others.
+        principal = BOSS if kind is events.Claimed else principal
+        about: dict[str, Any] = {"principal": principal, "interrupt_id": id_}
+        match kind:
+            case events.Claimed:
+                about["seconds"] = seconds
+            case events.Reassigned:
+                about["to"] = (principal.subject,)
+        refusal = self.feed(kind, **about)
+        entry = self.state.ledger.open[id_]
+        if refusal is not None:
+            assert entry == before
+        elif kind is events.Claimed:
+            assert entry.claim is not None
+            assert entry.claim.by == principal.subject
+            # A claim never lets somebody answer who may not.
+            assert principal.may(entry.requested_capability)
+        else:
+            assert entry.claim is None
+
     def only_who_may(self, principal: Principal, refusal: Refusal | None) -> None:
         """A change of course is refused, with all that is missing, to who may not approve everything."""
         if self.state.ending is None:

@@ -1,0 +1,35 @@
+"""Claims and delegations in the terminal."""
+
+from command_line import Terminal
+from dev_stack import Stack
+
+
+def test_a_question_is_claimed_released_and_reassigned(terminal: Terminal, standing: Stack) -> None:
+    question = standing.start("claimed")
+
+    code, out, _ = terminal.call("claim", question, "--for", "1h")
+    assert code == 0
+    assert "claimed by local until " in out
+    mine = terminal.told("inbox", "--mine", "--sort", "age", "--all")["items"]
+    assert question in [entry["id"] for entry in mine]
+    assert terminal.told("release", question)["claim"] is None
+    _, out, _ = terminal.call("reassign", question, "ada", "group:finance", "--note", "away")
+    assert "for ada, group:finance" in out
+    code, _, err = terminal.call("claim", question, "--for", "2d")
+    assert code == 3
+    assert "invalid_body" in err
+
+
+def test_a_delegation_is_made_listed_and_deleted(terminal: Terminal, standing: Stack) -> None:
+    assert standing is not None
+    made = terminal.told(
+        "delegate", "bob", "2d", "--capability", "refunds:approve", "--reason", "away"
+    )
+    _, out, _ = terminal.call("delegations")
+    assert "bob for local" in out
+    assert "lends refunds:approve" in out
+    listed = terminal.told("delegations", "--delete", made["id"])["items"]
+    assert made["id"] not in [each["id"] for each in listed]
+    code, _, err = terminal.call("delegate", "bob", "100d")
+    assert code == 3
+    assert "90 days" in err
