@@ -57,7 +57,7 @@ def map_path_parameters(
         "delegation_id": openapi_examples.DELEGATION["id"],
     }
     return path_parameters and {
-        name: there_are[name] if len(str(given)) % 2 else given
+        name: there_are.get(name, given) if len(str(given)) % 2 else given
         for name, given in path_parameters.items()
     }
 
