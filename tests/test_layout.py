@@ -13,6 +13,7 @@ from abeyance import worker
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("activities", "api", "workflows")
 HEAVY = ("fastapi", "httpx", "temporalio.client", "typer", "uvicorn")
+FRAMEWORKS = ("agent_framework", "agents", "google.adk", "langgraph", "pydantic_ai", "strands")
 
 
 def said_at_the_root(program: str) -> str:
@@ -77,3 +78,9 @@ def test_every_module_that_the_strict_sandbox_shares_is_there() -> None:
     missing = [name for name in worker._SHARED if find_spec(name) is None]
 
     assert not missing
+
+
+def test_no_agent_framework_is_imported_before_its_adapter() -> None:
+    loaded = modules_after("abeyance", "abeyance.adapters", "abeyance.worker")
+
+    assert not loaded.intersection(FRAMEWORKS)

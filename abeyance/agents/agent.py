@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack
 
 from abeyance.agents.approvals import Approve, OnApprovalTimeout
 from abeyance.agents.hooks import hook_faults
-from abeyance.agents.model_request import ToolSpec
+from abeyance.agents.model_request import ToolSpec, request
 from abeyance.agents.output import FINAL_RESULT, OutputType
+from abeyance.agents.prompts import NOTE
 from abeyance.agents.tool import Tool
 from abeyance.agents.tool_decorator import tool
 from abeyance.authoring.callables import refuses
+from abeyance.authoring.context import Context
 from abeyance.authoring.declarations import DeclarationErrors
 from abeyance.authoring.retries import (
     ANY_ERROR,
@@ -36,6 +38,8 @@ from abeyance.mcp.toolset import McpToolset
 from abeyance.schemas.state_model import StateModel
 
 if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage, ModelResponse
+
     from abeyance.agents.model_request import ModelLike
 
 _MODEL_RETRIES: Final = 3
@@ -172,6 +176,28 @@ class Agent:
         yield from self._declaration_errors.faults
         for hook in self.hooks:
             yield from hook_faults(hook)
+
+    async def request(
+        self,
+        ctx: Context,  # noqa: ARG002 for agents whose turns another framework takes
+        before: Sequence[ModelMessage],
+        messages: Sequence[ModelMessage],
+        on_partial: Callable[[ModelResponse], None] | None = None,
+    ) -> ModelResponse:
+        """Ask the model for its next response to `messages`; `before` is the conversation so far.
+
+        Raises as `model_request.request`, and Blocked if an MCP server is down.
+        """
+        return await request(
+            self.model,
+            messages,
+            before=before,
+            tools=[each.spec for each in (await self.available_tools()).values()],
+            output=self.output.tool,
+            instructions="\n\n".join(filter(None, (self.instructions, NOTE))),
+            settings=self.model_settings,
+            on_partial=on_partial,
+        )
 
     async def available_tools(self) -> dict[str, Offer]:
         """Return the tools that the model may call now. Raises Blocked if an MCP server is down."""

@@ -123,6 +123,28 @@ def request_failure(model: str, error: Exception) -> ModelFailure | None:
             return None
 
 
+def foreign_failure(model: str, error: Exception) -> ModelFailure | None:
+    """Classify an error of another framework's model; None if it has another cause.
+
+    The clients of the providers agree on `status_code`, and on the names of two exceptions.
+    """
+    match getattr(error, "status_code", None):
+        case int() as status if not isinstance(error, AbeyanceError):
+            return _by_status(model, error, status)
+        case _ if type(error).__name__ in {"APIConnectionError", "APITimeoutError"}:
+            return _down(model, _cut(error))
+        case _:
+            return request_failure(model, error)
+
+
+def _by_status(model: str, error: Exception, status: int) -> ModelFailure:
+    if status in _TRANSIENT_STATUSES or status >= _FIRST_SERVER_ERROR:
+        return _down(model, _cut(error))
+    if status in _UNUSABLE_STATUSES:
+        return _unusable(model, f"its provider rejected the request: {_cut(error)}")
+    return _refused(model, _cut(error))
+
+
 def _provider_failure(model: str, error: ModelAPIError) -> ModelFailure:
     from pydantic_ai import exceptions as library
 

@@ -353,7 +353,7 @@ def _with_unique_call_ids(
     parts: list[ModelResponsePart] = []
     for part in map(_without_surrogates, response.parts):
         if isinstance(part, ToolCallPart):
-            call_id = _unique_id(_valid_id(part.tool_call_id), used_ids)
+            call_id = unused_id(part.tool_call_id, used_ids)
             used_ids.add(call_id)
             parts.append(replace(part, tool_call_id=call_id))
         else:
@@ -381,6 +381,11 @@ def _clean(value: Any) -> Any:
             return [_clean(item) for item in value]
         case _:
             return value
+
+
+def unused_id(call_id: str, used: Container[str]) -> str:
+    """Return the id of a call as it stands in addresses and keys: valid, and not one of `used`."""
+    return _unique_id(_valid_id(call_id), used)
 
 
 def _valid_id(call_id: str) -> str:

@@ -67,7 +67,8 @@ class OutputType:
 
     def __init__(self, declared: Any = None) -> None:
         self._adapter: TypeAdapter[Any] | None = None
-        self._is_wrapped = False
+        self.is_wrapped = False
+        """Whether the arguments of the `final_result` tool hold the output in the field `result`."""
         self.tool: ToolSpec | None = None
         """The `final_result` tool; None if the output is text."""
         self.schema: Json = {"type": "string"}
@@ -83,11 +84,11 @@ class OutputType:
             )
             raise TypeError(message) from error
         self.schema = schema
-        self._is_wrapped = schema.get("type") != "object"
+        self.is_wrapped = schema.get("type") != "object"
         self.tool = ToolSpec(
             name=FINAL_RESULT,
             description=_description(schema),
-            parameters=_in_object(schema) if self._is_wrapped else schema,
+            parameters=_in_object(schema) if self.is_wrapped else schema,
         )
 
     def read(self, response: ModelResponse) -> Reading:
@@ -120,7 +121,7 @@ class OutputType:
 
     def _value(self, adapter: TypeAdapter[Any], call: ToolCallPart) -> Json:
         text = call.args if isinstance(call.args, str) else to_json(call.args or {})
-        if self._is_wrapped:
+        if self.is_wrapped:
             arguments = _ARGUMENTS.validate_json(text or "{}")
             value = adapter.validate_json(to_json(arguments.get(_RESULT_FIELD)))
         else:

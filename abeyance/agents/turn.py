@@ -18,9 +18,9 @@ from abeyance.agents.agent import MODEL_NODE, Agent
 from abeyance.agents.hook_runner import HooksOutcome, run_hooks
 from abeyance.agents.hooks import AfterModelCall, BeforeModelCall, BeforeNode, HookEvent
 from abeyance.agents.model_errors import ModelDown, ModelRefused, ModelUnusable
-from abeyance.agents.model_request import name_of, request
+from abeyance.agents.model_request import name_of
 from abeyance.agents.output import Calls, Correction, Output
-from abeyance.agents.prompts import NOTE, Input, user_part
+from abeyance.agents.prompts import Input, user_part
 from abeyance.agents.state import AgentState, AgentValues
 from abeyance.agents.tool_dispatch import RequestedCall, ToolDispatch, within_limits
 from abeyance.agents.tool_gate import AfterHooks
@@ -201,16 +201,7 @@ class Turn:
             return response  # type: ignore[return-value]
         partial: list[ModelResponse] = []
         try:
-            return await request(
-                agent.model,
-                messages,
-                before=before,
-                tools=[each.spec for each in (await agent.available_tools()).values()],
-                output=agent.output.tool,
-                instructions="\n\n".join(filter(None, (agent.instructions, NOTE))),
-                settings=agent.model_settings,
-                on_partial=partial.append,
-            )
+            return await agent.request(ctx, before, messages, partial.append)
         except asyncio.CancelledError:
             await self._save_partial(state, ctx, [*added, *partial])
             raise

@@ -45,6 +45,7 @@ from abeyance.schemas.state_model import StateModel
 
 if TYPE_CHECKING:
     from abeyance.agents.agent import Agent
+    from abeyance.agents.foreign import Framework
 
 NodeFunction = TypeVar("NodeFunction", bound=Callable[..., Any])
 _RETRIES: Final = 3
@@ -271,7 +272,7 @@ class Graph:
     def agent(
         self,
         name: str,
-        agent: Agent,
+        agent: Agent | Framework,
         *,
         input: str | Callable[..., Any],  # noqa: A002 the contract's own word
         output: str | None = None,
@@ -279,14 +280,17 @@ class Graph:
     ) -> None:
         """Declare a node that is an agent: a model that calls tools until it has an output.
 
+        An agent of another framework is given by its adapter; see `abeyance.adapters`.
         `input` supplies the first prompt, a string or a list of message parts: the name of a field, or a
         function of the state, or of the state and the fan-out item. The result is written to the field
         `output`. Its interrupts are listed with those of the run. `on_error` is as for a node.
         """
         from abeyance.agents import compiler
+        from abeyance.agents.foreign import as_agent
 
         if isinstance(input, str) and self.chat_field is None:
             self.chat_field = input
+        agent = as_agent(agent)
         inner = compiler.compile_agent(agent, compiler.prompt_of(self.states, input))
         for fault in compiler.faults_of(name, agent, self.states, input, output):
             self._intake.note(fault)

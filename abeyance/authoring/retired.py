@@ -71,7 +71,9 @@ class RetiredNodes:
             graph.code.setdefault(name, code_of(code, self._intake.takes(code, label)))
         else:
             from abeyance.agents import compiler
+            from abeyance.agents.foreign import as_agent
 
+            code = as_agent(code)
             if source is None:
                 self._intake.note(f"{label} is an agent: pass its input=, as for agent()")
                 source = ""

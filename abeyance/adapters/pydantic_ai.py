@@ -1,0 +1,252 @@
+"""Agents of Pydantic AI as nodes.
+
+    graph.agent("clerk", pydantic_ai_agent(my_agent), input="letter", output="reply")
+
+Each function tool is held at its call; toolsets that list their tools only while they run, such as MCP
+servers, run inside the turn. `requires_approval` and `ApprovalRequired` are asked as approvals, and what
+is to be executed elsewhere (`CallDeferred`, external tools) as a question whose answer is the result.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pydantic_ai import (
+    Agent,
+    ApprovalRequired,
+    CallDeferred,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelRetry,
+    RunContext,
+    ToolApproved,
+    UsageLimits,
+)
+from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
+from pydantic_ai.usage import RunUsage
+from pydantic_core import to_jsonable_python
+
+from abeyance.agents.foreign import (
+    ForeignAgent,
+    ForeignCall,
+    ForeignContext,
+    ForeignTool,
+    ForeignTurn,
+    NeedsApproval,
+    ToolRules,
+    TurnTaken,
+    answer_of,
+    warn_untested,
+)
+from abeyance.agents.tool_errors import ResultError
+from abeyance.core.json import Json
+
+TESTED: Final = ("pydantic-ai-slim", "2.68.0", "3.0.0")
+
+
+def pydantic_ai_agent(
+    agent: Agent[Any, Any] | Callable[[], Agent[Any, Any]],
+    *,
+    tools: ToolRules | None = None,
+    deps: Any = None,
+    **options: Any,
+) -> ForeignAgent:
+    """Return an agent of Pydantic AI, or the one that a function makes, as the agent of a node.
+
+    Args:
+        agent: The agent, which stays as it is, or a function that makes it.
+        tools: By tool name, options of `@tool` for the approval; `timeout` is its deadline.
+        deps: The dependencies of tools and instructions, or a function that makes them. They are made or
+            passed anew for each turn and call, and not stored.
+        options: Those of `abeyance.Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
+    """
+    warn_untested(*TESTED)
+    made = agent if isinstance(agent, Agent) else agent()
+    return ForeignAgent(PydanticAI(made, deps), tools=tools, **options)
+
+
+class PydanticAI:
+    """The adapter: see `abeyance.adapters.Framework`."""
+
+    def __init__(self, agent: Agent[Any, Any], deps: Any) -> None:
+        self._agent = agent
+        self._deps = deps
+        self._toolsets = {
+            name: leaf
+            for toolset in agent.toolsets
+            for leaf in _leaves(toolset)
+            for name in leaf.tools
+        }
+
+    @property
+    def name(self) -> str:
+        return (self._agent.name or "agent").replace(" ", "_")
+
+    def tools(self) -> list[ForeignTool]:
+        entries = [(name, toolset.tools[name]) for name, toolset in self._toolsets.items()]
+        return [
+            ForeignTool(
+                name=name,
+                description=tool.tool_def.description or "",
+                parameters=tool.tool_def.parameters_json_schema,
+                approve=tool.requires_approval,
+            )
+            for name, tool in entries
+        ]
+
+    def output(self) -> Any:
+        declared = self._agent.output_type
+        if isinstance(declared, list | tuple):
+            types = [each for each in declared if each is not DeferredToolRequests]
+            declared = types[0] if len(types) == 1 else Any
+        return declared if isinstance(declared, type) and declared is not str else _plain(declared)
+
+    async def turn(self, turn: ForeignTurn) -> TurnTaken:
+        agent = self._agent
+        kept = turn.state or {"messages": [], "open": []}
+        journaled = _Journaled(infer_model(agent.model or "test"), turn)
+        approvals: dict[str, Any] = {id_: ToolApproved() for id_ in kept["open"]}
+        toolsets = [_Held(toolset, turn, frozenset(self._toolsets)) for toolset in agent.toolsets]
+        declared = agent.output_type
+        outputs = list(declared) if isinstance(declared, list | tuple) else [declared]
+        with agent.override(toolsets=toolsets, tools=[], model=journaled):
+            result = await agent.run(
+                _prompt_of(turn),
+                message_history=ModelMessagesTypeAdapter.validate_python(kept["messages"]) or None,
+                deferred_tool_results=DeferredToolResults(approvals=approvals)
+                if approvals
+                else None,
+                output_type=[*outputs, DeferredToolRequests]
+                if DeferredToolRequests not in outputs
+                else None,
+                deps=self._made_deps(),
+                usage_limits=UsageLimits(request_limit=None),
+            )
+        state: dict[str, Any] = {
+            "messages": to_jsonable_python(result.all_messages(), bytes_mode="base64"),
+            "open": [],
+        }
+        usage, output = result.usage, result.output
+        taken = TurnTaken(
+            state=state,
+            output=output,
+            model=journaled.model_name,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+        )
+        if not isinstance(output, DeferredToolRequests):
+            return taken
+        said = [each for each in result.all_messages() if isinstance(each, ModelResponse)][-1]
+        order = [call.tool_call_id for call in said.tool_calls]
+        held = sorted(
+            [*output.approvals, *output.calls], key=lambda call: order.index(call.tool_call_id)
+        )
+        state["open"] = [call.tool_call_id for call in held]
+        calls = [
+            ForeignCall(id=call.tool_call_id, tool=call.tool_name, arguments=call.args or {})
+            for call in held
+        ]
+        return replace(taken, calls=calls, text=said.text or "")
+
+    async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Json:
+        context = RunContext(
+            deps=self._made_deps(),
+            model=infer_model(self._agent.model or "test"),
+            usage=RunUsage(),
+            agent=self._agent,
+            tool_name=name,
+            tool_call_id=ctx.call_id,
+            tool_call_approved=ctx.approved,
+        )
+        toolset = next(
+            each for each in self._agent.toolsets if self._toolsets[name] in _leaves(each)
+        )
+        async with toolset:
+            tool = (await toolset.get_tools(context))[name]
+            typed = tool.args_validator.validate_python(arguments)
+            try:
+                result = await toolset.call_tool(name, typed, context, tool)
+            except ApprovalRequired:
+                raise NeedsApproval from None
+            except CallDeferred as deferred:
+                reason = {"tool": name, "arguments": arguments}
+                if deferred.metadata:
+                    reason["metadata"] = to_jsonable_python(deferred.metadata, fallback=str)
+                return await answer_of(ctx, "result", reason)
+            except ModelRetry as retry:
+                raise ResultError(retry.message) from retry
+        return to_jsonable_python(getattr(result, "return_value", result), fallback=str)
+
+    def _made_deps(self) -> Any:
+        made = self._deps
+        return made() if inspect.isfunction(made) or inspect.isclass(made) else made
+
+
+@dataclass
+class _Held(WrapperToolset[Any]):
+    """A toolset whose calls are held, and return what they came to."""
+
+    turn: ForeignTurn
+    names: frozenset[str]
+
+    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
+        if name not in self.names:
+            return await super().call_tool(name, tool_args, ctx, tool)
+        if not ctx.tool_call_approved:
+            raise ApprovalRequired
+        known = self.turn.results.get(ctx.tool_call_id)
+        return None if known is None else known.content
+
+
+@dataclass(init=False)
+class _Journaled(WrapperModel):
+    """A model whose responses are recorded in the visit."""
+
+    turn: ForeignTurn
+    asked: int = field(default=0)
+
+    def __init__(self, model: Model, turn: ForeignTurn) -> None:
+        super().__init__(model)
+        self.turn = turn
+        self.asked = 0
+
+    async def request(self, *args: Any, **kwargs: Any) -> ModelResponse:
+        self.asked += 1
+
+        async def ask() -> Any:
+            response = await self.wrapped.request(*args, **kwargs)
+            return to_jsonable_python([response], bytes_mode="base64")
+
+        recorded = await self.turn.journal(f"turn {self.asked}", ask)
+        (response,) = ModelMessagesTypeAdapter.validate_python(recorded)
+        assert isinstance(response, ModelResponse)  # noqa: S101 what was recorded above
+        return response
+
+
+def _plain(declared: Any) -> Any:
+    return None if declared is str else declared
+
+
+def _prompt_of(turn: ForeignTurn) -> Any:
+    if not turn.prompts:
+        return None
+    parts: list[Any] = []
+    for prompt in turn.prompts:
+        parts += [prompt] if isinstance(prompt, str) else prompt
+    return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts
+
+
+def _leaves(toolset: Any) -> Iterator[FunctionToolset[Any]]:
+    """Yield the function toolsets inside a toolset: their tools are known before a run."""
+    if isinstance(toolset, FunctionToolset):
+        yield toolset
+    for inner in getattr(toolset, "toolsets", ()):
+        yield from _leaves(inner)
+    if (wrapped := getattr(toolset, "wrapped", None)) is not None:
+        yield from _leaves(wrapped)

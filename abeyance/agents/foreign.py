@@ -1,0 +1,370 @@
+"""Agents of other frameworks: the framework takes the turns, and Abeyance makes the calls.
+
+A framework is held at each call that its model makes: the call becomes a visit of its own, as that of
+an `Agent` does, and the framework continues with the results. So a foreign agent has the approvals,
+edits, rejections, deadlines, addresses, hooks and transcripts of a native one, and after a lost worker
+nothing of earlier turns runs again. The state of the framework is stored beside the transcript, outside
+the history; the response of the turn refers to it, so a fork or a rewind continues from that turn.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import warnings
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
+
+from abeyance.agents.agent import Agent
+from abeyance.agents.approvals import APPROVE, Rejected, approval_question, approved_arguments
+from abeyance.agents.model_errors import foreign_failure
+from abeyance.agents.model_request import unused_id
+from abeyance.agents.output import FINAL_RESULT
+from abeyance.agents.tool import Tool, ToolContext
+from abeyance.agents.tool_decorator import tool
+from abeyance.agents.tool_errors import ResultError
+from abeyance.authoring.context import Context
+from abeyance.authoring.interrupts import Suspended
+from abeyance.core.json import Json, why_not_json
+from abeyance.core.outcome import key_of
+from abeyance.errors import AgentFailed, FailureCode
+from abeyance.schemas.json_schema import without_lookaround
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage, ModelResponse, UserContent
+
+_STATE: Final = "abeyance"
+"""The key of the metadata of a response that refers to the framework's state."""
+_APPROVAL: Final = key_of("approval", APPROVE)
+
+Prompt: TypeAlias = "str | Sequence[UserContent]"
+Predicate: TypeAlias = Callable[[dict[str, Any]], bool | Awaitable[bool]]
+ToolRules: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""By the name of a tool, options as those of `@tool`. `timeout` is the deadline of the approval."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignTool:
+    """A tool that the model of a framework may call.
+
+    `parameters` is the JSON Schema of its arguments, an object. `approve` is the framework's own way of
+    asking: True, False, or a predicate of the arguments. `timeout` bounds one attempt, in seconds.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Json]
+    approve: bool | Predicate = False
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignCall:
+    """A call that the model made. `id` is the model's."""
+
+    id: str
+    tool: str
+    arguments: Mapping[str, Json] | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallResult:
+    """What a call came to: `content`, as JSON. `ok` is False if it failed or was denied."""
+
+    content: Json
+    ok: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignTurn:
+    """What a framework takes its next turn from.
+
+    `state` is what the last turn returned, None in the first. `results` are those of the last turn's
+    calls, by id. `prompts` are what people said since: the input first, then messages, each marked with
+    its sender. `journal(name, function)` calls a function once, whatever happens to the worker.
+    """
+
+    state: Json
+    results: Mapping[str, CallResult]
+    prompts: Sequence[Prompt]
+    journal: Callable[..., Awaitable[Any]]
+
+    @property
+    def text(self) -> str:
+        """The prompts as one text. Raises AgentFailed if one of them holds media."""
+        return "\n\n".join(map(_text_of, self.prompts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnTaken:
+    """What a turn came to: `calls`, or the `output` if there are none.
+
+    `state` is JSON: what the framework needs to continue. `text` is what the model said beside its calls.
+    """
+
+    state: Json
+    calls: Sequence[ForeignCall] = ()
+    text: str = ""
+    output: Any = None
+    model: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@runtime_checkable
+class Framework(Protocol):
+    """An agent of another framework, as an adapter makes it: these four methods and a name."""
+
+    @property
+    def name(self) -> str:
+        """The agent's name in addresses: 1 to 64 letters, digits, '_' and '-'."""
+
+    def tools(self) -> Sequence[ForeignTool]:
+        """Return the tools that its model may call."""
+
+    def output(self) -> Any:
+        """Return the type of its result; None for text."""
+
+    async def turn(self, turn: ForeignTurn) -> TurnTaken:
+        """Run the framework until its model makes calls, or has an output."""
+
+    async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Any:
+        """Run a tool, and return its result as the model is to read it. May raise NeedsApproval."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignContext(ToolContext):
+    """The context of a foreign tool's call. `approved` is True if a person has approved the call."""
+
+    approved: bool = False
+
+
+class NeedsApproval(Exception):
+    """The code of a tool wants an approval before it does anything."""
+
+
+class ForeignAgent(Agent):
+    """An agent whose turns a framework takes.
+
+    `framework` is an adapter, `tools` are rules by tool name, as `ToolRules` says; `options` are those of
+    `Agent`, such as `max_turns`, `hooks` and `memory`. Raises TypeError or ToolDeclarationError for rules
+    that do not fit.
+    """
+
+    def __init__(
+        self,
+        framework: Framework,
+        *,
+        tools: ToolRules | None = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> None:
+        self.framework = framework
+        foreign = {entry.name: entry for entry in framework.tools()}
+        rules = dict(tools or {})
+        if unknown := sorted(rules.keys() - foreign.keys()):
+            message = (
+                f"tools={unknown!r}: the agent {framework.name!r} has no such tool; it has "
+                f"{', '.join(map(repr, foreign)) or 'none'}"
+            )
+            raise TypeError(message)
+        super().__init__(
+            framework.name if name is None else name,
+            model=self._never_asked,
+            tools=[self._held(entry, rules.get(entry.name, {})) for entry in foreign.values()],
+            output=framework.output(),
+            **options,
+        )
+
+    def _never_asked(self, messages: object, info: object) -> ModelResponse:
+        message = f"{self.name!r}: its framework asks its model, about {messages!r}, {info!r}"
+        raise AssertionError(message)
+
+    def _held(self, foreign: ForeignTool, rule: Mapping[str, Any]) -> Tool:
+        options = dict(rule)
+        if "timeout" in options:
+            if "approval_timeout" in options:
+                message = f"tools={foreign.name!r}: set timeout or approval_timeout, not both"
+                raise TypeError(message)
+            options["approval_timeout"] = options.pop("timeout")
+        # A rule about approvals is meant for a tool that asks.
+        asks = foreign.approve is not False or not options.keys() & _OF_APPROVALS
+        options.setdefault("approve", foreign.approve if asks else True)
+
+        async def run(ctx: ToolContext, arguments: Mapping[str, Json]) -> Any:
+            return await self._call(held, ctx, dict(arguments))
+
+        held: Tool = tool(
+            name=foreign.name,
+            description=foreign.description,
+            schema=without_lookaround(dict(foreign.parameters)),
+            timeout=foreign.timeout,
+            **options,
+        )(run)
+        return held
+
+    async def _call(self, held: Tool, ctx: ToolContext, arguments: dict[str, Json]) -> Any:
+        inherited = {name: getattr(ctx, name) for name in ToolContext.__dataclass_fields__}
+        context = ForeignContext(**inherited, approved="digest" in ctx.item)
+        try:
+            return await self.framework.call(held.name, arguments, context)
+        except NeedsApproval:
+            if _APPROVAL not in ctx.targets:
+                raise Suspended([approval_question(held, arguments)]) from None
+        verdict = approved_arguments(held, ctx.targets[_APPROVAL], arguments)
+        if isinstance(verdict, Rejected):
+            raise ResultError(verdict.text)
+        return await self.framework.call(held.name, verdict, replace(context, approved=True))
+
+    async def request(
+        self,
+        ctx: Context,
+        before: Sequence[ModelMessage],
+        messages: Sequence[ModelMessage],
+        on_partial: Callable[[ModelResponse], None] | None = None,
+    ) -> ModelResponse:
+        """Let the framework take a turn. Raise AgentFailed if its state cannot be stored."""
+        from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+        from pydantic_ai.usage import RequestUsage
+
+        del on_partial
+        assert ctx.runtime.blobs is not None  # noqa: S101 every visit of an agent has them
+        kept = await self._kept(ctx, before)
+        added = messages[len(before) :]
+        turn = ForeignTurn(
+            state=kept.state,
+            results={kept.own(id_): result for id_, result in _results(added).items()},
+            prompts=_prompts(added),
+            journal=ctx.step,
+        )
+        try:
+            taken = await self.framework.turn(turn)
+        except Exception as error:
+            failure = foreign_failure(self.framework.name, error)
+            if failure is None or failure is error:
+                raise
+            raise failure from error
+        parts: list[Any] = [TextPart(taken.text)] if taken.text else []
+        ids = {}
+        used = {call.tool_call_id for each in before for call in getattr(each, "tool_calls", ())}
+        for call in taken.calls:
+            id_ = unused_id(call.id, used)
+            used.add(id_)
+            ids[id_] = call.id
+            arguments = call.arguments if isinstance(call.arguments, str) else dict(call.arguments)
+            parts.append(ToolCallPart(call.tool, arguments, id_))
+        if not taken.calls:
+            parts.append(self._output_part(taken.output, used))
+        if (fault := why_not_json(taken.state)) is not None:
+            message = f"the state of the agent {self.name!r} cannot be stored: {fault}"
+            raise AgentFailed(FailureCode.NODE_FAILED, message)
+        reference = await ctx.runtime.blobs.put(
+            ctx.run_id, json.dumps({"state": taken.state, "ids": ids}).encode()
+        )
+        return ModelResponse(
+            parts=parts,
+            model_name=taken.model or type(self.framework).__name__,
+            usage=RequestUsage(input_tokens=taken.input_tokens, output_tokens=taken.output_tokens),
+            metadata={_STATE: reference},
+        )
+
+    async def _kept(self, ctx: Context, before: Sequence[ModelMessage]) -> _Kept:
+        from pydantic_ai.messages import ModelResponse
+
+        for message in reversed(before):
+            if isinstance(message, ModelResponse) and _STATE in (message.metadata or {}):
+                assert ctx.runtime.blobs is not None  # noqa: S101 every visit of an agent has them
+                stored = await ctx.runtime.blobs.get((message.metadata or {})[_STATE])
+                return _Kept(**json.loads(stored))
+        return _Kept()
+
+    def _output_part(self, output: Any, used: set[str]) -> Any:
+        from pydantic_ai.messages import TextPart, ToolCallPart
+        from pydantic_core import to_jsonable_python
+
+        value = to_jsonable_python(output)
+        if self.output.tool is None:
+            return TextPart(value if isinstance(value, str) else json.dumps(value))
+        arguments = {"result": value} if self.output.is_wrapped else value
+        return ToolCallPart(FINAL_RESULT, arguments, unused_id(FINAL_RESULT, used))
+
+
+_OF_APPROVALS: Final = frozenset(
+    {"requested_capability", "approval_timeout", "on_timeout", "prompt", "decisions"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """The state of a framework after a turn, and the framework's ids of the turn's calls."""
+
+    state: Json = None
+    ids: Mapping[str, str] = field(default_factory=dict)
+
+    def own(self, call_id: str) -> str:
+        return self.ids.get(call_id, call_id)
+
+
+def as_agent(agent: Agent | Framework) -> Agent:
+    """Return the agent of an adapter; an `Agent` as it is. The compiler refuses anything else."""
+    if isinstance(agent, Agent) or not isinstance(agent, Framework):
+        return agent
+    return ForeignAgent(agent)
+
+
+async def answer_of(ctx: Context, name: str, reason: Json, schema: Any = None) -> Any:
+    """Ask a person on behalf of a tool that wants an answer, and return it."""
+    return await ctx.interrupt(name, reason=reason, response=schema)
+
+
+def warn_untested(package: str, lowest: str, below: str) -> None:
+    """Warn if the version of a framework is not between those that its adapter is tested with."""
+    installed = importlib.metadata.version(package)
+    if not _numbers(lowest) <= _numbers(installed) < _numbers(below):
+        warnings.warn(
+            f"{package} {installed} is installed, and this adapter is tested with {lowest} up to, but "
+            f"not including, {below}",
+            stacklevel=3,
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def _results(messages: Sequence[ModelMessage]) -> dict[str, CallResult]:
+    from pydantic_ai.messages import ToolReturnPart
+
+    return {
+        part.tool_call_id: CallResult(content=part.content, ok=part.outcome == "success")
+        for message in messages
+        for part in message.parts
+        if isinstance(part, ToolReturnPart)
+    }
+
+
+def _prompts(messages: Sequence[ModelMessage]) -> list[Prompt]:
+    from pydantic_ai.messages import RetryPromptPart, UserPromptPart
+
+    prompts: list[Prompt] = []
+    for message in messages:
+        for part in message.parts:
+            match part:
+                case UserPromptPart(content=content):
+                    prompts.append(content)
+                case RetryPromptPart():
+                    prompts.append(part.model_response())
+                case _:
+                    pass
+    return prompts
+
+
+def _text_of(prompt: Prompt) -> str:
+    if isinstance(prompt, str):
+        return prompt
+    texts = [part if isinstance(part, str) else getattr(part, "content", None) for part in prompt]
+    if not all(isinstance(text, str) for text in texts):
+        message = "this adapter passes texts to its framework, not media: send text"
+        raise AgentFailed(FailureCode.NODE_FAILED, message)
+    return "\n\n".join(texts)  # type: ignore[arg-type]

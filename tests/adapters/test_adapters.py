@@ -1,0 +1,156 @@
+"""Agents of other frameworks, in memory: one table for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from foreign_office import FRAMEWORKS, THREE, Office, desk
+
+from abeyance import Principal, Refusal
+from abeyance.adapters import ForeignAgent
+from abeyance.testing import InMemoryRun
+
+CLERK = "graph:desk;node:clerk;agent:clerk"
+ADA = Principal(subject="ada", capabilities=("*",))
+YES = {"approved": True}
+RULES = {"pay": {"requested_capability": "refunds:approve", "timeout": "P2D"}}
+
+Make = Callable[..., ForeignAgent]
+
+
+@pytest.fixture(params=sorted(FRAMEWORKS))
+def make(request: pytest.FixtureRequest) -> Make:
+    return FRAMEWORKS[request.param]
+
+
+async def started(agent: ForeignAgent) -> InMemoryRun:
+    run = InMemoryRun(desk(agent))
+    await run.start()
+    return run
+
+
+async def ids(run: InMemoryRun) -> dict[str, str]:
+    """The open questions: the id of each, by the last part of its address."""
+    return {each.address.rsplit(":", 1)[-1]: each.id for each in await run.interrupts()}
+
+
+async def test_what_the_framework_asks_is_an_approval_and_free_calls_run_at_once(
+    make: Make,
+) -> None:
+    office = Office(THREE, "Done.")
+    run = await started(make(office, tools=RULES))
+    one, three = await run.interrupts()
+
+    assert [one.address, three.address] == [f"{CLERK};tool:pay:c1", f"{CLERK};tool:pay:c3"]
+    assert (one.kind, one.name, one.requested_capability) == (
+        "approval",
+        "approve",
+        "refunds:approve",
+    )
+    assert one.reason == {"tool": "pay", "arguments": {"x": 1}}
+    assert one.payload["digest"] != three.payload["digest"]
+    assert one.deadline is not None
+    assert one.created_at is not None
+    assert (one.deadline - one.created_at).days == 2
+    assert office.lines == ["turn 1", "look 2"]
+
+
+async def test_answers_come_in_any_order_and_nothing_runs_again(make: Make) -> None:
+    office = Office(THREE, "Done.")
+    run = await started(make(office))
+    open_ = await ids(run)
+
+    await run.respond(open_["c3"], {"approved": False, "reason": "not today"})
+    assert list(await ids(run)) == ["c1"]
+    assert (await ids(run))["c1"] == open_["c1"]
+    await run.respond(open_["c1"], {"approved": True, "arguments": {"x": 9}})
+
+    assert (run.status, run.values["reply"]) == ("completed", "Done.")
+    assert sorted(office.lines) == ["look 2", "pay 9", "turn 1", "turn 2"]
+    told = "\n".join(office.heard)
+    assert "paid 9" in told
+    assert "looked 2" in told
+    assert "not run: not today" in told
+    assert '{"x":9}' in told
+
+
+async def test_an_answer_counts_once_so_a_state_is_resumed_once(make: Make) -> None:
+    office = Office([("c1", "pay", 1)], "Done.")
+    run = await started(make(office))
+    (question,) = (await ids(run)).values()
+    await run.respond(question, YES)
+    with pytest.raises(Refusal):
+        await run.respond(question, {"approved": True, "arguments": {"x": 2}})
+
+    assert run.status == "completed"
+    assert office.lines == ["turn 1", "pay 1", "turn 2"]
+
+
+async def test_a_result_may_be_given_in_place_of_a_call(make: Make) -> None:
+    office = Office([("c1", "pay", 1)], "Done.")
+    run = await started(make(office))
+    (question,) = (await ids(run)).values()
+    await run.respond(question, {"approved": False, "result": "It was paid by hand."})
+
+    assert office.lines == ["turn 1", "turn 2"]
+    assert "It was paid by hand." in "\n".join(office.heard)
+
+
+async def test_a_message_reaches_the_next_turn_after_the_results_and_says_who_wrote_it(
+    make: Make,
+) -> None:
+    office = Office([("a1", "pay", 1)], [("b1", "pay", 2)], "Done.")
+    run = await started(make(office))
+    await run.send("Be quick.", principal=ADA)
+    await run.respond((await ids(run))["a1"], YES)
+    heard = office.heard
+    assert "Be quick." in heard[-1]
+    assert 'from="ada"' in heard[-1]
+    assert "paid 1" in "\n".join(heard[:-1])
+
+    # The turns after it still know of it, once.
+    await run.respond((await ids(run))["b1"], YES)
+    assert sum("Be quick." in text for text in office.heard) == 1
+    assert run.status == "completed"
+
+
+async def test_a_pause_holds_before_the_next_turn_and_a_cancelled_run_calls_nothing(
+    make: Make,
+) -> None:
+    office = Office([("c1", "pay", 1)], "Done.")
+    run = await started(make(office))
+    (question,) = (await ids(run)).values()
+    await run.pause()
+    await run.respond(question, YES)
+    assert (run.status, office.lines[-1]) != ("completed", "turn 2")
+    await run.resume()
+    assert run.status == "completed"
+
+    office = Office([("c1", "pay", 1)], "Done.")
+    run = await started(make(office))
+    await run.cancel()
+    assert (run.status, office.lines) == ("cancelled", ["turn 1"])
+
+
+async def test_a_rule_makes_a_tool_ask_that_the_framework_lets_run(make: Make) -> None:
+    office = Office([("c1", "look", 1)], "Done.")
+    agent = make(office, tools={"look": {"approve": lambda arguments: arguments["x"] == 1}})
+    run = await started(agent)
+    assert office.lines == ["turn 1"]
+    await run.respond((await ids(run))["c1"], YES)
+    assert office.lines == ["turn 1", "look 1", "turn 2"]
+
+
+def test_a_rule_for_a_tool_that_the_agent_does_not_have_is_refused(make: Make) -> None:
+    with pytest.raises(TypeError, match=r"no such tool; it has 'pay', 'look'"):
+        make(Office("Done."), tools={"refund": {"timeout": "P2D"}})
+
+
+async def test_a_call_id_that_the_model_uses_twice_is_another_call(make: Make) -> None:
+    office = Office([("1", "pay", 1)], [("1", "pay", 2)], "Done.")
+    run = await started(make(office))
+    await run.respond((await ids(run))["1"], YES)
+    assert list(await ids(run)) == ["1-2"]
+    await run.respond((await ids(run))["1-2"], YES)
+    assert office.lines == ["turn 1", "pay 1", "turn 2", "pay 2", "turn 3"]

@@ -1,0 +1,43 @@
+"""Agents of other frameworks on a real server: activities, events, transcript, usage, replays."""
+
+from __future__ import annotations
+
+import pytest
+from foreign_office import FRAMEWORKS, THREE, Office, desk
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import views
+
+
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+async def test_turns_and_calls_are_told_like_those_of_an_agent_and_workers_may_change(
+    temporal: TemporalClient, framework: str
+) -> None:
+    office = Office(THREE, "Done.")
+    site = Site(temporal, desk(FRAMEWORKS[framework](office)))
+
+    async def both() -> list[views.InterruptView] | None:
+        view = await site.client.run(run_id).view()
+        return view.interrupts if len(view.interrupts) == 2 else None
+
+    async with site.worker():
+        run_id = await site.start()
+        one, three = sorted(await eventually(both), key=lambda each: each.address)
+        yes = {three.id: {"approved": True}}
+        await site.client.run(run_id).respond(yes, principal=ANYBODY)
+        await eventually(lambda: "pay 3" in office.lines)
+    async with site.worker():
+        no = {one.id: {"approved": False, "reason": "not today"}}
+        await site.client.run(run_id).respond(no, principal=ANYBODY)
+        ended = await site.ended(run_id)
+        turns = await site.events(run_id, "model.turn")
+        transcript = await site.client.run(run_id).transcript()
+        await site.replays(run_id)
+
+    assert ended.values["reply"] == "Done."
+    assert sorted(office.lines) == ["look 2", "pay 3", "turn 1", "turn 2"]
+    assert [turn["calls"] for turn in turns] == [["pay", "look", "pay"], []]
+    assert [turn["usage"]["input_tokens"] for turn in turns] == [7, 7]
+    assert "not today" in str(transcript)
+    assert "looked 2" in str(transcript)

@@ -1,0 +1,60 @@
+"""Each agent on docs/how-to/bring-your-agent.md asks for its approval, and goes on with the answer."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import pytest
+from foreign_office import Office, openai_model
+from pages import Block, blocks, read
+
+from abeyance.testing import InMemoryRun
+
+PAGE = "how-to/bring-your-agent.md"
+FILES = [block for block in blocks(PAGE, "python") if block.options]
+(RULES,) = [block for block in blocks(PAGE, "python") if not block.options]
+REFUND = [("c1", "refund", {"order": "7", "amount": 20})]
+
+
+def served(*pages: Block, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The graph of these blocks, one after another, with models that ask nobody on the network."""
+    module = types.ModuleType("served")
+    monkeypatch.setitem(sys.modules, "served", module)
+    module.__dict__["scripted"] = openai_model(Office(REFUND, "It is paid back."))
+    for page in pages:
+        text = page.text.replace('model="gpt-5"', "model=scripted")
+        text = text.replace('"openai:gpt-5"', '"test"')
+        exec(compile(text, page.page, "exec", dont_inherit=True), module.__dict__)
+    return module.__dict__["graph"]
+
+
+@pytest.mark.parametrize("block", FILES, ids=str)
+async def test_each_agent_asks_and_goes_on(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = InMemoryRun(served(block, monkeypatch=monkeypatch), {"letter": "My order 7 was broken."})
+    await run.start()
+    (question,) = await run.interrupts()
+    assert question.kind == "approval"
+    await run.respond(question.id, {"approved": True})
+
+    assert run.status == "completed"
+    assert run.values["reply"]
+
+
+async def test_the_rules_of_the_page_say_who_may_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = served(FILES[0], RULES, monkeypatch=monkeypatch)
+    run = InMemoryRun(graph, {"letter": "My order 7 was broken."})
+    await run.start()
+    (question,) = await run.interrupts()
+
+    assert question.requested_capability == "refunds:approve"
+    assert question.deadline is not None
+
+
+def test_the_page_names_the_versions_that_the_adapters_are_tested_with() -> None:
+    from abeyance.adapters import openai_agents, pydantic_ai
+
+    for adapter in (openai_agents, pydantic_ai):
+        _, lowest, _ = adapter.TESTED
+        assert f"tested with {lowest.removesuffix('.0')}" in " ".join(read(PAGE).split())

@@ -1,0 +1,191 @@
+"""One agent in six frameworks: the same tools and the same script, each in the framework's own words.
+
+What tools and models did is seen in `Office.lines`, in memory or in a file that survives a process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from pydantic import BaseModel
+
+from abeyance import START, Graph
+from abeyance.adapters import ForeignAgent
+
+Call: TypeAlias = tuple[str, str, int | dict[str, Any]]
+"""The id of a call, its tool and its arguments, or the only one of them, `x`."""
+Turn: TypeAlias = "Sequence[Call] | str"
+
+THREE: Sequence[Call] = (("c1", "pay", 1), ("c2", "look", 2), ("c3", "pay", 3))
+
+
+class Letter(BaseModel):
+    letter: str = "Pay what is due."
+    reply: str | None = None
+
+
+class Office:
+    """What an agent may do, and what it did. `dies_at` is the line after which its process is killed."""
+
+    def __init__(self, *turns: Turn, file: Path | None = None, dies_at: str | None = None) -> None:
+        self.turns = turns
+        self.heard: list[str] = []
+        self._file = file
+        self._dies_at = dies_at
+        self._lines: list[str] = []
+
+    @property
+    def lines(self) -> list[str]:
+        if self._file is None:
+            return self._lines
+        return self._file.read_text(encoding="utf-8").splitlines() if self._file.exists() else []
+
+    def note(self, line: str) -> None:
+        if self._file is None:
+            self._lines.append(line)
+            return
+        with self._file.open("a", encoding="utf-8") as lines:
+            lines.write(f"{line}\n")
+        if line == self._dies_at and self.lines.count(line) == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def pay(self, x: int) -> str:
+        self.note(f"pay {x}")
+        return f"paid {x}"
+
+    def look(self, x: int) -> str:
+        self.note(f"look {x}")
+        return f"looked {x}"
+
+    def turn(self, made: int, heard: Sequence[str]) -> Turn:
+        """What the model says to what it heard, when it has made so many calls."""
+        self.heard = [*heard]
+        number = 0
+        while made > 0:
+            made -= len(self.turns[number])
+            number += 1
+        self.note(f"turn {number + 1}")
+        return self.turns[number]
+
+
+def desk(agent: Any) -> Graph:
+    """A graph of one node, `clerk`, which is the agent."""
+    graph = Graph("desk", state=Letter)
+    graph.agent("clerk", agent, input="letter", output="reply")
+    graph.edge(START, "clerk")
+    return graph
+
+
+def pydantic_ai(office: Office, **options: Any) -> ForeignAgent:
+    from pydantic_ai import Agent
+    from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+    from pydantic_ai.models.function import AgentInfo, FunctionModel
+    from pydantic_ai.usage import RequestUsage
+
+    from abeyance.adapters.pydantic_ai import pydantic_ai_agent
+
+    def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        made = sum(len(each.tool_calls) for each in messages if isinstance(each, ModelResponse))
+        heard = [str(getattr(part, "content", "")) for each in messages for part in each.parts]
+        said = office.turn(made, heard)
+        parts: list[Any] = (
+            [TextPart(said)]
+            if isinstance(said, str)
+            else [ToolCallPart(tool, _arguments(x), id_) for id_, tool, x in said]
+        )
+        return ModelResponse(parts=parts, usage=RequestUsage(input_tokens=7, output_tokens=3))
+
+    clerk = Agent(FunctionModel(model), name="clerk")
+    clerk.tool_plain(requires_approval=True)(_named("pay", office.pay))
+    clerk.tool_plain(_named("look", office.look))
+    return pydantic_ai_agent(clerk, **options)
+
+
+def openai_model(office: Office) -> Any:
+    """A model of the OpenAI Agents SDK that takes its turns from the office."""
+    from agents import set_tracing_disabled
+    from agents.items import ModelResponse
+    from agents.models.interface import Model
+    from agents.usage import Usage
+    from openai.types.responses import (
+        ResponseFunctionToolCall,
+        ResponseOutputMessage,
+        ResponseOutputText,
+    )
+
+    set_tracing_disabled(True)
+
+    class Scripted(Model):
+        async def get_response(
+            self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any
+        ) -> ModelResponse:
+            items = [{"content": input}] if isinstance(input, str) else input
+            made = sum(item.get("type") == "function_call" for item in items)
+            heard = [str(item.get("output", item.get("content"))) for item in items]
+            said = office.turn(made, heard)
+            output: list[Any] = (
+                [_message(said, ResponseOutputMessage, ResponseOutputText)]
+                if isinstance(said, str)
+                else [
+                    ResponseFunctionToolCall(
+                        arguments=json.dumps(_arguments(x)),
+                        call_id=id_,
+                        name=tool,
+                        type="function_call",
+                        status="completed",
+                    )
+                    for id_, tool, x in said
+                ]
+            )
+            usage = Usage(requests=1, input_tokens=7, output_tokens=3, total_tokens=10)
+            return ModelResponse(output=output, usage=usage, response_id=None)
+
+        def stream_response(self, *args: Any, **kwargs: Any) -> Any:
+            raise NotImplementedError
+
+    return Scripted()
+
+
+def _arguments(x: int | dict[str, Any]) -> dict[str, Any]:
+    return x if isinstance(x, dict) else {"x": x}
+
+
+def openai_agents(office: Office, **options: Any) -> ForeignAgent:
+    from agents import Agent, function_tool
+
+    from abeyance.adapters.openai_agents import openai_agent
+
+    pay = function_tool(_named("pay", office.pay), needs_approval=True)
+    look = function_tool(_named("look", office.look))
+    clerk = Agent(name="clerk", model=openai_model(office), tools=[pay, look])
+    return openai_agent(clerk, **options)
+
+
+def _message(text: str, message: Any, part: Any) -> Any:
+    return message(
+        id="m",
+        role="assistant",
+        status="completed",
+        type="message",
+        content=[part(text=text, type="output_text", annotations=[])],
+    )
+
+
+def _named(name: str, function: Callable[[int], str]) -> Callable[[int], str]:
+    def called(x: int) -> str:
+        return function(x)
+
+    called.__name__ = name
+    called.__doc__ = f"{name.capitalize()}."
+    return called
+
+
+FRAMEWORKS: dict[str, Callable[..., ForeignAgent]] = {
+    "openai_agents": openai_agents,
+    "pydantic_ai": pydantic_ai,
+}
