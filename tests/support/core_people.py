@@ -212,11 +212,10 @@ class Peopled(Watched):
         # Only who answers at the end of each example may keep a question from others.
         principal = BOSS if kind is events.Claimed else principal
         about: dict[str, Any] = {"principal": principal, "interrupt_id": id_}
-        match kind:
-            case events.Claimed:
-                about["seconds"] = seconds
-            case events.Reassigned:
-                about["to"] = (principal.subject,)
+        if kind is events.Claimed:
+            about["seconds"] = seconds
+        elif kind is events.Reassigned:
+            about["to"] = (principal.subject,)
         refusal = self.feed(kind, **about)
         entry = self.state.ledger.open[id_]
         if refusal is not None:
