@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 
-import jwt
-
 from abeyance.errors import Code, Refusal
 from abeyance.notifications.config import Notifications
 
@@ -46,6 +44,8 @@ class PersonalLink:
     @classmethod
     def read(cls, token: str, key: bytes, *, now: datetime) -> Self:
         """Return the link of a token. Raises `link_expired` if it is foreign, changed or too old."""
+        import jwt  # noqa: PLC0415 it loads cryptography
+
         try:
             claims = jwt.decode(
                 token,
@@ -68,6 +68,8 @@ class PersonalLink:
 
     def token(self, key: bytes) -> str:
         """Return the token of the link."""
+        import jwt  # noqa: PLC0415 it loads cryptography
+
         claims = {
             "aud": _AUDIENCE,
             "exp": int(self.expires_at.timestamp()),

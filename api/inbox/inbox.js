@@ -197,7 +197,7 @@ function draw() {
   if (!isKept && here >= 0) places()[Math.min(here, places().length - 1)]?.focus();
   const isMore = questions.length > drawnCount;
   at("more").hidden = !isMore && (tab !== "decided" || days >= MOST_DAYS);
-  at("more").textContent = isMore ? "Show more" : "Show the last 30 days";
+  at("more").textContent = visible(isMore ? "Show more" : "Show the last 30 days");
 }
 
 const places = () => [...document.querySelectorAll("#questions a")];
@@ -225,7 +225,7 @@ function drawTabs() {
   TABS.forEach(([name, label], index) => {
     const each = at("tabs").children[index];
     const text = counts[name] === undefined ? label : `${label} ${counts[name]}${isWhole || name === "held" ? "" : "+"}`;
-    if (each.textContent !== text) each.textContent = text;
+    if (each.textContent !== text) each.textContent = visible(text);
     each.setAttribute("aria-pressed", name === tab ? "true" : "false");
   });
 }

@@ -171,7 +171,7 @@ function countdown(until) {
   const tick = () => {
     const left = Math.max(0, Math.round((Date.parse(until) - serviceTime()) / 1000));
     const [hours, minutes, seconds] = [Math.floor(left / 3600), Math.floor(left / 60) % 60, left % 60];
-    shown.textContent = [...(hours ? [hours] : []), minutes, seconds].map((part) => String(part).padStart(2, "0")).join(":");
+    shown.textContent = visible([...(hours ? [hours] : []), minutes, seconds].map((part) => String(part).padStart(2, "0")).join(":"));
     if (left > 0) setTimeout(() => shown.isConnected && tick(), 1000);
   };
   tick();

@@ -9,20 +9,15 @@ async def test_graphs_tell_what_they_take(api: Api) -> None:
     listed = (await api.http.get("/graphs")).json()
     whole = (await api.http.get("/graphs/guarded")).json()
 
-    assert [entry["name"] for entry in listed["items"]] == [
-        "brief",
-        "defaulting",
-        "gated",
-        "gates",
-        "guarded",
-        "held",
-        "voted",
-    ]
+    names = [entry["name"] for entry in listed["items"]]
+    assert names == sorted(names)
+    assert {"brief", "guarded"} < {*names}
     assert listed["next_cursor"] is None
     assert set(listed["items"][0]) == {"name", "version", "description", "input_schema"}
-    assert "amount" in listed["items"][0]["input_schema"]["properties"]
+    guarded = listed["items"][names.index("guarded")]
+    assert "amount" in guarded["input_schema"]["properties"]
     assert whole["nodes"]["approve"]["question"]["requested_capability"] == "payments:approve"
-    assert whole["version"] == listed["items"][4]["version"]
+    assert whole["version"] == guarded["version"]
 
 
 async def test_an_unknown_graph_is_told_which_there_are(api: Api) -> None:

@@ -27,6 +27,7 @@ from tests.replay.stage import Stage
 _PLAYED: Final = frozenset(
     {
         "blocked-until-a-worker-starts-that-has-the-code",
+        "claimed-and-reassigned",
         "directives-are-carried-out",
         "edited-deadline",
         "edited-values",
