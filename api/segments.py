@@ -159,17 +159,16 @@ Part: TypeAlias = (
 class Found:
     """What was read about an event, which itself has no values.
 
-    `items` is the transcript of its agent, `result` the status and the content of its tool call,
-    `interrupts` are the open questions, and `view` is the run, where the event may end the segment.
+    `items` is the transcript of its agent, `result` the status and the content of its tool call, and
+    `interrupts` are the open questions.
     """
 
     items: Sequence[TranscriptItem] = ()
     result: tuple[str, Json] | None = None
     interrupts: Sequence[views.InterruptView] = ()
-    view: views.RunView | None = None
 
 
-Needs: TypeAlias = Literal["transcript", "result", "interrupts", "view"]
+Needs: TypeAlias = Literal["transcript", "result", "interrupts"]
 
 _NEEDS: Final[Mapping[str, Needs]] = {
     "model.turn": "transcript",
@@ -178,9 +177,8 @@ _NEEDS: Final[Mapping[str, Needs]] = {
     "interrupt.opened": "interrupts",
     "interrupt.reopened": "interrupts",
     "interrupt.changed": "interrupts",
-    "run.awaiting_input": "view",
-    **dict.fromkeys(views.TERMINAL_EVENTS, "view"),
 }
+_ENDS: Final = frozenset({"run.awaiting_input", *views.TERMINAL_EVENTS})
 _STEP_ENDS: Final = frozenset({"node.finished", "node.retrying", "node.failed", "node.stopped"})
 _NOTICES: Final = {
     "run.paused": "paused",
@@ -194,6 +192,11 @@ _USER: Final = "user."
 def needs(event: views.Event) -> Needs | None:
     """Return what has to be read for an event."""
     return _NEEDS.get(event.type)
+
+
+def may_end(event: views.Event) -> bool:
+    """Return whether a segment may be over after this event. The run as it is then decides."""
+    return event.type in _ENDS
 
 
 def agent_of(address: str | None) -> str | None:
@@ -312,8 +315,7 @@ class Segment:
             case type_ if type_.startswith(_USER):
                 yield Notice(name=type_, value=event.data.get("data"))
             case _:
-                if found.view is not None:
-                    yield from self._end(found.view, found.interrupts)
+                pass
 
     def _began(self, address: str | None) -> Iterator[Part]:
         agent = subagent_of(agent_of(address))

@@ -29,6 +29,7 @@ from abeyance.api.segments import (
     Segment,
     agent_of,
     call_of,
+    may_end,
     needs,
 )
 from abeyance.authoring.graph import Graph
@@ -332,28 +333,35 @@ class Thread:
         Raises what the feed raises. To close the generator ends no run.
         """
         run = self._client.run(place.run_id)
-        segment, after = place.segment, place.after
-        feed = self._backend.connection.feed
-        if after is not None:
-            # Later events may be those of this moment already, and nothing may come after them.
-            view, asked = await self._seen(run)
-            for part in segment.opened(view):
-                yield part
-            events, _ = await feed.page(place.run_id, after, _PAGE)
-            async for part in self._parts(run, segment, events):
-                yield part
-            if len(events) < _PAGE and not segment.is_over:
-                for part in segment.closed(view, asked):
+        feed, segment, after = self._backend.connection.feed, place.segment, place.after
+        is_first = True
+        is_fresh = after is None and place.is_new
+        while True:
+            # Until nothing is left that happened before the run was as it is seen.
+            while not is_fresh:
+                view, asked = await self._seen(run)
+                events, _ = await feed.page(place.run_id, after, _PAGE)
+                parts = segment.opened(view) if is_first else []
+                for part in parts:
                     yield part
+                is_first = False
+                async for part in self._parts(run, segment, events):
+                    yield part
+                if not events:
+                    for part in segment.closed(view, asked):
+                        yield part
+                    break
+                after = events[-1].id
             if segment.is_over:
                 return
-            after = events[-1].id if events else after
-        async with aclosing(await feed.opened(place.run_id, after)) as latest:
-            async for event in latest:
-                async for part in self._parts(run, segment, [event]):
-                    yield part
-                if segment.is_over:
-                    return
+            is_fresh = False
+            async with aclosing(await feed.opened(place.run_id, after)) as latest:
+                async for event in latest:
+                    after = event.id
+                    async for part in self._parts(run, segment, [event]):
+                        yield part
+                    if may_end(event):
+                        break
 
     async def _parts(
         self, run: TemporalRun, segment: Segment, events: Sequence[views.Event]
@@ -361,8 +369,6 @@ class Thread:
         for event in events:
             for part in segment.on(event, await self._found(run, event)):
                 yield part
-            if segment.is_over:
-                return
 
     async def _seen(self, run: TemporalRun) -> tuple[views.RunView, list[views.InterruptView]]:
         view = await run.view()
@@ -382,9 +388,6 @@ class Thread:
         match needs(event):
             case None:
                 return Found()
-            case "view":
-                view, asked = await self._seen(run)
-                return Found(view=view, interrupts=asked)
             case "interrupts":
                 return Found(interrupts=await self._asked(run))
             case "transcript":

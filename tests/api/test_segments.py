@@ -84,7 +84,8 @@ def test_a_node_and_a_turn_are_steps_that_end_before_the_segment_does() -> None:
         *segment.on(event("node.started", "graph:g;node:look:2"), Found()),
         *segment.on(event("node.started", f"{CLERK};node:model:3"), Found()),
         *segment.on(event("node.finished", f"{CLERK};node:model:3"), Found()),
-        *segment.on(event("run.completed"), Found(view=view("completed"))),
+        *segment.on(event("run.completed"), Found()),
+        *segment.closed(view("completed"), []),
     ]
 
     assert parts[:4] == [
@@ -153,13 +154,11 @@ def test_a_subagent_begins_with_its_first_event_and_ends_with_its_last_turn() ->
 
 
 def test_a_segment_ends_where_somebody_can_answer() -> None:
-    awaited = event("run.awaiting_input")
     held, child = question(status="held"), question(is_root_cause=False)
     waits = view("awaiting-input")
 
     def parts(status: str, *interrupts: views.InterruptView) -> list[Part]:
-        found = Found(view=view(status), interrupts=interrupts)
-        return Segment(run_id="r").on(awaited, found)
+        return Segment(run_id="r").closed(view(status), interrupts)
 
     assert parts("running", question()) == []
     assert parts("awaiting-input", held, child) == [
@@ -168,14 +167,6 @@ def test_a_segment_ends_where_somebody_can_answer() -> None:
     assert parts("awaiting-input", question(), held) == [
         Waiting(view=waits, interrupts=(question(),))
     ]
-
-
-def test_a_segment_may_be_over_before_any_event() -> None:
-    segment = Segment(run_id="r")
-
-    assert segment.closed(view("running"), []) == []
-    assert kinds(segment.closed(view("completed"), [])) == [Ended]
-    assert segment.is_over
 
 
 def test_a_question_that_opens_while_others_work_is_shown_at_once() -> None:
