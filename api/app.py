@@ -128,6 +128,11 @@ def _include_protocols(app: FastAPI) -> None:
         from abeyance.api.routers import agui  # noqa: PLC0415  (an extra)
 
         app.include_router(agui.router, dependencies=[KNOWN_PARAMETERS])
+    if find_spec("pydantic_ai") is not None:
+        # Only with it can a graph have an agent.
+        from abeyance.api.routers import chat  # noqa: PLC0415  (an extra)
+
+        app.include_router(chat.router, dependencies=[KNOWN_PARAMETERS])
 
 
 def _host_of(url: str | None) -> tuple[str, ...]:

@@ -12,7 +12,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from types import EllipsisType
-from typing import Final
+from typing import Annotated, Final, TypeAlias
+
+from fastapi import Path
 
 from abeyance import views, wire
 from abeyance.agents import tool_results
@@ -73,6 +75,7 @@ TALK_CODES: Final = (
 )
 """What a message or an answer of a user interface may be refused with."""
 _PAGE: Final = 1_000
+_PAUSE: Final = 0.2
 _MAX_ABRIDGED: Final = 50
 _MAX_EARLIER: Final = 50
 _SHOWN_CHARS: Final = 100
@@ -138,6 +141,11 @@ class Said:
     transcripts: Mapping[str, Sequence[TranscriptItem]] = field(default_factory=dict)
     results: Mapping[str, Mapping[str, Mapping[str, Json]]] = field(default_factory=dict)
     unread: Sequence[views.MessageView] = ()
+
+
+GraphName: TypeAlias = Annotated[
+    str, Path(description="The name of a graph with an agent.", examples=["refund"])
+]
 
 
 def graph_of(backend: Backend, name: str) -> Graph:
@@ -354,7 +362,7 @@ class Thread:
                 after = events[-1].id
             if segment.is_over:
                 return
-            is_fresh = False
+            is_fresh, before = False, after
             async with aclosing(await feed.opened(place.run_id, after)) as latest:
                 async for event in latest:
                     after = event.id
@@ -362,6 +370,9 @@ class Thread:
                         yield part
                     if may_end(event):
                         break
+            if after == before:
+                # The end of the run is known to its history first.
+                await asyncio.sleep(_PAUSE)
 
     async def _parts(
         self, run: TemporalRun, segment: Segment, events: Sequence[views.Event]

@@ -23,6 +23,7 @@ from abeyance.api.schemas import Name
 from abeyance.api.threads import (
     TALK_CODES,
     Answer,
+    GraphName,
     Place,
     Posted,
     Thread,
@@ -105,7 +106,7 @@ class Offered(BaseModel):
     "/{graph}",
     responses=openapi.read("The graph.", _OFFERED, Code.UNKNOWN_GRAPH),
 )
-async def describe(graph: str, backend: BackendDep) -> Offered:
+async def describe(graph: GraphName, backend: BackendDep) -> Offered:
     """Say what an AG-UI client can do with a graph."""
     found = graph_of(backend, graph)
     able = HumanInTheLoopCapabilities(
@@ -129,7 +130,7 @@ async def describe(graph: str, backend: BackendDep) -> Offered:
     response_class=ServerSentEvents,
 )
 async def run_agent(
-    graph: str,
+    graph: GraphName,
     body: Annotated[RunAgentInput, Body()],
     backend: BackendDep,
     client: ClientDep,

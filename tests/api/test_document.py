@@ -68,6 +68,7 @@ def test_every_call_says_what_it_does_with_an_example_of_each_answer(
                 is_text = (kind, name.rpartition("/")[2]) in (
                     ("text/event-stream", "events"),
                     ("text/event-stream", "{graph}"),
+                    ("text/event-stream", "stream"),
                     ("application/x-ndjson", "audit"),
                     ("text/plain", "diagram"),
                     ("text/plain", "metrics"),

@@ -53,6 +53,7 @@ def map_path_parameters(
         "run_id": _RUN,
         "interrupt_id": _ASKED["id"],
         "name": openapi_examples.START["graph"],
+        "graph": openapi_examples.START["graph"],
         "conversation_id": "chat-17",
         "delegation_id": openapi_examples.DELEGATION["id"],
     }

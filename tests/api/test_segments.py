@@ -8,6 +8,7 @@ from typing import Any
 from abeyance import views
 from abeyance.agents.transcript_view import TranscriptCall, TranscriptItem
 from abeyance.api import agui
+from abeyance.api.chat import ChunkWriter, posted_by
 from abeyance.api.segments import (
     Call,
     Ended,
@@ -254,3 +255,79 @@ def test_messages_of_several_agents_come_by_their_time() -> None:
     assert [each.content for each in messages] == ["pay", "a", "h", "z", "5"]
     assert messages[0].id == "m1"
     assert messages[2].subagent_run_id == HELPER
+
+
+# the AI SDK
+
+
+def written(*parts: Part, calls: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    writer = ChunkWriter(calls={*calls})
+    return [chunk for part in parts for chunk in writer.write(part)]
+
+
+def test_a_result_of_a_call_that_the_message_lacks_comes_with_the_call() -> None:
+    done = Result(
+        id="m",
+        call_id="c1",
+        tool="pay",
+        status="failed",
+        content="no",
+        call=Call(id="c1", tool="pay", arguments={"n": 1}),
+    )
+
+    assert written(done, calls=("c1",)) == [
+        {"type": "tool-output-error", "toolCallId": "c1", "errorText": "no"}
+    ]
+    assert written(done)[0] == {
+        "type": "tool-input-available",
+        "toolCallId": "c1",
+        "toolName": "pay",
+        "input": {"n": 1},
+    }
+
+
+def test_an_open_approval_is_asked_again_at_the_end_under_the_same_id() -> None:
+    asked = question("approval", digest="d", reason={"tool": "pay", "arguments": {"n": 1}})
+    chunks = written(
+        Opened(interrupts=(asked,)), Waiting(view=view("awaiting-input"), interrupts=(asked,))
+    )
+
+    assert [chunk["type"] for chunk in chunks] == [
+        *("tool-input-available", "tool-approval-request", "tool-approval-request", "finish")
+    ]
+    assert chunks[1] == {
+        "type": "tool-approval-request",
+        "approvalId": "r.1#d",
+        "toolCallId": "c1",
+    }
+
+
+def test_answers_before_the_last_step_are_history() -> None:
+    begin = {"type": "step-start"}
+    ask = {"type": "dynamic-tool", "toolName": "ask", "state": "output-available", "output": 1}
+    parts = [begin, {**ask, "toolCallId": "r.1#d"}, begin, {**ask, "toolCallId": "r.2"}, "odd"]
+    posted = posted_by("t", [{"role": "assistant", "parts": parts}])
+
+    assert [(each.interrupt_id, each.digest, each.is_history) for each in posted.answers] == [
+        ("r.1", "d", True),
+        ("r.2", None, False),
+    ]
+
+
+def test_a_run_that_failed_is_an_error_with_its_code() -> None:
+    failed = view("failed", error=views.ErrorView(code="node_failed", message="on fire"))
+    chunks = written(Ended(view=failed))
+
+    assert [chunk["type"] for chunk in chunks] == ["data-abeyance", "error", "finish"]
+    assert chunks[1]["errorText"] == "node_failed: on fire"
+    assert written(Ended(view=view("cancelled")))[-1]["finishReason"] == "other"
+
+
+def test_what_is_said_beside_the_messages_is_data() -> None:
+    notices = [Notice(name="abeyance", value={"status": "paused"}), Notice(name="user.x", value=1)]
+
+    assert written(*notices) == [
+        {"type": "data-abeyance", "data": {"status": "paused"}, "transient": True},
+        {"type": "data-abeyance", "data": {"event": "user.x", "data": 1}},
+    ]
+    assert written(StepBegan(name="a"), StepEnded(name="a")) == []

@@ -47,6 +47,6 @@ async def test_a_user_interface_starts_a_run_and_answers_it(
         )
 
     assert "Let me see what she has." in written
-    assert "Run 'transfer' with" in written
+    assert "5000" in written
     assert "Done: " in written
     assert ("sent 5000 to ada" in written) is (answer == "y")

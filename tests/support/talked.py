@@ -34,3 +34,14 @@ async def agui(
     if resume is not None:
         body["resume"] = resume
     return await api.http.post(f"/agui/{graph}", json=body, headers=headers)
+
+
+async def chat(api: Api, id_: str, *messages: dict[str, Any], graph: str = "payments") -> Any:
+    """Post a request of the AI SDK, and return its answer when the segment is over."""
+    body = {"id": id_, "messages": [*messages], "trigger": "submit-message"}
+    return await api.http.post(f"/chat/{graph}", json=body)
+
+
+def wrote(text: str, id_: str = "m1") -> dict[str, Any]:
+    """A message of the user, of the AI SDK."""
+    return {"id": id_, "role": "user", "parts": [{"type": "text", "text": text}]}

@@ -1,0 +1,233 @@
+"""The UI message stream of the AI SDK: the parts of a segment as its chunks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, assert_never
+
+from abeyance import views
+from abeyance.api import segments
+from abeyance.api.problems import invalid
+from abeyance.api.threads import Answer, Posted, new_message
+from abeyance.core.json import Json
+from abeyance.core.state import Status
+
+Chunk: TypeAlias = dict[str, Any]
+
+ASK: Final = "ask"
+"""The tool by which questions that are no approvals are shown; its output is the answer."""
+_DATA: Final = "data-abeyance"
+_APPROVAL: Final = "approval"
+_BETWEEN: Final = "#"
+
+
+def shown_id(question: views.InterruptView) -> str:
+    """Return the id under which a question is shown, with its digest: an answer is bound to it."""
+    return question.id if question.digest is None else f"{question.id}{_BETWEEN}{question.digest}"
+
+
+def posted_by(conversation_id: str, messages: Sequence[Any]) -> Posted:
+    """Return what a request says. Raises `invalid_body` for a message without text or id, and for an
+    approval that is neither given nor denied.
+    """
+    said = [each for each in messages if isinstance(each, Mapping)]
+    last = said[-1] if said else {}
+    users = [each for each in said if each.get("role") == "user"]
+    is_new = last.get("role") == "user"
+    answers = _answers(_parts(last)) if last.get("role") == "assistant" else ()
+    earlier = users[:-1] if is_new else users
+    return Posted(
+        conversation_id=conversation_id,
+        message=new_message(last.get("id"), _text_of(last)) if is_new else None,
+        answers=tuple(answers),
+        earlier=tuple(id_ for each in earlier if isinstance(id_ := each.get("id"), str)),
+    )
+
+
+def calls_in(messages: Sequence[Any]) -> set[str]:
+    """Return the ids of the tool calls in the message that the stream continues."""
+    last = messages[-1] if messages else None
+    if not isinstance(last, Mapping) or last.get("role") != "assistant":
+        return set()
+    ids = [part.get("toolCallId") for part in _parts(last)]
+    return {id_ for id_ in ids if isinstance(id_, str)}
+
+
+def _parts(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    parts = message.get("parts")
+    return [each for each in parts if isinstance(each, Mapping)] if isinstance(parts, list) else []
+
+
+def _text_of(message: Mapping[str, Any]) -> str:
+    texts = [part.get("text") for part in _parts(message) if part.get("type") == "text"]
+    return "\n\n".join(each for each in texts if isinstance(each, str))
+
+
+def _answers(parts: Sequence[Mapping[str, Any]]) -> Iterator[Answer]:
+    begins = [at for at, part in enumerate(parts) if part.get("type") == "step-start"]
+    latest = begins[-1] if begins else 0
+    for at, part in enumerate(parts):
+        # The message keeps the answers of earlier steps.
+        is_history = at < latest
+        approval = part.get("approval")
+        match part.get("state"):
+            case "approval-responded" if isinstance(approval, Mapping):
+                yield _approval(approval, is_history=is_history)
+            case "output-available" if part.get("toolName") == ASK:
+                id_, _, digest = str(part.get("toolCallId")).partition(_BETWEEN)
+                yield _plain(id_, digest, part.get("output"), is_history=is_history)
+            case _:
+                pass
+
+
+def _approval(approval: Mapping[str, Any], *, is_history: bool) -> Answer:
+    approved, reason = approval.get("approved"), approval.get("reason")
+    if not isinstance(approved, bool):
+        message = "is neither approved nor denied: `approved` has to be true or false"
+        raise invalid([{"pointer": "/messages", "message": message}])
+    answer: dict[str, Json] = {"approved": approved}
+    if not approved and isinstance(reason, str) and reason:
+        answer["reason"] = reason
+    id_, _, digest = str(approval.get("id")).partition(_BETWEEN)
+    return _plain(id_, digest, answer, is_history=is_history)
+
+
+def _plain(id_: str, digest: str, value: Json, *, is_history: bool) -> Answer:
+    return Answer(
+        interrupt_id=id_,
+        value=lambda _question: value,
+        digest=digest or None,
+        is_history=is_history,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class ChunkWriter:
+    """The chunks of one stream. `calls` are the tool calls that the message already has, and `where` is
+    what tells it from other messages of the run.
+    """
+
+    calls: set[str] = field(default_factory=set)
+    where: tuple[str, ...] = ()
+    _is_in_step: bool = False
+
+    def begin(self, run_id: str, conversation_id: str, *, is_continued: bool) -> Chunk:
+        """Return the first chunk. A stream that continues a message keeps the id of the message."""
+        about = {"run_id": run_id, "conversation_id": conversation_id}
+        id_ = (
+            {} if is_continued else {"messageId": segments.message_id(run_id, "chat", *self.where)}
+        )
+        return {"type": "start", **id_, "messageMetadata": {"abeyance": about}}
+
+    def write(self, part: segments.Part) -> list[Chunk]:
+        """Return the chunks of a part."""
+        return list(self._chunks(part))
+
+    def _chunks(self, part: segments.Part) -> Iterator[Chunk]:
+        match part:
+            case (
+                segments.StepBegan()
+                | segments.StepEnded()
+                | segments.SubagentBegan()
+                | segments.SubagentEnded()
+            ):
+                # Messages have no place for them. A step is a turn here.
+                return
+            case segments.Turn(id=id_, text=text):
+                yield from self._step()
+                if text:
+                    yield {"type": "text-start", "id": id_}
+                    yield {"type": "text-delta", "id": id_, "delta": text}
+                    yield {"type": "text-end", "id": id_}
+                for call in part.calls:
+                    yield self._call(call.id, call.tool, call.arguments)
+            case segments.Result(call_id=call_id):
+                if call_id not in self.calls:
+                    arguments = None if part.call is None else part.call.arguments
+                    yield self._call(call_id, part.tool, arguments)
+                yield _result(part)
+            case segments.Opened(interrupts=asked):
+                for question in asked:
+                    yield from self._question(question)
+            case segments.Notice(name="abeyance", value=value):
+                yield {"type": _DATA, "data": value, "transient": True}
+            case segments.Notice(name=name, value=value):
+                yield {"type": _DATA, "data": {"event": name, "data": value}}
+            case segments.Waiting(interrupts=asked):
+                for question in asked:
+                    # Again: a vote leaves the question open, and the message takes it for answered.
+                    yield from self._question(question)
+                yield from self._finish("tool-calls")
+            case segments.Ended(view=view):
+                yield from self._end(view)
+            case _:
+                assert_never(part)
+
+    def _step(self) -> Iterator[Chunk]:
+        if self._is_in_step:
+            yield {"type": "finish-step"}
+        self._is_in_step = True
+        yield {"type": "start-step"}
+
+    def _call(self, id_: str, tool: str, arguments: Json) -> Chunk:
+        self.calls.add(id_)
+        about = {"toolCallId": id_, "toolName": tool, "input": arguments}
+        return {"type": "tool-input-available", **about}
+
+    def _question(self, question: views.InterruptView) -> Iterator[Chunk]:
+        call, id_ = segments.call_of(question.address), shown_id(question)
+        if question.kind == _APPROVAL and call is not None:
+            tool, call_id = call
+            if call_id not in self.calls:
+                reason = question.reason if isinstance(question.reason, Mapping) else {}
+                yield self._call(call_id, tool, reason.get("arguments"))
+            yield {"type": "tool-approval-request", "approvalId": id_, "toolCallId": call_id}
+        elif id_ not in self.calls:
+            yield from self._step()
+            yield {**self._call(id_, ASK, _shown(question)), "dynamic": True}
+
+    def _finish(self, reason: str) -> Iterator[Chunk]:
+        if self._is_in_step:
+            yield {"type": "finish-step"}
+        yield {"type": "finish", "finishReason": reason}
+
+    def _end(self, view: views.RunView) -> Iterator[Chunk]:
+        about: dict[str, Json] = {"status": view.status}
+        match view.status:
+            case Status.COMPLETED:
+                yield {"type": _DATA, "data": {**about, "result": view.result}}
+                yield from self._finish("stop")
+            case Status.CANCELLED:
+                yield {"type": _DATA, "data": {**about, "reason": view.reason}}
+                yield from self._finish("other")
+            case _:
+                code, message = segments.why(view)
+                yield {"type": _DATA, "data": {**about, "code": code, "message": message}}
+                yield {"type": "error", "errorText": f"{code}: {message}"}
+                yield from self._finish("error")
+
+
+def _result(result: segments.Result) -> Chunk:
+    about = {"toolCallId": result.call_id}
+    match result.status:
+        case "success":
+            return {"type": "tool-output-available", **about, "output": result.content}
+        case "denied":
+            return {"type": "tool-output-denied", **about}
+        case _:
+            return {"type": "tool-output-error", **about, "errorText": str(result.content)}
+
+
+def _shown(question: views.InterruptView) -> dict[str, Json]:
+    deadline = question.deadline
+    return {
+        "message": question.prompt,
+        "reason": question.reason,
+        "payload": question.payload,
+        "schema": question.response_schema,
+        "deadline": None if deadline is None else deadline.isoformat(),
+        "address": question.address,
+        "kind": question.kind,
+        "capability": question.requested_capability,
+    }
