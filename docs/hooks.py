@@ -162,7 +162,7 @@ def _fields(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _answer(status: str, answer: Mapping[str, Any]) -> Iterator[str]:
-    for media, form in answer.get("content", {"": {}}).items():
+    for media, form in (answer.get("content") or {"": {}}).items():
         if media == "application/problem+json":
             codes = ", ".join(f"[`{code}`](refusals.md)" for code in form["examples"])
             yield from (f"**{status}** {codes}", "")
