@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import re
 import sys
 import types
 from typing import Any
 
 import pytest
-from foreign_office import Office, openai_model
+from foreign_office import Office, agent_framework_client, langgraph_model, openai_model
 from pages import Block, blocks, read
 
 from abeyance.testing import InMemoryRun
@@ -22,9 +24,15 @@ def served(*pages: Block, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The graph of these blocks, one after another, with models that ask nobody on the network."""
     module = types.ModuleType("served")
     monkeypatch.setitem(sys.modules, "served", module)
-    module.__dict__["scripted"] = openai_model(Office(REFUND, "It is paid back."))
+    office = Office(REFUND, "It is paid back.")
+    module.__dict__["scripted"] = openai_model(office)
+    module.__dict__["chain"] = langgraph_model(office)
+    module.__dict__["client"] = agent_framework_client(office)
     for page in pages:
-        text = page.text.replace('model="gpt-5"', "model=scripted")
+        text = page.text.replace('create_agent("openai:gpt-5"', "create_agent(chain")
+        text = text.replace('client=OpenAIChatClient(model="gpt-5")', "client=client")
+        text = text.replace("    from agent_framework.openai import OpenAIChatClient\n", "")
+        text = text.replace('model="gpt-5"', "model=scripted")
         text = text.replace('"openai:gpt-5"', '"test"')
         exec(compile(text, page.page, "exec", dont_inherit=True), module.__dict__)
     return module.__dict__["graph"]
@@ -53,8 +61,9 @@ async def test_the_rules_of_the_page_say_who_may_answer(monkeypatch: pytest.Monk
 
 
 def test_the_page_names_the_versions_that_the_adapters_are_tested_with() -> None:
-    from abeyance.adapters import openai_agents, pydantic_ai
+    from abeyance.adapters import agent_framework, langgraph, openai_agents, pydantic_ai
 
-    for adapter in (openai_agents, pydantic_ai):
-        _, lowest, _ = adapter.TESTED
-        assert f"tested with {lowest.removesuffix('.0')}" in " ".join(read(PAGE).split())
+    for adapter in (agent_framework, langgraph, openai_agents, pydantic_ai):
+        package, lowest, _ = adapter.TESTED
+        assert importlib.metadata.version(package).startswith(lowest.removesuffix("0"))
+        assert re.search(rf"tested with .*{lowest.removesuffix('.0')}", read(PAGE))

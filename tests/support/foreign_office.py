@@ -166,6 +166,103 @@ def openai_agents(office: Office, **options: Any) -> ForeignAgent:
     return openai_agent(clerk, **options)
 
 
+def langgraph_model(office: Office) -> Any:
+    """A model of LangChain that takes its turns from the office."""
+    from langchain_core.language_models.chat_models import BaseChatModel
+    from langchain_core.messages import AIMessage
+    from langchain_core.outputs import ChatGeneration, ChatResult
+
+    class Scripted(BaseChatModel):
+        @property
+        def _llm_type(self) -> str:
+            return "scripted"
+
+        def bind_tools(self, *args: Any, **kwargs: Any) -> Any:
+            return self
+
+        def _generate(self, messages: Any, *args: Any, **kwargs: Any) -> ChatResult:
+            made = sum(len(getattr(each, "tool_calls", ())) for each in messages)
+            said = office.turn(made, [each.text for each in messages])
+            usage: Any = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
+            message = (
+                AIMessage(said, usage_metadata=usage)
+                if isinstance(said, str)
+                else AIMessage(
+                    "",
+                    usage_metadata=usage,
+                    tool_calls=[
+                        {"name": name, "args": _arguments(x), "id": id_} for id_, name, x in said
+                    ],
+                )
+            )
+            return ChatResult(generations=[ChatGeneration(message=message)])
+
+    return Scripted()
+
+
+def langgraph_clerk(office: Office, tools: Sequence[Any], *middleware: Any) -> Any:
+    """An agent of LangChain whose model takes its turns from the office."""
+    from langchain.agents import create_agent
+
+    return create_agent(langgraph_model(office), list(tools), middleware=middleware, name="clerk")
+
+
+def langgraph(office: Office, **options: Any) -> ForeignAgent:
+    from langchain.agents.middleware import HumanInTheLoopMiddleware
+    from langchain_core.tools import tool
+
+    from abeyance.adapters.langgraph import langgraph_agent
+
+    both = [tool(_named("pay", office.pay)), tool(_named("look", office.look))]
+    gate = HumanInTheLoopMiddleware(interrupt_on={"pay": True})
+    return langgraph_agent(langgraph_clerk(office, both, gate), **options)
+
+
+def agent_framework_client(office: Office) -> Any:
+    """A client of the Agent Framework that takes its turns from the office."""
+    from agent_framework import (
+        BaseChatClient,
+        ChatMiddlewareLayer,
+        ChatResponse,
+        Content,
+        FunctionInvocationLayer,
+        Message,
+        UsageDetails,
+    )
+
+    class Scripted(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
+        def _inner_get_response(self, *, messages: Any, **kwargs: Any) -> Any:
+            async def respond() -> ChatResponse[Any]:
+                contents = [each for message in messages for each in message.contents]
+                made = sum(each.type == "function_call" for each in contents)
+                said = office.turn(made, [str(each.text or each.result) for each in contents])
+                parts = (
+                    [Content.from_text(said)]
+                    if isinstance(said, str)
+                    else [
+                        Content.from_function_call(call_id=id_, name=name, arguments=_arguments(x))
+                        for id_, name, x in said
+                    ]
+                )
+                usage = UsageDetails(input_token_count=7, output_token_count=3)
+                return ChatResponse(messages=[Message("assistant", parts)], usage_details=usage)
+
+            return respond()
+
+    return Scripted()
+
+
+def agent_framework(office: Office, **options: Any) -> ForeignAgent:
+    from agent_framework import Agent, tool
+
+    from abeyance.adapters.agent_framework import agent_framework_agent
+
+    pay = tool(approval_mode="always_require")(_named("pay", office.pay))
+    look = tool(approval_mode="never_require")(_named("look", office.look))
+    clerk = Agent(client=agent_framework_client(office), tools=[pay, look], name="clerk")
+    return agent_framework_agent(clerk, **options)
+
+
 def _message(text: str, message: Any, part: Any) -> Any:
     return message(
         id="m",
@@ -186,6 +283,8 @@ def _named(name: str, function: Callable[[int], str]) -> Callable[[int], str]:
 
 
 FRAMEWORKS: dict[str, Callable[..., ForeignAgent]] = {
+    "agent_framework": agent_framework,
+    "langgraph": langgraph,
     "openai_agents": openai_agents,
     "pydantic_ai": pydantic_ai,
 }

@@ -1,0 +1,175 @@
+"""Agents of the Microsoft Agent Framework as nodes.
+
+    graph.agent("clerk", agent_framework_agent(my_agent), input="letter", output="reply")
+
+Each function tool is held at its call. The framework asks about all calls of a turn if one of them needs
+an approval; here a call without `approval_mode="always_require"` runs at once.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from agent_framework import (
+    Agent,
+    AgentSession,
+    ChatContext,
+    ChatMiddleware,
+    Content,
+    FunctionTool,
+    Message,
+)
+from pydantic_core import to_jsonable_python
+
+from abeyance.agents.foreign import (
+    ForeignAgent,
+    ForeignCall,
+    ForeignContext,
+    ForeignTool,
+    ForeignTurn,
+    ToolRules,
+    TurnTaken,
+    warn_untested,
+)
+from abeyance.core.json import Json, canonical
+
+TESTED: Final = ("agent-framework-core", "1.23.0", "2.0.0")
+
+
+def agent_framework_agent(
+    agent: Agent[Any] | Callable[[], Agent[Any]],
+    *,
+    tools: ToolRules | None = None,
+    **options: Any,
+) -> ForeignAgent:
+    """Return an agent of the Agent Framework, or the one that a function makes, as the agent of a node.
+
+    Args:
+        agent: The agent, which stays as it is, or a function that makes it.
+        tools: By tool name, options of `@tool` for the approval; `timeout` is its deadline.
+        options: Those of `abeyance.Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
+    """
+    warn_untested(*TESTED)
+    made = agent if isinstance(agent, Agent) else agent()
+    return ForeignAgent(AgentFramework(made), tools=tools, **options)
+
+
+class AgentFramework:
+    """The adapter: see `abeyance.adapters.Framework`."""
+
+    def __init__(self, agent: Agent[Any]) -> None:
+        self._agent = agent
+        self._all: list[Any] = list(agent.default_options.get("tools") or ())
+        self._tools = {each.name: each for each in self._all if isinstance(each, FunctionTool)}
+
+    @property
+    def name(self) -> str:
+        return (self._agent.name or "agent").replace(" ", "_")
+
+    def tools(self) -> list[ForeignTool]:
+        return [
+            ForeignTool(
+                name=name,
+                description=tool.description,
+                parameters=tool.parameters(),
+                approve=tool.approval_mode == "always_require",
+            )
+            for name, tool in self._tools.items()
+        ]
+
+    def output(self) -> Any:
+        return self._agent.default_options.get("response_format")
+
+    async def turn(self, turn: ForeignTurn) -> TurnTaken:
+        agent = copy.copy(self._agent)
+        agent.default_options = {
+            **agent.default_options,
+            "tools": [
+                _held(each, turn) if isinstance(each, FunctionTool) else each for each in self._all
+            ],
+        }
+        said: list[Message] = []
+        heard = _Heard([])
+        if turn.state is None:
+            session = agent.create_session()
+            said.append(Message("user", [turn.text]))
+        else:
+            session = AgentSession.from_dict(turn.state["session"])
+            asked = [Content.from_dict(each) for each in turn.state["open"]]
+            if asked:
+                responses = [each.to_function_approval_response(approved=True) for each in asked]
+                said.append(Message("user", responses))
+                heard = _Heard(turn.state["heard"], [turn.text] if turn.prompts else [])
+            else:
+                said.append(Message("user", [turn.text]))
+                heard = _Heard(turn.state["heard"])
+        response = await agent.run(said, session=session, middleware=[heard])
+        contents = [each for message in response.messages for each in message.contents]
+        asked = [each for each in contents if each.type == "function_approval_request"]
+        usage = response.usage_details or {}
+        calls = [
+            ForeignCall(
+                id=each.function_call.call_id,  # type: ignore[union-attr, arg-type]
+                tool=each.function_call.name,  # type: ignore[union-attr, arg-type]
+                arguments=each.function_call.arguments or {},  # type: ignore[union-attr]
+            )
+            for each in asked
+        ]
+        state = {
+            "session": session.to_dict(),
+            "open": [each.to_dict() for each in asked],
+            "heard": heard.texts,
+        }
+        has_type = self.output() is not None
+        return TurnTaken(
+            state=to_jsonable_python(state),
+            calls=calls,
+            text=response.text if calls else "",
+            output=None if calls else response.value if has_type else response.text,
+            input_tokens=usage.get("input_token_count") or 0,
+            output_tokens=usage.get("output_token_count") or 0,
+        )
+
+    async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Json:
+        contents = await self._tools[name].invoke(arguments=arguments, tool_call_id=ctx.call_id)
+        texts = [each.text for each in contents]
+        if all(isinstance(text, str) for text in texts):
+            return "\n".join(text for text in texts if text is not None)
+        return to_jsonable_python([each.to_dict() for each in contents])
+
+
+class _Heard(ChatMiddleware):
+    """What people said while calls were open: the framework would put it before their results.
+
+    `texts` are those that the model has read, each with its place, `new` those that it has not.
+    """
+
+    def __init__(self, texts: list[list[Any]], new: Sequence[str] = ()) -> None:
+        self.texts = texts
+        self._new = [*new]
+
+    async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        messages = [*context.messages]
+        length = len(messages)
+        self.texts = [*self.texts, *([length, text] for text in self._new)]
+        self._new = []
+        for place, text in reversed(self.texts):
+            messages.insert(min(place, length), Message("user", [text]))
+        context.messages = messages
+        await call_next()
+
+
+def _held(tool: FunctionTool, turn: ForeignTurn) -> FunctionTool:
+    """Return a copy of a tool that waits, and then returns what the call came to."""
+    held = copy.copy(tool)
+    held.approval_mode = "always_require"
+
+    async def invoke(*, tool_call_id: str | None = None, **_: Any) -> Any:
+        known = turn.results.get(tool_call_id or "")
+        content = None if known is None else known.content
+        return [Content.from_text(content if isinstance(content, str) else canonical(content))]
+
+    held.invoke = invoke  # type: ignore[method-assign]
+    return held

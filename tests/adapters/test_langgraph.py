@@ -1,0 +1,87 @@
+"""What only LangGraph has: graphs without a model, `interrupt()` anywhere, and approvals per call."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from foreign_office import Letter, Office, _named, desk, langgraph_clerk
+from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain_core.tools import tool
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import interrupt
+
+from abeyance.adapters.langgraph import langgraph_agent
+from abeyance.testing import InMemoryRun
+
+
+class Offer(TypedDict):
+    text: str
+    said: Annotated[list[str], lambda one, two: [*one, *two]]
+
+
+def asks(name: str) -> Any:
+    def node(state: Offer) -> Any:
+        return {"said": [f"{name} {interrupt({'for': name})}"]}
+
+    return node
+
+
+async def started(agent: Any) -> InMemoryRun:
+    run = InMemoryRun(desk(agent))
+    await run.start()
+    return run
+
+
+async def test_interrupts_of_nodes_are_questions_answered_in_any_order() -> None:
+    graph = StateGraph(Offer)
+    for name in ("price", "colour"):
+        graph.add_node(name, asks(name))
+        graph.add_edge(START, name)
+        graph.add_edge(name, END)
+    agent = langgraph_agent(
+        graph.compile(name="offer"),
+        enter=lambda text: {"text": text, "said": []},
+        result=lambda state: ", ".join(sorted(state["said"])),
+    )
+    run = await started(agent)
+    questions = {each.reason["for"]: each for each in await run.interrupts()}
+    assert {each.kind for each in questions.values()} == {"question"}
+    await run.respond(questions["price"].id, "5 EUR")
+    await run.respond(questions["colour"].id, "red")
+
+    assert run.values["reply"] == "colour red, price 5 EUR"
+
+
+async def test_an_interrupt_of_a_tool_is_a_question_of_its_call() -> None:
+    office = Office([("c1", "book", 1), ("c2", "look", 2)], "Booked.")
+
+    @tool
+    def book(x: int) -> str:
+        """Book a seat."""
+        return f"{x} by the {interrupt('Window or aisle?')}"
+
+    look = tool(_named("look", office.look))
+    run = await started(langgraph_agent(langgraph_clerk(office, [book, look])))
+    (question,) = await run.interrupts()
+    assert (question.kind, question.reason) == ("question", "Window or aisle?")
+    assert question.address.endswith(";tool:book:c1")
+    await run.respond(question.id, "aisle")
+
+    assert run.values["reply"] == "Booked."
+    assert "1 by the aisle" in office.heard
+    assert office.lines == ["turn 1", "look 2", "turn 2"]
+
+
+@pytest.mark.parametrize("mode", ["batched", "per_call"])
+async def test_the_middleware_decides_what_is_asked_in_both_of_its_modes(mode: Any) -> None:
+    office = Office([("c1", "pay", 1), ("c2", "look", 2)], "Done.")
+    both = [tool(_named("pay", office.pay)), tool(_named("look", office.look))]
+    gate = HumanInTheLoopMiddleware(interrupt_on={"pay": True}, interrupt_mode=mode)
+    run = await started(langgraph_agent(langgraph_clerk(office, both, gate)))
+    (question,) = await run.interrupts()
+    assert question.kind == "approval"
+    await run.respond(question.id, {"approved": True, "arguments": {"x": 9}})
+
+    assert run.values == {**Letter().model_dump(), "reply": "Done."}
+    assert office.lines == ["turn 1", "look 2", "pay 9", "turn 2"]
