@@ -191,6 +191,9 @@ class Thread:
                 run_id = await self._latest(posted)
             return await self._now(run_id, posted, is_new=False)
         if run_id is None:
+            read_by = await self._reader_of(posted, posted.message)
+            if read_by is not None:
+                return await self._now(read_by, posted, is_new=False)
             return await self._started(posted, posted.message)
         if run_id == self.run_id_of(posted.conversation_id, posted.message.id):
             return await self._now(run_id, posted, is_new=False)
@@ -241,12 +244,26 @@ class Thread:
                     conversation_id=conversation_id, segment=segment, after=after, is_new=is_new
                 )
 
-    async def _latest(self, posted: Posted) -> str:
-        """The latest run that one of the messages has started, which has ended."""
-        for message_id in reversed(posted.earlier):
+    async def _reader_of(self, posted: Posted, message: UserMessage) -> str | None:
+        """Return the run that has read a message before it ended, if it was sent to the latest one."""
+        run_id = await self._latest_of(posted)
+        if run_id is None:
+            return None
+        transcripts = (await self.said(run_id)).transcripts.values()
+        is_read = any(item.message_id == message.id for items in transcripts for item in items)
+        return run_id if is_read else None
+
+    async def _latest_of(self, posted: Posted) -> str | None:
+        for message_id in reversed(posted.earlier[-_MAX_EARLIER:]):
             run_id = self.run_id_of(posted.conversation_id, message_id)
             if await self._exists(run_id):
                 return run_id
+        return None
+
+    async def _latest(self, posted: Posted) -> str:
+        """The latest run that one of the messages has started, which has ended."""
+        if (run_id := await self._latest_of(posted)) is not None:
+            return run_id
         raise Refusal(
             Code.NO_ACTIVE_RUN,
             f"The conversation {truncate(posted.conversation_id, _SHOWN_CHARS)!r} has no active run: "

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import pytest
 import pytest_asyncio
 from agent_graphs import Task, payments, teams
 from sample_graphs import gated
@@ -17,6 +18,8 @@ from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Agent, Graph
+from abeyance.api import app as application
+from abeyance.settings import Settings
 
 MUCH = user("pay much")
 
@@ -163,6 +166,9 @@ async def test_a_message_steers_the_open_run_and_never_answers_it(talks: Api) ->
     rest = events_in((await agui(talks, thread, MUCH, note, resume=[yes(still)])).text)
     said = [each for each in one(rest, "MESSAGES_SNAPSHOT")["messages"] if each["id"] == "m2"]
 
+    again = events_in((await agui(talks, thread, MUCH, note)).text)
+
+    assert again[0]["metadata"] == rest[0]["metadata"]
     assert still["id"] == interrupt["id"]
     assert one(steered, "MESSAGES_SNAPSHOT")["messages"][-1]["id"] == "m2"
     assert len(said) == 1
@@ -285,3 +291,10 @@ async def test_a_graph_says_what_a_user_interface_can_do_with_it(talks: Api) -> 
     able = ("supported", "approvals", "interrupts", "approveWithEdits")
     assert offered["capabilities"]["humanInTheLoop"] == dict.fromkeys(able, True)
     problem(await talks.http.get("/agui/gated"), 404, "unknown_graph")
+
+
+def test_without_its_library_it_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "find_spec", lambda name: None)
+    offered = application.create_app(Settings(), {}).openapi()["paths"]
+
+    assert [path for path in offered if path.startswith(("/agui", "/chat"))] == []
