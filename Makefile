@@ -3,6 +3,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
+# The frameworks whose agents the adapters run are here too, because types and tests need them.
+EXTRAS := agents,agent-framework,dev,langgraph,openai-agents,test
+
 .DEFAULT_GOAL := help
 .PHONY: help venv demo dev check test test-all core histories bench browser chaos lock clean
 
@@ -13,11 +16,11 @@ venv: $(VENV)/installed  ## make the virtual environment, if what it depends on 
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e ".[agents,dev,test]"
+	$(PIP) -e ".[$(EXTRAS)]"
 	@touch $@
 
 $(VENV)/installed-bench: $(VENV)/installed
-	$(PIP) -e ".[agents,dev,test,bench]"
+	$(PIP) -e ".[$(EXTRAS),bench]"
 	@touch $@
 
 demo: venv  ## run three examples on a stack of their own (ANSWER=approve answers for you)
@@ -49,7 +52,7 @@ core: venv  ## the tests of the core alone, which have to run its branches
 	$(BIN)/pytest -n 2 tests/core --cov=abeyance.core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 
 browser: venv  ## only the tests that need Chromium and its driver
-	$(PIP) -e ".[agents,browser,dev,test]"
+	$(PIP) -e ".[$(EXTRAS),browser]"
 	$(BIN)/pytest -m browser
 
 chaos: venv  ## only the tests that kill processes
@@ -63,7 +66,7 @@ bench: $(VENV)/installed-bench  ## compare with Temporal by hand and with peers 
 
 .PHONY: docs
 docs: venv  ## build the documentation as a site, into out/site
-	$(PIP) -e ".[agents,dev,docs,test]"
+	$(PIP) -e ".[$(EXTRAS),docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # What the image can do beyond the bare package: agents with their providers, AG-UI, traces over OTLP,
