@@ -9,7 +9,14 @@ import types
 from typing import Any
 
 import pytest
-from foreign_office import Office, agent_framework_client, langgraph_model, openai_model
+from foreign_office import (
+    Office,
+    agent_framework_client,
+    google_adk_model,
+    langgraph_model,
+    openai_model,
+    strands_model,
+)
 from pages import Block, blocks, read
 
 from abeyance.testing import InMemoryRun
@@ -20,19 +27,28 @@ FILES = [block for block in blocks(PAGE, "python") if block.options]
 REFUND = [("c1", "refund", {"order": "7", "amount": 20})]
 
 
+MODELS = {
+    'model="gpt-5"': ("model=openai_model", openai_model),
+    'create_agent("openai:gpt-5"': ("create_agent(langgraph_model", langgraph_model),
+    'client=OpenAIChatClient(model="gpt-5")': ("client=office_client", agent_framework_client),
+    "Agent(tools=[refund]": ("Agent(model=strands_model, tools=[refund]", strands_model),
+    'model="gemini-flash-latest"': ("model=adk_model", google_adk_model),
+}
+"""What asks a model on the network, and what takes its turns from an office in its place."""
+
+
 def served(*pages: Block, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The graph of these blocks, one after another, with models that ask nobody on the network."""
     module = types.ModuleType("served")
     monkeypatch.setitem(sys.modules, "served", module)
     office = Office(REFUND, "It is paid back.")
-    module.__dict__["scripted"] = openai_model(office)
-    module.__dict__["chain"] = langgraph_model(office)
-    module.__dict__["client"] = agent_framework_client(office)
     for page in pages:
-        text = page.text.replace('create_agent("openai:gpt-5"', "create_agent(chain")
-        text = text.replace('client=OpenAIChatClient(model="gpt-5")', "client=client")
-        text = text.replace("    from agent_framework.openai import OpenAIChatClient\n", "")
-        text = text.replace('model="gpt-5"', "model=scripted")
+        text = page.text.replace("    from agent_framework.openai import OpenAIChatClient\n", "")
+        for asking, (scripted, make) in reversed(MODELS.items()):
+            if asking in text:
+                text = text.replace(asking, scripted)
+                name = scripted.partition("=")[2].partition(",")[0] or scripted.partition("(")[2]
+                module.__dict__[name] = make(office)
         text = text.replace('"openai:gpt-5"', '"test"')
         exec(compile(text, page.page, "exec", dont_inherit=True), module.__dict__)
     return module.__dict__["graph"]
@@ -40,6 +56,9 @@ def served(*pages: Block, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("block", FILES, ids=str)
 async def test_each_agent_asks_and_goes_on(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, file in (("strands", "strand.py"), ("google.adk", "adk.py")):
+        if file in block.options:
+            pytest.importorskip(module)
     run = InMemoryRun(served(block, monkeypatch=monkeypatch), {"letter": "My order 7 was broken."})
     await run.start()
     (question,) = await run.interrupts()

@@ -25,3 +25,24 @@ def test_an_extra_resolves_alone(extra: str) -> None:
     )
 
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("extra", ["google-adk", "strands"])
+def test_an_adapter_works_whose_framework_excludes_what_the_tests_run_with(
+    extra: str, tmp_path: Path
+) -> None:
+    python = str(tmp_path / "bin" / "python")
+    what = ["pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis"]
+    tests = ["tests/adapters/test_adapters.py", "tests/adapters/test_strands.py"]
+    name = extra.replace("-", "_")
+    for command in (
+        [sys.executable, "-m", "venv", str(tmp_path)],
+        [python, "-m", "pip", "install", "--quiet", f"{_ROOT}[{extra},dev]", *what],
+        [python, "-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", *tests, "-k", name],
+    ):
+        done = subprocess.run(
+            command, cwd=_ROOT, capture_output=True, text=True, timeout=600, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -263,6 +264,119 @@ def agent_framework(office: Office, **options: Any) -> ForeignAgent:
     return agent_framework_agent(clerk, **options)
 
 
+def strands_model(office: Office) -> Any:
+    """A model of Strands that takes its turns from the office."""
+    from strands.models.model import Model
+
+    class Scripted(Model):
+        def update_config(self, **config: Any) -> None:
+            raise NotImplementedError
+
+        def get_config(self) -> Any:
+            return {}
+
+        def structured_output(self, *args: Any, **kwargs: Any) -> Any:
+            raise NotImplementedError
+
+        async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+            blocks = [block for message in messages for block in message["content"]]
+            made = sum("toolUse" in block for block in blocks)
+            said = office.turn(made, [text for block in blocks for text in _texts(block)])
+            yield {"messageStart": {"role": "assistant"}}
+            if isinstance(said, str):
+                yield {"contentBlockStart": {"start": {}}}
+                yield {"contentBlockDelta": {"delta": {"text": said}}}
+                yield {"contentBlockStop": {}}
+            for id_, name, x in () if isinstance(said, str) else said:
+                yield {
+                    "contentBlockStart": {"start": {"toolUse": {"name": name, "toolUseId": id_}}}
+                }
+                arguments = json.dumps(_arguments(x))
+                yield {"contentBlockDelta": {"delta": {"toolUse": {"input": arguments}}}}
+                yield {"contentBlockStop": {}}
+            reason = "end_turn" if isinstance(said, str) else "tool_use"
+            yield {"messageStop": {"stopReason": reason}}
+            usage = {"inputTokens": 7, "outputTokens": 3, "totalTokens": 10}
+            yield {"metadata": {"usage": usage, "metrics": {"latencyMs": 1}}}
+
+    return Scripted()
+
+
+def _texts(block: dict[str, Any]) -> list[str]:
+    if "toolResult" in block:
+        return [each["text"] for each in block["toolResult"]["content"]]
+    return [block["text"]] if "text" in block else []
+
+
+def strands(office: Office, **options: Any) -> ForeignAgent:
+    from strands import Agent, tool
+
+    from abeyance.adapters.strands import strands_agent
+
+    def clerk() -> Agent:
+        both = [tool(_named("pay", office.pay)), tool(_named("look", office.look))]
+        return Agent(model=strands_model(office), tools=both, name="clerk", callback_handler=None)
+
+    # It has no approvals of its own.
+    rules = {"pay": {"approve": True}}
+    return strands_agent(clerk, **{**options, "tools": {**rules, **(options.get("tools") or {})}})
+
+
+def google_adk_model(office: Office) -> Any:
+    """A model of ADK that takes its turns from the office."""
+    from google.adk.models.base_llm import BaseLlm
+    from google.adk.models.llm_response import LlmResponse
+    from google.genai import types
+
+    class Scripted(BaseLlm):
+        async def generate_content_async(self, llm_request: Any, stream: bool = False) -> Any:
+            parts = [part for each in llm_request.contents for part in each.parts or ()]
+            made = sum(part.function_call is not None for part in parts)
+            heard = [
+                part.text or str(part.function_response.response)
+                for part in parts
+                if part.text or part.function_response
+            ]
+            said = office.turn(made, heard)
+            spoken = (
+                [types.Part(text=said)]
+                if isinstance(said, str)
+                else [
+                    types.Part(
+                        function_call=types.FunctionCall(id=id_, name=name, args=_arguments(x))
+                    )
+                    for id_, name, x in said
+                ]
+            )
+            yield LlmResponse(
+                content=types.Content(role="model", parts=spoken),
+                usage_metadata=types.GenerateContentResponseUsageMetadata(
+                    prompt_token_count=7, candidates_token_count=3
+                ),
+            )
+
+    return Scripted(model="scripted")
+
+
+def google_adk(office: Office, **options: Any) -> ForeignAgent:
+    from google.adk.agents import LlmAgent
+    from google.adk.tools.function_tool import FunctionTool
+
+    from abeyance.adapters.google_adk import google_adk_agent
+
+    pay = FunctionTool(_named("pay", office.pay), require_confirmation=True)
+    look = FunctionTool(_named("look", office.look))
+    clerk = LlmAgent(name="clerk", model=google_adk_model(office), tools=[pay, look])
+    return google_adk_agent(clerk, **options)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def _message(text: str, message: Any, part: Any) -> Any:
     return message(
         id="m",
@@ -282,9 +396,13 @@ def _named(name: str, function: Callable[[int], str]) -> Callable[[int], str]:
     return called
 
 
-FRAMEWORKS: dict[str, Callable[..., ForeignAgent]] = {
+_MAKERS: dict[str, Callable[..., ForeignAgent]] = {
     "agent_framework": agent_framework,
-    "langgraph": langgraph,
-    "openai_agents": openai_agents,
+    "agents": openai_agents,
+    "google.adk": google_adk,
+    "langchain": langgraph,
     "pydantic_ai": pydantic_ai,
+    "strands": strands,
 }
+FRAMEWORKS = {maker.__name__: maker for module, maker in _MAKERS.items() if _is_installed(module)}
+"""By name those that this environment has: some of them exclude each other."""

@@ -1,0 +1,244 @@
+"""Agents of Google's ADK as nodes.
+
+    graph.agent("clerk", google_adk_agent(my_agent), input="letter", output="reply")
+
+A plugin holds each call of a tool by ADK's own confirmation, in a resumable app with a session of its
+own. `require_confirmation` and `request_confirmation` are approvals.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from google.adk.agents import BaseAgent
+from google.adk.agents.invocation_context import InvocationContext
+from google.adk.apps import App, ResumabilityConfig
+from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.runners import Runner
+from google.adk.sessions import InMemorySessionService
+from google.adk.sessions.session import Session
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.tool_confirmation import ToolConfirmation
+from google.adk.tools.tool_context import ToolContext
+from google.genai import types
+from pydantic_core import to_jsonable_python
+
+from abeyance.agents.foreign import (
+    ForeignAgent,
+    ForeignCall,
+    ForeignContext,
+    ForeignTool,
+    ForeignTurn,
+    NeedsApproval,
+    ToolRules,
+    TurnTaken,
+    warn_untested,
+)
+from abeyance.core.json import Json
+
+TESTED: Final = ("google-adk", "2.13.0", "3.0.0")
+
+_APP: Final = "abeyance"
+_USER: Final = "abeyance"
+_SESSION: Final = "agent"
+_CONFIRMATION: Final = "adk_request_confirmation"
+
+
+def google_adk_agent(
+    agent: BaseAgent | Callable[[], BaseAgent],
+    *,
+    tools: ToolRules | None = None,
+    **options: Any,
+) -> ForeignAgent:
+    """Return an agent of ADK, or the one that a function makes, as the agent of a node.
+
+    Args:
+        agent: The agent, which stays as it is, or a function that makes it.
+        tools: By tool name, options of `@tool` for the approval; `timeout` is its deadline.
+        options: Those of `abeyance.Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
+    """
+    warn_untested(*TESTED)
+    made = agent if isinstance(agent, BaseAgent) else agent()
+    return ForeignAgent(GoogleAdk(made), tools=tools, **options)
+
+
+class GoogleAdk:
+    """The adapter: see `abeyance.adapters.Framework`."""
+
+    def __init__(self, agent: BaseAgent) -> None:
+        self._agent = agent
+        self._tools: dict[str, tuple[BaseAgent, BaseTool]] = {}
+        for owner, tool in _tools_of(agent):
+            self._tools.setdefault(tool.name, (owner, tool))
+
+    @property
+    def name(self) -> str:
+        return str(self._agent.name)
+
+    def tools(self) -> list[ForeignTool]:
+        return [
+            ForeignTool(
+                name=name,
+                description=tool.description,
+                parameters=_schema_of(tool),
+                approve=getattr(tool, "_require_confirmation", False) is True,
+            )
+            for name, (_, tool) in self._tools.items()
+        ]
+
+    def output(self) -> Any:
+        return None
+
+    async def turn(self, turn: ForeignTurn) -> TurnTaken:
+        state = turn.state or {"session": None, "open": {}, "heard": []}
+        plugin = _Held(turn, frozenset(self._tools), state["heard"])
+        sessions, app = InMemorySessionService(), self._app(plugin)
+        if state["session"] is None:
+            await sessions.create_session(app_name=_APP, user_id=_USER, session_id=_SESSION)
+        else:
+            sessions.sessions[_APP] = {_USER: {_SESSION: Session.model_validate(state["session"])}}
+        parts = [
+            types.Part(
+                function_response=types.FunctionResponse(
+                    id=id_, name=_CONFIRMATION, response={"confirmed": True}
+                )
+            )
+            for id_ in state["open"].values()
+        ]
+        if parts:
+            plugin.unsaid = [turn.text] if turn.prompts else []
+        else:
+            parts = [types.Part(text=turn.text)]
+        texts: list[str] = []
+        calls, open_ = [], {}
+        tokens = [0, 0]
+        model = None
+        async with Runner(app=app, session_service=sessions) as runner:
+            async for event in runner.run_async(
+                user_id=_USER,
+                session_id=_SESSION,
+                new_message=types.Content(role="user", parts=parts),
+            ):
+                model = event.model_version or model
+                if (usage := event.usage_metadata) is not None:
+                    tokens[0] += usage.prompt_token_count or 0
+                    tokens[1] += usage.candidates_token_count or 0
+                for part in (event.content.parts or ()) if event.content else ():
+                    if part.text and not part.thought:
+                        texts.append(part.text)
+                    asked = part.function_call
+                    if asked is not None and asked.name == _CONFIRMATION:
+                        call = (asked.args or {})["originalFunctionCall"]
+                        open_[call["id"]] = asked.id
+                        arguments = call.get("args") or {}
+                        calls.append(
+                            ForeignCall(id=call["id"], tool=call["name"], arguments=arguments)
+                        )
+        session = await sessions.get_session(app_name=_APP, user_id=_USER, session_id=_SESSION)
+        assert session is not None  # noqa: S101 it was made above
+        return TurnTaken(
+            state={
+                "session": session.model_dump(mode="json", by_alias=True, exclude_none=True),
+                "open": open_,
+                "heard": plugin.heard,
+            },
+            calls=calls,
+            text="".join(texts) if calls else "",
+            output=None if calls else "".join(texts),
+            model=model,
+            input_tokens=tokens[0],
+            output_tokens=tokens[1],
+        )
+
+    async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Json:
+        owner, tool = self._tools[name]
+        sessions = InMemorySessionService()
+        session = await sessions.create_session(app_name=_APP, user_id=_USER, session_id=_SESSION)
+        context = ToolContext(
+            InvocationContext(
+                session_service=sessions,
+                invocation_id=ctx.idempotency_key,
+                agent=owner,
+                session=session,
+            ),
+            function_call_id=ctx.call_id,
+            tool_confirmation=ToolConfirmation(confirmed=True) if ctx.approved else None,
+        )
+        result = await tool.run_async(args=arguments, tool_context=context)
+        if context.actions.requested_tool_confirmations and not ctx.approved:
+            raise NeedsApproval
+        return to_jsonable_python(result, fallback=str)
+
+    def _app(self, plugin: BasePlugin) -> App:
+        return App(
+            name=_APP,
+            root_agent=self._agent,
+            plugins=[plugin],
+            resumability_config=ResumabilityConfig(is_resumable=True),
+        )
+
+
+class _Held(BasePlugin):
+    """Holds each call until its result is there, and puts messages behind the results.
+
+    `heard` are the messages that the model has read, each with its place; `unsaid` those that it has not.
+    """
+
+    def __init__(self, turn: ForeignTurn, names: frozenset[str], heard: list[list[Any]]) -> None:
+        super().__init__(name="abeyance")
+        self._turn = turn
+        self._names = names
+        self.heard = list(heard)
+        self.unsaid: list[str] = []
+
+    async def before_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
+    ) -> dict[str, Any] | None:
+        del tool_args
+        if tool.name not in self._names:
+            return None
+        known = self._turn.results.get(tool_context.function_call_id or "")
+        if known is not None and tool_context.tool_confirmation is not None:
+            if isinstance(known.content, Mapping):
+                return dict(known.content)
+            return {"result" if known.ok else "error": known.content}
+        tool_context.request_confirmation()
+        tool_context.actions.skip_summarization = True
+        return {"error": "This call waits."}
+
+    async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
+        del callback_context
+        contents = llm_request.contents
+        length = len(contents)
+        self.heard += [[length, text] for text in self.unsaid]
+        self.unsaid = []
+        for place, text in reversed(self.heard):
+            said = types.Content(role="user", parts=[types.Part(text=text)])
+            contents.insert(min(place, length), said)
+
+
+def _tools_of(agent: BaseAgent) -> Iterator[tuple[BaseAgent, BaseTool]]:
+    """Yield the tools of an agent and its sub-agents that are known before a run."""
+    for entry in getattr(agent, "tools", ()):
+        if isinstance(entry, BaseTool):
+            yield agent, entry
+        elif inspect.isroutine(entry):
+            yield agent, FunctionTool(entry)
+    for inner in agent.sub_agents:
+        yield from _tools_of(inner)
+
+
+def _schema_of(tool: BaseTool) -> dict[str, Any]:
+    declaration = tool._get_declaration()  # noqa: SLF001 it has no other name
+    if declaration is None:
+        return {"type": "object"}
+    if declaration.parameters_json_schema is not None:
+        return dict(declaration.parameters_json_schema)
+    schema = declaration.parameters
+    if schema is None:
+        return {"type": "object"}
+    plain: dict[str, Any] = schema.json_schema.model_dump(mode="json", exclude_none=True)
+    return plain

@@ -1,0 +1,72 @@
+"""What only Strands has: interrupts of hooks and of tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from foreign_office import Office, _named, desk, strands_model
+
+from abeyance.testing import InMemoryRun
+
+strands: Any = pytest.importorskip("strands")
+
+
+async def started(office: Office, *tools: Any, hook: Any = None) -> InMemoryRun:
+    from strands.hooks import BeforeToolCallEvent
+
+    from abeyance.adapters.strands import strands_agent
+
+    def clerk() -> Any:
+        agent = strands.Agent(
+            model=strands_model(office), tools=[*tools], name="clerk", callback_handler=None
+        )
+        if hook is not None:
+            agent.hooks.add_callback(BeforeToolCallEvent, hook)
+        return agent
+
+    run = InMemoryRun(desk(strands_agent(clerk)))
+    await run.start()
+    return run
+
+
+async def test_an_interrupt_of_a_tool_is_a_question_of_its_call() -> None:
+    office = Office([("c1", "book", 1), ("c2", "look", 2)], "Booked.")
+
+    @strands.tool(context=True)  # type: ignore[untyped-decorator, unused-ignore]
+    def book(x: int, tool_context: Any) -> str:
+        """Book a seat."""
+        return f"{x} by the {tool_context.interrupt('seat', reason='Window or aisle?')}"
+
+    run = await started(office, book, strands.tool(_named("look", office.look)))
+    (question,) = await run.interrupts()
+    assert (question.kind, question.name, question.reason) == (
+        "question",
+        "seat",
+        "Window or aisle?",
+    )
+    assert question.address.endswith(";tool:book:c1")
+    await run.respond(question.id, "aisle")
+
+    assert run.values["reply"] == "Booked."
+    assert "1 by the aisle" in office.heard
+    assert office.lines == ["turn 1", "look 2", "turn 2"]
+
+
+@pytest.mark.parametrize(("answer", "lines"), [("y", ["pay 1"]), ("n", [])])
+async def test_a_call_waits_for_what_a_hook_asks_about_it(answer: str, lines: list[str]) -> None:
+    office = Office([("c1", "pay", 1), ("c2", "look", 2)], "Done.")
+
+    def hook(event: Any) -> None:
+        if event.tool_use["name"] == "pay" and event.interrupt("sure", reason="Pay?") != "y":
+            event.cancel_tool = "It was not paid."
+
+    both = [strands.tool(_named("pay", office.pay)), strands.tool(_named("look", office.look))]
+    run = await started(office, *both, hook=hook)
+    (question,) = await run.interrupts()
+    assert (question.kind, question.name, question.reason) == ("question", "sure", "Pay?")
+    assert office.lines == ["turn 1", "look 2"]
+    await run.respond(question.id, answer)
+
+    assert run.values["reply"] == "Done."
+    assert office.lines == ["turn 1", "look 2", *lines, "turn 2"]
