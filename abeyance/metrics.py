@@ -33,6 +33,7 @@ Operation: TypeAlias = Literal[
     "migrate",
     "retry",
     "fork",
+    "talk",
 ]
 Outcome: TypeAlias = Literal["success", "refused", "timeout", "error"]
 Checkpoint: TypeAlias = Literal["journal", "hand-over"]

@@ -34,6 +34,8 @@ OPERATIONS: Final[Mapping[str, metrics.Operation]] = {
     "clear_messages": "clear",
     "respond": "respond",
     "respond_to_interrupt": "respond",
+    "run_agent": "talk",
+    "post_message": "talk",
     "edit_values": "edit",
     "edit_deadline": "edit",
     "take_back": "take-back",

@@ -19,9 +19,12 @@ from abeyance.history.cursors import Cursor
 from abeyance.history.event_translation import HistoryState
 from abeyance.history.positions import Positions, recording_of
 from abeyance.history.reader import Histories, Page, Place
+from abeyance.storage.blobs import BlobMissing
 from abeyance.storage.converter import UNREADABLE
 from abeyance.temporal.retry import NotFound
 
+_ONE_RUNS: Final = (Unreadable, BlobMissing)
+"""What is wrong with one run, so that the others can still be read."""
 _AT_ONCE: Final = 10
 """How many histories are read at the same time."""
 _logger = logging.getLogger("abeyance.stream")
@@ -150,7 +153,7 @@ class Reading:
                     # Deleted since it was listed.
                     pass
                 except UNREADABLE as error:
-                    if isinstance(error, Unavailable) and not isinstance(error, Unreadable):
+                    if isinstance(error, Unavailable) and not isinstance(error, _ONE_RUNS):
                         raise
                     self._warn(row, error)
             if until is None:

@@ -208,6 +208,7 @@ KEYLESS = {
     "DELETE /delegations/{delegation_id}",
     # The protocol has ids of its own: of a message, and of the question that is answered.
     "POST /agui/{graph}",
+    "POST /chat/{graph}",
 }
 
 

@@ -42,7 +42,7 @@ class Terminal:
     def lines(self, *arguments: str) -> list[Any]:
         """The same, of a command that prints one JSON object a line."""
         code, out, err = self.call(*arguments, "--json")
-        assert (code, err) == (0, "")
+        assert (code, err) == (0, ""), err
         return [json.loads(line) for line in out.splitlines()]
 
 
