@@ -431,12 +431,14 @@ class VisitBlocked(Request):
     """Signal of a worker: the visit cannot go on, for the reason `code`; None: it can again.
 
     `journal` are the results of its finished steps by name, if they are not part of the run yet.
+    `unread`: the worker could not read the visit, nor its journal.
     """
 
     visit: str
     code: str | None = None
     message: str = ""
     journal: dict[str, Any] = Field(default_factory=dict)
+    unread: bool = False
 
 
 class WorkerStarted(Request):

@@ -31,7 +31,6 @@ from abeyance.cli.errors import leave
 from abeyance.client import Client
 from abeyance.dev.signals import stopped_by_signals
 from abeyance.errors import AbeyanceError, Code, GraphError, SettingsError, Unavailable
-from abeyance.handle import RunFilter
 from abeyance.mcp.server import close_servers
 from abeyance.notifications.config import Notifications, links_base, load_notifications
 from abeyance.settings import Settings, load_settings
@@ -44,7 +43,7 @@ from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.temporal.workers import process_runtime
 from abeyance.tracing import log_to_stderr
-from abeyance.util import gather_limited, notification_queue
+from abeyance.util import notification_queue
 from abeyance.workflows.cleanup import Archiver, Erasure, Janitor
 from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.delegations import DelegationsWorkflow
@@ -252,16 +251,10 @@ async def _notify(
 
 async def _wake_blocked_runs(client: Client) -> None:
     """Have blocked visits tried again at once: this worker may have what they need."""
-    cursor: str | None = None
     try:
-        while True:
-            page, cursor = await client.runs.list(RunFilter(blocked=True), cursor=cursor, limit=500)
-            open_ids = [view.run_id for view in page if view.ended_at is None]
-            await gather_limited(open_ids, lambda run_id: client.run(run_id).worker_started())
-            if cursor is None:
-                return
+        await client.waking.wake()
     except AbeyanceError as error:
-        _logger.warning("blocked runs are tried again within a minute, not at once: %s", error)
+        _logger.warning("blocked runs are tried again within minutes, not at once: %s", error)
 
 
 async def _connected(settings: Settings, stop: asyncio.Event) -> TemporalClient | None:

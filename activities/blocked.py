@@ -39,10 +39,12 @@ class BlockageReporter:
         message: str = "",
         *,
         journal: Mapping[str, Json] | None = None,
+        unread: bool = False,
     ) -> None:
         """Tell the run why the visit is blocked, or by None that it can go on, unless it knows.
 
-        `journal` are the steps of the visit, if the run does not have all of them.
+        `journal` are the steps of the visit, if the run does not have all of them; `unread` is whether
+        this worker cannot read them.
         """
         where = f"run={self._run_id} address={self._visit}"
         if code == self.reported and not journal:
@@ -53,7 +55,7 @@ class BlockageReporter:
             _logger.warning("%s code=%s | %s: %s", where, code, BLOCKED_LINE, message)
         try:
             run = self._client.run(self._run_id)
-            await run.report_blocked(self._visit, code, message, journal or {})
+            await run.report_blocked(self._visit, code, message, journal or {}, unread=unread)
         except AbeyanceError as error:
             _logger.warning("%s | this could not be reported to the run: %s", where, error)
         else:

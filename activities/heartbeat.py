@@ -73,7 +73,7 @@ async def unreadable(
         mark = {"encoding": b"json/plain", UNREADABLE_COUNT: b"true"}
         await record([*others, Payload(metadata=mark, data=counted)])
         if count == 1:
-            await blockage.report(code, message)
+            await blockage.report(code, message, unread=True)
     return ApplicationError(message, type=code, category=ApplicationErrorCategory.BENIGN)
 
 

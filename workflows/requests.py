@@ -154,6 +154,7 @@ class Signals:
             code=told.code,
             message=told.message,
             journal=told.journal,
+            is_unread=told.unread,
         )
         return [blocked]
 

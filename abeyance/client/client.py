@@ -24,6 +24,7 @@ from abeyance.client.rpc import WorkflowRpc
 from abeyance.client.run import TemporalRun
 from abeyance.client.runs import Runs
 from abeyance.client.stream import Stream
+from abeyance.client.waking import Waking
 from abeyance.handle import EventFilter
 from abeyance.history.feed import Feed
 from abeyance.keyring import SigningKey
@@ -96,6 +97,7 @@ class Client:
         self.runs = Runs(self._deployment, recency, evictions, self.erasures)
         self.inbox = Inbox(listing, lambda run_id: self.run(run_id).interrupts())
         self.stream = Stream(temporal, task_queue)
+        self.waking = Waking(line, listing, lambda run_id: self.run(run_id).worker_started())
 
     @classmethod
     async def connect(

@@ -291,7 +291,7 @@ class WorkflowRpc:
             # A run that was continued as new has another execution: then it is described again.
             handle = self.temporal.get_workflow_handle(run_id, run_id=run.execution)
             try:
-                await handle.signal(name, self._stamped(name, order, run.first), rpc_timeout=RPC)
+                await handle.signal(name, self.stamped(name, order, run.first), rpc_timeout=RPC)
             except RPCError as error:
                 await self._raise_if_gone(run_id, error)
                 raise
@@ -324,7 +324,7 @@ class WorkflowRpc:
                 try:
                     return await handle.execute_update(
                         name,
-                        self._stamped(name, order, first),
+                        self.stamped(name, order, first),
                         id=update_id,
                         result_type=result_type,
                         rpc_timeout=RPC,
@@ -340,7 +340,7 @@ class WorkflowRpc:
         result: T = await retry_until(run_id, send, seconds=self.patience)
         return result
 
-    def _stamped(self, name: str, order: wire.Request, execution: str) -> wire.Request:
+    def stamped(self, name: str, order: wire.Request, execution: str) -> wire.Request:
         """The command with a stamp for this one call, if runs accept only sealed ones."""
         if not is_all_sealed(self.temporal.data_converter):
             return order

@@ -426,13 +426,22 @@ class TemporalRun(RunMailbox):
         return await snapshots.fork(*about, principal=principal, request=request, room=room)
 
     async def report_blocked(
-        self, visit: str, code: str | None, message: str, journal: Mapping[str, Json]
+        self,
+        visit: str,
+        code: str | None,
+        message: str,
+        journal: Mapping[str, Json],
+        *,
+        unread: bool = False,
     ) -> None:
         """Tell the run that a visit is blocked, or with None as `code` that it is not. For workers only.
 
-        `journal` are its finished steps. An ended run is not told. Raises Unavailable.
+        `journal` are its finished steps, `unread` is whether the worker could not read them. An ended run
+        is not told. Raises Unavailable.
         """
-        order = wire.VisitBlocked(visit=visit, code=code, message=message, journal=dict(journal))
+        order = wire.VisitBlocked(
+            visit=visit, code=code, message=message, journal=dict(journal), unread=unread
+        )
         with suppress(RunEnded):
             await self._line.signal(self.run_id, "visit_blocked", order)
 

@@ -6,11 +6,10 @@ at once when a worker starts. The run only remembers why, and since when.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
+from abeyance.core import events
 from abeyance.core.effects import StopNode
-from abeyance.core.json import Json
 from abeyance.core.visit import Blockage, Running, Visit, transition
 from abeyance.core.working_state import WorkingState
 
@@ -23,34 +22,29 @@ def unpinned_target(node: str, target: str) -> str:
     )
 
 
-def report(
-    draft: WorkingState,
-    visit: Visit,
-    code: str | None,
-    message: str,
-    journal: Mapping[str, Json],
-) -> None:
-    """Record what the worker of a running visit reports: why it is blocked, or None if it is not.
+def report(draft: WorkingState, visit: Visit, told: events.VisitBlocked) -> None:
+    """Record what the worker of a running visit reports: why it is blocked, or that it is not.
 
-    The `journal` is kept, because a visit that is stopped between two attempts can no longer give it.
+    The journal is kept, because a visit that is stopped between two attempts can no longer give it.
     """
-    if journal:
+    if told.journal:
         known = visit.checkpoint.journal or {}
-        visit.checkpoint = replace(visit.checkpoint, journal={**journal, **known})
-    if code is None:
+        visit.checkpoint = replace(visit.checkpoint, journal={**told.journal, **known})
+    if told.code is None:
         unblock(draft, visit)
     else:
-        block(draft, visit, code, message)
+        block(draft, visit, told.code, told.message, is_unread=told.is_unread)
 
 
-def block(draft: WorkingState, visit: Visit, code: str, message: str) -> None:
+def block(
+    draft: WorkingState, visit: Visit, code: str, message: str, *, is_unread: bool = False
+) -> None:
     """Record why a visit is blocked, and publish it unless the reason is known."""
     before = visit.blocked
-    if before is not None and before.code == code:
-        visit.blocked = Blockage(code=code, message=message, since=before.since)
-        return
-    visit.blocked = Blockage(code=code, message=message, since=draft.now)
-    draft.publish("node.blocked", visit.address, code=code, message=message)
+    since = before.since if before is not None and before.code == code else draft.now
+    visit.blocked = Blockage(code=code, message=message, since=since, is_unread=is_unread)
+    if before is None or before.code != code:
+        draft.publish("node.blocked", visit.address, code=code, message=message)
 
 
 def unblock(draft: WorkingState, visit: Visit) -> None:
@@ -64,13 +58,18 @@ def try_again(draft: WorkingState) -> None:
     """Stop the attempts at blocked visits, so that new ones begin without a pause.
 
     Finally nodes and calls that may run only once are not stopped: their next attempt comes within the
-    pause.
+    pause. Nor is a visit that its worker could not read: its journal is in its heartbeat alone, and would
+    be lost with it. The worker that starts resumes it itself.
     """
     for visit in list(draft.state.visits.values()):
         is_awaited = visit.is_finally or (visit.call is not None and visit.call.once)
         match visit.state:
-            case Running(stopping=False) as running if visit.blocked is not None and not is_awaited:
+            case Running(stopping=False) as running if _is_stoppable(visit) and not is_awaited:
                 draft.emit(StopNode(visit=visit.code_address, reason="worker-started"))
                 transition(draft.visit(visit.address), "stop", replace(running, stopping=True))
             case _:
                 pass
+
+
+def _is_stoppable(visit: Visit) -> bool:
+    return visit.blocked is not None and not visit.blocked.is_unread

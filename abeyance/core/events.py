@@ -69,12 +69,14 @@ class VisitEnded(_Event):
 class VisitBlocked(_Event):
     """The worker of a running visit reports that its code cannot go on until somebody fixes what
     `message` says, and keeps trying. `code` None: it can go on. `journal` has its finished steps so far.
+    `is_unread`: the worker could not read the visit, nor its journal.
     """
 
     visit: str
     code: str | None
     message: str = ""
     journal: Mapping[str, Json] = field(default_factory=dict)
+    is_unread: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

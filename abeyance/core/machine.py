@@ -302,7 +302,7 @@ def _visit_blocked(draft: WorkingState, event: events.VisitBlocked) -> None:
     visit = draft.state.visits.get(event.visit)
     if visit is not None and isinstance(visit.state, Running):
         visit = draft.visit(event.visit)
-        blocked.report(draft, visit, event.code, event.message, event.journal)
+        blocked.report(draft, visit, event)
 
 
 def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:

@@ -184,11 +184,15 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blockage:
-    """The reason why the code of a visit cannot run now, and since when."""
+    """The reason why the code of a visit cannot run now, and since when.
+
+    `is_unread`: a worker could not read the visit itself, so the run has no journal of it.
+    """
 
     code: str
     message: str
     since: datetime
+    is_unread: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

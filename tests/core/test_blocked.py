@@ -101,6 +101,16 @@ def test_a_worker_that_starts_has_blocked_visits_tried_again_and_no_others() -> 
     assert len(run.orders("work")) == 3
 
 
+def test_a_worker_that_starts_does_not_stop_a_visit_whose_steps_only_its_heartbeat_has() -> None:
+    run = Drive(chain("work"))
+    run.feed(events.VisitBlocked, visit=WORK, code="storage_unavailable", is_unread=True)
+    run.feed(events.WorkerStarted)
+    assert run.stops == []
+    run.feed(events.VisitBlocked, visit=WORK, code="code_missing", message="deploy it")
+    run.feed(events.WorkerStarted)
+    assert run.stops == [(WORK, "worker-started", False)]
+
+
 def test_a_blocked_finally_node_blocks_the_end_and_is_not_stopped() -> None:
     run = Drive(graph("a", "work", ways=[(START, "a")], finally_=["work"]))
     run.finish("a")

@@ -73,7 +73,7 @@ async def test_an_answer_that_was_held_back_answers_no_other_question(
     order = wire.Respond(response="yes", principal=ANYBODY)
     line = site.client._deployment.line
     bound = await site.client.run(run_id)._bound(order)
-    late = line._stamped("respond", bound, await line.admit(run_id))
+    late = line.stamped("respond", bound, await line.admit(run_id))
     (held_back,) = await of_run(site.temporal.data_converter, run_id).encode([late])
     await site.client.run(run_id).respond(response="no", principal=ANYBODY)
     await question(site, run_id, "confirm")

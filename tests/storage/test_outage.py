@@ -172,6 +172,8 @@ async def test_steps_that_a_worker_cannot_read_are_kept_for_one_that_can(
         # An attempt that counted would have been the last.
         await eventually(lambda: pending(site, run_id, 3), seconds=30)
     async with site.worker():
+        # Each worker that starts does this, and it must not lose the steps.
+        await site.client.waking.wake()
         ended = await site.ended(run_id)
 
     assert ended.status == "completed", ended.error

@@ -1,0 +1,173 @@
+"""What a worker that starts has tried again at once: it may have what earlier workers lacked.
+
+A run that can be read is told, and starts its blocked visits again itself. A worker that lacks a key can
+tell a run nothing, and what it failed to read waits for a retry of Temporal: an activity for up to a
+minute, a workflow task for up to ten. Both are looked for in the descriptions of open runs, and made due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Final
+
+from temporalio.api.common.v1 import Payloads, WorkflowExecution
+from temporalio.api.enums.v1 import EventType, PendingActivityState, PendingWorkflowTaskState
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import (
+    DescribeWorkflowExecutionRequest,
+    DescribeWorkflowExecutionResponse,
+    GetWorkflowExecutionHistoryReverseRequest,
+    PauseActivityRequest,
+    SignalWorkflowExecutionRequest,
+    UnpauseActivityRequest,
+)
+from temporalio.service import RPCError
+
+from abeyance import wire
+from abeyance.client.listing import OPEN_RUNS, Listing
+from abeyance.client.rpc import RunEnded, WorkflowRpc
+from abeyance.errors import AbeyanceError, Refusal
+from abeyance.history.description import read
+from abeyance.storage.converter import of_run
+from abeyance.temporal.workarounds.payloads import UNREADABLE_COUNT
+from abeyance.util import gather_limited
+
+_RPC: Final = timedelta(seconds=5)
+_AT_ONCE: Final = 4
+PAUSED_TO_WAKE: Final = "abeyance: a worker has started, so this is tried again at once"
+"""By this reason of a pause the next worker finds an activity that was not resumed."""
+_UNREAD: Final = frozenset({"WrongKey", "Unavailable", "SettingsError"})
+"""Types of the failures of workflow tasks whose worker lacked a key or the storage."""
+_MAX_BUFFERED: Final = 100
+"""How many events Temporal holds back while a workflow task is under way (the default of
+`history.maximumBufferedEventsBatch`). With one more it fails the task, and schedules another.
+"""
+_RECENT_EVENTS: Final = 2 * _MAX_BUFFERED + 50
+"""A task that has failed is looked for among so many events, so that it is made due twice at most."""
+_WAITING: Final = (
+    # Only a run that computes has activities; one that awaits input may have a workflow task that fails.
+    f"{OPEN_RUNS} AND ({wire.STATUS} != 'awaiting-input' OR {wire.BLOCKED} = true)"
+)
+_FAILING: Final = f"{OPEN_RUNS} AND TemporalReportedProblems IS NOT NULL"
+
+
+class Waking:
+    """What waits for a retry, in the runs of one deployment."""
+
+    def __init__(
+        self, line: WorkflowRpc, listing: Listing, tell: Callable[[str], Awaitable[None]]
+    ) -> None:
+        """`tell` says to a run that a worker has started."""
+        self._tell = tell
+        self._line = line
+        self._listing = listing
+        self._namespace = line.temporal.namespace
+        self._service = line.temporal.workflow_service
+
+    async def wake(self) -> None:
+        """Have all that waits for a retry tried again now. Raises AbeyanceError."""
+        rows = await self._listing.all(_WAITING)
+        # Temporal before 1.30 has no such attribute.
+        with suppress(AbeyanceError, RPCError):
+            rows += await self._listing.all(_FAILING)
+        ids = dict.fromkeys(row.execution.workflow_id for row in rows)
+        await gather_limited(ids, self._wake_run, at_once=_AT_ONCE)
+
+    async def _wake_run(self, run_id: str) -> None:
+        # The run may end meanwhile, and a server may lack the calls or deny them.
+        with suppress(RunEnded, Refusal, RPCError):
+            raw = await self._described(run_id)
+            description = await read(self._line.temporal, raw)
+            if not description.is_running or description.unreadable is not None:
+                return
+            if _is_retried(raw) and await self._is_unread(raw):
+                await self._retry_workflow_task(raw)
+            for pending in raw.pending_activities:
+                await self._retry_activity(raw, pending)
+            if (description.memo.get(wire.MEMO_SUMMARY) or {}).get("blocked"):
+                await self._tell(run_id)
+
+    async def _described(self, run_id: str) -> DescribeWorkflowExecutionResponse:
+        request = DescribeWorkflowExecutionRequest(
+            namespace=self._namespace, execution=WorkflowExecution(workflow_id=run_id)
+        )
+        return await self._service.describe_workflow_execution(request, retry=True, timeout=_RPC)
+
+    async def _is_unread(self, raw: DescribeWorkflowExecutionResponse) -> bool:
+        """Return whether the workflow task failed first because its worker could not read the run."""
+        request = GetWorkflowExecutionHistoryReverseRequest(
+            namespace=self._namespace,
+            execution=raw.workflow_execution_info.execution,
+            maximum_page_size=_RECENT_EVENTS,
+        )
+        page = await self._service.get_workflow_execution_history_reverse(request, timeout=_RPC)
+        for event in page.history.events[:_RECENT_EVENTS]:
+            match event.event_type:
+                case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                    return False
+                case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+                    return _is_of_reading(event.workflow_task_failed_event_attributes.failure)
+                case _:
+                    pass
+        return False
+
+    async def _retry_workflow_task(self, raw: DescribeWorkflowExecutionResponse) -> None:
+        """Have the server fail the attempt that nobody will answer, and schedule the next.
+
+        The worker that had it does not report its failure, and Temporal waits until it times out.
+        """
+        execution = raw.workflow_execution_info.execution
+        attempt = raw.pending_workflow_task.attempt
+        run = await self._line.cached_run(execution.workflow_id)
+        converter = of_run(self._line.temporal.data_converter, execution.workflow_id)
+        for number in range(_MAX_BUFFERED + 1):
+            order = self._line.stamped("worker_started", wire.WorkerStarted(), run.first)
+            request = SignalWorkflowExecutionRequest(
+                namespace=self._namespace,
+                workflow_execution=execution,
+                signal_name="worker_started",
+                input=Payloads(payloads=await converter.encode([order])),
+                # Several workers start at once, and Temporal takes each signal once.
+                request_id=f"abeyance-wake-{attempt}-{raw.workflow_execution_info.history_length}-{number}",
+            )
+            await self._service.signal_workflow_execution(request, retry=True, timeout=_RPC)
+
+    async def _retry_activity(
+        self, raw: DescribeWorkflowExecutionResponse, pending: PendingActivityInfo
+    ) -> None:
+        """Resume an activity whose input a worker could not read. Its attempts and heartbeat stay.
+
+        To end it, as the run does with what it starts again, would lose the journal in its heartbeat.
+        """
+        is_unread = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED and any(
+            UNREADABLE_COUNT in payload.metadata for payload in pending.heartbeat_details.payloads
+        )
+        namespace, execution = self._namespace, raw.workflow_execution_info.execution
+        if is_unread:
+            pause = PauseActivityRequest(
+                namespace=namespace,
+                execution=execution,
+                id=pending.activity_id,
+                reason=PAUSED_TO_WAKE,
+            )
+            await self._service.pause_activity(pause, timeout=_RPC)
+        elif pending.pause_info.manual.reason != PAUSED_TO_WAKE:
+            return
+        resume = UnpauseActivityRequest(
+            namespace=namespace, execution=execution, id=pending.activity_id
+        )
+        await self._service.unpause_activity(resume, retry=True, timeout=_RPC)
+
+
+def _is_retried(raw: DescribeWorkflowExecutionResponse) -> bool:
+    task = raw.pending_workflow_task
+    is_started = task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
+    return is_started and task.attempt > 1
+
+
+def _is_of_reading(failure: Failure) -> bool:
+    is_own = failure.application_failure_info.type in _UNREAD
+    return is_own or (failure.HasField("cause") and _is_of_reading(failure.cause))
