@@ -110,7 +110,8 @@ class Settings(BaseSettings):
     the runs that the caller may see.
     A caller has `head_timeout` and `body_timeout` to send a request, on one of `max_connections`.
     `allowed_hosts` are further hosts (`name` or `name:port`) of the API, such as a proxy. Pages of
-    `allowed_origins` may talk to the graphs with a token.
+    `allowed_origins` may talk to the graphs with a token. `mcp` offers all graphs as tools of MCP, not
+    only those that are built for it.
 
     Sign-in: people sign in at `oidc_issuer`, an OpenID provider that knows this service as
     `oidc_client_id`. `signin_keys` (as `encryption_keys`) seal their sessions, which last for
@@ -160,6 +161,7 @@ class Settings(BaseSettings):
     public_url: str | None = None
     allowed_hosts: Hosts = ()
     allowed_origins: Hosts = ()
+    mcp: Literal["all"] | None = None
     ui_origin: Hosts = ()
     storage: str | None = Field(default=None, min_length=1)
     storage_shared: bool = False

@@ -80,9 +80,14 @@ def create_app(
         notifications=load_notifications(settings, delivers=False),
     )
 
+    mcp_tools = _mcp_tools(backend)
+
     @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with backend.connection.keep_connecting(settings):
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            if mcp_tools is not None:
+                await stack.enter_async_context(app.state.mcp.serving())
+            await stack.enter_async_context(backend.connection.keep_connecting(settings))
             yield
 
     app = FastAPI(
@@ -115,6 +120,8 @@ def create_app(
     for part in (events, audit, conversations, batch, admin):
         app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])
     _include_protocols(app)
+    if mcp_tools is not None:
+        _include_mcp(app, mcp_tools)
     if has_codec:
         app.include_router(admin.codec_router)
     problems.install(app)
@@ -133,6 +140,25 @@ def _include_protocols(app: FastAPI) -> None:
         from abeyance.api.routers import chat  # noqa: PLC0415  (an extra)
 
         app.include_router(chat.router, dependencies=[KNOWN_PARAMETERS])
+
+
+def _mcp_tools(backend: Backend) -> Mapping[str, Graph] | None:
+    """Return the graphs that are tools of MCP, by name; None if MCP is off."""
+    if backend.settings.mcp == "all":
+        return backend.graphs
+    return {name: graph for name, graph in backend.graphs.items() if graph.is_mcp_tool} or None
+
+
+def _include_mcp(app: FastAPI, graphs: Mapping[str, Graph]) -> None:
+    """Serve these graphs as tools. Raises SettingsError if the library is not installed."""
+    if find_spec("mcp") is None:
+        raise SettingsError(
+            "graphs are to be tools of MCP (build(mcp=True), or ABEYANCE_MCP), which needs an extra: "
+            "pip install 'abeyance[mcp]'"
+        )
+    from abeyance.api.routers import mcp  # noqa: PLC0415  (an extra)
+
+    mcp.install(app, graphs)
 
 
 def _host_of(url: str | None) -> tuple[str, ...]:

@@ -19,12 +19,6 @@ ASK: Final = "ask"
 """The tool by which questions that are no approvals are shown; its output is the answer."""
 _DATA: Final = "data-abeyance"
 _APPROVAL: Final = "approval"
-_BETWEEN: Final = "#"
-
-
-def shown_id(question: views.InterruptView) -> str:
-    """Return the id under which a question is shown, with its digest: an answer is bound to it."""
-    return question.id if question.digest is None else f"{question.id}{_BETWEEN}{question.digest}"
 
 
 def posted_by(conversation_id: str, messages: Sequence[Any]) -> Posted:
@@ -75,7 +69,7 @@ def _answers(parts: Sequence[Mapping[str, Any]]) -> Iterator[Answer]:
             case "approval-responded" if isinstance(approval, Mapping):
                 yield _approval(approval, is_history=is_history)
             case "output-available" if part.get("toolName") == ASK:
-                id_, _, digest = str(part.get("toolCallId")).partition(_BETWEEN)
+                id_, digest = segments.parted_id(str(part.get("toolCallId")))
                 yield _plain(id_, digest, part.get("output"), is_history=is_history)
             case _:
                 pass
@@ -89,7 +83,7 @@ def _approval(approval: Mapping[str, Any], *, is_history: bool) -> Answer:
     answer: dict[str, Json] = {"approved": approved}
     if not approved and isinstance(reason, str) and reason:
         answer["reason"] = reason
-    id_, _, digest = str(approval.get("id")).partition(_BETWEEN)
+    id_, digest = segments.parted_id(str(approval.get("id")))
     return _plain(id_, digest, answer, is_history=is_history)
 
 
@@ -176,7 +170,7 @@ class ChunkWriter:
         return {"type": "tool-input-available", **about}
 
     def _question(self, question: views.InterruptView) -> Iterator[Chunk]:
-        call, id_ = segments.call_of(question.address), shown_id(question)
+        call, id_ = segments.call_of(question.address), segments.shown_id(question)
         if question.kind == _APPROVAL and call is not None:
             tool, call_id = call
             if call_id not in self.calls:

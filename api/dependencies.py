@@ -197,16 +197,20 @@ async def _run_id(
     reads: Reads,
     backend: BackendDep,
 ) -> str:
-    # No run can have such an id, so Temporal need not be asked.
+    check_run_id(run_id)
+    if reads.is_bound:
+        await require_readable(backend.connection.client, reads, run_id)
+    return run_id
+
+
+def check_run_id(run_id: str) -> None:
+    """Raise `unknown_run` for an id that no run can have, so that Temporal need not be asked."""
     if re.fullmatch(RUN_ID_RULE, run_id) is None:
         raise Refusal(
             Code.UNKNOWN_RUN,
             f"There is no run {truncate(run_id, _SHOWN_CHARS)!r}: this is not a valid run id.",
             run_id=run_id[:_SHOWN_CHARS],
         )
-    if reads.is_bound:
-        await require_readable(backend.connection.client, reads, run_id)
-    return run_id
 
 
 RunId = Annotated[str, Depends(_run_id)]
@@ -269,12 +273,17 @@ async def _key(
         ),
     ] = None,
 ) -> str | None:
-    if key is not None and _KEY.fullmatch(key) is None:
-        message = (
-            f"{truncate(key, _SHOWN_CHARS)!r} is not a key: use 1 to 200 visible ASCII characters"
-        )
-        raise invalid([{"pointer": f"/{KEY_HEADER.lower()}", "message": message, "in": "header"}])
-    return key
+    return checked_key(key, {"pointer": f"/{KEY_HEADER.lower()}", "in": "header"})
+
+
+def checked_key(key: object, place: Mapping[str, str]) -> str | None:
+    """Return a key, None if there is none. Raises `invalid_body` with its `place` if it is unusable."""
+    if key is None or (isinstance(key, str) and _KEY.fullmatch(key)):
+        return key
+    message = (
+        f"{truncate(str(key), _SHOWN_CHARS)!r} is not a key: use 1 to 200 visible ASCII characters"
+    )
+    raise invalid([{**place, "message": message}])
 
 
 Key = Annotated[str | None, Depends(_key)]

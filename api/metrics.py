@@ -128,20 +128,22 @@ class MetricsMiddleware:
         try:
             await self._app(scope, receive, observe)
         finally:
-            # The router and the problem response leave these in the scope.
-            operation = OPERATIONS.get(getattr(scope.get("route"), "name", ""))
+            # The router, the problem response, and a protocol with one route leave these in the scope.
+            state = scope.get("state", {})
+            name = getattr(scope.get("route"), "name", "")
+            operation = OPERATIONS.get(name, state.get("operation"))
             if operation is not None and status != _METHOD_NOT_ALLOWED:
                 default = "internal_error" if status >= 500 else ""  # noqa: PLR2004 HTTP
-                code = str(scope.get("state", {}).get("code", default))
+                code = str(state.get("code", default))
                 milliseconds = (time.monotonic() - started_at) * 1000
                 outcome = _outcome(status, code, scope["query_string"])
                 self._instruments.record(operation, outcome, code, milliseconds)
 
 
 def _outcome(status: int, code: str, query: bytes) -> metrics.Outcome:
-    if status < 400:  # noqa: PLR2004 HTTP
+    if status < 400 and not code:  # noqa: PLR2004 HTTP
         return "success"
-    if status >= 500:  # noqa: PLR2004 HTTP
+    if status >= 500 or code == Code.UNAVAILABLE:  # noqa: PLR2004 HTTP
         return "error"
     # A caller who sent a timeout has waited for that long.
     return "timeout" if code == Code.QUEUE_FULL and b"timeout" in parse_qs(query) else "refused"

@@ -66,11 +66,13 @@ _PREFLIGHT: Final = {
 }
 _TALKS: Final = ("/agui/", "/chat/")
 """The paths of the protocols in which user interfaces talk to a graph."""
+_MCP: Final = "/mcp"
 _MAX_TALK: Final = 8_000_000
 """In bytes. These protocols repeat the whole conversation in each request."""
 _TALK_PREFLIGHT: Final = {
     "Access-Control-Allow-Methods": "GET, POST",
-    "Access-Control-Allow-Headers": "authorization, content-type, user-agent",
+    "Access-Control-Allow-Headers": "authorization, content-type, user-agent, mcp-method, mcp-name, "
+    "mcp-protocol-version",
     "Access-Control-Max-Age": "600",
 }
 _THREAD_BYTES: Final = 100_000
@@ -166,7 +168,8 @@ class OriginGuard:
 
     def _talk_of(self, scope: Scope, headers: Headers) -> str | None:
         """Return the origin, if a page that may do so talks to a graph."""
-        if not self._tokens.accept_tokens or not str(scope["path"]).startswith(_TALKS):
+        path = str(scope["path"])
+        if not self._tokens.accept_tokens or not (path == _MCP or path.startswith(_TALKS)):
             return None
         origins = headers.getlist("origin")
         is_allowed = len(origins) == 1 and origins[0] in self._talk_origins

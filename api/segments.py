@@ -21,6 +21,7 @@ from abeyance.core.json import Json
 from abeyance.core.state import Status
 
 _ID_CHARS: Final = 24
+_BETWEEN: Final = "#"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +252,22 @@ def why(view: views.RunView) -> tuple[str, str]:
     if view.error is not None:
         return view.error.code, view.error.message
     return view.status, view.reason or f"the run is {view.status}"
+
+
+def shown_id(question: views.InterruptView) -> str:
+    """Return the id under which a question is shown, with its digest: an answer is bound to it."""
+    return shown_as(question.id, question.digest)
+
+
+def shown_as(id_: str, digest: str | None) -> str:
+    """Return the id under which a question with a digest is shown."""
+    return id_ if digest is None else f"{id_}{_BETWEEN}{digest}"
+
+
+def parted_id(shown: str) -> tuple[str, str]:
+    """Return the id of a question and its digest, "" without one, by the id under which it is shown."""
+    id_, _, digest = shown.partition(_BETWEEN)
+    return id_, digest
 
 
 def answerable(interrupts: Sequence[views.InterruptView]) -> tuple[views.InterruptView, ...]:

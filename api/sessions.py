@@ -159,30 +159,44 @@ class Sessions:
         """Have the browser forget that somebody went to the identity provider."""
         response.delete_cookie(_PENDING_COOKIE, path=CALLBACK, httponly=True, samesite="lax")
 
-    def _seal(self, content: Sealed) -> str:
+    def seal(self, purpose: str, data: bytes) -> str:
+        """Return data that a caller keeps for this service, as text that nobody else can read or make.
+
+        `purpose` has a slash: nothing that was encrypted for a run can be taken for it.
+        """
         if not self._is_warned:
             self._is_warned = True
             _logger.warning(
-                "code=signin_keys | ABEYANCE_SIGNIN_KEYS is not set: who signs in is known to this "
-                "process alone, until it stops"
+                "code=signin_keys | ABEYANCE_SIGNIN_KEYS is not set: sessions of people who sign in, and "
+                "the state of calls by MCP, are known to this process alone, until it stops"
             )
-        data = content.model_dump_json(exclude_none=True).encode()
-        sealed = self._keys.seal(data, run_id=_purpose(type(content)))
+        sealed = self._keys.seal(data, run_id=purpose)
         # A browser would get a value with `=` in quotes.
         return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
-    def _open(self, text: str, kind: type[S]) -> S | None:
+    def open(self, purpose: str, text: str) -> bytes | None:
+        """Return what was sealed for a purpose, None if it was not."""
         try:
             sealed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-            content = kind.model_validate_json(self._keys.open(sealed))
+            data = self._keys.open(sealed)
         except (ValueError, WrongKey):
             return None
-        is_one = owner_of(sealed) == _purpose(kind)
-        return content if is_one and not content.is_over else None
+        return data if owner_of(sealed) == purpose else None
+
+    def _seal(self, content: Sealed) -> str:
+        data = content.model_dump_json(exclude_none=True).encode()
+        return self.seal(_purpose(type(content)), data)
+
+    def _open(self, text: str, kind: type[S]) -> S | None:
+        data = self.open(_purpose(kind), text)
+        try:
+            content = None if data is None else kind.model_validate_json(data)
+        except ValueError:
+            return None
+        return None if content is None or content.is_over else content
 
 
 def _purpose(kind: type[Sealed]) -> str:
-    # No run can have such an id, so nothing that was encrypted for a run is a cookie.
     return f"cookie/{kind.__name__}"
 
 

@@ -402,22 +402,14 @@ class Thread:
         view = await run.view()
         if view.ended_at is not None:
             return view, []
-        return view, await self._asked(run)
-
-    async def _asked(self, run: TemporalRun) -> list[views.InterruptView]:
-        """The open questions, each in full."""
-        asked = await run.interrupts()
-        for at, each in enumerate(asked[:_MAX_ABRIDGED]):
-            if each.abridged:
-                asked[at] = await run.interrupt(each.id) or each
-        return asked
+        return view, await open_questions(run)
 
     async def _found(self, run: TemporalRun, event: views.Event) -> Found:
         match needs(event):
             case None:
                 return Found()
             case "interrupts":
-                return Found(interrupts=await self._asked(run))
+                return Found(interrupts=await open_questions(run))
             case "transcript":
                 return Found(items=await self._items(run, agent_of(event.address)))
             case "result":
@@ -460,6 +452,15 @@ class Thread:
         with suppress(Refusal, Unavailable):
             said = replace(said, results=await run.call_results())
         return said
+
+
+async def open_questions(run: TemporalRun) -> list[views.InterruptView]:
+    """Return the open questions of a run, each in full."""
+    asked = await run.interrupts()
+    for at, each in enumerate(asked[:_MAX_ABRIDGED]):
+        if each.abridged:
+            asked[at] = await run.interrupt(each.id) or each
+    return asked
 
 
 async def _result(

@@ -86,6 +86,8 @@ class Graph:
         self.compiled_from: Agent | None = None
         self.chat_field: str | None = None
         """The field that the first agent names as its `input`: a user interface puts a message there."""
+        self.is_mcp_tool = False
+        """Whether the API offers the graph as a tool of MCP."""
         self._intake = DeclarationErrors(self.states)
         self._retired = RetiredNodes(self, self._intake)
         self._spec: GraphSpec | None = None
@@ -404,8 +406,12 @@ class Graph:
         self._spec = None
         self._finally += self._intake.names(nodes, "finally")
 
-    def build(self) -> GraphSpec:
-        """Return the frozen graph. Raise GraphError with all faults at once."""
+    def build(self, *, mcp: bool = False) -> GraphSpec:
+        """Return the frozen graph. Raise GraphError with all faults at once.
+
+        With `mcp` the API offers the graph as a tool of MCP, from then on.
+        """
+        self.is_mcp_tool = self.is_mcp_tool or mcp
         if self._spec is None:
             self._spec = self._compile(self._default_on_error, self._before, self._after)
         return self._spec

@@ -37,6 +37,7 @@ from abeyance.api.schemas import (
     StartBody,
     parse_statuses,
 )
+from abeyance.authoring.graph import Graph
 from abeyance.core.policy import Principal, ReadRights
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
@@ -134,13 +135,19 @@ async def start_run(
 
 
 async def start(
-    body: StartBody, request: str | None, *, caller: Principal, backend: Backend, reads: ReadRights
+    body: StartBody,
+    request: str | None,
+    *,
+    caller: Principal,
+    backend: Backend,
+    reads: ReadRights,
+    graph: Graph | None = None,
 ) -> Started:
-    """Start a run for a caller who may. `request` is as in `Client.runs.start`. Raises as
-    `POST /runs`.
+    """Start a run for a caller who may. `request` is as in `Client.runs.start`, and `graph` defaults to
+    the one that the body names. Raises as `POST /runs`.
     """
     client = backend.connection.client
-    graph = backend.graph(body.graph)
+    graph = backend.graph(body.graph) if graph is None else graph
     if not isinstance(body.input, dict):
         raise Refusal(
             Code.INVALID_INPUT,

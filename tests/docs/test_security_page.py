@@ -38,8 +38,9 @@ _UNDESCRIBED = {
     "GET /inbox",
     "POST /codec/decode",
     "POST /codec/encode",
+    "POST /mcp",
 }
-"""What the OpenAPI document leaves out: the document itself, pages, and Temporal's own protocol."""
+"""What the OpenAPI document leaves out: the document itself, pages, and protocols that have their own."""
 _OF_THE_RUN = "guarded_by"
 _TOKEN = "nobodys"
 _NO_API = {"abeyance dev", "abeyance demo", "abeyance graph check"}
@@ -77,7 +78,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     grant = {"subject": "nobody", "sha256": hashed, "capabilities": []}
     tokens.write_text(json.dumps([grant]))
     key = base64.b64encode(secrets.token_bytes(32)).decode()
-    return Settings(tokens_file=tokens, encryption_keys=f"k1:{key}")
+    return Settings(tokens_file=tokens, encryption_keys=f"k1:{key}", mcp="all")
 
 
 @pytest_asyncio.fixture(scope="module")

@@ -1,0 +1,293 @@
+"""MCP: what a client can do, questions as its elicitations, and runs as results and tasks. Pure.
+
+A question is a form if its schema is flat (`mcp_forms`). Any other question, and one that the caller may
+not answer, is the address of its page in the inbox.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import Any, Final, Self
+
+import mcp_types as protocol
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from abeyance import views
+from abeyance.api import mcp_forms as forms
+from abeyance.api import segments
+from abeyance.core.json import Json
+from abeyance.core.ledger import Receipt
+from abeyance.core.state import Status
+from abeyance.core.text import visible
+from abeyance.util import inbox_url
+
+TASKS: Final = "io.modelcontextprotocol/tasks"
+"""The extension by which a call becomes a task."""
+RUN_ID: Final = "abeyance/run_id"
+"""The key of the run's id, in `_meta` of a result."""
+KEY: Final = "abeyance/idempotency-key"
+"""The key in `_meta` of a call that makes its repetition safe."""
+
+_APPROVAL: Final = "approval"
+_POLL_MS: Final = 1_000
+_POLL_ASKED_MS: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What a client can do. `rounds`: it repeats a call with answers (`InputRequiredResult`); `tasks`: it
+    follows a task; `form` and `url`: what it shows to its user.
+    """
+
+    rounds: bool = False
+    tasks: bool = False
+    form: bool = False
+    url: bool = False
+
+    @classmethod
+    def of(cls, version: str, capabilities: protocol.ClientCapabilities | None) -> Self:
+        """Return what a client declares with a request. One of 2025 can do nothing of this here."""
+        if version not in MODERN_PROTOCOL_VERSIONS or capabilities is None:
+            return cls()
+        shows = capabilities.elicitation
+        return cls(
+            rounds=True,
+            tasks=TASKS in (capabilities.extensions or {}),
+            # The capability was without modes once, and a form was all there was.
+            form=shows is not None and (shows.form is not None or shows.url is None),
+            url=shows is not None and shows.url is not None,
+        )
+
+
+def request_of(
+    question: views.InterruptView, abilities: Abilities, base: str, *, why: str | None = None
+) -> protocol.ElicitRequest | None:
+    """Return how a client asks its user a question; None if it cannot.
+
+    `base` is the address of this service, and `why` the reason why the last answer was refused.
+    """
+    message = _message(question, why)
+    form = _form(question)
+    params: protocol.ElicitRequestParams
+    if form is not None and abilities.form:
+        params = protocol.ElicitRequestFormParams(message=message, requested_schema=form.schema)
+    elif abilities.url:
+        url = inbox_url(base, question.id)
+        params = protocol.ElicitRequestURLParams(message=message, url=url)
+    else:
+        return None
+    return protocol.ElicitRequest(params=params)
+
+
+def _form(question: views.InterruptView) -> forms.Form | None:
+    if question.may_answer is False or question.abridged:
+        return None
+    return forms.form_of(question.response_schema)
+
+
+def _message(question: views.InterruptView, why: str | None) -> str:
+    parts = [question.prompt, *_shown(question.reason, question.payload, question.preview)]
+    if question.deadline is not None:
+        parts.append(f"Until {question.deadline.isoformat()}.")
+    if question.may_answer is False and question.why_not is not None:
+        parts.append(question.why_not.detail)
+    if why is not None:
+        parts.insert(0, f"The answer was refused: {why}")
+    # What a person decides by shows all that is there.
+    return visible("\n\n".join(parts))
+
+
+def _shown(*values: Json) -> list[str]:
+    return [_text(value) for value in values if value is not None]
+
+
+def answer_of(
+    question: views.InterruptView, result: protocol.ElicitResult, abilities: Abilities
+) -> Json | EllipsisType:
+    """Return the answer in what a client sends back; `...` leaves the question open.
+
+    To decline the form of an approval is to reject it.
+    """
+    form = _form(question)
+    if form is None or not abilities.form:
+        # It was asked to open a page. Whatever it says of an answer, nobody was asked for one.
+        return ...
+    match result.action:
+        case "accept":
+            return form.answer_of(result.content or {})
+        case "decline" if question.kind == _APPROVAL:
+            return {"approved": False}
+        case _:
+            return ...
+
+
+def result_of(view: views.RunView) -> protocol.CallToolResult:
+    """Return the result of a run that has ended."""
+    meta: dict[str, Any] = {RUN_ID: view.run_id}
+    match view.status:
+        case Status.COMPLETED:
+            return protocol.CallToolResult(
+                content=[_content(_text(view.result))],
+                structured_content=view.result,
+                _meta=meta,
+            )
+        case Status.CANCELLED:
+            because = "" if view.reason is None else f": {view.reason}"
+            return failed(Status.CANCELLED, f"The run was cancelled{because}.", meta=meta)
+        case _:
+            code, message = segments.why(view)
+            return failed(code, message, meta=meta)
+
+
+def failed(
+    code: str, message: str, *, meta: dict[str, Any] | None = None, **details: Json
+) -> protocol.CallToolResult:
+    """Return the result of a call that failed or was refused, which its model can read."""
+    return protocol.CallToolResult(
+        content=[_content(f"{code}: {message}")],
+        structured_content={**details, "code": code, "detail": message},
+        is_error=True,
+        _meta=meta,
+    )
+
+
+def told(about: Mapping[str, Json], text: str) -> protocol.CallToolResult:
+    """Return a result that says something of runs: as data, and as text for a model."""
+    meta = {RUN_ID: about["run_id"]} if "run_id" in about else None
+    # Many clients show their model the texts only.
+    content = [_content(visible(text)), _content(_text(about))]
+    return protocol.CallToolResult(content=content, structured_content=dict(about), _meta=meta)
+
+
+def not_yet(
+    view: views.RunView, questions: Sequence[views.InterruptView], base: str
+) -> protocol.CallToolResult:
+    """Return a result that says what an open run waits for, for a client that cannot be asked."""
+    asked = [entry_of(each, base) for each in questions]
+    text = f"The run {view.run_id} is {view.status}. Call `pending` with its run_id for its result."
+    if asked:
+        text = (
+            f"The run {view.run_id} waits for people:\n{_lines(asked)}\nOpen an address to answer there, "
+            "or call `answer` with the id. Then call `pending` with the run_id for what comes of it."
+        )
+    return told({"run_id": view.run_id, "status": view.status, "questions": asked}, text)
+
+
+def standing(
+    view: views.RunView, questions: Sequence[views.InterruptView], base: str
+) -> protocol.CallToolResult:
+    """Return the result of a run, or what an open one waits for."""
+    return result_of(view) if view.ended_at is not None else not_yet(view, questions, base)
+
+
+def answered(
+    receipt: Receipt, view: views.RunView, questions: Sequence[views.InterruptView], base: str
+) -> protocol.CallToolResult:
+    """Return what an answer did, and how the run stands."""
+    result = standing(view, questions, base)
+    match receipt.status:
+        case "voted":
+            text = f"The answer is a vote; {receipt.missing} more are needed."
+        case "held":
+            text = f"The answer can be taken back until {receipt.held_until}; until then it waits."
+        case "answered":
+            text = "The question is answered."
+    return result.model_copy(update={"content": [_content(text), *result.content]})
+
+
+def listed(
+    questions: Sequence[views.InterruptView], cursor: str | None, base: str
+) -> protocol.CallToolResult:
+    """Return a list of open questions of several runs, without what only a run knows of them."""
+    asked = [entry_of(each, base) for each in questions]
+    text = _lines(asked) or "Nothing waits for people."
+    if cursor is not None:
+        text = f"{text}\nThere may be more: call `pending` with the cursor {cursor}."
+    return told({"questions": asked, "next_cursor": cursor}, text)
+
+
+def _lines(asked: Sequence[Mapping[str, Json]]) -> str:
+    return "\n".join(f"- {each['prompt']} ({each['interrupt_id']}) {each['url']}" for each in asked)
+
+
+def entry_of(question: views.InterruptView, base: str) -> dict[str, Json]:
+    """Return an open question for a model."""
+    about: dict[str, Json] = {
+        "interrupt_id": question.id,
+        "run_id": question.run_id,
+        "graph": question.graph,
+        "kind": question.kind,
+        "prompt": question.prompt,
+        "reason": question.reason,
+        "payload": question.payload,
+        "response_schema": question.response_schema,
+        "deadline": None if question.deadline is None else question.deadline.isoformat(),
+        "may_answer": question.may_answer,
+        "why_not": None if question.why_not is None else question.why_not.detail,
+        "digest": question.digest,
+        "url": inbox_url(base, question.id),
+    }
+    return {name: value for name, value in about.items() if value is not None}
+
+
+def task_of(
+    view: views.RunView,
+    questions: Sequence[views.InterruptView],
+    abilities: Abilities,
+    base: str,
+) -> dict[str, Any]:
+    """Return a run as a task, with what it waits for or its result."""
+    requests = {
+        segments.shown_id(each): request
+        for each in questions
+        if (request := request_of(each, abilities, base)) is not None
+    }
+    task: dict[str, Any] = {
+        "taskId": view.run_id,
+        "status": "working",
+        "createdAt": view.created_at.isoformat(),
+        "lastUpdatedAt": view.updated_at.isoformat(),
+        "ttlMs": None,
+        "pollIntervalMs": _POLL_ASKED_MS if questions else _POLL_MS,
+    }
+    if (why := _why_it_waits(view, questions, requests, base)) is not None:
+        task["statusMessage"] = visible(why)
+    if view.ended_at is None:
+        if requests:
+            task["status"] = "input_required"
+            task["inputRequests"] = {
+                key: request.model_dump(by_alias=True, mode="json", exclude_none=True)
+                for key, request in requests.items()
+            }
+        return task
+    if view.status == Status.CANCELLED:
+        return {**task, "status": "cancelled", "statusMessage": view.reason or "cancelled"}
+    result = result_of(view).model_dump(by_alias=True, mode="json", exclude_none=True)
+    # As a call would have had it: a run that failed is no fault of the protocol.
+    return {**task, "status": "completed", "result": {"resultType": "complete", **result}}
+
+
+def _why_it_waits(
+    view: views.RunView,
+    questions: Sequence[views.InterruptView],
+    requests: Mapping[str, Any],
+    base: str,
+) -> str | None:
+    beyond = [each for each in questions if segments.shown_id(each) not in requests]
+    if beyond:
+        links = ", ".join(inbox_url(base, each.id) for each in beyond)
+        return f"Waits for people, who answer at {links}."
+    if view.blocked:
+        return f"Blocked ({view.blocked[0].code}): {view.blocked[0].message}"
+    return "The run is paused." if view.paused else None
+
+
+def _content(text: str) -> protocol.TextContent:
+    return protocol.TextContent(text=text)
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

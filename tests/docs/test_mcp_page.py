@@ -1,0 +1,65 @@
+"""docs/how-to/mcp.md shows a graph that is a tool, and a program that calls it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from asyncio.subprocess import PIPE, STDOUT
+from pathlib import Path
+from typing import Any
+
+from pages import blocks, perform, read
+from stack import app_for, served
+from temporal_site import Site
+from temporalio.client import Client as TemporalClient
+
+from abeyance.api import mcp, mcp_calls
+from abeyance.api.mcp_tools import OWN
+from abeyance.api.routers.mcp import STATE_SECONDS
+from abeyance.settings import Settings
+
+_PAGE = "how-to/mcp.md"
+
+
+async def test_the_program_starts_a_run_and_shows_its_user_what_it_asks(
+    temporal: TemporalClient, tmp_path: Path
+) -> None:
+    declared, program = blocks(_PAGE, "python")
+    names: dict[str, Any] = {}
+    await perform(declared, names)
+    site = Site(temporal, names["graph"])
+    script = tmp_path / "letter.py"
+    script.write_text(program.text)
+    async with site.worker(), served(app_for(site)) as api:
+        running = await asyncio.create_subprocess_exec(
+            *(sys.executable, str(script)),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=STDOUT,
+            env={**os.environ, "ABEYANCE_URL": api.url, "ABEYANCE_TOKEN": "any"},
+        )
+        async with asyncio.timeout(60):
+            written, _ = await running.communicate(b"perhaps\nsend\n")
+
+    text = written.decode()
+    assert text.count("Send this to Ada? We pay.") == 2, text
+    assert "The answer was refused" in text
+    assert "Decision: send" in text
+
+
+def test_what_it_names_is_what_there_is() -> None:
+    text = read(_PAGE)
+    named = {name.lower() for name in re.findall(r"ABEYANCE_([A-Z_]+)\b", text)}
+    waits, days = (
+        re.findall(r"waits up to (\d+) seconds", text),
+        re.findall(r"for (\d+) days", text),
+    )
+
+    assert named - {"url", "token"} <= set(Settings.model_fields)
+    assert {f"| `{name}` |" in text for name in OWN} == {True}
+    assert waits == [f"{mcp_calls.WAIT_SECONDS:.0f}"]
+    assert days == [f"{STATE_SECONDS / 86_400:.0f}"]
+    assert f"`{mcp.KEY}`" in text
+    assert f"`{mcp.TASKS}`" in text

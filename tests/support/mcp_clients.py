@@ -1,0 +1,128 @@
+"""Clients of the MCP server, with the official library: with tasks, with rounds of questions, of 2025."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, Literal, TypeAlias, cast
+
+import httpx2
+import mcp_types as protocol
+from mcp.client import Client
+from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp.client.streamable_http import streamable_http_client
+from pydantic import TypeAdapter
+from stack import Api
+
+_ANYTHING: Final = TypeAdapter(dict[str, Any])
+TASKS: Final = "io.modelcontextprotocol/tasks"
+
+Show: TypeAlias = Callable[[protocol.ElicitRequestParams], protocol.ElicitResult]
+"""What a user does when the client shows something."""
+
+
+class Task(protocol.Result):
+    result_type: Literal["task"] = "task"
+    task_id: str
+    status: str
+
+
+class TaskRequest(protocol.Request[dict[str, Any], str]):
+    """A request about a task, which says its id in a header too."""
+
+    name_param = "taskId"
+
+
+async def _no_answer(task: Task, _context: ClaimContext) -> protocol.CallToolResult:
+    raise AssertionError(f"the task {task.task_id} is followed by the test")
+
+
+class TasksExtension(ClientExtension):
+    identifier = TASKS
+
+    def claims(self) -> list[ResultClaim[Any]]:
+        return [ResultClaim(result_type="task", model=Task, resolve=_no_answer)]
+
+
+class Caller:
+    """One client that is connected."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def call(self, name: str, /, **arguments: Any) -> protocol.CallToolResult:
+        """Call a tool, and show its user what it asks."""
+        return await self.client.call_tool(name, arguments)
+
+    async def once(self, name: str, /, meta: Any = None, **arguments: Any) -> Any:
+        """Call a tool, and return what it says, whatever that is."""
+        return await self.client.session.call_tool(
+            name, arguments, meta=meta, allow_input_required=True, allow_claimed=True
+        )
+
+    async def again(
+        self,
+        first: protocol.InputRequiredResult,
+        name: str,
+        answers: Mapping[str, Any],
+        **arguments: Any,
+    ) -> Any:
+        """Repeat a call with answers by their keys."""
+        return await self.client.session.call_tool(
+            name,
+            arguments,
+            input_responses={**answers},
+            request_state=first.request_state,
+            allow_input_required=True,
+        )
+
+    async def tasks(self, method: str, task_id: str, **params: Any) -> dict[str, Any]:
+        """Send a request about a task."""
+        request = TaskRequest(method=method, params={"taskId": task_id, **params})
+        # An adapter may be of any type, but says so of models only.
+        found: Any = await self.client.session.send_request(request, cast("Any", _ANYTHING))
+        return dict(found)
+
+    async def until(self, task_id: str, *statuses: str) -> dict[str, Any]:
+        """The task once it has one of these statuses."""
+        async with asyncio.timeout(60):
+            while (task := await self.tasks("tasks/get", task_id))["status"] not in statuses:
+                await asyncio.sleep(0.05)
+        return task
+
+
+@asynccontextmanager
+async def connected(
+    api: Api,
+    how: Literal["tasks", "rounds", "2025"],
+    show: Show | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> AsyncIterator[Caller]:
+    """A client of an API. Without `show` it cannot ask its user."""
+
+    async def elicit(context: Any, params: protocol.ElicitRequestParams) -> protocol.ElicitResult:
+        assert show is not None
+        return show(params)
+
+    http = httpx2.AsyncClient(headers=dict(headers or {}), timeout=60)
+    async with (
+        http,
+        Client(
+            streamable_http_client(f"{api.url}/mcp", http_client=http),
+            mode="legacy" if how == "2025" else "auto",
+            elicitation_callback=None if show is None else elicit,
+            extensions=[TasksExtension()] if how == "tasks" else None,
+        ) as client,
+    ):
+        yield Caller(client)
+
+
+def yes(**content: Any) -> protocol.ElicitResult:
+    """The user has filled in the form."""
+    return protocol.ElicitResult(action="accept", content=content or None)
+
+
+def text_of(result: protocol.CallToolResult) -> str:
+    """What a result says to a model."""
+    return "\n".join(each.text for each in result.content if isinstance(each, protocol.TextContent))
