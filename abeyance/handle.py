@@ -105,10 +105,14 @@ def _is_among(selected: tuple[str, ...], name: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """A started run; `created` is False if the same start had created it before."""
+    """A started run; `created` is False if the same start had created it before.
+
+    `view` is a new run as it begins, by the clock of who started it; None of an earlier one.
+    """
 
     run_id: str
     created: bool
+    view: RunView | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

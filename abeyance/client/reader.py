@@ -24,7 +24,8 @@ from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.events import Message
 from abeyance.core.json import Json
 from abeyance.core.policy import Principal
-from abeyance.errors import Code, Refusal, Unavailable, Unreadable
+from abeyance.core.state import Status
+from abeyance.errors import AbeyanceError, Code, Refusal, Unavailable, Unreadable
 from abeyance.history import transcripts
 from abeyance.history.closing_record import closing_record_in
 from abeyance.history.description import ENDINGS, RunDescription, decoded, statuses_of
@@ -184,14 +185,15 @@ class RunReader:
         return (await self._line.cached_run(self.run_id)).graph
 
     async def _seen(self) -> views.RunView:
-        """The view of a run that had not ended a moment ago: queried and described at the same time."""
-        view, described = await asyncio.gather(
-            self._line.query(self.run_id, "view", views.RunView),
-            self._line.described(self.run_id),
-            return_exceptions=True,
-        )
-        if isinstance(view, BaseException) or isinstance(described, BaseException):
+        """The view of a run that had not ended a moment ago."""
+        try:
+            view = await self._line.query(self.run_id, "view", views.RunView)
+        except AbeyanceError:
             return await self.view()
+        if view.status == Status.AWAITING_INPUT:
+            # None of its code runs, so no attempt of it is known to Temporal alone.
+            return view
+        described = await self._line.described(self.run_id)
         if not described.is_running:
             return await self._left(described)
         return view.model_copy(update={"blocked": described.blocked(view.blocked)})

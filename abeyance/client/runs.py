@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -96,6 +97,8 @@ class Runs:
             interrupt_after=interrupt_after,
             on_error=on_error,
         )
+        # First, so that what the worker would refuse is refused here, and starts nothing.
+        view = plan.view(datetime.now(UTC))
         if reuse and request is not None and await self._is_repeat(plan):
             return Started(run_id=plan.start.run_id, created=False)
         try:
@@ -120,7 +123,7 @@ class Runs:
             if isinstance(error, Refusal):
                 raise
             return await self._executions.already_started(plan)
-        return Started(run_id=plan.start.run_id, created=True)
+        return Started(run_id=plan.start.run_id, created=True, view=view)
 
     async def _send(self, plan: StartPlan, *, reuse: bool) -> None:
         try:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from typing import Any, Final
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from abeyance import wire
+from abeyance import views, wire
 from abeyance.authoring.graph import Graph
-from abeyance.core import authority
+from abeyance.core import authority, machine
 from abeyance.core.json import Json, sha256, size, why_not_json
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits, RunState, Status, parted
 from abeyance.errors import Code, GraphError, Refusal
 from abeyance.history.description import RunDescription
-from abeyance.projections import LARGEST_ATTRIBUTE, guards_for_memo
+from abeyance.projections import LARGEST_ATTRIBUTE, guards_for_memo, run_view
 from abeyance.runtime.graph_today import pinned as pinned_graph
 from abeyance.schemas import answers as limits_
 from abeyance.schemas.state_model import to_mapping
@@ -139,6 +140,20 @@ class StartPlan:
     def stamped(self) -> StartPlan:
         """Return the plan of a run that accepts only sealed commands."""
         return replace(self, start=self.start.stamped(wire.Stamp(order=wire.WORKFLOW)))
+
+    def view(self, now: datetime) -> views.RunView:
+        """Return the new run as its worker begins it."""
+        start = self.start
+        state = machine.new_run(
+            run_id=start.run_id,
+            spec=self.spec,
+            limits=start.limits,
+            values=self.values,
+            now=now,
+            salt=start.salt,
+            started_by=start.started_by,
+        )
+        return run_view(state, start)
 
     @property
     def arguments(self) -> list[Any]:

@@ -139,7 +139,10 @@ class HttpRuns:
             **without_none(run_id=run_id, conversation_id=conversation_id, on_error=on_error),
         }
         status, response = await self.api.post_for_status("/runs", body, key=key)
-        return Started(run_id=response["run_id"], created=status == _CREATED)
+        is_new = status == _CREATED
+        # Without `runs:read` there is no view.
+        view = RunView.model_validate(response) if is_new and "graph" in response else None
+        return Started(run_id=response["run_id"], created=is_new, view=view)
 
     async def erase(self, run_id: str) -> ErasureState:
         """Erase a run that has ended, as `Client.runs.erase` does. Requires `admin`."""

@@ -106,9 +106,12 @@ async def start_run(
     client: ClientDep,
     key: Key,
     reads: Reads,
+    request: Request,
     response: Response,
+    wait: Wait = None,
+    until: Until = None,
 ) -> views.RunView | RunStatus:
-    """Start a run of a graph.
+    """Start a run of a graph, and return it as it begins or, with `wait`, as it is then.
 
     Starting the same graph with the same input under the id of a running run changes nothing. With an
     `Idempotency-Key` and no `run_id`, the id is derived from the key: a retry returns the run, even if it
@@ -126,12 +129,15 @@ async def start_run(
         run_id = run_id_of(client.task_queue, caller.subject, id_key)
     # A key identifies one run for ever.
     body = body.model_copy(update={"run_id": run_id, "reuse": body.reuse and id_key is None})
-    request = None if key is None else _request_hash(asked, caller.subject, key)
-    started = await start(body, request, caller=caller, backend=backend, reads=reads)
+    hashed = None if key is None else _request_hash(asked, caller.subject, key)
+    started = await start(body, hashed, caller=caller, backend=backend, reads=reads)
     response.headers["Location"] = f"/runs/{started.run_id}"
     if not started.created:
         response.status_code = 200
-    return view_for(caller, await client.run(started.run_id).view())
+    view = started.view
+    if wait:
+        view = await _awaited(started.run_id, request, backend, wait, until)
+    return view_for(caller, view or await client.run(started.run_id).view())
 
 
 async def start(
@@ -259,15 +265,23 @@ async def read_run(
     """
     if not wait:
         return await client.run(run_id).view()
-    longest = min(wait, backend.settings.default_timeout)
-    waiting = client.run(run_id).wait(until=until or frozenset(), timeout=longest)
-    try:
-        view = await long_poll(request, waiting, stopping=backend.stopping)
-    except ServiceStopping:
-        # As at the end of the wait: a retry reaches another process.
-        return await client.run(run_id).view()
+    view = await _awaited(run_id, request, backend, wait, until)
     # The caller has disconnected.
     return Response(status_code=204) if view is None else view
+
+
+async def _awaited(
+    run_id: str, request: Request, backend: Backend, wait: float, until: frozenset[str] | None
+) -> views.RunView | None:
+    """The run once it has a status of `until`, or `wait` is over; None if the caller disconnects."""
+    run = backend.connection.client.run(run_id)
+    longest = min(wait, backend.settings.default_timeout)
+    waiting = run.wait(until=until or frozenset(), timeout=longest)
+    try:
+        return await long_poll(request, waiting, stopping=backend.stopping)
+    except ServiceStopping:
+        # As at the end of the wait: a retry reaches another process.
+        return await run.view()
 
 
 @router.get(

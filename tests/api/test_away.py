@@ -53,7 +53,7 @@ async def test_a_worker_away_leaves_reads_and_control_and_refuses_answers(
         assert problem(answered, 503, "unavailable")
         assert int(answered.headers["retry-after"]) >= 1
         assert (paused.status_code, paused.json()) == (202, {"run_id": run_id})
-        assert (started.status_code, started.json()["degraded"]) == (201, True)
+        assert (started.status_code, started.json()["status"]) == (201, "running")
         assert len(again["receipts"]) == 1
         assert (later["degraded"], later["status"]) == (False, "paused")
         assert later["pause"]["reason"] == "audit"

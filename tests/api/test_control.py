@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from rpc_counter import counted
 from sample_graphs import gated, gates
 from stack import Api, app_for, new_id, problem, served
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
-
-from abeyance.client import Client
 
 OPERATIONS = ("pause", "resume", "cancel", "interrupt")
 
@@ -86,35 +83,6 @@ async def test_nothing_can_be_done_to_a_run_that_has_ended(api: Api) -> None:
         found = problem(response, 404, "not_running")
         assert found["run_status"] == "halted"
         assert found["ended_at"]
-
-
-async def test_a_signal_is_one_call_and_a_run_that_is_not_there_is_described_once(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gated(capability="payments:approve"))
-    connection, counter = counted(temporal)
-    site.client = Client(connection, task_queue=site.settings.task_queue)
-    one = {"signal_workflow_execution": 1}
-    goto = {"timeout": "1h", "on_timeout": "goto:after"}
-    async with served(app_for(site)) as api:
-        async with site.worker():
-            run_id, _ = await api.waiting("gated")
-            for operation, body, sent in (
-                ("pause", goto, {}),
-                ("resume", {}, {}),
-                ("steer", {"text": "hello", "message_id": "m"}, {"message_id": "m"}),
-                ("steer", {"action": "rerun", "message_id": "r"}, {"message_id": "r"}),
-                ("cancel", {}, {}),
-            ):
-                counter.calls.clear()
-                answer = await api.http.post(f"/runs/{run_id}/{operation}", json=body)
-                assert (answer.status_code, answer.json()) == (202, {"run_id": run_id, **sent})
-                assert counter.calls == one
-            await api.until(run_id, "cancelled")
-        counter.calls.clear()
-        problem(await api.http.post(f"/runs/{run_id}/pause", json={}), 404, "not_running")
-
-    assert counter.calls == {**one, "describe_workflow_execution": 1}
 
 
 async def test_a_signal_follows_a_run_that_was_handed_over(temporal: TemporalClient) -> None:

@@ -37,7 +37,9 @@ async def begin(request: pytest.FixtureRequest, site: Site, api: Api) -> AsyncIt
 
     async def over_http(input: dict[str, Any], name: str = "gated") -> RunHandle:
         started = await client.runs.start(name, input, run_id=new_id())
-        assert started == Started(run_id=started.run_id, created=True)
+        assert started == Started(run_id=started.run_id, created=True, view=started.view)
+        assert started.view is not None
+        assert started.view.graph == name
         return client.run(started.run_id)
 
     async def in_memory(input: dict[str, Any], name: str = "gated") -> RunHandle:

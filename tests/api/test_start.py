@@ -48,7 +48,16 @@ async def test_starting_the_same_again_is_the_same_run(api: Api) -> None:
     again = await api.http.post("/runs", json=body)
 
     assert (first.status_code, again.status_code) == (201, 200)
-    assert again.json()["created_at"] == first.json()["created_at"]
+    assert again.json()["run_id"] == first.json()["run_id"]
+
+
+async def test_a_start_that_waits_is_answered_with_the_run_as_it_is_then(api: Api) -> None:
+    query = {"wait": "PT30S", "until": "awaiting-input"}
+    started = await api.http.post("/runs", json={"graph": "gated", "input": {}}, params=query)
+
+    view = started.json()
+    assert (started.status_code, view["status"]) == (201, "awaiting-input")
+    assert [entry["name"] for entry in view["interrupts"]] == ["approve"]
 
 
 async def test_a_running_id_is_not_given_to_another_run(api: Api) -> None:
