@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
@@ -29,7 +29,7 @@ from pydantic import (
 )
 
 from abeyance.core.delegations import Delegation
-from abeyance.core.outcome import VisitOutcome
+from abeyance.core.outcome import Ran, VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits
@@ -416,11 +416,21 @@ class StartRun(Record, Stamped):
 class VisitReport(Record, Stamped):
     """The result of an activity. `took` is how many seconds a local one took since it was scheduled. A
     stamp names the visit. `notify` is as in `StartRun`, by the worker's rules; None if it has none.
+    `then` are the visits that ran after it in the same activity, and `ended` is when it ended itself.
     """
 
     outcome: VisitOutcome = Field(discriminator="kind")
     took: float | None = None
+    ended: datetime | None = Field(default=None, exclude_if=_is_none)
+    then: tuple[Ran, ...] = Field(default=(), exclude_if=_is_empty)
     notify: tuple[str, ...] | None = Field(default=None, exclude_if=_is_none)
+
+    @classmethod
+    def of(cls, done: Sequence[Ran]) -> Self:
+        """Return the report of visits that ran one after another."""
+        first, *then = done
+        ended = first.ended if then else None
+        return cls(outcome=first.outcome, ended=ended, then=tuple(then))
 
 
 BLOCKED_LINE = "the visit is blocked"
@@ -470,10 +480,12 @@ class Journal(Record):
     `visit` is its owner, "" if unknown. `steps` are the results of finished steps by name. `excused`
     counts the attempts that did not fail; the others were lost with their workers. `blocked_by` is the
     code of the reason that the run was told last, "" if it was told that the visit is not blocked.
-    `blocked_inside`: the code of the node had begun when the last attempt was blocked.
+    `blocked_inside`: the code of the node had begun when the last attempt was blocked. `done` are the
+    visits that have ended in the activity; the rest is that of the one after them.
     """
 
     visit: str = ""
+    done: tuple[Ran, ...] = Field(default=(), exclude_if=_is_empty)
     steps: dict[str, Any] = Field(default_factory=dict)
     excused: int = 0
     blocked_by: str | None = None

@@ -117,6 +117,7 @@ def journal_in(written: DecodedPayloads, visit: str) -> wire.Journal:
     journals = [journal for journal in read if journal.is_of(visit)]
     return wire.Journal(
         visit=visit,
+        done=tuple(ran for journal in journals for ran in journal.done),
         steps={name: result for journal in journals for name, result in journal.steps.items()},
         excused=sum(journal.excused for journal in journals),
         blocked_by=next(
@@ -148,7 +149,8 @@ class Kept:
 def kept_in(written: DecodedPayloads, visit: str) -> Kept | None:
     """Return the encoded journal among heartbeat details, None without one."""
     for payload, value in zip(written.payloads, written.values, strict=True):
-        if (journal := wire.Journal.model_validate(value)).steps and journal.is_of(visit):
+        journal = wire.Journal.model_validate(value)
+        if (journal.steps or journal.done) and journal.is_of(visit):
             return Kept(payload=payload, journal=journal)
     return None
 
@@ -238,7 +240,8 @@ class Heartbeater:
         """
         with self._checkpoints.written():
             stored = self._kept
-            if stored is None or stored.journal.steps != journal.steps:
+            is_same = stored is not None and len(stored.journal.done) == len(journal.done)
+            if stored is None or not is_same or stored.journal.steps != journal.steps:
                 payload = await encode(journal.model_dump(mode="json"), self.report_blocked)
                 stored = Kept(payload=payload, journal=journal)
             details = [stored.payload]

@@ -28,6 +28,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from abeyance import views, wire
 from abeyance.activities.blocked import BlockageReporter, ReportBlocked
 from abeyance.activities.heartbeat import Checkpoints, Heartbeater, encode, unreadable
+from abeyance.activities.hops import Hop, LeftHop, taken_over
 from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
@@ -98,34 +99,39 @@ class NodeActivities:
         visit_input: VisitInput = activity.payload_converter().from_payload(
             decoded.values[0].payload, VisitInput
         )
-        channel = RunChannel(self._client, visit_input, self._default_timeout)
         meter = activity.metric_meter() if self._enable_metrics else MetricMeter.noop
         visit = wire.Journal.owner(visit_input.execution, visit_input.address)
         blockage = BlockageReporter(
             self._client, visit_input.run_id, visit_input.address, visit_input.blocked_by
         )
         heartbeater = Heartbeater(before, activity.info(), Checkpoints(meter), visit, blockage)
-        attempt = Attempt(
-            visit_input,
-            self._graphs,
-            channel,
-            heartbeater,
-            self._blobs,
-            links_base=self._links_base,
-        )
+        hop = Hop(visit_input, heartbeater)
+
+        async def outcome_of(each: VisitInput) -> VisitOutcome:
+            channel = RunChannel(self._client, each, self._default_timeout, hop)
+            attempt = Attempt(
+                each,
+                self._graphs,
+                channel,
+                heartbeater,
+                self._blobs,
+                links_base=self._links_base,
+                hop=hop,
+            )
+            return await attempt.run()
+
         async with heartbeater.beating():
             if any(UNREADABLE_COUNT in payload.metadata for payload in before.payloads):
                 # A worker before this one could not read the input, and reported that.
                 blockage.reported = BlockedCode.PAYLOAD_UNREADABLE
                 await heartbeater.report_blocked(None, "")
-            outcome = await attempt.run()
-            report = wire.VisitReport(
-                outcome=outcome,
-                took=_took(activity.info()),
-                notify=file.events_of(visit_input.root)
-                if (file := self._notifications) is not None
-                else None,
-            )
+            report = wire.VisitReport.of(await hop.run(outcome_of))
+            file = self._notifications
+            about = {
+                "took": _took(activity.info()),
+                "notify": None if file is None else file.events_of(visit_input.root),
+            }
+            report = report.model_copy(update=about)
             if is_all_sealed(activity.client().data_converter):
                 report = report.stamped(
                     wire.Stamp(order=visit_input.address, execution=visit_input.execution)
@@ -146,7 +152,9 @@ class Attempt:
         blobs: Blobs,
         *,
         links_base: str,
+        hop: Hop,
     ) -> None:
+        self._hop = hop
         self._input = visit_input
         self._links_base = links_base
         self._blobs = blobs
@@ -160,7 +168,7 @@ class Attempt:
             kept, None if self._info.is_local else self._keep, lambda: datetime.now(UTC)
         )
         # Those that ended without a word, as where their worker was killed.
-        self._lost = self._info.attempt - 1 - pulse.journal.excused
+        self._lost = hop.attempt - 1 - pulse.journal.excused
         self._before = visit_input.attempts.with_lost(self._lost)
         self._began = time.monotonic()
         self._is_late = threading.Event()
@@ -184,16 +192,7 @@ class Attempt:
         except Blocked as error:
             return await self._blocked(error)
         except Superseded as error:
-            message = "the visit was taken over by another worker"
-            _logger.warning(
-                "run=%s address=%s | %s", visit_input.run_id, visit_input.address, message
-            )
-            # Nobody waits for this error.
-            raise ApplicationError(
-                message,
-                type=FailureCode.NODE_FAILED,
-                category=ApplicationErrorCategory.BENIGN,
-            ) from error
+            raise taken_over(visit_input) from error
         except asyncio.CancelledError:
             # The worker shuts down, or an operator paused or reset the activity: not the node's fault,
             # and the visit continues in another attempt.
@@ -204,7 +203,7 @@ class Attempt:
     async def _blocked(self, error: Blocked) -> VisitOutcome:
         visit_input = self._input
         is_bounded = visit_input.outcome is not None and visit_input.blocked_by is None
-        if self._info.is_local or is_bounded:
+        if self._info.is_local or is_bounded or self._hop.is_inside:
             # The run starts an activity that can wait: retries of a local one keep a workflow task open,
             # and those of a finally node are bounded by its timeout.
             return outcomes.Blocked(
@@ -247,7 +246,7 @@ class Attempt:
         """Return the outcome of code that raised. Raise what is no fault of it."""
         if isinstance(error, Blocked | Superseded):
             raise error
-        if _run_asked_to_stop():
+        if self._hop.asked_to_stop or isinstance(error, LeftHop):
             # Even if a library converts the cancellation to another error.
             return self._stopped()
         if isinstance(error, asyncio.CancelledError):
@@ -283,7 +282,7 @@ class Attempt:
     async def _excused(
         self, message: str, code: FailureCode | BlockedCode, retry_after: float | None = None
     ) -> VisitOutcome:
-        if await self._remember(excused=self._pulse.journal.excused + 1):
+        if self._hop.is_inside or await self._remember(excused=self._pulse.journal.excused + 1):
             return self._stopped()
         # Without its cause, because Temporal truncates large failures, and then the code is lost.
         raise self._again(message, code, retry_after) from None
@@ -340,11 +339,11 @@ class Attempt:
 
         return Context(
             input=visit_input,
-            attempt=visit_input.attempts.count + self._info.attempt,
+            attempt=visit_input.attempts.count + self._hop.attempt,
             logger=VisitLog(
                 _logger, {"run_id": visit_input.run_id, "address": visit_input.address}
             ),
-            is_cancelled=lambda: self._is_late.is_set() or activity.is_cancelled(),
+            is_cancelled=lambda: self._is_late.is_set() or self._hop.is_cancelled,
             runtime=VisitRuntime(
                 journal=self._notebook,
                 channel=self._post,
@@ -418,18 +417,20 @@ def _took(info: activity.Info) -> float | None:
     return max(0.0, (datetime.now(UTC) - info.scheduled_time).total_seconds())
 
 
-def _run_asked_to_stop() -> bool:
-    details = activity.cancellation_details()
-    return details is not None and details.cancel_requested
-
-
 _CANCELLED = "cancelled"
 
 
 class RunChannel:
     """The channel from a visit to its run. `default_timeout` is in seconds."""
 
-    def __init__(self, client: Client, visit: VisitInput, default_timeout: float) -> None:
+    def __init__(
+        self,
+        client: Client,
+        visit: VisitInput,
+        default_timeout: float,
+        hop: Hop | None = None,
+    ) -> None:
+        self._hop = hop
         self._client = client
         self._visit = visit
         self._default_timeout = default_timeout
@@ -442,8 +443,11 @@ class RunChannel:
         run_id, has_all = self._visit.run_id, self._has_all
         order = wire.TakeMessages(visit=self._visit.address, start=number, upto=number + 1)
         try:
-            if has_all and not await self._client.run(run_id).may_have_messages():
+            is_inside = self._hop is not None and self._hop.is_inside
+            if (has_all or is_inside) and not await self._client.run(run_id).may_have_messages():
                 return None
+            if is_inside:
+                raise LeftHop
             # Messages whose response was lost are taken, so ask again until a response arrives.
             self._has_all = False
             messages = await self._client.run(run_id).take_messages(order)

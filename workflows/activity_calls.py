@@ -24,10 +24,10 @@ from temporalio.exceptions import (
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import wire
-    from abeyance.core import effects
+    from abeyance.core import effects, hops
     from abeyance.core.address import Address
     from abeyance.core.effects import VisitInput
-    from abeyance.core.outcome import Failed, Stopped
+    from abeyance.core.outcome import Failed, Ran, Stopped
     from abeyance.errors import FailureCode
     from abeyance.workflows.requests import Orders
 
@@ -41,6 +41,8 @@ _SLACK: Final = timedelta(seconds=10)
 """Added to twice the node's timeout, which the activity enforces itself with a better error."""
 _MAX_ID: Final = 900
 """In bytes. Temporal allows 1,000."""
+_MAX_NAME: Final = 200
+"""In bytes, with all nodes of a hop."""
 _RETRIES: Final = RetryPolicy(maximum_interval=timedelta(minutes=1))
 """Unlimited, for attempts that were lost or excused: the activity enforces the node's `retries`."""
 
@@ -52,7 +54,7 @@ def start(effect: effects.RunNode, *, origin: str) -> VisitHandle:
     """
     execution = workflow.info().first_execution_run_id
     visit_input = replace(effect.input, execution=execution, origin=origin)
-    name = Address.parse(visit_input.address).label
+    name = _name(visit_input)
     # A thread that outlives the timeout holds its retry back, at most as long again.
     timeout = (
         None if visit_input.timeout is None else 2 * timedelta(seconds=visit_input.timeout) + _SLACK
@@ -79,12 +81,25 @@ def start(effect: effects.RunNode, *, origin: str) -> VisitHandle:
         schedule_to_close_timeout=timeout
         if visit_input.outcome is not None and visit_input.blocked_by is None
         else None,
-        start_to_close_timeout=_UNBOUNDED if timeout is None else timeout,
+        # Of a hop, the activity bounds each node.
+        start_to_close_timeout=_UNBOUNDED
+        if timeout is None or visit_input.hop is not None
+        else timeout,
         heartbeat_timeout=timedelta(seconds=effect.heartbeat),
         retry_policy=_RETRIES,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=visit_input.address,
     )
+
+
+def _name(visit_input: VisitInput) -> str:
+    """Return the name of a visit's activity: that of its node, with the nodes that may follow in it."""
+    name = Address.parse(visit_input.address).label
+    for node in () if visit_input.hop is None else visit_input.hop.nodes[1:]:
+        if len(f"{name}+{node}".encode()) > _MAX_NAME:
+            return f"{name}+..."
+        name = f"{name}+{node}"
+    return name
 
 
 async def report_of(
@@ -99,7 +114,7 @@ async def report_of(
             return wire.VisitReport(outcome=Stopped(begun=False))
         cause = error.__cause__ or error
         if (stopped := _left_when_stopped(error, visit_input)) is not None:
-            return wire.VisitReport(outcome=stopped)
+            return stopped
         message = f"{type(cause).__name__}: {cause}"
         if _is_out_of_time(cause) and visit_input.timeout is not None:
             node, timeout = visit_input.node, visit_input.timeout
@@ -127,7 +142,7 @@ def ended_at(
     return max(latest, ordered + timedelta(seconds=report.took))
 
 
-def _left_when_stopped(error: BaseException, visit_input: VisitInput) -> Stopped | None:
+def _left_when_stopped(error: BaseException, visit_input: VisitInput) -> wire.VisitReport | None:
     """Return what is left of an attempt that ended just as the run cancelled it, else None.
 
     Temporal does not retry a cancelled activity. The missing attempt follows when the visit starts again.
@@ -138,15 +153,23 @@ def _left_when_stopped(error: BaseException, visit_input: VisitInput) -> Stopped
     match error.__cause__:
         case ApplicationError(details=[written, *_]):
             journal = wire.Journal.model_validate(written)
-            return Stopped(journal=journal.steps or None if journal.is_of(whose) else None)
+            left = journal.steps or None if journal.is_of(whose) else None
+            return wire.VisitReport(outcome=Stopped(journal=left))
         case TimeoutError(type=TimeoutType.HEARTBEAT) as lost:
             # Its worker died.
-            attempts = visit_input.attempts.with_lost(1)
-            if visit_input.retry.pause_after(attempts) is None:
-                return None
             journals = map(wire.Journal.model_validate, lost.last_heartbeat_details)
-            own = (entry for entry in journals if entry.is_of(whose))
+            own = [entry for entry in journals if entry.is_of(whose)]
+            done = tuple(ran for entry in own for ran in entry.done)
+            last = hops.following(visit_input, done) if done else visit_input
+            if last is None:
+                return wire.VisitReport.of(done)
+            attempts = last.attempts.with_lost(1)
+            if not done and last.retry.pause_after(attempts) is None:
+                return None
             steps = {name: result for entry in own for name, result in entry.steps.items()}
-            return Stopped(journal=steps or None, attempts=attempts)
+            stopped = Stopped(journal=steps or None, attempts=attempts)
+            now = workflow.now()
+            ran = Ran(visit=last.address, outcome=stopped, began=now, ended=now)
+            return wire.VisitReport.of((*done, ran))
         case _:
             return None

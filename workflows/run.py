@@ -32,6 +32,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.json import Json
     from abeyance.core.spec import GraphSpec
     from abeyance.core.state import RunState, joined
+    from abeyance.core.visit import Running
     from abeyance.errors import Refusal
     from abeyance.runtime import graph_today
     from abeyance.workflows import (
@@ -329,6 +330,11 @@ class AgentRun(QuestionUpdates):
     def snapshot(self) -> views.Snapshot:
         return views.Snapshot.of(self._state, self._start)
 
+    @workflow.query(description="Internal: whether the code of a visit is to stop now.")
+    def is_stopping(self, visit: str) -> bool:
+        state = self._state.visits.get(visit)
+        return state is None or not isinstance(state.state, Running) or state.state.stopping
+
     @workflow.query(description="Unread messages, in reading order.")
     def messages(self) -> list[events.Message]:
         return list(self._state.mailbox.queue)
@@ -441,7 +447,7 @@ class AgentRun(QuestionUpdates):
         self._running.pop(visit, None)
         latest = self._state.updated_at
         now = activity_calls.ended_at(report, now=workflow.now(), ordered=ordered, latest=latest)
-        ended = events.VisitEnded(now=now, visit=visit, outcome=report.outcome)
+        ended = events.VisitEnded(now=now, visit=visit, outcome=report.outcome, then=report.then)
         self._feed(ended, is_local=visit_input.local)
         self._start = self._announcer.visited(self._state, self._start, visit, report)
 

@@ -62,6 +62,9 @@ class Graph:
     values; `"*"` means every node except interrupt nodes.
     """
 
+    _is_fused = False
+    """Whether nodes that do not say otherwise are fused."""
+
     def __init__(
         self,
         name: str,
@@ -93,6 +96,7 @@ class Graph:
         self._spec: GraphSpec | None = None
         self._default_on_error = self._intake.on_error(on_error, "the graph")
         self._by_default: set[str] = set()
+        self._fusing: set[str] = set()
         self._before = self._intake.names(interrupt_before, "interrupt_before")
         self._after = self._intake.names(interrupt_after, "interrupt_after")
 
@@ -113,6 +117,7 @@ class Graph:
         retry_on: RetryOn = ...,
         heartbeat: Duration = ...,
         local: bool = ...,
+        fuse: bool | None = ...,
         on_error: str | None = ...,
         to: Sequence[str] = ...,
         asks: str | Sequence[str] = ...,
@@ -131,6 +136,7 @@ class Graph:
         retry_on: RetryOn = ANY_ERROR,
         heartbeat: Duration = 5.0,
         local: bool = False,
+        fuse: bool | None = None,
         on_error: str | None = None,
         to: Sequence[str] = (),
         asks: str | Sequence[str] = (),
@@ -149,8 +155,10 @@ class Graph:
         `retry_on` fails the visit at once; that of a timeout is a TimeoutError. `heartbeat` is how long a
         worker may be silent before another worker gets the visit, which counts as an attempt.
         `local=True` is for idempotent work of less than a minute: it is faster, but it
-        cannot be cancelled, and cannot ask or record steps. `on_error` is `fail`, `goto:<node>`, or
-        `interrupt`, which asks a person whether to retry, to skip the node with a patch, or to fail.
+        cannot be cancelled, and cannot ask or record steps. `fuse=True` lets it run in one activity with
+        fused nodes before and after it; None is what `build` is given. `on_error` is `fail`,
+        `goto:<node>`, or `interrupt`, which asks a person whether to retry, to skip the node with a
+        patch, or to fail.
         `to` names the targets of a returned `Goto` or `Send`. `asks` names the capabilities that the
         code may request (`ctx.interrupt(..., requested_capability=...)`), or patterns such as
         `tenant:*:approve`; a question that requests none requests the first. Requesting any other fails
@@ -171,6 +179,8 @@ class Graph:
                 intake.short(bound, label)
             if on_error is None:
                 self._by_default.add(id_)
+            if fuse is None and not local:
+                self._fusing.add(id_)
             for question in repeated_questions(function):
                 intake.note(
                     f"{label} asks {question!r} again in the same visit, whose answers are found by "
@@ -197,6 +207,7 @@ class Graph:
                     ),
                     heartbeat=intake.seconds(heartbeat, f"{label}, heartbeat=") or 0.0,
                     local=local,
+                    fuse=bool(fuse),
                     on_error=Fail() if on_error is None else intake.on_error(on_error, label),
                     to=intake.names(to, f"{label}, to="),
                     asks=intake.capabilities(asks, label),
@@ -406,12 +417,15 @@ class Graph:
         self._spec = None
         self._finally += self._intake.names(nodes, "finally")
 
-    def build(self, *, mcp: bool = False) -> GraphSpec:
+    def build(self, *, fuse: bool = False, mcp: bool = False) -> GraphSpec:
         """Return the frozen graph. Raise GraphError with all faults at once.
 
-        With `mcp` the API offers the graph as a tool of MCP, from then on.
+        With `fuse`, the nodes that do not say otherwise are fused from then on: where they follow one
+        another, they run in one activity. With `mcp` the API offers the graph as a tool of MCP, from then on.
         """
         self.is_mcp_tool = self.is_mcp_tool or mcp
+        if fuse and not self._is_fused:
+            self._is_fused, self._spec = True, None
         if self._spec is None:
             self._spec = self._compile(self._default_on_error, self._before, self._after)
         return self._spec
@@ -441,10 +455,17 @@ class Graph:
     def _compile(
         self, default: OnError, before: tuple[str, ...], after: tuple[str, ...]
     ) -> GraphSpec:
+        fusing = self._fusing if self._is_fused else ()
+        nodes = {
+            name: replace(node, fuse=True)
+            if name in fusing and isinstance(node, FunctionNode)
+            else node
+            for name, node in self._nodes.items()
+        }
         declared = GraphSpec(
             name=self.name,
             description=self.description,
-            nodes=self._nodes,
+            nodes=nodes,
             edges=tuple(self._edges),
             routes=tuple(self._routes),
             finally_nodes=tuple(self._finally),

@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 
 from abeyance.core.delegations import Delegation
 from abeyance.core.json import Json
-from abeyance.core.outcome import VisitOutcome
+from abeyance.core.outcome import Ran, VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.spec import GraphSpec, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.standing import Request
@@ -59,10 +59,14 @@ class RotationDue(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisitEnded(_Event):
-    """A visit's code, or the evaluation of its routes, has ended."""
+    """A visit's code, or the evaluation of its routes, has ended.
+
+    `then` are the visits that ran after it in the same activity, in their order.
+    """
 
     visit: str
     outcome: VisitOutcome
+    then: tuple[Ran, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ from abeyance.core import (
     edits,
     events,
     fanout,
+    fusing,
     idempotency,
     interrupts,
     lifecycle,
@@ -117,6 +118,7 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
     if not state.finished:
         _apply(draft, event)
         _run_to_quiescence(draft)
+        fusing.leave(draft)
         if draft.state.status is Status.AWAITING_INPUT is not state.status:
             draft.publish("run.awaiting_input", open=len(draft.state.ledger.open))
     elif isinstance(event, events.MessageSent) and event.signalled:
@@ -167,6 +169,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
             claims.refuse(state, event)
         case events.Migrated():
             edits.refuse_ended(state, "it cannot be migrated")
+            fusing.refuse_migration(state)
             migration.refuse(state, event.spec, changes=event.patch, renames=event.renames)
             schedule.refuse_large_patch(state, event.patch)
         case _:
@@ -257,7 +260,9 @@ def _resume(draft: WorkingState, resumption: Resumption) -> None:
     draft.effects[:0] = resumption.facts
     for address, outcome in resumption.outcomes.items():
         visit = address_now(draft.state, address)
-        _visit_ended(draft, events.VisitEnded(now=draft.now, visit=visit, outcome=outcome))
+        then = resumption.ahead.get(address, ())
+        ended = events.VisitEnded(now=draft.now, visit=visit, outcome=outcome, then=then)
+        _visit_ended(draft, ended)
     if not draft.state.visits and not draft.state.counters.visits:
         visits.start_scope(draft, draft.state.root.address)
 
@@ -317,7 +322,9 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
     if (ending := draft.state.ending) is not None and not visit.is_finally:
         # A retry of the run takes it up there.
         outcomes = {**ending.outcomes, visit.address: outcome}
-        draft.state.ending = replace(ending, outcomes=outcomes)
+        ahead = {**ending.ahead, visit.address: event.then} if event.then else ending.ahead
+        draft.state.ending = replace(ending, outcomes=outcomes, ahead=ahead)
+    draft.ahead.update((ran.visit, ran) for ran in event.then)
     if not isinstance(outcome, Stopped | Blocked):
         blocked.unblock(draft, visit)
     match outcome:
@@ -396,7 +403,12 @@ def _responded(draft: WorkingState, event: events.Responded) -> None:
 
 def _run_to_quiescence(draft: WorkingState) -> None:
     """Let everything happen that follows, until nothing moves."""
-    while directives.carry_out(draft) or schedule.start_ready(draft) or _close(draft):
+    while (
+        directives.carry_out(draft)
+        or schedule.start_ready(draft)
+        or fusing.settle(draft)
+        or _close(draft)
+    ):
         while draft.queued:
             _apply(draft, draft.queued.pop(0))
 

@@ -198,3 +198,16 @@ class Blocked:
 
 
 VisitOutcome: TypeAlias = Finished | Interrupted | Stopped | AttemptFailed | Failed | Blocked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """A visit that ran in the activity of another one, and what it came to. `attempt` counts the attempts
+    of the activity, from 1: it is the one in which the visit ended.
+    """
+
+    visit: str
+    outcome: VisitOutcome
+    began: datetime
+    ended: datetime
+    attempt: int = 1

@@ -19,6 +19,7 @@ from abeyance.core import (
     duties,
     events,
     fanout,
+    fusing,
     interrupts,
     items,
     mailbox,
@@ -53,7 +54,13 @@ def start_ready(draft: WorkingState) -> bool:
     for address in [visit.address for visit in state.visits_in(Ready)]:
         ready = state.visits.get(address)
         # Starting one may end the run, or a graph in it.
-        if ready is None or not isinstance(ready.state, Ready) or _is_held(state, ready, running):
+        if ready is None or not isinstance(ready.state, Ready):
+            continue
+        if (ran := draft.ahead.pop(address, None)) is not None:
+            fusing.start(draft, draft.visit(address), ran)
+            moved = True
+            continue
+        if _is_held(state, ready, running):
             continue
         has_place = running < state.limits.max_parallel_visits and not state.yielding
         moved = _start(draft, draft.visit(address), ready.state, has_place=has_place) or moved
@@ -195,7 +202,10 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
     approvals.begin(draft, visit)
     if reads_inbox:
         messages.read_at_start(draft, visit)
-    transition(visit, "start", Running(answered_keys=tuple(visit.questions.answers)))
+    hop = fusing.hop_of(draft, visit)
+    answered = tuple(visit.questions.answers)
+    running = Running(answered_keys=answered, hop=None if hop is None else "fused")
+    transition(visit, "start", running)
     visit.activations += 1
     visit.questions = replace(visit.questions, moment=_moment(draft.state, visit))
     timeout, retry = node.timeout, node.retry
@@ -226,6 +236,7 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
         outcome=None if draft.state.ending is None else draft.state.ending.outcome,
         call=visit.call,
         approver={} if visit.call is None else decisions.approver(draft.state, visit),
+        hop=hop,
     )
     draft.emit(RunNode(input=visit_input, heartbeat=node.heartbeat))
     return True

@@ -29,7 +29,15 @@ from abeyance.core.effects import Publish
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.ledger import Interrupt
 from abeyance.core.mailbox import Mailbox
-from abeyance.core.outcome import CALL_STARTED, Failed, Finished, Stopped, VisitOutcome, key_of
+from abeyance.core.outcome import (
+    CALL_STARTED,
+    Failed,
+    Finished,
+    Ran,
+    Stopped,
+    VisitOutcome,
+    key_of,
+)
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Counters, Ending, Resumption, RunState
@@ -67,7 +75,7 @@ def migrated(
     migration.refuse(state, spec, changes=patch, renames=renames)
     draft = WorkingState(state, now)
     migration.migrate(draft, spec, changes=patch, renames=renames)
-    return _made(draft, {})
+    return _made(draft, {}, {})
 
 
 def retried(
@@ -133,7 +141,7 @@ def retried(
             draft.open[entry.id] = reminders.shifted(again, since, now - since, now)
         interrupts.publish_opened(draft, draft.open[entry.id])
     migration.migrate(draft, spec, changes=patch, renames=renames)
-    return _made(draft, outcomes)
+    return _made(draft, outcomes, _ahead(ending))
 
 
 def forked(
@@ -156,9 +164,10 @@ def forked(
     can. Raises `capability_required` if the principal may not fork it, and `not_finished` while it ends.
     """
     if state.ending is None:
-        source, outcomes = state, _outcomes(state, {})
+        source, outcomes, ahead = state, _outcomes(state, {}), {}
     else:
         source, outcomes = _reopened(state, _ending_of(state, "forked"))
+        ahead = _ahead(state.ending)
     authority.demand(source, principal, "fork the run")
     source = replace(
         source,
@@ -199,17 +208,22 @@ def forked(
     draft.settled.clear()
     for entry in asked:
         _ask_in_fork(draft, entry)
-    return _made(draft, outcomes)
+    return _made(draft, outcomes, ahead)
 
 
-def _made(draft: WorkingState, outcomes: Mapping[str, VisitOutcome]) -> RunState:
+def _made(
+    draft: WorkingState,
+    outcomes: Mapping[str, VisitOutcome],
+    ahead: Mapping[str, tuple[Ran, ...]],
+) -> RunState:
     facts = tuple(effect for effect in draft.effects if isinstance(effect, Publish))
     running = {visit.code_address for visit in draft.state.visits_in(Running)}
     ended = {key: outcome for key, outcome in outcomes.items() if key in running}
     state = draft.frozen()
     if not facts and not ended:
         return state
-    return replace(state, resumption=Resumption(facts=facts, outcomes=ended))
+    ahead = {key: then for key, then in ahead.items() if key in ended}
+    return replace(state, resumption=Resumption(facts=facts, outcomes=ended, ahead=ahead))
 
 
 # The end of a run, undone
@@ -264,6 +278,21 @@ def _reopened(state: RunState, ending: Ending) -> tuple[RunState, dict[str, Visi
         resumption=None,
     )
     return reopened, outcomes
+
+
+def _ahead(ending: Ending) -> dict[str, tuple[Ran, ...]]:
+    """Return the visits that ran after others in their activities; one that failed runs again."""
+    pending = ending.before and ending.before.resumption
+    known = {**(pending.ahead if pending else {}), **ending.ahead}
+    return {address: tuple(map(_again_if_failed, then)) for address, then in known.items()}
+
+
+def _again_if_failed(ran: Ran) -> Ran:
+    match ran.outcome:
+        case Failed(journal=journal):
+            return replace(ran, outcome=Stopped(journal=journal))
+        case _:
+            return ran
 
 
 def _without_unread(visit: Visit, ending: Ending) -> Visit:

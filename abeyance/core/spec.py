@@ -130,7 +130,7 @@ class FunctionNode:
     `timeout` bounds one attempt. `to` names the targets that a returned `Goto` or `Send` may have.
     `reads_inbox`: it receives the messages that are unread when it starts. `guarded`: it runs again,
     rather than being left, while messages for it are unread. `asks` are the capabilities that its code
-    may ask for, as names or patterns such as `tenant:*:approve`.
+    may ask for, as names or patterns such as `tenant:*:approve`. `fuse`: it may share an activity.
     """
 
     kind: Literal["function"] = "function"
@@ -140,6 +140,7 @@ class FunctionNode:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     heartbeat: float = 5.0
     local: bool = False
+    fuse: bool = False
     on_error: OnError = field(default_factory=Fail)
     to: tuple[str, ...] = ()
     reads_inbox: bool = False
@@ -442,9 +443,8 @@ class GraphSpec:
         """
         names = {question.capability_pattern for question in self.questions}
         for name, node in self.nodes.items():
-            names.update(self.asks_of(name))
-            if isinstance(node, SubgraphNode):
-                names.update(node.graph.guarded_by)
+            inner = node.graph.guarded_by if isinstance(node, SubgraphNode) else ()
+            names.update(self.asks_of(name), inner)
         return tuple(sorted(name for name in names if name is not None))
 
     def behind_questions(self) -> frozenset[str]:

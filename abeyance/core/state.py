@@ -20,7 +20,7 @@ from abeyance.core.events import CancelMode, PauseMode
 from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.mailbox import Mailbox
-from abeyance.core.outcome import VisitOutcome
+from abeyance.core.outcome import Ran, VisitOutcome
 from abeyance.core.spec import GraphSpec, Node, OnPauseTimeout, SubgraphNode
 from abeyance.core.standing import Answerer
 from abeyance.core.visit import (
@@ -209,7 +209,8 @@ class Ending:
     the outcome.
 
     `before` is the run as it was when it came to its end, from which it can be retried or forked, and
-    `outcomes` are those of visits that still ran then, by address.
+    `outcomes` are those of visits that still ran then, by address. `ahead` are the visits that ran after
+    one of those in the same activity.
     """
 
     outcome: Outcome
@@ -224,6 +225,7 @@ class Ending:
     secondary_errors: tuple[Failure, ...] = ()
     before: RunState | None = None
     outcomes: Mapping[str, VisitOutcome] = field(default_factory=dict)
+    ahead: Mapping[str, tuple[Ran, ...]] = field(default_factory=dict)
 
     @property
     def due(self) -> datetime | None:
@@ -247,11 +249,12 @@ class Counters:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption:
     """What the first event of a retried or forked run completes: `facts` to publish, and the `outcomes`
-    of visits that ran in the run before, by address.
+    of visits that ran in the run before, by address. `ahead` is as in `Ending`.
     """
 
     facts: tuple[Publish, ...] = ()
     outcomes: Mapping[str, VisitOutcome] = field(default_factory=dict)
+    ahead: Mapping[str, tuple[Ran, ...]] = field(default_factory=dict)
 
 
 Rotation: TypeAlias = Literal["soft", "hard"]

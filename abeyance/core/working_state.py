@@ -21,6 +21,7 @@ from abeyance.core.effects import Effect, Publish
 from abeyance.core.events import Event
 from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt, Ledger
+from abeyance.core.outcome import Ran
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Counters, FanOut, Item, RunState, Scope
 from abeyance.core.visit import FanOutBranch, Visit
@@ -44,6 +45,7 @@ class WorkingState:
         "_scopes",
         "_settled",
         "_visits",
+        "ahead",
         "effects",
         "now",
         "queued",
@@ -56,6 +58,8 @@ class WorkingState:
         self.now = now
         self.effects: list[Effect] = []
         self.queued: list[Event] = []
+        # The visits that have run already, by address.
+        self.ahead: dict[str, Ran] = {}
         self._copies: list[object] = [self.state]
         self._kept: RunState | None = None
         self._visits: dict[str, Visit] | None = None

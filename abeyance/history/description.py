@@ -24,8 +24,10 @@ from temporalio.client import Client as TemporalClient
 from temporalio.converter import DataConverter
 
 from abeyance import views, wire
+from abeyance.core.address import Address
 from abeyance.core.json import rfc3339
 from abeyance.errors import BlockedCode, Code, Refusal, Unreadable
+from abeyance.history.entries import is_visit
 from abeyance.storage.converter import UNREADABLE, decode_message, of_run, storage_code
 from abeyance.temporal.retry import NotFound, RetryableError
 from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
@@ -136,6 +138,9 @@ class RunDescription:
             if code not in _BLOCKING:
                 continue
             address, node = pending.activity_id, pending.activity_type.name
+            if is_visit(node, address):
+                # The activity of fused nodes has the names of all.
+                node = Address.parse(address).label
             if address not in by_address and pending.state == _STARTED:
                 # Its code runs again, and the run was told that nothing blocks it, or could not be told.
                 continue

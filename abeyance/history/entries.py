@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
@@ -31,7 +31,9 @@ def is_visit(activity: str, address: Any) -> bool:
         place = Address.parse(str(address))
     except ValueError:
         return False
-    return place.segments[-1].type in {"node", "tool"} and activity == place.label
+    # Of fused nodes, the activity has the names of all.
+    is_named = activity == place.label or activity.startswith(f"{place.label}+")
+    return place.segments[-1].type in {"node", "tool"} and is_named
 
 
 def visit_started(address: str, time: datetime | None = None) -> Entry:
@@ -92,6 +94,22 @@ def turn_finished(address: str, turn: Mapping[str, Any]) -> Entry:
 def node_or_tool(address: str) -> Literal["node", "tool"]:
     """The kind of a visit's events."""
     return "tool" if Address.parse(address).is_call else "node"
+
+
+def visits_reported(address: str, report: Mapping[str, Any], recorded: datetime) -> Iterator[Entry]:
+    """The events of an activity's result, and of the visits that ran after its own in it."""
+    ended = report.get("ended")
+    for entry in visit_reported(address, report):
+        yield replace(entry, time=_until(recorded, ended))
+    for ran in report.get("then") or ():
+        yield visit_started(ran["visit"], _until(recorded, ran["began"]))
+        for entry in visit_reported(ran["visit"], ran):
+            yield replace(entry, time=_until(recorded, ran["ended"]))
+
+
+def _until(recorded: datetime, moment: str | None) -> datetime | None:
+    """A moment by a worker's clock, which may be wrong: not later than it was recorded."""
+    return None if moment is None else min(datetime.fromisoformat(moment), recorded)
 
 
 def visit_reported(address: str, report: Mapping[str, Any]) -> Iterator[Entry]:

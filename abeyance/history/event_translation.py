@@ -32,9 +32,9 @@ from abeyance.history.entries import (
     run_ended,
     run_started,
     upserted,
-    visit_reported,
     visit_started,
     visit_stopped,
+    visits_reported,
 )
 
 _SAME_TASK: Final = frozenset(
@@ -244,7 +244,8 @@ def _entries(event: HistoryEvent, values: Sequence[Any], state: HistoryState) ->
         case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             completed = event.activity_task_completed_event_attributes
             if (address := state.visits.get(completed.scheduled_event_id)) is not None:
-                yield from visit_reported(address, mapping(values))
+                recorded = event.event_time.ToDatetime(tzinfo=UTC)
+                yield from visits_reported(address, mapping(values), recorded)
         case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
             failed = event.activity_task_failed_event_attributes
             if (address := state.visits.get(failed.scheduled_event_id)) is not None:

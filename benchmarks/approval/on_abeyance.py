@@ -58,7 +58,9 @@ def _graph(name: str, *, local: bool) -> Graph:
 
 ordinary = _graph("claim", local=False)
 quick = _graph("claim-local", local=True)
-graphs = [ordinary, quick]
+fused = _graph("claim-fused", local=False)
+fused.build(fuse=True)
+graphs = [ordinary, quick, fused]
 
 
 class OnAbeyance:
@@ -88,11 +90,14 @@ class OnAbeyance:
 
 
 @asynccontextmanager
-async def opened(folder: Path, *, local: bool = False) -> AsyncIterator[OnAbeyance]:
+async def opened(
+    folder: Path, *, local: bool = False, fuse: bool = False
+) -> AsyncIterator[OnAbeyance]:
     """Abeyance, with its server and its worker."""
+    graph = fused if fuse else quick if local else ordinary
     program = "from abeyance.worker import main; main()"
     async with temporal_server(folder) as server:
         with worker(server, program, folder, app="approval.on_abeyance:graphs") as pid:
             client = await Client.connect(server.address)
             processes = Processes(server=server.pid, worker=pid)
-            yield OnAbeyance(client, quick if local else ordinary, processes)
+            yield OnAbeyance(client, graph, processes)

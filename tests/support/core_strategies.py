@@ -179,7 +179,10 @@ def _parts(draw: st.DrawFn, name: str, kind: str) -> Node:
         case "work":
             error: OnError = AskHuman() if draw(RARE) else Fail()
             asks = ("approve", "audit") if draw(RARE) else ()
-            return FunctionNode(id=name, on_error=error, asks=asks, reads_inbox=draw(RARE))
+            reads, is_fused = draw(RARE), draw(st.booleans())
+            return FunctionNode(
+                id=name, on_error=error, asks=asks, reads_inbox=reads, fuse=is_fused
+            )
         case "nested":
             kinds = draw(st.lists(st.sampled_from(["work", "remark", "gate"]), max_size=2))
             nodes = [draw(_parts(f"i{at}", each)) for at, each in enumerate([*kinds, "work"])]
@@ -252,8 +255,14 @@ def _nodes(
         case "function":
             to = draw(st.lists(somewhere, max_size=2, unique=True))
             asks = draw(st.sampled_from([("approve", "audit"), ("audit",), ("a:*", "approve"), ()]))
+            is_fused = draw(st.booleans())
             return FunctionNode(
-                id=name, to=tuple(to), on_error=on_error, asks=asks, reads_inbox=draw(RARE)
+                id=name,
+                to=tuple(to),
+                on_error=on_error,
+                asks=() if is_fused else asks,
+                reads_inbox=draw(RARE),
+                fuse=is_fused,
             )
         case "graph":
             inner = draw(graphs(is_nested=True))

@@ -1,0 +1,217 @@
+"""Fused nodes: visits that run one after another in one activity, which is called a hop.
+
+A hop begins with a visit that is alone in its graph, so nothing can change the values under it, and the
+worker decides what this run would decide (`hops`). What a hop has done comes with the end of its first
+visit. It has happened, so it is applied at once, in its order, whatever came meanwhile: a visit of it
+starts also while the run is paused, and no directive comes between. If the run does not enter such a
+visit, because it is ending, for instance, the changes of the visit are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, assert_never
+
+from abeyance.core import approvals, items, routing
+from abeyance.core.effects import Hop, StopNode
+from abeyance.core.events import VisitEnded
+from abeyance.core.outcome import Ran
+from abeyance.core.patch import PatchError
+from abeyance.core.spec import FunctionNode, GraphSpec, InterruptNode, InterruptSpec, SubgraphNode
+from abeyance.core.state import RunState
+from abeyance.core.visit import Failure, Running, Visit, transition
+from abeyance.core.working_state import WorkingState
+from abeyance.errors import Code, FailureCode, Refusal
+
+HOP_SECONDS: Final = 60.0
+"""In seconds. No visit begins in a hop after that."""
+MAX_NODES: Final = 50
+"""How many nodes can be in one hop, and how many visits it makes."""
+
+
+def why_not(graph: GraphSpec, name: str) -> str | None:
+    """Return why a node always has an activity of its own; None if it may share one."""
+    match graph.nodes[name]:
+        case InterruptNode():
+            return "it asks a person"
+        case SubgraphNode(agent=agent):
+            return "it is an agent" if agent else "it is a nested graph"
+        case FunctionNode(fuse=False):
+            return "it is not fused"
+        case FunctionNode(local=True):
+            return "it is local"
+        case FunctionNode(asks=(_, *_)):
+            return "it may ask a person (asks=)"
+        case FunctionNode(reads_inbox=True) | FunctionNode(guarded=True):
+            return "it reads messages"
+        case FunctionNode(timeout=timeout) if timeout is not None and timeout > HOP_SECONDS:
+            return f"its timeout of {timeout:g} s is longer than a hop, {HOP_SECONDS:g} s"
+        case FunctionNode():
+            pass
+        case unknown:
+            assert_never(unknown)
+    if name in graph.finally_nodes:
+        return "it runs after the end of the run"
+    return "a person is asked before it" if name in graph.interrupt_before else None
+
+
+def sharing(graph: GraphSpec, first: str) -> tuple[str, ...]:
+    """Return the nodes that may share the activity of a visit of `first`, which comes first."""
+    if why_not(graph, first) is not None:
+        return ()
+    found, waiting = [first], [first]
+    while waiting and len(found) < MAX_NODES:
+        name = waiting.pop(0)
+        reached = graph.successors(name)
+        for target in graph.nodes:
+            if target in reached and target not in found and _may_follow(graph, first, target):
+                found.append(target)
+                waiting.append(target)
+    return tuple(found[:MAX_NODES])
+
+
+def _may_follow(graph: GraphSpec, first: str, name: str) -> bool:
+    return why_not(graph, name) is None and _silence(graph, name) == _silence(graph, first)
+
+
+def _silence(graph: GraphSpec, name: str) -> float:
+    node = graph.nodes[name]
+    return node.heartbeat if isinstance(node, FunctionNode) else 0.0
+
+
+def described(graph: GraphSpec) -> tuple[str, ...]:
+    """Return, for a person, which fused nodes share an activity, and where and why each hop ends."""
+    lines: list[str] = []
+    covered: set[str] = set()
+    fused = [n for n, node in graph.nodes.items() if isinstance(node, FunctionNode) and node.fuse]
+    sources = {name: {s for s in graph.nodes if name in graph.successors(s)} for name in fused}
+    # First the nodes at which a hop begins, then those that are in a loop.
+    for name in sorted(fused, key=lambda name: bool(sources[name].intersection(fused))):
+        nodes = sharing(graph, name)
+        if name in covered:
+            continue
+        covered.update(nodes)
+        if len(nodes) < 2:  # noqa: PLR2004 one shares with nobody
+            why = why_not(graph, name) or "no node after it may share its activity"
+            lines.append(f"alone: {name} ({why})")
+            continue
+        beyond = frozenset().union(*(graph.successors(each) for each in nodes)).difference(nodes)
+        ends = [
+            f"before {each} ({_end(graph, name, each)})" for each in graph.nodes if each in beyond
+        ]
+        lines.append(f"hop: {'+'.join(nodes)}, which ends {' or '.join(ends) or 'with the branch'}")
+    return tuple(lines)
+
+
+def _end(graph: GraphSpec, first: str, name: str) -> str:
+    if (why := why_not(graph, name)) is not None:
+        return why
+    if _silence(graph, name) != _silence(graph, first):
+        return f"its heartbeat is {_silence(graph, name):g} s, and not {_silence(graph, first):g} s"
+    return f"a hop has at most {MAX_NODES} nodes"
+
+
+def hop_of(draft: WorkingState, visit: Visit) -> Hop | None:
+    """Return what is needed to go on with the visits after one that starts; None if none may follow."""
+    state, graph = draft.state, draft.graph(visit.scope)
+    node = graph.nodes[visit.node]
+    if not isinstance(node, FunctionNode) or not node.fuse:
+        return None
+    scope = state.scopes[visit.scope]
+    is_alone = not scope.fans and sum(v.scope == visit.scope for v in state.visits.values()) == 1
+    is_plain = visit.call is None and visit.blocked is None and not visit.heard_from
+    if not is_alone or not is_plain or _is_awaited(state):
+        return None
+    nodes = sharing(graph, visit.node)
+    if graph.successors(visit.node).isdisjoint(nodes):
+        return None
+    return Hop(
+        graph=_part(graph, nodes),
+        nodes=nodes,
+        approvals=visit.approvals,
+        tokens=scope.tokens,
+        ordinals={name: scope.ordinals[name] for name in nodes if name in scope.ordinals},
+        visit_counts={n: scope.visit_counts[n] for n in nodes if n in scope.visit_counts},
+        max_visits=state.limits.max_visits,
+        visit_bytes=state.limits.visit_bytes,
+    )
+
+
+def _part(graph: GraphSpec, nodes: tuple[str, ...]) -> GraphSpec:
+    """Return the part of a graph that can be seen from these nodes."""
+    beyond = frozenset().union(*(graph.successors(name) for name in nodes)).difference(nodes)
+    ends = {
+        name: InterruptNode(id=name, question=InterruptSpec(name=name, prompt=""))
+        for name in sorted(beyond)
+    }
+    return GraphSpec(
+        name=graph.name,
+        fields=graph.fields,
+        open_values=graph.open_values,
+        nodes={**{name: graph.nodes[name] for name in nodes}, **ends},
+        edges=tuple(edge for edge in graph.edges if not set(nodes).isdisjoint(edge.sources)),
+        routes=tuple(route for route in graph.routes if route.source in nodes),
+        rules=tuple(rule for rule in graph.rules if rule.condition.node in (None, *nodes)),
+        interrupt_after=tuple(name for name in graph.interrupt_after if name in nodes),
+    )
+
+
+def _is_awaited(state: RunState) -> bool:
+    """Return whether something may happen only between two visits that the run itself starts."""
+    return state.pause is not None or state.rotation is not None or bool(state.mailbox.queue)
+
+
+def leave(draft: WorkingState) -> None:
+    """Have running hops come back after the node that runs now, if the run waits for that."""
+    for visit in list(draft.state.visits_in(Running)) if _is_awaited(draft.state) else ():
+        running = visit.state
+        if isinstance(running, Running) and running.hop == "fused" and not running.stopping:
+            draft.emit(StopNode(visit=visit.code_address, reason="boundary"))
+            left = replace(running, hop="leaving")
+            transition(draft.visit(visit.address), "stop", left)
+
+
+def refuse_migration(state: RunState) -> None:
+    """Refuse to move a run to another graph while a hop runs: which nodes it has run is not known yet."""
+    hops = [v for v in state.visits_in(Running) if isinstance(v.state, Running) and v.state.hop]
+    if not hops:
+        return
+    remedy = "pause the run, and migrate it when no code runs"
+    why = "fused nodes run after it in the same activity"
+    obstacles = [
+        {"what": "visit", "name": v.node, "why": why, "remedy": remedy, "address": v.address}
+        for v in hops
+    ]
+    raise Refusal(
+        Code.CANNOT_MIGRATE,
+        f"The run cannot be migrated now: {hops[0].address} runs, and {why}. Nothing has changed: "
+        f"{remedy}.",
+        obstacles=obstacles,
+    )
+
+
+def start(draft: WorkingState, visit: Visit, ran: Ran) -> None:
+    """Start and end a visit that has run already."""
+    approvals.begin(draft, visit)
+    transition(visit, "start", Running())
+    visit.activations += 1
+    draft.enqueue(VisitEnded(now=draft.now, visit=visit.address, outcome=ran.outcome))
+
+
+def settle(draft: WorkingState) -> bool:
+    """Keep what visits have changed that have run, and that the run does not enter. Return whether there
+    was one.
+    """
+    left = [*draft.ahead.values()]
+    draft.ahead.clear()
+    for ran in left:
+        scope = ran.visit.rpartition(";")[0]
+        if scope not in draft.state.scopes:
+            continue
+        try:
+            items.put_patch(draft, scope, (), ran.outcome.patch)
+        except PatchError as error:
+            code = FailureCode.INVALID_PATCH
+            failure = Failure(code=code, message=str(error), address=ran.visit)
+            routing.fail_scope(draft, scope, failure)
+    return bool(left)

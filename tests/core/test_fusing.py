@@ -1,0 +1,572 @@
+"""Fused nodes: which visits share an activity, and what becomes of what was done there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from core_drive import ADA, Drive, Ways, at, chain, edge, gate, graph, nested, reader, restored
+from core_strategies import PATCHES, graphs
+from core_ways import targets_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from abeyance.core import events, fusing, snapshots
+from abeyance.core.effects import RunNode, VisitInput
+from abeyance.core.hops import MAX_BYTES, following
+from abeyance.core.json import Json
+from abeyance.core.outcome import (
+    AttemptFailed,
+    Failed,
+    Finished,
+    Ran,
+    Send,
+    Stopped,
+    VisitOutcome,
+)
+from abeyance.core.retries import Attempts
+from abeyance.core.spec import (
+    START,
+    Fail,
+    FunctionNode,
+    GraphSpec,
+    Matches,
+    Node,
+    Retry,
+    Route,
+    Rule,
+    SubgraphNode,
+)
+from abeyance.core.state import Limits
+from abeyance.core.visit import Running
+
+
+def fused(name: str, **options: Any) -> FunctionNode:
+    return FunctionNode(id=name, fuse=True, **options)
+
+
+def abc(**options: Any) -> GraphSpec:
+    return chain(fused("a"), fused("b"), fused("c"), **options)
+
+
+def order(drive: Drive) -> VisitInput:
+    """What the visit was given whose code was ordered last."""
+    return drive.wanted(RunNode)[-1].input
+
+
+def address(node: str) -> str:
+    return f"graph:g;node:{node}"
+
+
+def log(node: str) -> Finished:
+    return Finished(patch={"log": [node]})
+
+
+def ran(visit: str, outcome: VisitOutcome, seconds: float = 0.0) -> Ran:
+    return Ran(visit=visit, outcome=outcome, began=at(seconds), ended=at(seconds))
+
+
+def walk(
+    first: VisitInput, code: Callable[[VisitInput], VisitOutcome] = lambda it: log(it.node)
+) -> tuple[Ran, ...]:
+    """What a worker has done when it comes back with a hop."""
+    done: tuple[Ran, ...] = ()
+    following_: VisitInput | None = first
+    while following_ is not None:
+        done += (ran(following_.address, code(following_)),)
+        following_ = following(first, done)
+    return done
+
+
+def nodes(done: tuple[Ran, ...]) -> list[str]:
+    return [each.visit.rpartition(";node:")[2] for each in done]
+
+
+def comes_back(drive: Drive, done: tuple[Ran, ...]) -> None:
+    first, *then = done
+    drive.feed(events.VisitEnded, visit=first.visit, outcome=first.outcome, then=tuple(then))
+
+
+# Which nodes share an activity
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        (gate("x"), "it asks a person"),
+        (nested("x", chain("i")), "it is a nested graph"),
+        (SubgraphNode(id="x", graph=chain("i"), agent=True), "it is an agent"),
+        (FunctionNode(id="x"), "it is not fused"),
+        (fused("x", local=True), "it is local"),
+        (fused("x", asks=("pay",)), "it may ask a person (asks=)"),
+        (fused("x", reads_inbox=True), "it reads messages"),
+        (fused("x", guarded=True), "it reads messages"),
+        (fused("x", timeout=61.0), "its timeout of 61 s is longer than a hop, 60 s"),
+        (fused("x", timeout=60.0), None),
+        (fused("x"), None),
+    ],
+)
+def test_a_node_shares_an_activity_only_if_nothing_about_it_forbids_that(
+    node: Node, why: str | None
+) -> None:
+    assert fusing.why_not(chain(node), "x") == why
+
+
+def test_a_node_at_which_a_person_looks_and_one_that_runs_at_the_end_share_no_activity() -> None:
+    spec = graph(fused("a"), fused("f"), ways=[(START, "a")], finally_=["f"], before=["a"])
+
+    assert fusing.why_not(spec, "a") == "a person is asked before it"
+    assert fusing.why_not(spec, "f") == "it runs after the end of the run"
+
+
+def test_a_description_says_where_hops_end_and_why() -> None:
+    spec = graph(
+        fused("a"),
+        fused("b"),
+        gate("ask"),
+        fused("c"),
+        fused("slow", timeout=90.0),
+        fused("quiet", heartbeat=30.0),
+        fused("d"),
+        fused("e"),
+        ways=[
+            *[(START, "a"), ("a", "b"), ("b", "ask"), ("ask", "c"), ("c", "slow")],
+            *[("b", "quiet"), ("quiet", "d"), ("d", "e"), ("e", "d")],
+        ],
+    )
+
+    assert fusing.described(spec) == (
+        (
+            "hop: a+b, which ends before ask (it asks a person) or before quiet "
+            "(its heartbeat is 30 s, and not 5 s)"
+        ),
+        "alone: c (no node after it may share its activity)",
+        "alone: slow (its timeout of 90 s is longer than a hop, 60 s)",
+        "alone: quiet (no node after it may share its activity)",
+        "hop: d+e, which ends with the branch",
+    )
+    assert fusing.described(chain("a", "b")) == ()
+
+
+def test_a_hop_has_only_so_many_nodes() -> None:
+    spec = chain(*(fused(f"n{number}") for number in range(60)))
+
+    assert len(fusing.sharing(spec, "n0")) == fusing.MAX_NODES
+    assert "before n50 (a hop has at most 50 nodes)" in fusing.described(spec)[0]
+
+
+# When a hop begins
+
+
+def test_a_visit_brings_with_it_what_is_needed_to_go_on() -> None:
+    drive = Drive(chain(fused("a"), fused("b"), gate("ask"), "c"))
+
+    hop = order(drive).hop
+    assert hop is not None
+    assert hop.nodes == ("a", "b")
+    assert [*hop.graph.nodes] == ["a", "b", "ask"]
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        [(START, "a"), (START, "x"), ("a", "b"), ("x", "ask")],
+        [(START, "ask"), (START, "a"), ("a", "b"), ("ask", "x")],
+    ],
+)
+def test_no_hop_begins_beside_another_branch(ways: Ways) -> None:
+    drive = Drive(graph(fused("a"), fused("b"), fused("x"), gate("ask"), ways=ways))
+
+    assert all(each.hop is None for each in drive.orders("a"))
+
+
+def test_no_hop_begins_while_messages_are_unread_or_the_history_is_long() -> None:
+    drive = Drive(chain(reader("first"), fused("a"), fused("b"), fused("c")))
+    drive.send("m1")
+    drive.finish("first")
+    alone = order(drive)
+    drive.feed(events.MessagesCleared, actor="ada")
+    drive.finish("a")
+
+    assert (alone.node, alone.hop) == ("a", None)
+    assert order(drive).hop is not None
+
+
+def test_no_hop_begins_with_what_may_not_share_or_has_nobody_to_share_with() -> None:
+    drive = Drive(chain(fused("a"), "b", fused("c", local=True), fused("d")))
+    for node in "abc":
+        drive.finish(node)
+
+    assert drive.started == ["a", "b", "c", "d"]
+    assert all(each.input.hop is None for each in drive.wanted(RunNode))
+
+
+def test_the_items_of_a_fan_out_do_not_share_an_activity() -> None:
+    spec = graph(
+        fused("a", to=("each",)),
+        fused("each"),
+        fused("then"),
+        fused("met"),
+        ways=[(START, "a"), ("each", "then"), (["then"], "met")],
+    )
+    drive = Drive(spec)
+    sends = Finished(sends=(Send(node="each", item=1), Send(node="each", item=2)))
+    done = walk(order(drive), lambda _: sends)
+    comes_back(drive, done)
+
+    assert nodes(done) == ["a"]
+    assert [each.hop for each in drive.orders("each")] == [None, None]
+
+
+# What follows in it
+
+
+def test_what_follows_is_what_the_run_would_do() -> None:
+    spec = graph(
+        fused("a"),
+        fused("b"),
+        fused("c"),
+        fused("d"),
+        fused("never"),
+        ways=[
+            *[(START, "a"), ("a", "b"), ("a", "c")],
+            (("b", "c"), "d"),
+            edge("d", "never", {"x": 1}),
+            edge("d", "END", "else"),
+        ],
+        rules=[Rule(id="again", condition=Matches(node="b", equals={"x": 5}), actions=(Retry(),))],
+    )
+    drive = Drive(spec)
+    seen: list[tuple[str, Json]] = []
+
+    def code(it: VisitInput) -> VisitOutcome:
+        seen.append((it.node, it.values.get("log")))
+        again = it.node == "b" and it.address == address("b")
+        return Finished(patch={"log": [it.node], "x": 5 if again else 0})
+
+    done = walk(order(drive), code)
+    comes_back(drive, done)
+
+    assert nodes(done) == ["a", "b", "c", "b:2", "d"]
+    # Branches that begin together do not see each other's changes.
+    assert seen[:3] == [("a", None), ("b", ["a"]), ("c", ["a"])]
+    assert drive.status == "completed"
+    assert drive.values["log"] == ["a", "b", "c", "b", "d"]
+    assert drive.state.counters.visits == 5
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Stopped(),
+        AttemptFailed(message="no", attempts=Attempts(count=1, seconds=1), pause=1.0),
+        Failed(code="node_failed", message="no"),
+        Finished(sends=()),
+        Finished(goto="nowhere", unpinned=("nowhere",)),
+        Finished(patch={"log": ["x" * MAX_BYTES]}),
+    ],
+)
+def test_a_hop_ends_with_what_only_the_run_can_go_on_from(outcome: VisitOutcome) -> None:
+    first = order(Drive(abc()))
+
+    assert following(first, (ran(first.address, outcome),)) is None
+
+
+def test_a_hop_ends_at_a_route_that_the_run_has_to_ask_again() -> None:
+    ways: Ways = [(START, "a"), ("b", "END")]
+    spec = graph(
+        fused("a"), fused("b"), ways=ways, routes=[Route(source="a", name="r", targets=("b",))]
+    )
+    drive = Drive(spec)
+    held = Finished(route_targets=("new",), unpinned=("new",))
+    comes_back(drive, walk(order(drive), lambda _: held))
+
+    assert drive.decided == ["a"]
+    assert drive.started == ["a"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        # Somebody is asked, by a node or after one; the graph fails; something waits for its time.
+        graph(fused("a"), fused("b"), gate("g1"), ways=[(START, "a"), ("a", "b"), ("a", "g1")]),
+        abc(after=["a"]),
+        graph(fused("a"), fused("b"), ways=[(START, "a"), edge("a", "b", {"x": "else"})]),
+        abc(
+            rules=[
+                Rule(
+                    id="r",
+                    condition=Matches(node="a"),
+                    actions=(Retry(node="b", backoff=5.0),),
+                )
+            ]
+        ),
+    ],
+)
+def test_a_hop_ends_where_the_run_waits_or_ends(spec: GraphSpec) -> None:
+    drive = Drive(spec)
+    done = walk(order(drive))
+
+    assert nodes(done) == ["a"]
+    comes_back(drive, done)
+    assert "b" not in drive.started or order(drive).node == "b"
+
+
+def test_a_hop_makes_only_so_many_visits() -> None:
+    drive = Drive(graph(fused("a"), fused("b"), ways=[(START, "a"), ("a", "b"), ("b", "a")]))
+    done = walk(order(drive), lambda _: Finished())
+    comes_back(drive, done)
+
+    assert len(done) == fusing.MAX_NODES
+    assert drive.running == ["a"]
+    assert order(drive).address == address("a:26")
+
+
+def test_the_visit_limit_ends_a_loop_of_fused_nodes_too() -> None:
+    spec = graph(fused("a"), fused("b"), ways=[(START, "a"), ("a", "b"), ("b", "a")])
+    drive = Drive(spec, limits=Limits(max_visits=3))
+    comes_back(drive, walk(order(drive), lambda _: Finished()))
+
+    assert drive.error[0] == "max_visits"
+
+
+def test_fused_nodes_of_a_nested_graph_share_an_activity() -> None:
+    inner = chain(fused("i1"), fused("i2"), name="inner", fields={"log": "append"})
+    drive = Drive(chain(fused("a"), nested("sub", inner), fused("b")))
+    drive.finish("a", {"log": ["a"]})
+    first = order(drive)
+    second = following(first, (ran(first.address, log("i1")),))
+    assert second is not None
+    assert (second.root, second.path, second.graph) == ("g", ("sub",), "inner")
+
+    comes_back(drive, walk(first))
+    assert drive.values["log"] == ["a", "i1", "i2"]
+    assert drive.running == ["b"]
+
+
+# What becomes of it in the run
+
+
+def test_what_was_done_counts_although_the_run_was_paused_meanwhile() -> None:
+    drive = Drive(abc())
+    first = order(drive)
+    drive.feed(events.Paused, actor="ada")
+    comes_back(drive, (ran(address("a"), log("a")), ran(address("b"), log("b"))))
+
+    assert (first.address, "boundary", False) in drive.stops
+    assert drive.status == "paused"
+    assert drive.values["log"] == ["a", "b"]
+    assert drive.ready == ["c"]
+    drive.feed(events.Resumed, actor="ada")
+    assert drive.started == ["a", "c"]
+
+
+def test_a_message_and_a_directive_bring_a_hop_back_once_and_come_after_what_was_done() -> None:
+    drive = Drive(abc())
+    drive.direct("skip")
+    drive.send("m1")
+    comes_back(drive, (ran(address("a"), log("a")), ran(address("b"), log("b"))))
+
+    assert drive.stops == [(address("a"), "boundary", False)]
+    # It is obeyed where the branch is now, and not where the run thought that it was.
+    assert drive.values["log"] == ["a", "b"]
+    assert drive.started == ["a"]
+    assert drive.status == "completed"
+
+
+def test_a_pause_now_stops_a_hop_that_was_told_to_come_back() -> None:
+    drive = Drive(abc())
+    drive.send("m1")
+    drive.feed(events.Paused, actor="ada", mode="now")
+    running = drive.state.visits[address("a")].state
+    assert isinstance(running, Running)
+
+    assert [reason for _, reason, _ in drive.stops] == ["boundary", "pause"]
+    assert running.stopping
+
+
+def test_a_visit_that_was_stopped_in_a_hop_goes_on_where_it_was() -> None:
+    drive = Drive(abc())
+    drive.feed(events.Paused, actor="ada", mode="now")
+    left = Stopped(journal={"step": 1}, attempts=Attempts(count=2, seconds=3.0))
+    comes_back(drive, (ran(address("a"), log("a")), ran(address("b"), left)))
+    drive.feed(events.Resumed, actor="ada")
+
+    again = order(drive)
+    assert (again.node, again.journal, again.attempts.count) == ("b", {"step": 1}, 2)
+    assert again.hop is not None
+
+
+def test_a_failure_in_a_hop_is_retried_as_any_other() -> None:
+    drive = Drive(abc())
+    failed = AttemptFailed(message="no", attempts=Attempts(count=1, seconds=1.0), pause=1.0)
+    comes_back(drive, (ran(address("a"), log("a")), ran(address("b"), failed)))
+    assert drive.running == []
+    drive.tick(1.0)
+    assert (order(drive).node, order(drive).attempts.count) == ("b", 1)
+    drive.end(Failed, visit=address("b"), code="node_failed", message="no")
+
+    assert drive.error[0] == "node_failed"
+
+
+def test_a_run_that_was_cancelled_keeps_what_was_done_and_a_retry_does_none_of_it_again() -> None:
+    drive = Drive(abc(finally_=["f"]))
+    drive.feed(events.CancelRequested, actor="ada")
+    left = Failed(code="node_failed", message="no", journal={"step": 1}, patch={"log": ["half"]})
+    comes_back(
+        drive,
+        (ran(address("a"), log("a")), ran(address("b"), log("b")), ran(address("c"), left)),
+    )
+    assert drive.values["log"] == ["a", "b", "half"]
+    drive.finish("f", {"log": ["f"]})
+    assert drive.status == "cancelled"
+
+    again = snapshots.retried(
+        restored(drive.state),
+        now=drive.now,
+        principal=ADA,
+        versions=("1", "1"),
+        patch={},
+        renames={},
+    )
+    drive.state = restored(again)
+    drive.feed(events.Restored)
+
+    assert drive.values["log"] == ["a", "b"]
+    assert (order(drive).node, order(drive).journal) == ("c", {"step": 1})
+
+
+def test_a_fork_of_a_run_that_was_cancelled_keeps_what_was_done() -> None:
+    drive = Drive(abc())
+    drive.feed(events.CancelRequested, actor="ada")
+    comes_back(drive, (ran(address("a"), log("a")), ran(address("b"), log("b"))))
+
+    forked = snapshots.forked(
+        drive.state, run_id="r2", salt="s", back=0, now=drive.now, principal=ADA
+    )
+    drive.state = restored(forked)
+    drive.feed(events.Restored)
+
+    assert drive.values["log"] == ["a", "b"]
+    assert drive.running == ["c"]
+
+
+def test_the_changes_of_a_visit_that_the_run_does_not_enter_are_kept() -> None:
+    spec = graph(
+        fused("a"),
+        fused("b"),
+        fused("other"),
+        ways=[(START, "a"), edge("a", "b", {"x": 1}), edge("a", "other", "else")],
+    )
+    drive = Drive(spec)
+    done = (ran(address("a"), log("a")), ran(address("b"), log("b")))
+    comes_back(drive, done)
+
+    assert drive.running == ["other"]
+    assert drive.values["log"] == ["a", "b"]
+
+
+def test_changes_that_cannot_be_kept_are_said() -> None:
+    drive = Drive(abc())
+    drive.feed(events.CancelRequested, actor="ada")
+    bad = ran(address("b"), Finished(patch={"nowhere": 1}))
+    gone = ran("graph:g;node:x;graph:gone;node:b", log("b"))
+    comes_back(drive, (ran(address("a"), log("a")), gone, bad))
+
+    assert drive.status == "cancelled"
+    assert [(e.code, e.address) for e in drive.ending.secondary_errors] == [
+        ("invalid_patch", address("b"))
+    ]
+
+
+def test_a_run_is_not_migrated_while_a_hop_runs() -> None:
+    drive = Drive(abc())
+    spec = chain("a", "b", "x", "c")
+    refusal = drive.refused(
+        events.Migrated, principal=ADA, spec=spec, patch={}, renames={}, versions=("1", "2")
+    )
+
+    assert refusal.code == "cannot_migrate"
+    assert refusal.details["obstacles"] == [
+        {
+            "what": "visit",
+            "name": "a",
+            "why": "fused nodes run after it in the same activity",
+            "remedy": "pause the run, and migrate it when no code runs",
+            "address": address("a"),
+        }
+    ]
+    drive.feed(events.Paused, actor="ada")
+    comes_back(drive, (ran(address("a"), log("a")),))
+    drive.feed(events.Migrated, principal=ADA, spec=spec, patch={}, renames={}, versions=("1", "2"))
+    assert drive.state.spec == spec
+
+
+# Both ways
+
+
+@given(spec=graphs(), data=st.data())
+def test_a_run_comes_to_the_same_with_fused_nodes_and_without(
+    spec: GraphSpec, data: st.DataObject
+) -> None:
+    spec = replace(
+        spec,
+        nodes={
+            name: replace(node, asks=(), reads_inbox=False, on_error=Fail())
+            if isinstance(node, FunctionNode)
+            else node
+            for name, node in spec.nodes.items()
+        },
+    )
+    chosen: dict[str, VisitOutcome] = {}
+
+    def code(it: VisitInput) -> VisitOutcome:
+        if it.address not in chosen:
+            graph_ = spec
+            for name in it.path:
+                node = graph_.nodes[name]
+                assert isinstance(node, SubgraphNode)
+                graph_ = node.graph
+            routed: tuple[str, ...] = ()
+            if targets := targets_of(graph_, it.node):
+                routed = tuple(data.draw(st.lists(st.sampled_from(targets), max_size=2)))
+            chosen[it.address] = Finished(patch=data.draw(PATCHES), route_targets=routed)
+        return chosen[it.address]
+
+    apart, together = played(_with(spec, fuse=False), code), played(_with(spec, fuse=True), code)
+
+    assert together.values == apart.values
+    assert together.status == apart.status
+    assert together.asking == apart.asking
+    assert together.state.counters == apart.state.counters
+    assert together.running == apart.running
+
+
+def _with(spec: GraphSpec, *, fuse: bool) -> GraphSpec:
+    def changed(node: Node) -> Node:
+        match node:
+            case FunctionNode():
+                return replace(node, fuse=fuse)
+            case SubgraphNode():
+                return replace(node, graph=_with(node.graph, fuse=fuse))
+            case _:
+                return node
+
+    return replace(spec, nodes={name: changed(node) for name, node in spec.nodes.items()})
+
+
+def played(spec: GraphSpec, code: Callable[[VisitInput], VisitOutcome]) -> Drive:
+    """A run whose code runs one visit after another, in the order in which they were started."""
+    drive = Drive(spec, limits=Limits(max_visits=5))
+    for number in range(200):
+        orders = drive.wanted(RunNode)
+        if number == len(orders):
+            break
+        first = orders[number].input
+        if first.kind == "routes":
+            drive.end(Finished, visit=first.address)
+        else:
+            comes_back(drive, walk(first, code))
+    return drive

@@ -1,0 +1,320 @@
+"""Fused nodes on a real server: one activity, and every node as if it had one of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from sample_graphs import State, chain
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import START, Context, Graph, views
+from abeyance.errors import Code, Refusal
+from abeyance.history.feed import Feed
+
+
+class Middle:
+    """`a`, then `hold`, which holds until it is let go, then `c`: fused, with what has run."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.told: list[str] = []
+        self.release = threading.Event()
+        self.graph = Graph("middle", state=State)
+
+        @self.graph.node
+        async def a(state: State) -> dict[str, Any]:
+            self.ran.append("a")
+            return {"log": ["a"]}
+
+        @self.graph.node
+        async def hold(state: State, ctx: Context) -> dict[str, Any]:
+            self.ran.append("hold")
+            await ctx.step("first", self.told.append, "step")
+            try:
+                while not self.release.is_set():
+                    await asyncio.sleep(0.02)
+                    if (message := await ctx.check_interrupt()) is not None:
+                        return {"log": [message.text]}
+            except asyncio.CancelledError:
+                self.told.append("stopped")
+                raise
+            return {"log": ["hold"]}
+
+        @self.graph.node
+        async def c(state: State) -> dict[str, Any]:
+            self.ran.append("c")
+            return {"log": ["c"]}
+
+        self.graph.edge(START, "a")
+        self.graph.edge("a", "hold")
+        self.graph.edge("hold", "c")
+        self.graph.build(fuse=True)
+
+    async def holds(self) -> None:
+        await eventually(lambda: "step" in self.told)
+
+
+async def feed(site: Site, run_id: str) -> list[views.Event]:
+    page, _ = await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 1_000)
+    return page
+
+
+async def activities(site: Site, run_id: str) -> list[str]:
+    scheduled = [
+        event.activity_task_scheduled_event_attributes.activity_type.name
+        for event in (await site.history(run_id)).events
+    ]
+    return [name for name in scheduled if name]
+
+
+async def test_fused_nodes_are_one_activity_and_each_has_its_events_and_times(
+    temporal: TemporalClient,
+) -> None:
+    graph = chain(3)
+    graph.build(fuse=True)
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        ended = await site.ended(run_id)
+        await site.replays(run_id)
+
+    assert ended.values["log"] == ["n0", "n1", "n2"]
+    assert await activities(site, run_id) == ["chain.n0+n1+n2"]
+    events = await feed(site, run_id)
+    assert [(each.type, (each.address or "")[-2:]) for each in events] == [
+        ("run.started", ""),
+        *[(f"node.{what}", f"n{n}") for n in range(3) for what in ("started", "finished")],
+        ("run.completed", ""),
+    ]
+    times = [each.time for each in events]
+    assert times == sorted(times)
+    assert len({*times}) == len(times)
+
+
+async def test_a_hop_ends_at_a_question_and_the_next_begins_behind_it(
+    temporal: TemporalClient,
+) -> None:
+    graph = chain(2)
+    graph.interrupt("ask", prompt="Go on?")
+    for name in ("x", "y"):
+
+        @graph.node(name=name)
+        async def work(state: State, ctx: Context, name: str = name) -> dict[str, Any]:
+            return {"log": [f"{name} {ctx.answers['ask']}"]}
+
+    graph.edge("n1", "ask")
+    graph.edge("ask", "x")
+    graph.edge("x", "y")
+    graph.build(fuse=True)
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await site.client.run(run_id).respond(response="yes", principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+    assert ended.values["log"] == ["n0", "n1", "x yes", "y yes"]
+    assert await activities(site, run_id) == ["chain.n0+n1", "chain.x+y"]
+
+
+async def test_a_pause_lets_the_node_that_runs_end_and_begins_none_after_it(
+    temporal: TemporalClient,
+) -> None:
+    middle = Middle()
+    site = Site(temporal, middle.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await middle.holds()
+        await site.client.run(run_id).pause()
+        await site.until(run_id, "paused")
+        # The activity is told so by the answer to a heartbeat.
+        await asyncio.sleep(1.5)
+        assert "stopped" not in middle.told
+        middle.release.set()
+        await eventually(lambda: _ended(site, run_id, "hold"))
+        paused = await site.client.run(run_id).view()
+        await site.client.run(run_id).resume()
+        ended = await site.ended(run_id)
+        await site.replays(run_id)
+
+    assert paused.values["log"] == ["a", "hold"]
+    assert ended.values["log"] == ["a", "hold", "c"]
+    assert middle.ran == ["a", "hold", "c"]
+
+
+async def _ended(site: Site, run_id: str, node: str) -> bool:
+    events = await feed(site, run_id)
+    return any(each.type == "node.finished" and f":{node}" in str(each.address) for each in events)
+
+
+async def test_a_pause_now_stops_the_node_that_runs_and_keeps_what_was_done(
+    temporal: TemporalClient,
+) -> None:
+    middle = Middle()
+    site = Site(temporal, middle.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await middle.holds()
+        await site.client.run(run_id).pause(mode="now")
+        await eventually(lambda: "stopped" in middle.told)
+        await site.until(run_id, "paused")
+        middle.release.set()
+        await site.client.run(run_id).resume()
+        ended = await site.ended(run_id)
+
+    assert ended.values["log"] == ["a", "hold", "c"]
+    # What had been done was not done again, and neither was the step.
+    assert middle.ran == ["a", "hold", "hold", "c"]
+    assert middle.told == ["step", "stopped"]
+    stopped = [each.address for each in await feed(site, run_id) if each.type == "node.stopped"]
+    assert stopped == ["graph:middle;node:hold"]
+
+
+async def test_a_node_that_comes_to_its_end_in_a_pause_is_stopped_by_a_cancel(
+    temporal: TemporalClient,
+) -> None:
+    middle = Middle()
+    site = Site(temporal, middle.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await middle.holds()
+        await site.client.run(run_id).pause()
+        await site.until(run_id, "paused")
+        await asyncio.sleep(1.5)
+        await site.client.run(run_id).cancel()
+        ended = await site.ended(run_id, seconds=20)
+
+    assert ended.status == "cancelled"
+    assert ended.values["log"] == ["a"]
+    assert middle.told == ["step", "stopped"]
+
+
+async def test_a_run_that_was_cancelled_in_a_hop_is_retried_without_what_was_done(
+    temporal: TemporalClient,
+) -> None:
+    middle = Middle()
+    site = Site(temporal, middle.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await middle.holds()
+        await site.client.run(run_id).cancel()
+        cancelled = await site.ended(run_id)
+        middle.release.set()
+        await site.client.run(run_id).retry()
+        ended = await site.ended(run_id)
+
+    assert (cancelled.status, cancelled.values["log"]) == ("cancelled", ["a"])
+    assert (ended.status, ended.values["log"]) == ("completed", ["a", "hold", "c"])
+    assert middle.ran == ["a", "hold", "hold", "c"]
+    assert middle.told == ["step", "stopped"]
+
+
+async def test_a_node_in_a_hop_receives_a_message_that_comes_while_it_runs(
+    temporal: TemporalClient,
+) -> None:
+    middle = Middle()
+    site = Site(temporal, middle.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await middle.holds()
+        await site.client.run(run_id).send(text="hello")
+        ended = await site.ended(run_id)
+
+    assert ended.values["log"] == ["a", "hello", "c"]
+    assert middle.ran == ["a", "hold", "hold", "c"]
+    assert middle.told == ["step"]
+    assert ended.undelivered == []
+
+
+async def test_a_run_is_not_migrated_while_it_does_not_know_where_its_hop_is(
+    temporal: TemporalClient,
+) -> None:
+    middle = Middle()
+    site = Site(temporal, middle.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await middle.holds()
+        with pytest.raises(Refusal, match="pause the run, and migrate it") as refused:
+            await site.client.run(run_id).migrate(principal=ANYBODY)
+        middle.release.set()
+        ended = await site.ended(run_id)
+
+    assert refused.value.code == Code.CANNOT_MIGRATE
+    assert ended.values["log"] == ["a", "hold", "c"]
+
+
+async def test_a_node_that_a_deploy_has_removed_blocks_its_own_visit_and_no_other(
+    temporal: TemporalClient,
+) -> None:
+    middle = Middle()
+    middle.release.set()
+    without = Graph("middle", state=State)
+
+    @without.node
+    async def a(state: State) -> dict[str, Any]:
+        middle.ran.append("a")
+        return {"log": ["a"]}
+
+    without.edge(START, "a")
+    site = Site(temporal, middle.graph)
+    async with site.worker(without):
+        run_id = await site.start()
+        view = await site.until_blocked(run_id, attempt=2)
+    async with site.worker():
+        ended = await site.ended(run_id)
+
+    (why,) = view.blocked
+    assert (why.code, why.node, why.address) == (
+        "code_missing",
+        "middle.hold",
+        "graph:middle;node:hold",
+    )
+    assert view.values["log"] == ["a"]
+    assert ended.values["log"] == ["a", "hold", "c"]
+    assert middle.ran == ["a", "hold", "c"]
+
+
+async def test_a_node_that_returns_too_much_fails_its_own_visit_and_no_other(
+    temporal: TemporalClient,
+) -> None:
+    graph = chain(1)
+
+    @graph.node
+    async def much(state: State) -> dict[str, Any]:
+        return {"log": ["x" * 1_600_000]}
+
+    graph.edge("n0", "much")
+    graph.build(fuse=True)
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        ended = await site.ended(run_id)
+
+    assert ended.error is not None
+    assert (ended.error.code, ended.error.address) == ("invalid_patch", "graph:chain;node:much")
+    assert ended.values["log"] == ["n0"]
+
+
+async def test_large_results_end_a_hop_before_they_are_too_large_together(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("large", state=State)
+    for number in range(3):
+
+        @graph.node(name=f"n{number}")
+        async def large(state: State) -> dict[str, Any]:
+            return {"log": ["x" * 400_000]}
+
+        graph.edge(f"n{number - 1}" if number else START, f"n{number}")
+    graph.build(fuse=True)
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        ended = await site.ended(run_id)
+
+    assert len(ended.values["log"]) == 3
+    assert await activities(site, run_id) == ["large.n0+n1+n2", "large.n1+n2", "large.n2"]
