@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 EXTRAS := agents,agent-framework,dev,langgraph,openai-agents,test
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev check test test-all core histories bench browser chaos lock clean
+.PHONY: help venv demo dev check test test-all core histories bench browser chaos simulate lock clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,7 +40,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile --durations=50
 
 # Tests start many processes. Where the environment forbids it to keep compiled modules, each of them would
 # compile hundreds.
-test test-all core browser chaos: export PYTHONDONTWRITEBYTECODE =
+test test-all core browser chaos simulate: export PYTHONDONTWRITEBYTECODE =
 
 test: venv  ## the quick tests (EXCEPT=tests/core leaves a folder out)
 	$(PYTEST) -m "not browser and not slow" $(EXCEPT:%=--ignore=%)
@@ -57,6 +57,9 @@ browser: venv  ## only the tests that need Chromium and its driver
 
 chaos: venv  ## only the tests that kill processes
 	$(PYTEST) tests/chaos
+
+simulate: venv  ## play random schedules of runs against a simulated Temporal (SEEDS=20000 for more)
+	$(BIN)/python tests/simulation/run.py $(if $(SEEDS),--seeds $(SEEDS))
 
 histories: venv  ## record the runs of the replay tests anew (only while nothing is released)
 	$(BIN)/python tests/replay/record.py --anew

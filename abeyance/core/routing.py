@@ -62,8 +62,9 @@ def enter(
     `before` is the visit of a call that continues in this node: at its address, as the same call.
     `covered` are the approvals that lead to it.
     """
-    if scope_address not in draft.state.scopes:
-        # The graph failed when the node before this one was entered.
+    has_failed = draft.state.ending is not None and not is_finally
+    if has_failed or scope_address not in draft.state.scopes:
+        # The run or the graph did when the node before this one was entered.
         return None
     ordinal = draft.state.scopes[scope_address].ordinals.get(node, 0) + 1
     call = call if before is None else before.call

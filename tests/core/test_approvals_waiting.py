@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from core_agents import agent_node
-from core_drive import Drive, chain, gate, nested
+from core_drive import Drive, chain, gate, graph, nested
 from core_gated import APPROVER, BOSS, CLERK, SHOWN, Gated, approving, forked, refund, remark
 from core_rules import ask, rule
 
 from abeyance.core import events, machine
 from abeyance.core.json import Json
-from abeyance.core.spec import FunctionNode, GraphSpec
+from abeyance.core.spec import START, FunctionNode, GraphSpec
+from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
 
 # directives that would wait behind a question
@@ -306,3 +307,34 @@ def test_an_edit_in_a_nested_graph_behind_a_gate() -> None:
     look(run, "interrupt_before", amount=999)
 
     assert (run.reopened, run.orders("pay")) == (["ask"], [])
+
+
+def test_a_run_that_fails_while_a_gate_is_to_be_asked_again_comes_to_its_end() -> None:
+    # The token that the gate's answer had taken makes another visit, which is one too many.
+    run = Drive(
+        graph(
+            "one",
+            "two",
+            "side",
+            "busy",
+            gate("ask", prompt="{x}", capability="approve"),
+            "work",
+            ways=[
+                *((START, "one"), (START, "two"), (START, "side"), (START, "busy")),
+                *(("one", "ask"), ("two", "ask")),
+                *(("side", "work"), (("ask", "side"), "work")),
+            ],
+        ),
+        values={"x": 1},
+        limits=Limits(max_visits=2, max_parallel_visits=2),
+    )
+    run.finish("one")
+    run.finish("two")
+    run.answer("ask", principal=BOSS)
+    run.answer("ask", principal=BOSS)
+    run.finish("side")
+    run.finish("busy", {"x": 2})
+
+    run.stopped("work")
+
+    assert run.error[0] == "max_visits"

@@ -121,12 +121,20 @@ class Standing:
             self._tell(before, visit.address, entry.requested_capability)
         gate = (before.scopes[visit.scope].path, visit.node)
         node = before.node_of(visit)
+        if entry.kind == "rule":
+            self._is_asked_by_a_rule(visit)
         if isinstance(node, InterruptNode) and entry.kind == "question" and not visit.members:
             names = fields_of(node)
             if names and entry.requested_capability is not None:
                 texts = entry.prompt.split(SEPARATOR)
                 shown = {name: frozenset({t}) for name, t in zip(names, texts, strict=True)}
                 self._approve((visit.scope, gate), shown, visit.address)
+
+    def _is_asked_by_a_rule(self, visit: Visit) -> None:
+        """What is asked again behind a nested graph is the rule's question, in place of its gates."""
+        for key, by in self.asked_by.items():
+            if by in self.reopened and Address.parse(by).segments[-1].id == visit.node:
+                self.approved[key] = dict.fromkeys(self.approved.get(key, {}))
 
     def _approve(self, key: tuple[str, Gate], shown: Mapping[str, Text], by: str) -> None:
         known = self.approved.get(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import TypeGuard
 
 from abeyance.core import events, machine
 from abeyance.core.effects import Effect, Finish, Publish, RunNode, StopNode, VisitInput, Yield
@@ -44,6 +45,7 @@ class Watch:
         self._noticed: set[tuple[str, str, str]] = set()
         self._are_edited = False
         self._starts: Counter[str] = Counter()
+        self._in_before: set[Json] = set()
         self._facts = 0
         self._finishes = 0
         self._task_orders = 0
@@ -59,6 +61,9 @@ class Watch:
         """One step of the run; AssertionError if it had no right to it."""
         self._spec = after.spec
         ended: str | None = None
+        queued = [each.data["message_id"] for each in effects if _is_queueing(each)]
+        self._in_before = {each.message_id for each in before.mailbox.queue}.union(queued)
+        self._in_before -= {each.message_id for each in after.mailbox.queue}
         match event:
             case events.TaskBegan() | events.Restored() if not before.finished:
                 self._task_orders = self._task_bytes = 0
@@ -184,7 +189,11 @@ class Watch:
                 self.accepted.append(str(fact.data["message_id"]))
             case "message.delivered":
                 self.delivered.append(str(fact.data["message_id"]))
-            case "message.rejected" if fact.data["code"] not in ADMISSION:
+            case "message.returned":
+                self.delivered.remove(str(fact.data["message_id"]))
+            case "message.rejected" if (
+                fact.data["code"] not in ADMISSION and fact.data["message_id"] in self._in_before
+            ):
                 self.impossible.append(str(fact.data["message_id"]))
             case "message.undelivered":
                 self.undelivered.append(str(fact.data["message_id"]))
@@ -275,6 +284,10 @@ class Watch:
             assert machine.may_rotate(state) == (not self.orders)
         elif len(ready) > len(state.pauses()) and not state.yielding:
             assert len(self.orders) == state.limits.max_parallel_visits
+
+
+def _is_queueing(effect: Effect) -> TypeGuard[Publish]:
+    return isinstance(effect, Publish) and effect.type == "message.queued"
 
 
 def senders(watch: Watch) -> list[tuple[str, list[str]]]:

@@ -1,0 +1,53 @@
+"""Chance, every draw of which is recorded, so that a schedule can be repeated and made shorter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Chance(Random):
+    """Draws from `seed`, or the draws of an earlier schedule, and zeros when these are used up.
+
+    Of every draw zero is the simplest: the first of a list, no fault, no delay. So a schedule of which
+    draws are taken away is a schedule, too, and a shorter one.
+    """
+
+    def __init__(self, seed: int = 0, draws: Sequence[int] | None = None) -> None:
+        super().__init__(seed)
+        self._earlier = draws
+        self.draws: list[int] = []
+
+    def below(self, bound: int) -> int:
+        """Return a number from 0 to less than `bound`."""
+        if self._earlier is None:
+            drawn = int(super().random() * bound)
+        else:
+            at = len(self.draws)
+            drawn = self._earlier[at] if at < len(self._earlier) else 0
+            drawn = min(drawn, bound - 1)
+        self.draws.append(drawn)
+        return drawn
+
+    def happens(self, share: float) -> bool:
+        """Return True in this share of all cases."""
+        if self._earlier is None:
+            self.draws.append(int(super().random() < share))
+            return bool(self.draws[-1])
+        return bool(self.below(2))
+
+    def choice(self, options: Sequence[T]) -> T:  # type: ignore[override]
+        return options[self.below(len(options))]
+
+    def choices(self, population: Sequence[T], weights: Any = None, **_: Any) -> list[T]:  # type: ignore[override]
+        if self._earlier is None:
+            drawn = super().choices(range(len(population)), weights)[0]
+            self.draws.append(drawn)
+            return [population[drawn]]
+        return [population[self.below(len(population))]]
+
+    def randint(self, a: int, b: int) -> int:
+        return a + self.below(b - a + 1)

@@ -1,0 +1,207 @@
+"""Random graphs, and random code for their nodes.
+
+The graphs are those of the tests of the core. The code sleeps, steps, asks, looks for messages, fails
+and sends; what a visit does is drawn once, so that it does the same when it runs again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+from core_strategies import GOOD_PATCHES, gated_graphs, graphs
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.strategies import SearchStrategy
+from pydantic import BaseModel
+from temporalio import activity
+
+from abeyance import Context, Goto, Graph, Send, add, append
+from abeyance.authoring.callables import NodeCode
+from abeyance.core.json import Json
+from abeyance.core.retries import RetryPolicy
+from abeyance.core.spec import END, FunctionNode, GraphSpec, Node, SubgraphNode
+from abeyance.schemas.state_model import StateModel
+from tests.simulation.chance import Chance
+
+_POOL = 300
+
+
+class State(BaseModel):
+    flag: Any = None
+    count: Annotated[int, add] = 0
+    log: Annotated[list[Any], append] = []
+
+
+@functools.cache
+def pool() -> Sequence[GraphSpec]:
+    """Many graphs, the same ones each time."""
+    return [*_drawn(gated_graphs(), _POOL), *_drawn(graphs(), _POOL)]
+
+
+def _drawn(strategy: SearchStrategy[GraphSpec], count: int) -> list[GraphSpec]:
+    found: list[GraphSpec] = []
+
+    @settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=[*HealthCheck],
+    )
+    @given(strategy)
+    def collect(spec: GraphSpec) -> None:
+        found.append(spec)
+
+    collect()
+    return found
+
+
+@dataclass(kw_only=True)
+class Plan:
+    """What the code of one visit does."""
+
+    acts: list[str]
+    fails: int
+    patch: dict[str, Json]
+    way: str
+    sends: int
+
+
+@dataclass(kw_only=True)
+class Effects:
+    """What code has done outside of its run, counted by somebody who never forgets.
+
+    `recorded` are the steps after which the code went on; `answers` are those that it was given.
+    `repeated` are recorded steps that were done again, by an attempt that `is_awaited`: what a worker
+    still does after the server has given it up, nobody can prevent.
+    """
+
+    is_awaited: Callable[[bytes], bool] = lambda _: True
+
+    recorded: set[tuple[str, str]] = field(default_factory=set)
+    repeated: list[tuple[str, str]] = field(default_factory=list)
+    answers: dict[tuple[str, str], list[Json]] = field(default_factory=dict)
+    runs: Counter[str] = field(default_factory=Counter)
+    read: dict[str, list[str]] = field(default_factory=dict)
+
+
+class RandomGraph(Graph):
+    """A graph with a given spec, and code of chance."""
+
+    def __init__(
+        self, spec: GraphSpec, chance: Chance, effects: Effects, plans: dict[str, Plan]
+    ) -> None:
+        super().__init__(spec.name, state=State)
+        self._chance, self._effects, self._plans = chance, effects, plans
+        nodes: dict[str, Node] = {}
+        for node in spec.nodes.values():
+            match node:
+                case FunctionNode():
+                    retry = RetryPolicy(retries=chance.choice([2, 0, 5]))
+                    timeout = chance.choice([None, None, None, 5.0])
+                    nodes[node.id] = replace(node, retry=retry, timeout=timeout)
+                    self.code[node.id] = NodeCode(function=self._run, takes=2)
+                case SubgraphNode(graph=inner):
+                    self.subgraphs[node.id] = RandomGraph(inner, chance, effects, plans)
+                    nodes[node.id] = replace(node, graph=self.subgraphs[node.id].build())
+                case _:
+                    nodes[node.id] = node
+        self._given = replace(spec, nodes=nodes, fields=StateModel(State).field_specs())
+        for route in spec.routes:
+            self.route_code[route.source, route.name] = self._route(chance.choice(route.targets))
+        self._senders = {
+            name
+            for name in spec.nodes
+            if any(
+                edge.gathers and edge.sources == (to,)
+                for edge in spec.edges
+                for to in spec.declared_by(name)
+            )
+        }
+
+    def build(self) -> GraphSpec:
+        return self._given
+
+    def build_for(self, **_: Any) -> GraphSpec:
+        return self._given
+
+    @staticmethod
+    def _route(target: str) -> Any:
+        return lambda state: target
+
+    def _plan(self, ctx: Context) -> Plan:
+        if ctx.address not in self._plans:
+            draw = self._chance
+            acts = (
+                []
+                if ctx.outcome
+                else [
+                    draw.choices(
+                        ["nothing", "nap", "step", "ask", "look", "fail", "long"],
+                        [8, 4, 5, 2, 2, 2, 0.5],
+                    )[0]
+                    for _ in range(3)
+                ]
+            )
+            targets = self._given.declared_by(ctx.node)
+            self._plans[ctx.address] = Plan(
+                acts=acts,
+                fails=draw.choice([1, 1, 2, 9]) if "fail" in acts else 0,
+                patch=draw.choice(GOOD_PATCHES),
+                way=draw.choice(["", *targets]),
+                sends=draw.choice([2, 1, 3, 0]) if ctx.node in self._senders else 0,
+            )
+        return self._plans[ctx.address]
+
+    async def _run(self, state: State, ctx: Context) -> Any:
+        plan, effects = self._plan(ctx), self._effects
+        effects.runs[ctx.address] += 1
+        for waiting in ctx.input.inbox:
+            effects.read.setdefault(waiting.message_id, []).append(ctx.address)
+        for number, act in enumerate(plan.acts):
+            match act:
+                case "nap":
+                    await asyncio.sleep(0.3)
+                case "long":
+                    await asyncio.sleep(8.0)
+                case "step":
+                    await self._step(ctx, f"s{number}")
+                case "ask":
+                    await self._ask(ctx, f"q{number}")
+                case "look" if (message := await ctx.check_interrupt()) is not None:
+                    effects.read.setdefault(message.message_id, []).append(ctx.address)
+                case "fail" if ctx.attempt <= plan.fails:
+                    raise ValueError("chance wants it")
+                case _:
+                    pass
+        if ctx.outcome is not None:
+            return {"log": ["finally"]}
+        if ctx.node in self._senders:
+            return [Send(self._given.declared_by(ctx.node)[0], n) for n in range(plan.sends)]
+        if plan.way and plan.way != END:
+            return Goto(plan.way, plan.patch)
+        return plan.patch
+
+    async def _step(self, ctx: Context, name: str) -> None:
+        key, effects = (ctx.idempotency_key, name), self._effects
+
+        async def once() -> str:
+            if key in effects.recorded and effects.is_awaited(activity.info().task_token):
+                effects.repeated.append((ctx.address, name))
+            await asyncio.sleep(0.05)
+            return f"done {name}"
+
+        assert await ctx.step(name, once) == f"done {name}"
+        effects.recorded.add(key)
+
+    async def _ask(self, ctx: Context, name: str) -> None:
+        capability = ctx.input.asks[0].replace("*", "b") if ctx.input.asks else None
+        answer = await ctx.interrupt(
+            name, prompt="Go on?", response=bool, requested_capability=capability
+        )
+        self._effects.answers.setdefault((ctx.address, name), []).append(answer)

@@ -1,0 +1,271 @@
+"""People who answer, write, control and edit, each with what they may do, and some with too little.
+
+They call the run by the client of our own API, over a connection that loses calls; whoever gets no answer
+calls again, with the same key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final, Literal
+
+import drawn_orders as drawn
+from core_people import PEOPLE
+from core_runs import BOSS, DEPUTY
+from temporalio.client import WorkflowUpdateFailedError
+from temporalio.service import RPCError
+
+from abeyance import Refusal, wire
+from abeyance.client import Client
+from abeyance.core.json import Json
+from abeyance.core.ledger import Interrupt
+from abeyance.core.policy import Principal
+from abeyance.errors import Unavailable
+from tests.simulation.chance import Chance
+from tests.simulation.promises import Promises
+from tests.simulation.server import Server
+
+_WEIGHTS: Final = {
+    "answer": 12,
+    "message": 5,
+    "pause": 3,
+    "resume": 3,
+    "directive": 3,
+    "edit values": 2,
+    "edit deadline": 2,
+    "claim": 2,
+    "take back": 1,
+    "clear": 1,
+    "cancel": 1,
+    "junk": 1,
+}
+
+
+_MODES: Final[Sequence[Literal["after-node", "now"]]] = ("after-node", "now")
+_WAYS: Final[Sequence[Literal["graceful", "now"]]] = ("graceful", "now")
+
+
+class People:
+    """Everybody who calls one run."""
+
+    def __init__(
+        self, server: Server, chance: Chance, client: Client, run_id: str, promises: Promises
+    ) -> None:
+        self._server, self._chance = server, chance
+        self._client, self._run = client, client.run(run_id)
+        self._promises = promises
+        self._keys = 0
+
+    def act(self) -> tuple[str, Callable[[], Awaitable[Any]]]:
+        """Something that somebody does."""
+        chance = self._chance
+        (name,) = chance.choices([*_WEIGHTS], [*_WEIGHTS.values()])
+        who = chance.choice([BOSS, *PEOPLE, BOSS, BOSS, DEPUTY])
+        return name, getattr(self, f"_{name.replace(' ', '_')}")(who)
+
+    async def tried(self, name: str, call: Callable[[], Awaitable[Any]]) -> None:
+        """Do it, and again if nobody answers."""
+        for _ in range(3):
+            try:
+                result = await call()
+            except Unavailable as error:
+                self._server.note(f"{name}: no answer ({error})")
+                continue
+            except Refusal as refusal:
+                self._server.note(f"{name}: refused, {refusal.code}")
+            except (WorkflowUpdateFailedError, RPCError) as error:
+                self._server.note(f"{name}: {error}")
+            else:
+                self._server.note(f"{name}: {'done' if result is None else result}"[:300])
+            return
+
+    def _key(self) -> str:
+        self._keys += 1
+        return f"key-{self._keys}"
+
+    def _open(self) -> list[Interrupt]:
+        state = self._promises.state
+        return [] if state is None else [*state.ledger.open.values()]
+
+    # How every run comes to its end
+
+    async def do_their_part(self) -> None:
+        """Answer all that is asked, and resume."""
+        state = self._promises.state
+        if state is not None and state.pause is not None:
+            await self.tried("resume", self._run.resume)
+        for who in (BOSS, DEPUTY):
+            answers = {each.id: answer(each) for each in self._open() if each.status == "open"}
+            if answers:
+                await self.tried("answer", partial(self.answered, answers, who, self._key()))
+
+    async def cancels(self) -> None:
+        await self.tried("cancel", partial(self._run.cancel, mode="now"))
+
+    # What they do
+
+    def _answer(self, who: Principal) -> Callable[[], Awaitable[Any]]:
+        chance, key = self._chance, self._key()
+        is_wrong = chance.happens(0.1)
+        several = chance.happens(0.2)
+        chosen = chance.below(4)
+        kinds = chance.below(4)
+        answers: dict[str, Json] = {}
+
+        async def call() -> Any:
+            if not answers:
+                asked = self._open()
+                asked = asked if several else asked[chosen % len(asked) :][:1] if asked else []
+                answers.update({each.id: answer(each, kinds) for each in asked})
+                if is_wrong or not answers:
+                    answers[f"{self._run.run_id}.0123456789abcdef"] = True
+            return await self.answered(answers, who, key)
+
+        return call
+
+    async def answered(self, answers: dict[str, Json], who: Principal, key: str) -> Any:
+        """Answer, and note what was accepted."""
+        receipts = await self._run.respond(answers, principal=who, key=key)
+        for receipt in receipts:
+            if not receipt.replayed:
+                self._promises.was_accepted(receipt, answers[receipt.interrupt_id])
+        return [(each.interrupt_id, each.replayed) for each in receipts]
+
+    def _message(self, who: Principal) -> Callable[[], Awaitable[Any]]:
+        chance = self._chance
+        order = {
+            "message_id": f"m{chance.below(5)}",
+            "text": chance.choice(["a", "b"]),
+            "ttl": chance.choice([None, None, 0.4]),
+            "target": chance.choice([None, None, "n1", "work"]),
+        }
+        return self._sent(order, who)
+
+    def _directive(self, who: Principal) -> Callable[[], Awaitable[Any]]:
+        chance = self._chance
+        order = {
+            "message_id": f"d{chance.below(20)}",
+            "text": "do it",
+            "action": chance.choice(
+                ["continue", "rerun", "go_back", "skip", "pause", "defer", "update_state"]
+            ),
+            "params": chance.choice([{}, {"steps": 1}, {"steps": 2}, {"patch": {"flag": True}}]),
+        }
+        return self._sent(order, who)
+
+    def _sent(self, order: dict[str, Any], who: Principal) -> Callable[[], Awaitable[Any]]:
+        message = wire.SteerMessage(**order, sender=who.subject, capabilities=who.capabilities)
+        is_signal, pauses = self._chance.happens(0.4), self._chance.happens(0.1)
+
+        async def call() -> Any:
+            if is_signal:
+                return await self._run.signal_message(message)
+            if pauses:
+                return await self._run.pause_and_send_message(message)
+            receipt = await self._run.send_message(wire.SendMessage(**dict(message)))
+            self._promises.admitted.add(receipt.message_id)
+            return receipt
+
+        return call
+
+    def _pause(self, who: Principal) -> Callable[[], Awaitable[Any]]:
+        chance = self._chance
+        mode, timeout = chance.choice(_MODES), chance.choice([None, 0.4, 30])
+        on_timeout = chance.choice(["resume", "resume", "halt", "goto:END"])
+        key = self._key()
+        return lambda: self._run.pause(
+            mode=mode, timeout=timeout, on_timeout=on_timeout, principal=who, key=key
+        )
+
+    def _resume(self, who: Principal) -> Callable[[], Awaitable[Any]]:
+        key = self._key()
+        return lambda: self._run.resume(principal=who, key=key)
+
+    def _cancel(self, who: Principal) -> Callable[[], Awaitable[Any]]:
+        if self._chance.happens(0.3):
+            handle = self._client.temporal.get_workflow_handle(self._run.run_id)
+            return handle.cancel
+        mode = self._chance.choice(_WAYS)
+        return lambda: self._run.cancel(mode=mode, grace=2.0, principal=who)
+
+    def _clear(self, who: Principal) -> Callable[[], Awaitable[Any]]:
+        key = self._key()
+        return lambda: self._run.clear_messages(principal=who, key=key)
+
+    def _edit_values(self, who: Principal) -> Callable[[], Awaitable[Any]]:
+        patch = self._chance.choice([{"flag": True}, {"flag": False}, {"count": 1}, {"nope": 1}])
+        key = self._key()
+
+        async def call() -> Any:
+            state = self._promises.state
+            version = 0 if state is None else state.root.version
+            order = wire.EditValues(patch=patch, version=version, principal=who, key=key)
+            return await self._run.edit(order)
+
+        return call
+
+    def _edit_deadline(self, who: Principal) -> Callable[[], Awaitable[Any]]:
+        timeout = self._chance.choice([0.4, 60, None])
+        on_timeout = self._chance.choice([None, None, "halt", "goto:END"])
+        return self._about_one(
+            lambda id_, key: self._run.edit_deadline(
+                id_, timeout=timeout, on_timeout=on_timeout, principal=who, key=key
+            )
+        )
+
+    def _claim(self, who: Principal) -> Callable[[], Awaitable[Any]]:
+        run = self._run
+        match self._chance.choice(["claim", "release", "reassign"]):
+            case "claim":
+                return self._about_one(
+                    lambda id_, key: run.claim(id_, for_=20, principal=who, key=key)
+                )
+            case "release":
+                return self._about_one(lambda id_, key: run.release(id_, principal=who, key=key))
+            case _:
+                return self._about_one(
+                    lambda id_, key: run.reassign(id_, who.subject, principal=who, key=key)
+                )
+
+    def _take_back(self, who: Principal) -> Callable[[], Awaitable[Any]]:
+        return self._about_one(lambda id_, key: self._run.take_back(id_, principal=who, key=key))
+
+    def _about_one(
+        self, call: Callable[[str, str], Awaitable[Any]]
+    ) -> Callable[[], Awaitable[Any]]:
+        chosen, key = self._chance.below(3), self._key()
+        asked: list[str] = []
+
+        async def about() -> Any:
+            if not asked:
+                known = self._open()
+                asked.append(known[chosen % len(known)].id if known else "nothing")
+            return await call(asked[0], key)
+
+        return about
+
+    def _junk(self, who: Principal) -> Callable[[], Awaitable[Any]]:
+        del who
+        handle = self._client.temporal.get_workflow_handle(self._run.run_id)
+        name = self._chance.choice(["pause", "resume", "steer", "visit_blocked", "nothing"])
+        value = drawn.junk(self._chance)
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            value = "no text"
+        return lambda: handle.signal(name, value)
+
+
+def answer(entry: Interrupt, kind: int = 0) -> Json:
+    """An answer of the form that is asked for."""
+    match entry.kind:
+        case "static":
+            return None
+        case "error":
+            return {"action": ["fail", "retry", "skip", "retry"][kind]}
+        case _ if entry.response_schema == {"type": "boolean"}:
+            return [True, False, True, True][kind]
+        case _:
+            return [True, False, None, ["x"]][kind]

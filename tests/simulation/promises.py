@@ -1,0 +1,115 @@
+"""What is promised of every run, held against each step that it takes.
+
+The steps are those of the core, seen where the real workflow calls it. A step counts once the server has
+the workflow task in which it was taken: what a worker did before it died is forgotten, as in reality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from core_standing import Standing
+from core_watch import Watch
+
+from abeyance.core import events, machine
+from abeyance.core.effects import Effect
+from abeyance.core.json import Json, sha256
+from abeyance.core.ledger import Receipt
+from abeyance.core.state import RunState
+from tests.simulation.graphs import Effects
+from tests.simulation.server import Attempt, Broken, Execution
+
+Step = tuple[RunState, events.Event, RunState, tuple[Effect, ...]]
+
+
+class Steps:
+    """Collects the steps of the core, while workers run."""
+
+    def __init__(self) -> None:
+        self._steps: list[Any] = []
+
+    def begin(self) -> None:
+        self._steps = []
+
+    def taken(self) -> list[Any]:
+        return self._steps
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Be told of each step, meanwhile."""
+        advance = machine.advance
+
+        def told(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effect, ...]]:
+            after, effects = advance(state, event)
+            self._steps.append((state, event, after, effects))
+            return after, effects
+
+        machine.advance = told
+        try:
+            yield
+        finally:
+            machine.advance = advance
+
+
+class Promises:
+    """The promises to one run. `accepted` are the answers that got a receipt, `admitted` the messages."""
+
+    def __init__(self, effects: Effects) -> None:
+        self.watch = Watch()
+        self.standing = Standing()
+        self.state: RunState | None = None
+        self.effects = effects
+        self.accepted: list[tuple[str, str, Json]] = []
+        self.answered: set[tuple[str, str, str]] = set()
+        self.admitted: set[str] = set()
+        self.steps = 0
+
+    def committed(self, execution: Execution, attempt: Attempt) -> None:
+        """Hold the steps of a workflow task against the promises."""
+        for before, event, after, effects in attempt.seen:
+            self.steps += 1
+            if self.state is not None and before is not self.state and before != self.state:
+                raise Broken(f"the run goes on from another state than it had: {event}")
+            self._has_the_right(before, event, after)
+            self.watch.saw(before, event, after, effects)
+            self.standing.saw(before, event, after, effects)
+            self.state = after
+            self.watch.check(after)
+        forgotten = execution.server.forgotten
+        if again := [each for each in self.effects.repeated if each[0] not in forgotten]:
+            raise Broken(f"a step that was done is done again: {again}")
+
+    def _has_the_right(self, before: RunState, event: events.Event, after: RunState) -> None:
+        """Answers count once, by whom they may be given, as they were given."""
+        if not isinstance(event, events.Responded):
+            return
+        who = event.principal
+        for id_, answer in event.answers.items():
+            entry, later = before.ledger.open.get(id_), after.ledger.open.get(id_)
+            if entry is None or later == entry:
+                continue
+            if not who.may(entry.requested_capability):
+                raise Broken(f"{who} has answered {id_}: {entry.requested_capability}")
+            settled = after.ledger.settled.get(id_)
+            other = settled is not None and settled.answer_sha256 != sha256(answer)
+            if other and entry.terms is None:
+                raise Broken(f"another answer than was given to {id_}: {settled}")
+            self.answered.add((who.subject, id_, sha256(answer)))
+
+    def kept_at_the_end(self, execution: Execution) -> None:
+        """Hold a run that has ended against what its callers were told."""
+        state = self.state
+        assert state is not None
+        if not state.finished or execution.is_open:
+            raise Broken(f"the run does not end: {state.status}, {state.visits}")
+        for who, id_, answer in self.accepted:
+            if (who, id_, sha256(answer)) not in self.answered:
+                raise Broken(f"the answer of {who} to {id_} was accepted, and is lost")
+        if lost := self.admitted - {*self.watch.accepted}:
+            raise Broken(f"messages were accepted, and are lost: {lost}")
+
+    def was_accepted(self, receipt: Receipt, answer: Json) -> None:
+        """A caller was told that the answer counts."""
+        self.accepted.append((receipt.answered_by, receipt.interrupt_id, answer))

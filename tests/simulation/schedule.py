@@ -1,0 +1,200 @@
+"""One schedule: a run of a random graph, everybody who does something to it, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import drawn_orders as drawn
+
+from abeyance.client import Client
+from tests.simulation.chance import Chance
+from tests.simulation.clock import VirtualLoop, virtual_time
+from tests.simulation.graphs import Effects, Plan, RandomGraph, pool
+from tests.simulation.people import People
+from tests.simulation.promises import Promises, Steps
+from tests.simulation.server import Server
+from tests.simulation.service import connected
+from tests.simulation.worker import QUEUE, Worker, task_factory
+
+_ROUNDS = 40
+_STEPS = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """What became of a schedule: `fault` is empty, or says which promise it broke."""
+
+    seed: int
+    draws: list[int]
+    log: list[str]
+    fault: str
+    steps: int
+
+    @property
+    def kind(self) -> str:
+        """The fault without what differs between schedules that have it."""
+        return self.fault.partition("\n")[0][:60]
+
+
+def play(seed: int, draws: Sequence[int] | None = None) -> Played:
+    """Play the schedule of a seed, or the one that was drawn so."""
+    chance = Chance(seed, draws)
+    with virtual_time() as loop:
+        loop.set_task_factory(task_factory)
+        site = Site(loop, chance)
+        fault = ""
+        try:
+            with site.steps.watched():
+                asyncio.set_event_loop(loop)
+                loop.set_exception_handler(site.went_wrong)
+                main = loop.create_task(site.play())
+                site.main = main
+                loop.run_until_complete(main)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 whatever it is, it should not be
+            fault = fault_of(site.error or error)
+        finally:
+            site.close()
+    return Played(
+        seed=seed,
+        draws=chance.draws,
+        log=site.server.log,
+        fault=fault,
+        steps=site.promises.steps,
+    )
+
+
+def fault_of(error: BaseException) -> str:
+    place = "".join(traceback.format_tb(error.__traceback__)[-3:])
+    return f"{type(error).__name__}: {error}\n{place}"
+
+
+class Site:
+    """The server, its workers, the people, and what is promised."""
+
+    def __init__(self, loop: VirtualLoop, chance: Chance) -> None:
+        self.loop, self.chance = loop, chance
+        self.server = Server(loop, chance)
+        self.effects = Effects(is_awaited=self.server.activities.__contains__)
+        self.steps = Steps()
+        self.promises = Promises(self.effects)
+        self.server.committed = self.promises.committed
+        self.main: asyncio.Task[None] | None = None
+        self.error: BaseException | None = None
+        self._names = 0
+
+    def went_wrong(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback has raised: what it found is what the schedule comes to."""
+        error = context.get("exception")
+        if self.error is None:
+            self.error = error or AssertionError(context["message"])
+        if self.main is not None:
+            self.main.cancel()
+
+    async def play(self) -> None:
+        chance, server = self.chance, self.server
+        plans: dict[str, Plan] = {}
+        spec = chance.choice(pool())
+        self.graph = RandomGraph(spec, chance, self.effects, plans)
+        temporal, _ = connected(server)
+        client = Client(temporal, task_queue=QUEUE, patience=30)
+        people = People(server, chance, client, "r", self.promises)
+        server.note(f"a run of {spec.name} with {', '.join(spec.nodes)}")
+        self._worker_comes()
+        await client.runs.start(
+            self.graph,
+            chance.choice([{}, {"flag": True}]),
+            run_id="r",
+            limits=replace(drawn.limits(chance), max_visits=chance.choice([3, 6])),
+            request="key.body",
+        )
+        acting = []
+        for _ in range(chance.choice([4, 1, 2, 3, 6, 8, 0])):
+            await asyncio.sleep(server.delay() * 3)
+            if chance.happens(0.25):
+                self._mishap()
+                continue
+            name, call = people.act()
+            acting.append(self.loop.create_task(people.tried(name, call)))
+            if chance.happens(0.7):
+                await asyncio.wait(acting[-1:])
+        if acting:
+            await asyncio.wait(acting)
+            for each in acting:
+                each.result()
+        await self._end(people)
+        execution = server.execution("r")
+        assert execution is not None
+        self.promises.kept_at_the_end(execution)
+
+    def _mishap(self) -> None:
+        server, chance = self.server, self.chance
+        up = [each for each in server.workers if each.is_up]
+        match chance.choice(["kill", "leave", "come", "jump", "drop"]):
+            case "kill" if up:
+                worker = chance.choice(up)
+                server.note(f"{worker.name} is killed")
+                worker.kill()
+                server.later(server.delay(), self._worker_comes)
+            case "leave" if up:
+                worker = chance.choice(up)
+                server.note(f"{worker.name} shuts down")
+                worker.leave()
+                server.later(1.0, worker.kill)
+                server.later(server.delay(), self._worker_comes)
+            case "jump":
+                server.jump(chance.choice([1.0, 30.0, 7200.0, -0.5]))
+            case "drop":
+                for worker in up:
+                    worker.drop()
+            case _:
+                self._worker_comes()
+
+    def _worker_comes(self) -> None:
+        if len([each for each in self.server.workers if each.is_up]) > 2:
+            return
+        self._names += 1
+        temporal, connection = connected(self.server)
+        graphs = {self.graph.name: self.graph}
+        worker = Worker(self.server, f"worker-{self._names}", graphs, temporal, self.steps)
+        connection.owner = worker
+        self.server.workers.append(worker)
+        self.server.note(f"{worker.name} comes")
+        self.server.worker_came()
+
+    async def _end(self, people: People) -> None:
+        """Do what is needed until the run has ended."""
+        server, promises = self.server, self.promises
+        server.is_calm = True
+        server.note("everybody does their part")
+        for number in range(_ROUNDS):
+            if not any(each.is_up for each in server.workers):
+                self._worker_comes()
+            execution, state = server.execution("r"), promises.state
+            if execution is not None and not execution.is_open:
+                return
+            if state is not None and not state.finished:
+                if number > _ROUNDS // 2 or promises.steps > _STEPS:
+                    await people.cancels()
+                await people.do_their_part()
+            await asyncio.sleep(0.2 if number < 5 else 2.0 * number)
+
+    def close(self) -> None:
+        """End what is left."""
+        for worker in self.server.workers:
+            worker.kill()
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.loop.set_exception_handler(lambda *_: None)
+            for _ in range(50):
+                left = asyncio.all_tasks(self.loop)
+                if not left:
+                    break
+                self.loop.call_soon(self.loop.stop)
+                self.loop.run_forever()

@@ -1,0 +1,53 @@
+"""Schedules of runs, simulated: make simulate plays more of them (docs/concepts/simulation.md)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from tests.simulation.schedule import play
+from tests.simulation.shrink import shrunk
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    # Code of the graphs fails on purpose, and the worker tells of each.
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_a_seed_is_the_same_schedule_each_time() -> None:
+    for seed in range(20):
+        first, second = play(seed), play(seed)
+
+        assert (first.log, first.draws) == (second.log, second.draws)
+
+
+def test_a_schedule_can_be_repeated_by_its_draws() -> None:
+    for seed in range(20):
+        first = play(seed)
+
+        assert play(seed, first.draws).log == first.log
+
+
+def test_whatever_happens_every_promise_is_kept() -> None:
+    _keep_their_promises(range(100))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("part", range(4))
+def test_whatever_happens_every_promise_is_kept_in_many_schedules(part: int) -> None:
+    _keep_their_promises(range(1_000 + 500 * part, 1_500 + 500 * part))
+
+
+def _keep_their_promises(seeds: range) -> None:
+    for seed in seeds:
+        played = play(seed)
+        if played.fault:
+            shortest = shrunk(played)
+            again = f"python tests/simulation/run.py --seed {seed}"
+            pytest.fail("\n".join([*shortest.log, shortest.fault, again]))

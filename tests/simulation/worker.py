@@ -1,0 +1,549 @@
+"""A worker: the SDK's own workflow instances, and our activities, driven without the SDK's core.
+
+What the core does between server and code is done here: it makes activations of tasks, replays a history
+for an instance that is not in the cache, holds the commands against those of the first time, and runs
+local activities within their workflow task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio import activity as sdk
+from temporalio import workflow
+from temporalio.api.failure.v1 import Failure
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_activation import WorkflowActivationJob as Job
+from temporalio.bridge.proto.workflow_commands import WorkflowCommand
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.client import Client as TemporalClient
+from temporalio.common import (
+    MetricMeter,
+    Priority,
+    RawValue,
+    TypedSearchAttributes,
+    _CompositeEvent,
+)
+from temporalio.converter import DataConverter
+from temporalio.exceptions import CancelledError
+from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
+
+from abeyance import Graph
+from abeyance.activities.node import NodeActivities
+from abeyance.client import Client
+from abeyance.storage.blobs import MemoryBlobs
+from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
+from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
+from abeyance.temporal.workarounds.payloads import lenient
+from abeyance.workflows.run import AgentRun
+from tests.simulation.activity import Activity
+from tests.simulation.server import Attempt, Broken, Execution, Server
+
+if TYPE_CHECKING:
+    from tests.simulation.promises import Steps
+
+QUEUE: Final = "simulation"
+OWNER: contextvars.ContextVar[Worker | None] = contextvars.ContextVar("owner", default=None)
+"""The worker that a task of the event loop belongs to, and dies with."""
+
+_ON_ITS_WAY: Final = (0.0, 0.01, 0.04)
+"""Seconds until a heartbeat of the SDK is there: less than our own writes of a journal wait for it."""
+
+_RUNNER: Final = InOrderWorkflowRunner(UnsandboxedWorkflowRunner())
+_DEFINITION: Final = workflow._Definition.must_from_class(AgentRun)
+
+
+@dataclass
+class Cached:
+    """An instance in memory, which has seen so many tasks.
+
+    `under_way` are its local activities. `is_ahead`: it has seen more than the server has of it.
+    """
+
+    instance: WorkflowInstance
+    tasks: int
+    under_way: set[int] = field(default_factory=set)
+    is_ahead: bool = False
+
+    def is_of(self, execution: Execution) -> bool:
+        """Whether it may go on from here."""
+        return self.tasks == len(execution.done) and not self.is_ahead
+
+
+class Worker:
+    """A worker process. `steps` collects what the core of a run does in it."""
+
+    def __init__(
+        self,
+        server: Server,
+        name: str,
+        graphs: Mapping[str, Graph],
+        temporal: TemporalClient,
+        steps: Steps,
+    ) -> None:
+        self.server, self.name = server, name
+        self.is_up = True
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self._cache: dict[str, Cached] = {}
+        self._steps = steps
+        self._temporal = lenient(temporal)
+        self._converter: DataConverter = self._temporal.data_converter
+        self._nodes = NodeActivities(
+            graphs,
+            Client(self._temporal, task_queue=QUEUE),
+            MemoryBlobs(),
+            enable_metrics=False,
+        )
+        self._contexts: dict[bytes, sdk._Context] = {}
+        self._by_token: dict[bytes, asyncio.Task[Any]] = {}
+        self._beats: dict[bytes, Sequence[Any] | None] = {}
+
+    # Workflow tasks
+
+    def work(self, execution: Execution, attempt: Attempt) -> None:
+        """Handle a workflow task."""
+        if not self.is_up or execution.attempt is not attempt:
+            return
+        cached = self._cache.get(execution.run_id)
+        if cached is not None and not cached.is_of(execution):
+            self.evict(execution.run_id)
+            cached = None
+        if cached is None:
+            cached = self._cache[execution.run_id] = self._replayed(execution)
+        jobs = [*attempt.jobs, *(each.job for each in attempt.updates)]
+        jobs.sort(key=_order)
+        if not execution.done:
+            jobs = [_beginning(execution), *jobs]
+        self._step(execution, attempt, cached, jobs)
+
+    def _step(
+        self, execution: Execution, attempt: Attempt, cached: Cached, jobs: list[Job]
+    ) -> None:
+        """One activation of a task, and those that follow it by themselves."""
+        assert attempt.time is not None
+        attempt.steps.append(jobs)
+        cached.is_ahead = True
+        act = _activation(execution, jobs, attempt.time, attempt.length, execution.size)
+        self._steps.begin()
+        act.available_internal_flags.extend(sorted(execution.flags | attempt.flags))
+        success = self._activated(execution, cached, act)
+        attempt.flags.update(success.used_internal_flags)
+        commands = success.commands
+        attempt.seen += self._steps.taken()
+        attempt.commands += commands
+        for command in commands:
+            if command.HasField("schedule_local_activity"):
+                order = command.schedule_local_activity
+                cached.under_way.add(order.seq)
+                self._spawn(self._run_local(execution, attempt, cached, order))
+        cancelled = {
+            c.request_cancel_activity.seq for c in commands if c.HasField("request_cancel_activity")
+        }
+        if unsent := _unsent(attempt.commands) & cancelled:
+            # It is never sent, and its end comes within the same task.
+            self._step(execution, attempt, cached, [_never_sent(seq) for seq in sorted(unsent)])
+            return
+        if not cached.under_way:
+            self.server.later(self.server.delay(), self._complete, execution, attempt, cached)
+
+    def _complete(self, execution: Execution, attempt: Attempt, cached: Cached) -> None:
+        if not self.is_up or self._cache.get(execution.run_id) is not cached:
+            return
+        before = len(execution.done)
+        if not execution.completed(attempt):
+            self.evict(execution.run_id)
+            return
+        cached.tasks += len(execution.done) - before
+        cached.is_ahead = False
+        if not execution.is_open:
+            self.evict(execution.run_id)
+        elif not self.server.is_calm and self.server.chance.happens(0.06):
+            self.server.note(f"{self.name} drops {execution.run_id} from its cache")
+            self.evict(execution.run_id)
+
+    def _replayed(self, execution: Execution) -> Cached:
+        """An instance that has replayed what was done so far, and did the same."""
+        cached = Cached(self._created(execution), len(execution.done))
+        for number, done in enumerate(execution.done):
+            commands: list[Any] = []
+            self._steps.begin()
+            for step in done.steps:
+                act = _activation(
+                    execution,
+                    step,
+                    done.time,
+                    done.length,
+                    execution.done[number - 1].size if number else 500,
+                    is_replaying=True,
+                )
+                act.available_internal_flags.extend(sorted(done.flags))
+                commands += self._activated(execution, cached, act).commands
+            events = [event for _, event, *_ in self._steps.taken()]
+            if events != done.events:
+                raise Broken(f"a replay has other events: {events}, at first {done.events}")
+            if commands != done.commands:
+                raise Broken(f"a replay wants something else: {commands}, at first {done.commands}")
+        return cached
+
+    def _activated(self, execution: Execution, cached: Cached, act: WorkflowActivation) -> Any:
+        completion = _activated(cached.instance, act)
+        if completion.HasField("failed"):
+            failure = completion.failed.failure
+            raise Broken(f"a workflow task failed: {failure.message}\n{failure.stack_trace}")
+        return completion.successful
+
+    def _created(self, execution: Execution) -> WorkflowInstance:
+        info = workflow.Info(
+            attempt=1,
+            continued_run_id=execution.before.run_id if execution.before else None,
+            cron_schedule=None,
+            execution_timeout=None,
+            first_execution_run_id=execution.first,
+            headers={},
+            namespace="default",
+            original_execution_run_id=execution.run_id,
+            parent=None,
+            root=None,
+            priority=Priority.default,
+            raw_memo=dict(execution.memo_at_start),
+            retry_policy=None,
+            run_id=execution.run_id,
+            run_timeout=None,
+            search_attributes={},
+            start_time=execution.started_at,
+            task_queue=execution.queue,
+            task_timeout=timedelta(seconds=10),
+            typed_search_attributes=TypedSearchAttributes.empty,
+            workflow_id=execution.workflow_id,
+            workflow_start_time=execution.started_at,
+            workflow_type=execution.type,
+        )
+        details = WorkflowInstanceDetails(
+            payload_converter_factory=self._converter._new_payload_converter,
+            failure_converter_class=self._converter.failure_converter_class,
+            interceptor_classes=[],
+            defn=_DEFINITION,
+            info=info,
+            randomness_seed=execution.number,
+            extern_functions=_EXTERN,
+            disable_eager_activity_execution=False,
+            worker_level_failure_exception_types=[],
+            patch_activation_callback=None,
+            last_completion_result=_NO_PAYLOADS,
+            last_failure=None,
+        )
+        return _RUNNER.create_instance(details)
+
+    def evict(self, run_id: str) -> None:
+        """Drop a run from the cache."""
+        cached = self._cache.pop(run_id, None)
+        if cached is not None:
+            act = WorkflowActivation(run_id=run_id)
+            act.jobs.add().remove_from_cache.message = "evicted"
+            completion = _activated(cached.instance, act)
+            assert not completion.HasField("failed"), completion.failed.failure.message
+
+    def query(self, execution: Execution, job: Job) -> Any:
+        """Answer a query."""
+        cached = self._cache.get(execution.run_id)
+        if cached is None or not cached.is_of(execution):
+            self.evict(execution.run_id)
+            cached = self._cache[execution.run_id] = self._replayed(execution)
+        last = execution.done[-1]
+        act = _activation(execution, [job], last.time, last.length, last.size)
+        act.available_internal_flags.extend(sorted(execution.flags))
+        (command,) = self._activated(execution, cached, act).commands
+        return command.respond_to_query
+
+    # Activities
+
+    def run(self, activity: Activity) -> None:
+        """Run an attempt at an activity."""
+        self._spawn(self._run(activity, activity.token, activity.attempt))
+
+    async def _run(self, activity: Activity, token: bytes, attempt: int) -> None:
+        server = self.server
+        await asyncio.sleep(server.delay())
+        details = await self._converter.decode(activity.details) if activity.details else []
+        result, failure, is_cancelled = await self._executed(
+            activity.execution,
+            activity.order,
+            token,
+            attempt=attempt,
+            details=details,
+            scheduled_at=activity.scheduled_at,
+        )
+        await asyncio.sleep(server.delay())
+        self._contexts.pop(token, None)
+        if server.activities.get(token) is not activity:
+            return
+        if failure is None:
+            activity.succeeded(result)
+        elif is_cancelled:
+            activity.cancelled(failure)
+        else:
+            activity.failed(failure)
+
+    async def _run_local(
+        self, execution: Execution, attempt: Attempt, cached: Cached, order: Any
+    ) -> None:
+        number, scheduled_at = 1, self.server.loop.wall()
+        while True:
+            await asyncio.sleep(self.server.delay())
+            token = f"local {execution.run_id} {order.seq} {number}".encode()
+            result, failure, _ = await self._executed(
+                execution,
+                order,
+                token,
+                attempt=number,
+                details=[],
+                scheduled_at=scheduled_at,
+                is_local=True,
+            )
+            if failure is None:
+                break
+            if failure.application_failure_info.non_retryable:
+                break
+            await asyncio.sleep(min(2 ** (number - 1), 60))
+            number += 1
+        job = Job()
+        resolve = job.resolve_activity
+        resolve.seq, resolve.is_local = order.seq, True
+        if failure is None:
+            resolve.result.completed.result.CopyFrom(result)
+        else:
+            resolve.result.failed.failure.CopyFrom(failure)
+        self.server.later(0, self._resolve_local, execution, attempt, cached, job)
+
+    def _resolve_local(
+        self, execution: Execution, attempt: Attempt, cached: Cached, job: Job
+    ) -> None:
+        if not self.is_up or self._cache.get(execution.run_id) is not cached:
+            return
+        if execution.attempt is not attempt:
+            self.evict(execution.run_id)
+            return
+        cached.under_way.discard(job.resolve_activity.seq)
+        self._step(execution, attempt, cached, [job])
+
+    async def _executed(
+        self,
+        execution: Execution,
+        order: Any,
+        token: bytes,
+        *,
+        attempt: int,
+        details: Sequence[Any],
+        scheduled_at: datetime,
+        is_local: bool = False,
+    ) -> tuple[Any, Failure | None, bool]:
+        """Call the activity in a context as the SDK makes one; its result, or how it failed."""
+        info = sdk.Info(
+            activity_id=order.activity_id or str(order.seq),
+            activity_type=order.activity_type,
+            attempt=attempt,
+            current_attempt_scheduled_time=self.server.loop.wall(),
+            heartbeat_details=details,
+            heartbeat_timeout=None if is_local else order.heartbeat_timeout.ToTimedelta() or None,
+            is_local=is_local,
+            namespace="default",
+            schedule_to_close_timeout=order.schedule_to_close_timeout.ToTimedelta() or None,
+            scheduled_time=scheduled_at,
+            start_to_close_timeout=order.start_to_close_timeout.ToTimedelta() or None,
+            started_time=self.server.loop.wall(),
+            task_queue=QUEUE,
+            task_token=token,
+            workflow_id=execution.workflow_id,
+            workflow_namespace="default",
+            workflow_run_id=execution.run_id,
+            workflow_type=execution.type,
+            priority=Priority.default,
+            retry_policy=None,
+            activity_run_id=None,
+        )
+        context = sdk._Context(
+            info=lambda: info,
+            heartbeat=lambda *beat: self._beat(token, beat),
+            cancelled_event=_event(),
+            worker_shutdown_event=_event(),
+            shield_thread_cancel_exception=None,
+            payload_converter_class_or_instance=self._converter.payload_converter,
+            runtime_metric_meter=MetricMeter.noop,
+            client=self._temporal,
+            cancellation_details=sdk._ActivityCancellationDetailsHolder(),
+        )
+        sdk._Context.set(context)
+        self._contexts[token] = context
+        arguments = await self._converter.decode(order.arguments, [RawValue] * len(order.arguments))
+        running = asyncio.create_task(self._nodes.run(arguments))
+        self._by_token[token] = running
+        try:
+            report = await running
+        except asyncio.CancelledError:
+            if not self.is_up:
+                raise
+            return None, await self._failure(CancelledError("Cancelled")), True
+        except Exception as error:  # noqa: BLE001 as the SDK does it
+            return None, await self._failure(error), False
+        finally:
+            del self._by_token[token]
+        (payload,) = await self._converter.encode([report])
+        return payload, None, False
+
+    async def _failure(self, error: BaseException) -> Failure:
+        failure = Failure()
+        await self._converter.encode_failure(error, failure)
+        return failure
+
+    def _beat(self, token: bytes, details: Sequence[Any]) -> None:
+        """Send a heartbeat as the SDK does: soon, but not until its throttle lets it go."""
+        is_held_back = token in self._beats
+        self._beats[token] = details
+        if not is_held_back:
+            self._spawn(self._send_heartbeats(token))
+
+    async def _send_heartbeats(self, token: bytes) -> None:
+        while (details := self._beats[token]) is not None:
+            self._beats[token] = None
+            payloads = await self._converter.encode(details)
+            await asyncio.sleep(self.server.chance.choice(_ON_ITS_WAY))
+            activity = self.server.activities.get(token)
+            if activity is None:
+                self.stop(token, sdk.ActivityCancellationDetails(not_found=True))
+                break
+            activity.beat(payloads)
+            if activity.is_cancel_requested:
+                self.stop(token, sdk.ActivityCancellationDetails(cancel_requested=True))
+            await asyncio.sleep(THROTTLE_SECONDS)
+        del self._beats[token]
+
+    def stop(self, token: bytes, why: sdk.ActivityCancellationDetails) -> None:
+        """Cancel the code of an activity."""
+        context, task = self._contexts.get(token), self._by_token.get(token)
+        if context is None or task is None or context.cancelled_event.is_set():
+            return
+        context.cancellation_details.details = why
+        context.cancelled_event.set()
+        task.cancel()
+
+    # The process
+
+    def _spawn(self, work: Any) -> None:
+        token = OWNER.set(self)
+        try:
+            self.server.loop.create_task(work)
+        finally:
+            OWNER.reset(token)
+
+    def drop(self) -> None:
+        """Forget all runs that are in the cache."""
+        for run_id in [*self._cache]:
+            self.evict(run_id)
+
+    def leave(self) -> None:
+        """Shut down: what runs is told, and takes no more."""
+        for token in [*self._by_token]:
+            self._contexts[token].worker_shutdown_event.set()
+            self.stop(token, sdk.ActivityCancellationDetails(worker_shutdown=True))
+
+    def kill(self) -> None:
+        """End at once, whatever is under way."""
+        self.is_up = False
+        for task in [*self.tasks]:
+            task.cancel()
+        self.drop()
+
+
+def task_factory(loop: Any, coroutine: Any, **about: Any) -> asyncio.Task[Any]:
+    """Make a task that its worker knows."""
+    task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **about)
+    if (owner := OWNER.get()) is not None:
+        owner.tasks.add(task)
+        task.add_done_callback(owner.tasks.discard)
+    return task
+
+
+def _activated(instance: WorkflowInstance, act: WorkflowActivation) -> WorkflowActivationCompletion:
+    """Let an instance run, whose event loop is another one."""
+    around = asyncio._get_running_loop()
+    try:
+        return instance.activate(act)
+    finally:
+        asyncio._set_running_loop(around)
+
+
+def _unsent(commands: Sequence[WorkflowCommand]) -> set[int]:
+    """The activities that are ordered and cancelled in one task."""
+    ordered = {c.schedule_activity.seq for c in commands if c.HasField("schedule_activity")}
+    return ordered & {
+        c.request_cancel_activity.seq for c in commands if c.HasField("request_cancel_activity")
+    }
+
+
+def _never_sent(seq: int) -> Job:
+    job = Job()
+    job.resolve_activity.seq = seq
+    failure = job.resolve_activity.result.cancelled.failure
+    failure.activity_failure_info.SetInParent()
+    failure.cause.canceled_failure_info.SetInParent()
+    return job
+
+
+def _event() -> _CompositeEvent:
+    return _CompositeEvent(thread_event=threading.Event(), async_event=asyncio.Event())
+
+
+def _order(job: Job) -> int:
+    return 0 if job.HasField("signal_workflow") else 1 if job.HasField("do_update") else 2
+
+
+def _stamp(moment: datetime) -> Timestamp:
+    stamp = Timestamp()
+    stamp.FromDatetime(moment.astimezone(UTC).replace(tzinfo=None))
+    return stamp
+
+
+def _activation(
+    execution: Execution,
+    jobs: Sequence[Job],
+    moment: datetime,
+    length: int,
+    size: int,
+    *,
+    is_replaying: bool = False,
+) -> WorkflowActivation:
+    return WorkflowActivation(
+        run_id=execution.run_id,
+        timestamp=_stamp(moment),
+        is_replaying=is_replaying,
+        history_length=length,
+        history_size_bytes=size,
+        jobs=jobs,
+    )
+
+
+def _beginning(execution: Execution) -> Job:
+    job = Job()
+    begin = job.initialize_workflow
+    begin.workflow_type, begin.workflow_id = execution.type, execution.workflow_id
+    begin.arguments.extend(execution.input)
+    begin.randomness_seed = execution.number
+    begin.first_execution_run_id = execution.first
+    begin.attempt = 1
+    for key, payload in execution.memo_at_start.items():
+        begin.memo.fields[key].CopyFrom(payload)
+    return job
+
+
+_NO_PAYLOADS: Any = None
+_EXTERN: Final[Mapping[str, Callable[..., Any]]] = {
+    "abeyance_unmetered": lambda: None,
+    "__temporal_assert_local_activity_valid": lambda _: None,
+}
