@@ -125,6 +125,7 @@ class Caller:
         self._reads = credentials.reads
         self._abilities = abilities
         self._base = base
+        self._longest = min(WAIT_SECONDS, backend.settings.default_timeout)
 
     async def call(
         self, graphs: Mapping[str, Graph], params: protocol.CallToolRequestParams
@@ -173,7 +174,8 @@ class Caller:
         """Take the answers of a call that is repeated, and wait again."""
         await self._own(state.run_id)
         round_ = await self._take(state, responses)
-        wait = 0.0 if round_.is_left_open or round_.refused else WAIT_SECONDS
+        is_told_now = round_.is_left_open or bool(round_.refused)
+        wait = 0.0 if is_told_now else self._longest
         return self._said(await self._settled(state.run_id, round_.known, wait), round_)
 
     async def _take(self, state: CallState, responses: protocol.InputResponses) -> _Round:
@@ -240,13 +242,13 @@ class Caller:
         return Moment(view=view, questions=tuple(seen))
 
     async def _settled(
-        self, run_id: str, known: frozenset[str] = frozenset(), wait: float = WAIT_SECONDS
+        self, run_id: str, known: frozenset[str] = frozenset(), wait: float | None = None
     ) -> Moment:
         """Return the run once it has ended, or waits for answers to questions that are not known; or as
-        it is after `wait` seconds.
+        it is after `wait` seconds, or as long as a call waits.
         """
         loop, stopping = asyncio.get_running_loop(), self._backend.stopping
-        deadline = loop.time() + wait
+        deadline = loop.time() + (self._longest if wait is None else wait)
         while True:
             left = max(0.0, deadline - loop.time())
             view = await self._waited(run_id, left)

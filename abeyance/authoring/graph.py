@@ -421,7 +421,7 @@ class Graph:
         """Return the frozen graph. Raise GraphError with all faults at once.
 
         With `fuse`, the nodes that do not say otherwise are fused from then on: where they follow one
-        another, they run in one activity. With `mcp` the API offers the graph as a tool of MCP, from then on.
+        another, they run in one activity. With `mcp` the API offers the graph as a tool of MCP.
         """
         self.is_mcp_tool = self.is_mcp_tool or mcp
         if fuse and not self._is_fused:

@@ -140,7 +140,7 @@ class Declaration:
             self._retire(name, reference)
         self._place_the_whole()
         try:
-            self._graph.build()
+            self._graph.build(mcp=self._head.mcp)
         except GraphError as error:
             self._faults.of_graph(error.faults)
         return self._graph

@@ -415,6 +415,7 @@ class GraphForm(Form):
     interrupt_after: Looks = Field(
         default=[], description="nodes after which a person looks at the values; '*' is all"
     )
+    mcp: bool = Field(default=False, description="the API offers the graph as a tool of MCP")
 
 
 def published() -> str:

@@ -139,7 +139,7 @@ class Endpoint:
         )
         # Not the spans of the library: they have the texts of errors.
         server.middleware[:] = [
-            _without_details,
+            without_details,
             RequestStateBoundary(security, default_audience=_NAME),
         ]
         return server
@@ -266,7 +266,7 @@ def _abilities(ctx: Context) -> mcp.Abilities:
     return mcp.Abilities.of(ctx.protocol_version, ctx.session.client_capabilities)
 
 
-async def _without_details(ctx: Context, call_next: CallNext) -> HandlerResult:
+async def without_details(ctx: Context, call_next: CallNext) -> HandlerResult:
     """Keep what an unexpected error says from the client: the library would tell one of 2025."""
     try:
         return await call_next(ctx)

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, TypeAlias, cast
 import httpx2
 import mcp_types as protocol
 from mcp.client import Client
-from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp.client.extension import ClaimContext, ClientExtension, NotificationBinding, ResultClaim
 from mcp.client.streamable_http import streamable_http_client
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 from stack import Api
 
 _ANYTHING: Final = TypeAdapter(dict[str, Any])
@@ -38,18 +38,57 @@ async def _no_answer(task: Task, _context: ClaimContext) -> protocol.CallToolRes
     raise AssertionError(f"the task {task.task_id} is followed by the test")
 
 
+class News(protocol.NotificationParams):
+    """A task, as a notification has it."""
+
+    model_config = ConfigDict(extra="allow")
+
+
 class TasksExtension(ClientExtension):
     identifier = TASKS
+
+    def __init__(self, told: list[dict[str, Any]]) -> None:
+        self._told = told
 
     def claims(self) -> list[ResultClaim[Any]]:
         return [ResultClaim(result_type="task", model=Task, resolve=_no_answer)]
 
+    def notifications(self) -> list[NotificationBinding[Any]]:
+        return [
+            NotificationBinding(method="notifications/tasks", params_type=News, handler=self._tell)
+        ]
+
+    async def _tell(self, news: News) -> None:
+        self._told.append(dict(news.model_extra or {}))
+
+
+class ListenRequest(protocol.Request[dict[str, Any], str]):
+    """A request for news."""
+
 
 class Caller:
-    """One client that is connected."""
+    """One client that is connected. `told` is what it was told of its tasks, and `acknowledged` of which
+    it would be.
+    """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(
+        self, client: Client, told: list[dict[str, Any]], acknowledged: list[list[str]]
+    ) -> None:
         self.client = client
+        self.told = told
+        self.acknowledged = acknowledged
+
+    async def listen(self, *task_ids: str) -> None:
+        """Listen to news of tasks until there will be no more."""
+        params = {"notifications": {"taskIds": [*task_ids]}}
+        request = ListenRequest(method="subscriptions/listen", params=params)
+        await self.client.session.send_request(request, cast("Any", _ANYTHING))
+
+    async def told_of(self, count: int) -> None:
+        """Wait until so much was told."""
+        async with asyncio.timeout(30):
+            while len(self.told) < count:
+                await asyncio.sleep(0.02)
 
     async def call(self, name: str, /, **arguments: Any) -> protocol.CallToolResult:
         """Call a tool, and show its user what it asks."""
@@ -76,6 +115,13 @@ class Caller:
             request_state=first.request_state,
             allow_input_required=True,
         )
+
+    async def asked(self, name: str, /, **arguments: Any) -> protocol.InputRequiredResult:
+        """Call a tool, and return what its user is asked once that is something."""
+        result = await self.once(name, **arguments)
+        while result.input_requests is None:
+            result = await self.again(result, name, {}, **arguments)
+        return cast("protocol.InputRequiredResult", result)
 
     async def tasks(self, method: str, task_id: str, **params: Any) -> dict[str, Any]:
         """Send a request about a task."""
@@ -105,6 +151,13 @@ async def connected(
         assert show is not None
         return show(params)
 
+    told: list[dict[str, Any]] = []
+    acknowledged: list[list[str]] = []
+
+    async def take(message: Any) -> None:
+        if isinstance(message, protocol.SubscriptionsAcknowledgedNotification):
+            acknowledged.append((message.params.notifications.model_extra or {})["taskIds"])
+
     http = httpx2.AsyncClient(headers=dict(headers or {}), timeout=60)
     async with (
         http,
@@ -112,10 +165,11 @@ async def connected(
             streamable_http_client(f"{api.url}/mcp", http_client=http),
             mode="legacy" if how == "2025" else "auto",
             elicitation_callback=None if show is None else elicit,
-            extensions=[TasksExtension()] if how == "tasks" else None,
+            message_handler=take,
+            extensions=[TasksExtension(told)] if how == "tasks" else None,
         ) as client,
     ):
-        yield Caller(client)
+        yield Caller(client, told, acknowledged)
 
 
 def yes(**content: Any) -> protocol.ElicitResult:

@@ -66,6 +66,11 @@ def test_it_is_the_graph_that_python_would_have_declared(loaded: Load) -> None:
     assert loaded(TRIAGE).build() == in_python().build()
 
 
+def test_it_may_be_a_tool_of_mcp(loaded: Load) -> None:
+    assert not loaded(TRIAGE).is_mcp_tool
+    assert loaded(f"{TRIAGE}    mcp: true").is_mcp_tool
+
+
 async def test_it_runs(loaded: Load) -> None:
     graph = loaded(TRIAGE)
     benign = await testing.run(graph, {"record_id": "ok-1"})
