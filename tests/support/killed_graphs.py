@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -137,4 +138,39 @@ async def linger(state: Files, ctx: Context) -> dict[str, Any]:
 
 
 lingering.edge(START, "linger")
-graphs = [patient, once, stepping, reading, lingering]
+
+fused = Graph("fused", state=Points)
+
+
+def _fused_node(name: str) -> None:
+    @fused.node(name=name, heartbeat="2s", retries=3)
+    async def work(state: Points, ctx: Context) -> dict[str, Any]:
+        """Leave a line in a step. At its point, the process kills itself or blocks its event loop."""
+
+        def effect() -> str:
+            with Path(state.journal).open("a", encoding="utf-8") as journal:
+                journal.write(f"{name}={ctx.attempt}={ctx.idempotency_key}\n")
+            return name
+
+        def point(place: str) -> None:
+            file = Path(state.dies_at)
+            text = file.read_text(encoding="utf-8") if file.exists() else ""
+            if text in (place, f"block {place}"):
+                file.unlink()
+                if text == place:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                time.sleep(6)
+
+        point(f"before {name}")
+        done = await ctx.step("effect", effect)
+        point(f"after {name}")
+        return {"log": [*state.log, done]}
+
+
+for _name in ("one", "two", "three"):
+    _fused_node(_name)
+fused.edge(START, "one")
+fused.edge("one", "two")
+fused.edge("two", "three")
+fused.build(fuse=True)
+graphs = [patient, once, stepping, reading, lingering, fused]
