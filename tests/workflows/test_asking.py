@@ -21,6 +21,8 @@ from abeyance import (
 )
 from abeyance.errors import Code
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 
 class State(BaseModel):
     count: int = 0

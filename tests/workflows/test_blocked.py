@@ -23,6 +23,8 @@ from abeyance.core.state import Limits
 from abeyance.handle import RunFilter
 from abeyance.history.feed import Feed
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 _APP = "blocked_graphs:graphs"
 
 
