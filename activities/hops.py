@@ -15,15 +15,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
-from temporalio.service import RPCError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, TemporalError
 
 from abeyance.activities.heartbeat import Heartbeater
 from abeyance.core.effects import VisitInput
 from abeyance.core.fusing import HOP_SECONDS
-from abeyance.core.hops import following
+from abeyance.core.hops import Walk
 from abeyance.core.outcome import Ran, VisitOutcome
 from abeyance.errors import FailureCode
+from abeyance.storage.converter import UNREADABLE
 from abeyance.temporal.workarounds.heartbeat import Superseded
 
 _ASKED_EVERY: Final = 1.0
@@ -91,12 +91,15 @@ class Hop:
 
     async def _walk(self, outcome_of: Callable[[VisitInput], Awaitable[VisitOutcome]]) -> None:
         until = time.monotonic() + HOP_SECONDS
-        visit = following(self._first, tuple(self._done)) if self._done else self._first
+        walk = Walk(self._first)
+        visit: VisitInput | None = self._first
+        for ran in self._done:
+            visit = walk.after(ran)
         while visit is not None:
             await self._visit(visit, outcome_of)
             if self._is_leaving or time.monotonic() > until:
                 return
-            visit = following(self._first, tuple(self._done))
+            visit = walk.after(self._done[-1])
             if visit is not None and await self._record():
                 return
 
@@ -136,7 +139,7 @@ class Hop:
                     result_type=bool,
                     rpc_timeout=_ANSWERED_WITHIN,
                 )
-            except RPCError:
+            except (TemporalError, *UNREADABLE):
                 # Who cannot be asked may want it.
                 is_to_stop = True
             if not is_to_stop:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from abeyance.core import approvals, items, routing
+from abeyance.core.address import Address
 from abeyance.core.effects import Hop, StopNode
 from abeyance.core.events import VisitEnded
 from abeyance.core.outcome import Ran
@@ -190,6 +191,23 @@ def refuse_migration(state: RunState) -> None:
     )
 
 
+def scope_of(visit: str) -> str:
+    """Return the scope of the visit at an address."""
+    return visit.rpartition(";")[0]
+
+
+def came_back(draft: WorkingState, visit: Visit, running: Running, then: tuple[Ran, ...]) -> None:
+    """Take what a hop has done after its first visit. A worker cannot say that any other visit has run,
+    nor one of a node that always has an activity of its own: one that asks a person, for instance.
+    """
+    nodes = draft.graph(visit.scope).nodes
+    for ran in then if running.hop is not None else ():
+        name = Address.parse(ran.visit).segments[-1].id
+        is_inside = scope_of(ran.visit) == visit.scope and name in nodes
+        if is_inside and why_not(draft.graph(visit.scope), name) is None:
+            draft.ahead[ran.visit] = ran
+
+
 def start(draft: WorkingState, visit: Visit, ran: Ran) -> None:
     """Start and end a visit that has run already."""
     approvals.begin(draft, visit)
@@ -205,7 +223,7 @@ def settle(draft: WorkingState) -> bool:
     left = [*draft.ahead.values()]
     draft.ahead.clear()
     for ran in left:
-        scope = ran.visit.rpartition(";")[0]
+        scope = scope_of(ran.visit)
         if scope not in draft.state.scopes:
             continue
         try:

@@ -6,15 +6,15 @@ what was done decides the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 from abeyance.core import machine
-from abeyance.core.address import Address
 from abeyance.core.effects import Hop, RunNode, VisitInput
 from abeyance.core.events import VisitEnded
-from abeyance.core.fusing import MAX_NODES
+from abeyance.core.fusing import MAX_NODES, scope_of
 from abeyance.core.json import size
 from abeyance.core.outcome import Finished, Ran
 from abeyance.core.state import Limits, RunState, Scope
@@ -28,44 +28,59 @@ _REST: Final = "rest"
 """Stands for everything else in the run, so that it does not end when the branch does."""
 
 
-def following(first: VisitInput, done: tuple[Ran, ...]) -> VisitInput | None:
-    """Return the visit that is the next to run in the activity of `first`; None if the run decides.
+class Walk:
+    """The way from the visit `first` on, as far as its activity can go."""
 
-    `done` are the visits that have run there, `first` among them, in their order.
-    """
-    last = done[-1].outcome
-    if first.hop is None or not isinstance(last, Finished) or last.sends is not None:
-        return None
-    carried = sum(size([ran.outcome.patch, _emitted(ran)]) for ran in done)
-    if len(done) >= MAX_NODES or carried > MAX_BYTES:
-        return None
-    ended = VisitEnded(
-        now=done[-1].ended, visit=first.address, outcome=done[0].outcome, then=done[1:]
-    )
-    state, effects = machine.advance(_branch(first, first.hop, done[0].began), ended)
-    waiting = [each.input for each in effects if isinstance(each, RunNode)]
-    is_all = len(state.visits) == len(waiting) + 1
-    if state.ending is not None or not waiting or not is_all or waiting[0].kind != "visit":
-        return None
-    return replace(
-        waiting[0],
-        root=first.root,
-        path=first.path,
-        execution=first.execution,
-        origin=first.origin,
-        hop=None,
-    )
+    def __init__(self, first: VisitInput) -> None:
+        self._first = first
+        self._state: RunState | None = None
+        self._waiting = [first]
+        self._made = 0
+        self._bytes = 0
+
+    def after(self, ran: Ran) -> VisitInput | None:
+        """Return the visit to run after this one, which was the last to be returned, or is the first.
+
+        None: it is the run that decides.
+        """
+        hop, outcome = self._first.hop, ran.outcome
+        if hop is None or not isinstance(outcome, Finished) or outcome.sends is not None:
+            return None
+        self._made += 1
+        self._bytes += size([outcome.patch, [[e.name, e.data] for e in outcome.emitted]])
+        if self._made >= MAX_NODES or self._bytes > MAX_BYTES:
+            return None
+        before = self._state or _branch(self._first, hop, ran.began)
+        ended = VisitEnded(now=ran.ended, visit=ran.visit, outcome=outcome)
+        self._state, effects = machine.advance(before, ended)
+        started = [each.input for each in effects if isinstance(each, RunNode)]
+        self._waiting = [*self._waiting[1:], *started]
+        # All that is left has to be code that may run here.
+        is_code = all(each.kind == "visit" for each in started)
+        is_all = len(self._state.visits) == len(self._waiting) + 1
+        if self._state.ending is not None or not self._waiting or not is_code or not is_all:
+            return None
+        return replace(
+            self._waiting[0],
+            root=self._first.root,
+            path=self._first.path,
+            execution=self._first.execution,
+            origin=self._first.origin,
+            hop=None,
+        )
 
 
-def _emitted(ran: Ran) -> list[object]:
-    return (
-        [[e.name, e.data] for e in ran.outcome.emitted] if isinstance(ran.outcome, Finished) else []
-    )
+def following(first: VisitInput, done: Iterable[Ran]) -> VisitInput | None:
+    """Return the visit that is the next to run in the activity of `first`, after those that are done."""
+    walk, next_ = Walk(first), None
+    for ran in done:
+        next_ = walk.after(ran)
+    return next_
 
 
 def _branch(first: VisitInput, hop: Hop, now: datetime) -> RunState:
     """Return the run as if it had only the branch of a visit, which runs."""
-    address = str(Address(Address.parse(first.address).segments[:-1]))
+    address = scope_of(first.address)
     own = {key.rpartition("/")[2]: answer for key, answer in first.own_answers.items()}
     scope = Scope(
         address=address,

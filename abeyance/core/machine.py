@@ -324,7 +324,7 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
         outcomes = {**ending.outcomes, visit.address: outcome}
         ahead = {**ending.ahead, visit.address: event.then} if event.then else ending.ahead
         draft.state.ending = replace(ending, outcomes=outcomes, ahead=ahead)
-    draft.ahead.update((ran.visit, ran) for ran in event.then)
+    fusing.came_back(draft, visit, running, event.then)
     if not isinstance(outcome, Stopped | Blocked):
         blocked.unblock(draft, visit)
     match outcome:

@@ -182,6 +182,7 @@ class Driver:
 
     async def _visit(self, visit_input: VisitInput) -> None:
         done: tuple[Ran, ...] = ()
+        walk = hops.Walk(visit_input)
         following: VisitInput | None = visit_input
         while following is not None:
             visit, began = following.address, self.now
@@ -191,8 +192,8 @@ class Driver:
             if following.kind == "visit":
                 for event in entries.visit_reported(visit, {"outcome": asdict(outcome)}):
                     self._publish(event.type, event.address, data=event.data)
-            done = (*done, Ran(visit=visit, outcome=outcome, began=began, ended=self.now))
-            following = deepcopy(hops.following(visit_input, done))
+            ran = Ran(visit=visit, outcome=outcome, began=began, ended=self.now)
+            done, following = (*done, ran), deepcopy(walk.after(ran))
         first, *then = done
         ended = events.VisitEnded(
             now=self.now, visit=first.visit, outcome=first.outcome, then=tuple(then)

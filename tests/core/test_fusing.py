@@ -31,6 +31,7 @@ from abeyance.core.spec import (
     START,
     Fail,
     FunctionNode,
+    GoTo,
     GraphSpec,
     Matches,
     Node,
@@ -49,6 +50,9 @@ def fused(name: str, **options: Any) -> FunctionNode:
 
 def abc(**options: Any) -> GraphSpec:
     return chain(fused("a"), fused("b"), fused("c"), **options)
+
+
+_WAYS: list[tuple[str, str]] = [(START, "a"), ("a", "b")]
 
 
 def order(drive: Drive) -> VisitInput:
@@ -472,13 +476,42 @@ def test_changes_that_cannot_be_kept_are_said() -> None:
     drive = Drive(abc())
     drive.feed(events.CancelRequested, actor="ada")
     bad = ran(address("b"), Finished(patch={"nowhere": 1}))
-    gone = ran("graph:g;node:x;graph:gone;node:b", log("b"))
-    comes_back(drive, (ran(address("a"), log("a")), gone, bad))
+    comes_back(drive, (ran(address("a"), log("a")), bad))
 
     assert drive.status == "cancelled"
     assert [(e.code, e.address) for e in drive.ending.secondary_errors] == [
         ("invalid_patch", address("b"))
     ]
+
+
+def test_changes_in_a_graph_that_is_over_are_dropped_with_it() -> None:
+    inner = chain(fused("i1"), fused("i2"), name="inner", fields={"log": "append"})
+    drive = Drive(chain(nested("sub", inner, on_error=GoTo(node="b")), "b"))
+    first = order(drive)
+    bad = ran(first.address, Finished(patch={"nowhere": 1}))
+    comes_back(drive, (bad, ran(f"{first.address[:-1]}2", log("i2"))))
+
+    assert drive.running == ["b"]
+    assert drive.values == {}
+
+
+@pytest.mark.parametrize(
+    "visit", [address("ask"), address("unknown"), "graph:g;node:sub;graph:inner;node:b"]
+)
+def test_a_worker_cannot_say_that_anything_else_has_run(visit: str) -> None:
+    drive = Drive(graph(fused("a"), fused("b"), gate("ask"), ways=[*_WAYS, ("b", "ask")]))
+    forged = ran(visit, Finished(patch={"x": "forged"}))
+    comes_back(drive, (ran(address("a"), log("a")), ran(address("b"), log("b")), forged))
+
+    assert drive.waiting == ["ask"]
+    assert drive.values == {"log": ["a", "b"]}
+
+
+def test_what_follows_a_visit_that_had_no_hop_is_not_taken() -> None:
+    drive = Drive(chain("a", fused("b"), fused("c")))
+    comes_back(drive, (ran(address("a"), log("a")), ran(address("b"), log("forged"))))
+
+    assert drive.running == ["b"]
 
 
 def test_a_run_is_not_migrated_while_a_hop_runs() -> None:

@@ -12,6 +12,8 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Context, Graph, views
+from abeyance.activities import hops
+from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
 from abeyance.history.feed import Feed
 
@@ -318,3 +320,53 @@ async def test_large_results_end_a_hop_before_they_are_too_large_together(
 
     assert len(ended.values["log"]) == 3
     assert await activities(site, run_id) == ["large.n0+n1+n2", "large.n1+n2", "large.n2"]
+
+
+async def test_a_hop_comes_back_after_its_time(
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hops, "HOP_SECONDS", 0.0)
+    graph = chain(3)
+    graph.build(fuse=True)
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        ended = await site.ended(run_id)
+
+    assert ended.values["log"] == ["n0", "n1", "n2"]
+    assert await activities(site, run_id) == ["chain.n0+n1+n2", "chain.n1+n2", "chain.n2"]
+
+
+async def test_a_long_chain_of_fused_nodes_is_handed_over_between_its_hops(
+    temporal: TemporalClient,
+) -> None:
+    graph = chain(120, "long")
+    graph.build(fuse=True)
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start(limits=Limits(continue_as_new_after=10))
+        ended = await site.ended(run_id)
+        await site.replays(run_id)
+
+    assert ended.values["log"] == [f"n{number}" for number in range(120)]
+    begun = (await site.history(run_id)).events[0].workflow_execution_started_event_attributes
+    assert begun.continued_execution_run_id
+    finished = [each for each in await feed(site, run_id) if each.type == "node.finished"]
+    assert len(finished) == 120
+
+
+async def test_what_happens_to_a_hop_can_be_replayed(temporal: TemporalClient) -> None:
+    middle = Middle()
+    site = Site(temporal, middle.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await middle.holds()
+        await site.client.run(run_id).send(text="hello", action="defer")
+        await site.pause_and_resume(run_id)
+        middle.release.set()
+        ended = await site.ended(run_id)
+        await site.replays(run_id)
+
+    assert ended.values["log"] == ["a", "hold", "c"]
+    assert middle.ran.count("a") == middle.told.count("step") == 1
+    assert [todo["text"] for todo in ended.todos] == ["hello"]
