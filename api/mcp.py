@@ -31,9 +31,8 @@ RUN_ID: Final = "abeyance/run_id"
 KEY: Final = "abeyance/idempotency-key"
 """The key in `_meta` of a call that makes its repetition safe."""
 
-_APPROVAL: Final = "approval"
 _POLL_MS: Final = 1_000
-_POLL_ASKED_MS: Final = 5_000
+_POLL_ASKED_MS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,21 +106,12 @@ def _shown(*values: Json) -> list[str]:
 def answer_of(
     question: views.InterruptView, result: protocol.ElicitResult, abilities: Abilities
 ) -> Json | EllipsisType:
-    """Return the answer in what a client sends back; `...` leaves the question open.
-
-    To decline the form of an approval is to reject it.
-    """
+    """Return the answer in what a client sends back; `...` leaves the question open."""
     form = _form(question)
-    if form is None or not abilities.form:
-        # It was asked to open a page. Whatever it says of an answer, nobody was asked for one.
+    if form is None or not abilities.form or result.action != "accept":
+        # If it was asked to open a page, nobody was asked for an answer, whatever it says of one.
         return ...
-    match result.action:
-        case "accept":
-            return form.answer_of(result.content or {})
-        case "decline" if question.kind == _APPROVAL:
-            return {"approved": False}
-        case _:
-            return ...
+    return form.answer_of(result.content or {})
 
 
 def result_of(view: views.RunView) -> protocol.CallToolResult:
@@ -233,6 +223,22 @@ def entry_of(question: views.InterruptView, base: str) -> dict[str, Json]:
     return {name: value for name, value in about.items() if value is not None}
 
 
+def created(view: views.RunView) -> dict[str, Any]:
+    """Return a new task, by which a client asks for more."""
+    return {"resultType": "task", **_task(view, _POLL_MS)}
+
+
+def _task(view: views.RunView, poll_ms: int) -> dict[str, Any]:
+    return {
+        "taskId": view.run_id,
+        "status": "working",
+        "createdAt": view.created_at.isoformat(),
+        "lastUpdatedAt": view.updated_at.isoformat(),
+        "ttlMs": None,
+        "pollIntervalMs": poll_ms,
+    }
+
+
 def task_of(
     view: views.RunView,
     questions: Sequence[views.InterruptView],
@@ -245,14 +251,7 @@ def task_of(
         for each in questions
         if (request := request_of(each, abilities, base)) is not None
     }
-    task: dict[str, Any] = {
-        "taskId": view.run_id,
-        "status": "working",
-        "createdAt": view.created_at.isoformat(),
-        "lastUpdatedAt": view.updated_at.isoformat(),
-        "ttlMs": None,
-        "pollIntervalMs": _POLL_ASKED_MS if questions else _POLL_MS,
-    }
+    task = _task(view, _POLL_ASKED_MS if questions else _POLL_MS)
     if (why := _why_it_waits(view, questions, requests, base)) is not None:
         task["statusMessage"] = visible(why)
     if view.ended_at is None:

@@ -167,7 +167,7 @@ class Caller:
             graph=graph,
         )
         if self._abilities.tasks:
-            return {**await self.task(run_id), "resultType": "task"}
+            return mcp.created(await self._client.run(run_id).view())
         return self._said(await self._settled(run_id))
 
     async def _repeated(self, state: CallState, responses: protocol.InputResponses) -> Outcome:

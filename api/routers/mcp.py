@@ -30,6 +30,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
+import abeyance
 from abeyance.api import mcp
 from abeyance.api.auth import READ, Credentials, CredentialsDep
 from abeyance.api.dependencies import KNOWN_PARAMETERS, Backend, ClientDep
@@ -117,11 +118,10 @@ class Endpoint:
         return self._manager
 
     def _server(self) -> Server[Any]:
-        schemas = {tool.name: tool.input_schema for tool in self._tools}
         server: Server[Any] = Server(
             _NAME,
+            version=abeyance.__version__,
             instructions=_INSTRUCTIONS,
-            get_tool_input_schema=schemas.get,
             on_list_tools=self._list_tools,
         )
         server.add_request_handler(
@@ -184,7 +184,7 @@ class Endpoint:
         followed: dict[str, AsyncGenerator[dict[str, Any], None]] = {}
         for task_id in asked[:_MAX_FOLLOWED] if isinstance(asked, list) else ():
             caller = self._task_caller(ctx)
-            if isinstance(task_id, str) and await caller.owns(task_id):
+            if isinstance(task_id, str) and await _told(ctx, caller.owns(task_id)):
                 followed[task_id] = caller.follow(task_id)
         filter_ = protocol.SubscriptionFilter.model_validate({"taskIds": [*followed]})
         await ctx.session.send_notification(

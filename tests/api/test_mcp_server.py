@@ -225,6 +225,7 @@ async def test_a_task_is_input_required_and_is_answered(api: Api) -> None:
         await client.tasks("tasks/update", task.task_id, inputResponses=answer)
         ended = await client.until(task.task_id, "completed")
 
+    assert task.status == "working"
     assert (request["method"], request["params"]["message"]) == (FORM, "Pay 5?")
     assert {*asked} >= {"createdAt", "lastUpdatedAt", "ttlMs", "pollIntervalMs"}
     assert ended["result"]["structuredContent"]["decision"] == {"approved": True}
