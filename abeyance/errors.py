@@ -94,6 +94,7 @@ class FailureCode(StrEnum):
     VISIT_TOO_LARGE = "visit_too_large"
     UNKNOWN_NODE = "unknown_node"
     UNDECLARED_CAPABILITY = "undeclared_capability"
+    UNKNOWN_QUESTION = "unknown_question"
 
 
 class BlockedCode(StrEnum):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from abeyance.authoring import validation
 from abeyance.authoring.declarations import DeclarationErrors, type_faults
+from abeyance.authoring.question_names import misnamed
 from abeyance.authoring.rules import compile_rules
 from abeyance.authoring.validation import faults_of
 from abeyance.core.spec import (
@@ -179,6 +180,8 @@ def compile_graph(
         interrupt_after=_breakpoints(declared.interrupt_after, nodes, finally_),
     )
     faults += [*type_faults(spec)] or faults_of(spec)
+    if not (faults or graph.is_nested):
+        faults += misnamed(graph, spec)
     if faults:
         # A nested graph and the outer one may report the same fault.
         raise GraphError(graph.name, list(dict.fromkeys(faults)))

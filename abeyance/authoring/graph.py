@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from abeyance.authoring import compiler, rules
 from abeyance.authoring.callables import NodeCode, code_of, reads_inbox, summary
 from abeyance.authoring.declarations import DeclarationErrors, question_of
+from abeyance.authoring.question_names import CodeQuestions, questions_in
 from abeyance.authoring.repeated_questions import repeated_questions
 from abeyance.authoring.retired import RetiredNode, RetiredNodes
 from abeyance.authoring.retries import (
@@ -91,6 +92,9 @@ class Graph:
         """The field that the first agent names as its `input`: a user interface puts a message there."""
         self.is_mcp_tool = False
         """Whether the API offers the graph as a tool of MCP."""
+        self.code_questions = CodeQuestions()
+        self.is_nested = False
+        """Whether it stands in another graph, whose questions its own may name."""
         self._intake = DeclarationErrors(self.states)
         self._retired = RetiredNodes(self, self._intake)
         self._spec: GraphSpec | None = None
@@ -187,6 +191,7 @@ class Graph:
                     "name: end the loop after the question, or give each one a name of its own, as "
                     f'f"{question}-{{n}}"'
                 )
+            self.code_questions |= questions_in(function)
             self.code[id_] = code_of(
                 function,
                 intake.takes(function, label),
@@ -331,6 +336,7 @@ class Graph:
         if code is not None:
             self.code[node.id] = code
         if inner is not None:
+            inner.is_nested = True
             self.subgraphs[node.id] = inner
         self._add(node)
 
@@ -471,6 +477,7 @@ class Graph:
             finally_nodes=tuple(self._finally),
             interrupt_before=before,
             interrupt_after=after,
+            asked=tuple(sorted(self.code_questions.names)),
         )
         return compiler.compile_graph(
             self,

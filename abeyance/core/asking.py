@@ -112,7 +112,7 @@ def _shows_another(visit: Visit, asked: Asked) -> bool:
 
 def _is_fatal(failure: Failure) -> bool:
     # A model could do nothing about it.
-    return failure.code == FailureCode.UNDECLARED_CAPABILITY
+    return failure.code in {FailureCode.UNDECLARED_CAPABILITY, FailureCode.UNKNOWN_QUESTION}
 
 
 def _undeclared(graph: GraphSpec, visit: Visit, asked: Asked) -> str | None:
@@ -182,7 +182,7 @@ def _fault(
                 return Failure(code=FailureCode.UNKNOWN_NODE, message=message)
             case _:
                 pass
-    return None
+    return interrupts.misnamed(state, visit, [each.question for each in asked])
 
 
 def _json_parts(spec: Asked) -> Json:

@@ -7,7 +7,7 @@ and computed when it opens and at every answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -15,7 +15,6 @@ from abeyance.core import items
 from abeyance.core.events import Responded
 from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.spec import GraphSpec, InterruptNode, SubgraphNode
 from abeyance.core.standing import Answerer
 from abeyance.core.state import Item, RunState
 from abeyance.core.terms import GROUP, STARTER, Terms
@@ -23,6 +22,10 @@ from abeyance.core.visit import FanOutBranch, Visit
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
+ALWAYS_KNOWN: Final = frozenset(
+    {STARTER, "error", "interrupt_before", "interrupt_after", "approve_fork"}
+)
+"""In `not_by`: the starter, and the questions that runs ask by themselves."""
 _MOST_NAMES: Final = 200
 """How many names a graph, or an item of a fan-out, remembers. Code may ask under ever new names."""
 
@@ -50,6 +53,39 @@ def barred(state: RunState, visit: Visit, terms: Terms | None) -> Mapping[str, s
             people = (*_undecided(state, visit, rule), *(() if last is None else last.people))
         found.update(dict.fromkeys(people, rule) | found)
     return found
+
+
+def why_unknown(
+    state: RunState, visit: Visit, terms: Terms | None, beside: Collection[str]
+) -> str | None:
+    """Return what is wrong with the rules of a question that a visit is about to ask with those `beside`
+    it: a name that no question has would bar nobody.
+    """
+    for name in () if terms is None else terms.not_by:
+        if not (name in beside or _is_known(state, visit, name)):
+            return (
+                f"not_by= names {name!r}, and no question of that name has been asked, nor does the "
+                "graph declare one, so it would bar nobody: correct the name"
+            )
+    return None
+
+
+def _is_known(state: RunState, visit: Visit, name: str) -> bool:
+    return (
+        name in ALWAYS_KNOWN
+        or _is_declared(state, visit, name)
+        or answered_by(state, visit, name) is not None
+        or any(
+            each.name == name and _sees(state, visit, each) for each in state.ledger.open.values()
+        )
+    )
+
+
+def _is_declared(state: RunState, visit: Visit, name: str) -> bool:
+    if name in state.graph_of(visit.scope).question_names:
+        return True
+    around = state.scopes[visit.scope].visit
+    return around is not None and _is_declared(state, state.visits[around], name)
 
 
 def remember(
@@ -106,23 +142,11 @@ def warnings(state: RunState, entry: Interrupt) -> list[str]:
         if is_short and not any(name.startswith(GROUP) for name in left):
             found.append("it takes the approval of more people than it is for: reassign it")
     visit = state.visits[entry.visit]
-    for name in terms.not_by:
-        is_known = name == STARTER or answered_by(state, visit, name) is not None
-        if not (is_known or _is_declared(state.spec, name)):
-            found.append(f"not_by names {name!r}: no such question has been answered so far")
-    return found
-
-
-def _is_declared(graph: GraphSpec, name: str) -> bool:
-    for node in graph.nodes.values():
-        match node:
-            case InterruptNode(question=question) if question.name == name:
-                return True
-            case SubgraphNode(graph=inner) if _is_declared(inner, name):
-                return True
-            case _:
-                pass
-    return False
+    lost = (name for name in terms.not_by if not _is_known(state, visit, name))
+    return [
+        *found,
+        *(f"not_by names {name!r}, which is asked no more: it bars nobody" for name in lost),
+    ]
 
 
 def refuse_both(state: RunState, event: Responded) -> None:

@@ -6,7 +6,7 @@ answer; what other visits wait for does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -38,12 +38,24 @@ _LONGEST_PROMPT: Final = 10_000
 
 
 def fault_of(draft: WorkingState, visit: Visit, question: InterruptSpec) -> Failure | None:
-    """Return why a declared question cannot be opened: a field of its capability has no usable value."""
+    """Return why a declared question cannot be opened: a field of its capability has no usable value, or
+    nobody is barred by what its terms name.
+    """
     try:
         authority.filled(question.requested_capability or "", items.values_of(draft.state, visit))
     except ValueError as error:
         message = f"the question {question.name!r} of {visit.node!r} cannot be asked: {error}"
         return Failure(code=FailureCode.UNDECLARED_CAPABILITY, message=message)
+    return misnamed(draft.state, visit, [question])
+
+
+def misnamed(state: RunState, visit: Visit, questions: Sequence[InterruptSpec]) -> Failure | None:
+    """Return why questions that are asked together cannot be opened: `not_by` bars nobody."""
+    names = {each.name for each in questions}
+    for each in questions:
+        if (why := duties.why_unknown(state, visit, each.terms, names)) is not None:
+            message = f"the question {each.name!r} of {visit.node!r} cannot be asked: {why}"
+            return Failure(code=FailureCode.UNKNOWN_QUESTION, message=message)
     return None
 
 

@@ -356,7 +356,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphSpec:
-    """A graph. Nodes are in order of declaration; `open_values` lets patches add any field."""
+    """A graph. Nodes are in order of declaration; `open_values` lets patches add any field. `asked` are
+    the names of the questions that its code asks, as far as its source says.
+    """
 
     name: str
     description: str = ""
@@ -370,6 +372,7 @@ class GraphSpec:
     finally_nodes: tuple[str, ...] = ()
     interrupt_before: tuple[str, ...] = ()
     interrupt_after: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
 
     @property
     def version(self) -> str:
@@ -423,6 +426,14 @@ class GraphSpec:
         own = [each.question for each in asking if isinstance(each, InterruptNode | Ask)]
         nested = [node.graph for node in self.nodes.values() if isinstance(node, SubgraphNode)]
         return (*own, *(question for graph in nested for question in graph.questions))
+
+    @property
+    def question_names(self) -> frozenset[str]:
+        """The names under which nodes, rules and code of the graph ask, without those in nested ones."""
+        actions = [action for rule in self.rules for action in rule.actions]
+        asking = [*self.nodes.values(), *actions]
+        declared = (each.question.name for each in asking if isinstance(each, InterruptNode | Ask))
+        return frozenset((*declared, *self.asked))
 
     def asks_of(self, node: str) -> tuple[str, ...]:
         """Return the capabilities that a node declares for its questions."""

@@ -139,10 +139,10 @@ edges:
 
 
 def test_a_single_name_and_a_number_stand_for_themselves() -> None:
-    terms = asked_by(asking(assignees="ada", quorum=2, remind="1d", not_by="first"))
+    terms = asked_by(asking(assignees="ada", quorum=2, remind="1d", not_by="@starter"))
 
     assert terms == Terms(
-        assignees=("ada",), quorum=core.Quorum(count=2), remind=(86_400.0,), not_by=("first",)
+        assignees=("ada",), quorum=core.Quorum(count=2), remind=(86_400.0,), not_by=("@starter",)
     )
 
 

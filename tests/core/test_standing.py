@@ -20,7 +20,7 @@ from core_askers import (
     refusal_of,
     started_by,
 )
-from core_drive import Drive, chain, edge, gate, graph, nested, restored
+from core_drive import Drive, asked, chain, edge, gate, graph, nested, restored
 from core_fans import sending, sent
 
 from abeyance.core import duties
@@ -140,14 +140,50 @@ def restored_drive(run: Drive) -> Drive:
 
 def test_a_question_that_nobody_answered_bars_nobody() -> None:
     default = Default(answer="yes")
-    run = Drive(chain(gate("one", timeout=5, on_timeout=default), eyes("ask", "one", "never")))
+    spec = chain(gate("one", timeout=5, on_timeout=default), eyes("ask", "one", "never"))
+    run = Drive(replace(spec, asked=("never",)))
     run.tick(5)
     assert run.open("ask").barred == {}
     run.answer("ask", "yes", principal=ADA)
 
 
+MISNAMED = asked("ask", terms=Terms(not_by=("on",)))
+
+
+@pytest.mark.parametrize("by", ["a node", "code", "a call", "nested code"])
+def test_a_question_that_would_bar_nobody_is_not_asked(by: str) -> None:
+    match by:
+        case "a node":
+            run = Drive(chain(gate("one"), eyes("ask", "on")))
+            run.answer("one", "yes", principal=ADA)
+        case "code":
+            run = Drive(chain(gate("one"), "work"))
+            run.answer("one", "yes", principal=ADA)
+            run.ask("work", MISNAMED)
+        case "a call":
+            run = reviewing()
+            turn(run, gated("c1", terms=Terms(not_by=("on",))))
+        case _:
+            # Questions of a nested graph bar nobody around it.
+            run = Drive(chain(nested("sub", chain(gate("on"))), eyes("ask", "on")))
+            run.answer("on", "yes", principal=ADA)
+    assert (run.status, [*run.state.ledger.open]) == ("failed", [])
+    assert run.error[0] == "unknown_question"
+    assert "not_by= names 'on'" in run.error[1]
+
+
+def test_a_name_that_was_asked_or_is_asked_at_the_same_time_bars_its_answerer() -> None:
+    run = Drive(chain("work"))
+    run.ask("work", "on", MISNAMED)
+    run.answer("on", "yes", principal=ADA)
+    assert run.open("ask").barred == {"ada": "on"}
+    run.answer("ask", "yes", principal=BOB)
+    run.ask("work", asked("again", terms=Terms(not_by=("on", "again"))))
+    assert run.open("again").barred == {"ada": "on"}
+
+
 def test_an_answer_without_a_principal_is_no_other_pair_of_eyes() -> None:
-    run = Drive(chain(eyes("ask", "never")))
+    run = Drive(chain(eyes("ask", STARTER)))
     assert refusal_of(run, TEMPORAL).code is Code.SEPARATION_OF_DUTIES
 
 
@@ -234,13 +270,29 @@ def test_a_question_warns_of_rules_that_nobody_can_fulfil() -> None:
     run.finish("first")
     assert warnings_of(run) == ["nobody whom it is for may answer: reassign it"]
     run = asking(
-        assignees=("ada", "bob"), assignees_only=True, quorum=Quorum(count=2), not_by=("ada-did",)
+        assignees=("ada", "bob"), assignees_only=True, quorum=Quorum(count=2), not_by=(STARTER,)
     )
     run.state = replace(run.state, ledger=barring_first(run))
     assert warnings_of(run) == [
         "it takes the approval of more people than it is for: reassign it",
-        "not_by names 'ada-did': no such question has been answered so far",
     ]
+
+
+def test_a_question_warns_that_what_bars_people_from_it_is_asked_no_more() -> None:
+    run = Drive(
+        graph(
+            "work",
+            "first",
+            eyes("ask", "made-up"),
+            ways=[(START, "work"), (START, "first"), ("first", "ask")],
+        )
+    )
+    run.ask("work", "made-up", "other", composite=True)
+    run.finish("first")
+    assert warnings_of(run) == []
+    run.answer("other", "yes")
+    run.ask("work", "third", composite=True)
+    assert warnings_of(run) == ["not_by names 'made-up', which is asked no more: it bars nobody"]
 
 
 def only_for(name: str) -> Any:
@@ -259,7 +311,7 @@ def test_a_question_whose_rules_can_be_fulfilled_warns_of_nothing() -> None:
     assert warnings_of(asking(assignees_only=True, escalate=(director,))) == []
     assert warnings_of(asking(assignees=("group:a",), assignees_only=True)) == []
     inner = chain(gate("inside"), name="inner")
-    asks = eyes("ask", "one", "inside", STARTER)
+    asks = eyes("ask", "one", STARTER)
     ways = [(START, "ask"), (START, "work"), ("work", "one"), ("one", "sub")]
     assert (
         warnings_of(Drive(graph(asks, "work", gate("one"), nested("sub", inner), ways=ways))) == []
