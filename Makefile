@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 EXTRAS := agents,agent-framework,dev,langgraph,openai-agents,test
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev check test test-all core histories bench browser chaos simulate lock clean
+.PHONY: help venv demo dev check test test-all core histories bench browser chaos chaos-long simulate soak lock clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,14 @@ chaos: venv  ## only the tests that kill processes
 
 simulate: venv  ## play random schedules of runs against a simulated Temporal (SEEDS=20000 for more)
 	$(BIN)/python tests/simulation/run.py $(if $(SEEDS),--seeds $(SEEDS))
+
+ENDURANCE := PYTHONPATH=.:tests/support $(BIN)/python tests/endurance
+
+chaos-long: venv  ## 1,000 runs while all is killed, filled, slowed and lost (RUNS=1000 EVERY=10)
+	$(ENDURANCE)/chaos.py $(if $(RUNS),--runs $(RUNS)) $(if $(EVERY),--every $(EVERY))
+
+soak: venv  ## an hour of starts, answers and messages (MINUTES=60)
+	$(ENDURANCE)/soak.py $(if $(MINUTES),--minutes $(MINUTES))
 
 histories: venv  ## record the runs of the replay tests anew (only while nothing is released)
 	$(BIN)/python tests/replay/record.py --anew
