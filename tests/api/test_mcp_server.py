@@ -208,6 +208,17 @@ async def test_while_a_run_works_the_call_is_sent_back_and_ends_before_the_clien
     assert "pending" in text_of(told)
 
 
+async def test_who_has_opened_the_page_is_not_sent_there_again(hasty: Api) -> None:
+    much = {"task": "pay much"}
+    async with connected(hasty, "rounds", lambda _: yes()) as client:
+        asked = await client.asked("payments", **much)
+        opened = {key_of(asked): {"action": "accept"}}
+        sent_back = await client.again(asked, "payments", opened, **much)
+        again = await client.again(sent_back, "payments", {}, **much)
+
+    assert (sent_back.input_requests, again.input_requests) == (None, None)
+
+
 async def test_who_has_voted_is_not_asked_again(hasty: Api) -> None:
     async with connected(hasty, "rounds", lambda _: yes()) as client:
         asked = await client.asked("voted")
