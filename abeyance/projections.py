@@ -33,6 +33,8 @@ _ROW_BYTES: Final = 500
 _OWN_SHAPE: Final = {"escalations", "calendar"}
 _IN_VIEW: Final = views.InterruptView.model_fields.keys() - _OWN_SHAPE
 _SHOWN: Final = [entry.name for entry in fields(Interrupt) if entry.name in _IN_VIEW]
+_OF_HELD: Final = ("answer", "answer_sha256", "note")
+"""What a view has of an answer, whether it settled the question or is held."""
 _TERMS: Final = [entry.name for entry in fields(Terms) if entry.name in _IN_VIEW]
 
 
@@ -177,7 +179,7 @@ def settled_interrupts(state: RunState) -> list[views.InterruptView]:
 def _bulk_of(entry: Interrupt) -> Json:
     reasons = [parent.reason for parent in entry.parents]
     shown = [entry.prompt, entry.reason, entry.payload, entry.preview, reasons]
-    shown.append(entry.response_schema)
+    shown += [entry.response_schema, None if entry.held is None else entry.held.answer]
     return [*shown, on_timeout_text(entry.on_timeout)]
 
 
@@ -193,6 +195,8 @@ def _view(state: RunState, entry: Interrupt, *, abridged: bool = False) -> views
             parents=tuple(replace(parent, reason=None) for parent in entry.parents),
         )
     shown = public(entry)
+    if abridged and entry.held is not None:
+        shown["answer"] = None
     if abridged and isinstance(entry.on_timeout, Default):
         shown["on_timeout"] = None
     return views.InterruptView(
@@ -238,6 +242,7 @@ def public(entry: Interrupt) -> dict[str, Any]:
     answered_at = (entry.accepted_at or entry.settled_at) if is_answered else None
     return {
         **{name: getattr(entry, name) for name in _SHOWN},
+        **({} if held is None else {name: getattr(held, name) for name in _OF_HELD}),
         **_terms_of(entry),
         "deadline": entry.deadline if held is None else None,
         "digest": entry.digest or None,

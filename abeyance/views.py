@@ -84,13 +84,14 @@ class InterruptView(Record):
     the prompt says why, and the deadline is the nearest of the run's. `assignees` to `decisions` are the
     terms of the question; `hold` is in seconds, `decisions` are an approval's, and `preview` is what the
     call that is asked about would do. `votes` are those that count, and `missing` is how many approvals
-    an open question still needs. While it is `held`, until `held_until`, its deadline does not count, so
-    none is shown. `reminders` and `escalations` have the moments of an open question, and `calendar` is
-    the name of its calendar. `claim` is who keeps the question for themselves, and until when. `barred`
-    are those whom `not_by` bars, each with the rule that does; `warnings` say which rules nobody can
-    fulfil. Over HTTP `may_answer` says whether the caller may answer an open question, `may_answer_for`
-    for whom by a delegation, and `why_not` why not. `note` is what was written beside the answer, at
-    most its first 500 characters, and `on_behalf_of` in whose place it was answered.
+    an open question still needs. While it is `held`, until `held_until`, `answer` and `note` are those
+    that will count then, and its deadline does not count, so none is shown. `reminders` and `escalations`
+    have the moments of an open question, and `calendar` is the name of its calendar. `claim` is who keeps
+    the question for themselves, and until when. `barred` are those whom `not_by` bars, each with the rule
+    that does; `warnings` say which rules nobody can fulfil. Over HTTP `may_answer` says whether the
+    caller may answer an open question, `may_answer_for` for whom by a delegation, and `why_not` why not.
+    `note` is what was written beside the answer, at most its first 500 characters, and `on_behalf_of` in
+    whose place it was answered.
     """
 
     id: str

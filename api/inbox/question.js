@@ -159,6 +159,8 @@ function held(question, after) {
     "section",
     {"aria-label": "Held"},
     element("p", {role: "status"}, `Approved${question.answered_by ? ` by ${question.answered_by}` : ""}. What it allows begins at ${clock(until)}.`),
+    isPresent(question.answer) ? element("div", {}, element("h3", {}, "Answer"), shownValue(question.answer)) : null,
+    question.note ? element("p", {}, `Note: ${question.note}`) : null,
     element("p", {}, "Time to take it back: ", countdown(until)),
     isOwn ? undo : null,
     fault,

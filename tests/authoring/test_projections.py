@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from core_drive import ADA, T0, Drive, at, gate, graph
+from core_drive import ADA, T0, Drive, at, chain, gate, graph
 
 from abeyance import projections, views, wire
 from abeyance.core import events
+from abeyance.core.json import sha256
 from abeyance.core.spec import START, Default, GoTo, InterruptSpec
 from abeyance.core.terms import Terms
 
@@ -80,6 +81,23 @@ def test_all_that_is_asked_is_shown() -> None:
     # Lengths of time are shown as moments.
     lengths = {"timeout", "remind", "escalate"}
     assert asked - views.InterruptView.model_fields.keys() == {*lengths, "terms"}
+
+
+def test_a_held_question_shows_the_whole_answer_that_will_count_if_there_is_room() -> None:
+    schema = {"properties": {"approved": {"type": "boolean"}}}
+    run = Drive(chain(gate("ask", terms=Terms(hold=600.0), schema=schema), "work"))
+    answer = {"approved": True, "arguments": {"text": "x" * 1_000}}
+    run.answer("ask", answer, principal=ADA, note="half of it")
+    id_ = run.open("ask").id
+
+    shown = projections.interrupt(run.state, id_)
+    assert (shown.status, shown.answered_by) == ("held", ADA.subject)
+    assert (shown.answer, shown.note) == (answer, "half of it")
+    assert shown.answer_sha256 == sha256(answer)
+    short = projections.open_interrupts(run.state, beside=run.state.limits.visit_bytes)[0]
+    assert (short.abridged, short.answer, short.answered_by) == (True, None, ADA.subject)
+    run.tick(600)
+    assert projections.interrupt(run.state, id_).answer is None
 
 
 def test_what_an_ended_run_left_of_an_answered_interrupt_is_what_the_run_had() -> None:

@@ -201,6 +201,7 @@ def test_several_people_approve_and_a_yes_is_taken_back(page: Page, running: Sta
     page.press("Held 1")
     page.open("Send it?")
     page.says("article", "Approved by ada")
+    page.says("article", "Answer")
     page.press("Take back")
     page.says("article", "The question is open again")
     page.says("#state", "1 open question")

@@ -72,12 +72,16 @@ def test_a_held_answer_is_printed_with_how_to_take_it_back() -> None:
         "answered_by": "ada",
         "answered_at": "2026-03-02T09:00:00Z",
         "held_until": "2026-03-02T09:10:00Z",
+        "answer": {"approved": True, "arguments": {"amount": 5}},
+        "note": "half of it",
     }
 
     assert [text for _, text in interrupt_lines([held])][2:] == [
         "by ada at 2026-03-02T09:00:00Z",
         "until 2026-03-02T09:10:00Z, and then it counts",
         "abeyance take-back r.1",
+        'answer {"approved": true, "arguments": {"amount": 5}}',
+        "note half of it",
     ]
 
 
