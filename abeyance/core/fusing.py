@@ -19,7 +19,7 @@ from abeyance.core.events import VisitEnded
 from abeyance.core.outcome import Ran
 from abeyance.core.patch import PatchError
 from abeyance.core.spec import FunctionNode, GraphSpec, InterruptNode, InterruptSpec, SubgraphNode
-from abeyance.core.state import RunState
+from abeyance.core.state import RunState, Scope
 from abeyance.core.visit import Failure, Running, Visit, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, FailureCode, Refusal
@@ -121,7 +121,7 @@ def hop_of(draft: WorkingState, visit: Visit) -> Hop | None:
     scope = state.scopes[visit.scope]
     is_alone = not scope.fans and sum(v.scope == visit.scope for v in state.visits.values()) == 1
     is_plain = visit.call is None and visit.blocked is None and not visit.heard_from
-    if not is_alone or not is_plain or _is_awaited(state):
+    if not is_alone or not is_plain or _is_awaited(state) or _may_be_asked_again(scope):
         return None
     nodes = sharing(graph, visit.node)
     if graph.successors(visit.node).isdisjoint(nodes):
@@ -136,6 +136,13 @@ def hop_of(draft: WorkingState, visit: Visit) -> Hop | None:
         max_visits=state.limits.max_visits,
         visit_bytes=state.limits.visit_bytes,
     )
+
+
+def _may_be_asked_again(scope: Scope) -> bool:
+    """Return whether a join may lead to a visit before which a gate is asked again."""
+    queues = (queue for come in scope.tokens.values() for queue in come.values())
+    covered = (each for queue in queues for token in queue for each in token.approvals)
+    return any(each.broken or each.inherited or not each.begun for each in covered)
 
 
 def _part(graph: GraphSpec, nodes: tuple[str, ...]) -> GraphSpec:

@@ -26,6 +26,7 @@ from abeyance.core.outcome import (
     Stopped,
     VisitOutcome,
 )
+from abeyance.core.policy import Principal
 from abeyance.core.retries import Attempts
 from abeyance.core.spec import (
     START,
@@ -196,6 +197,23 @@ def test_no_hop_begins_while_messages_are_unread_or_the_history_is_long() -> Non
 
     assert (alone.node, alone.hop) == ("a", None)
     assert order(drive).hop is not None
+
+
+def test_no_hop_begins_where_a_gate_may_be_asked_again_at_a_join() -> None:
+    spec = graph(
+        *(gate("ask", prompt="{x}?", capability="pay"), "w"),
+        *(fused("a"), fused("b"), fused("c")),
+        ways=[(START, "ask"), (START, "w"), ("w", "a"), ("a", "b"), (("ask", "b"), "c")],
+    )
+    drive = Drive(spec)
+    boss = Principal(subject="boss", capabilities=("pay",))
+    drive.answer("ask", True, principal=boss)
+    drive.finish("w")
+
+    assert (order(drive).node, order(drive).hop) == ("a", None)
+    drive.finish("a", {"x": "other"})
+    drive.finish("b")
+    assert drive.waiting == ["ask"]
 
 
 def test_no_hop_begins_with_what_may_not_share_or_has_nobody_to_share_with() -> None:

@@ -28,11 +28,11 @@ from abeyance.core.address import Address
 from abeyance.core.effects import Effect, Publish, RunNode, VisitInput
 from abeyance.core.json import Json, fill
 from abeyance.core.ledger import Interrupt
-from abeyance.core.outcome import Finished
+from abeyance.core.outcome import Finished, Ran
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import Ask, FunctionNode, GoTo, InterruptNode, SubgraphNode
 from abeyance.core.state import RunState
-from abeyance.core.visit import Visit
+from abeyance.core.visit import Running, Visit
 
 SEPARATOR = "|"
 """Between the fields in a prompt, so that each can be read from it."""
@@ -97,6 +97,7 @@ class Standing:
         was = {key: dict(texts) for key, texts in self.approved.items()}
         visits = {**before.visits, **after.visits}
         beginning = {gate for order in orders for gate in self._gates(after, visits[order.address])}
+        beginning |= {gate for ran in ran_in(before, event) for gate in self._before(before, ran)}
         self._follows(before, event, after, facts, beginning)
         self._goes_out_and_in(before, event, after)
         for order in orders:
@@ -184,13 +185,12 @@ class Standing:
                     now = text_of(scope.values, name)
                     if then == now or text is None:
                         continue
-                    found = {
-                        self._may(after, address, writer, gate, beginning)
-                        for writer in writers
-                        if writer.fields is None or name in writer.fields
-                    }
+                    wrote = [w for w in writers if w.fields is None or name in w.fields]
+                    found = {self._may(after, address, writer, gate, beginning) for writer in wrote}
                     if found == {True}:
-                        rest = text - {then} if len(text) == 1 else text
+                        # What was approved stays so beside what another branch makes of it.
+                        is_own = all(self._is_behind(after, address, w, gate) for w in wrote)
+                        rest = text - {then} if len(text) == 1 and is_own else text
                         texts[name] = rest | {now} if then in text else text
                     elif found != {False}:
                         texts[name] = None
@@ -212,11 +212,14 @@ class Standing:
         """Whether what somebody changed stands approved; None if nobody can tell."""
         if any(name != capability_of(state.spec, gate) for name in writer.told):
             return False
-        path = state.scopes[scope].path
-        is_behind = (path, writer.node) == gate or gate in self._behind(state, path, writer.node)
+        is_behind = self._is_behind(state, scope, writer, gate)
         if gate in self.begun or (is_behind and not writer.person):
             return True
         return None if gate in beginning else False
+
+    def _is_behind(self, state: RunState, scope: str, writer: Writer, gate: Gate) -> bool:
+        path = state.scopes[scope].path
+        return (path, writer.node) == gate or gate in self._behind(state, path, writer.node)
 
     def _writers(
         self,
@@ -234,6 +237,10 @@ class Standing:
             writer = self._writer(before, event, after, visit)
             if writer is not None and visit.scope == scope and not visit.members:
                 yield writer
+        for ran in ran_in(before, event):
+            if ran.visit.rpartition(";")[0] == scope and isinstance(ran.outcome, Finished):
+                fields = frozenset(ran.outcome.patch)
+                yield Writer(node=Address.parse(ran.visit).segments[-1].id, fields=fields)
         for key, fan in before.scopes[scope].fans.items():
             if key not in after.scopes[scope].fans and not fan.outer:
                 node = Address.parse(key).segments[-1].id
@@ -336,6 +343,11 @@ class Standing:
                     f"{visit.address} begins with {name} {now!r}, and at {gate} was approved {text}"
                 )
 
+    def _before(self, state: RunState, ran: Ran) -> frozenset[Gate]:
+        """The gates that a visit lies behind which ran in the activity of another."""
+        path = state.scopes[ran.visit.rpartition(";")[0]].path
+        return self._behind(state, path, Address.parse(ran.visit).segments[-1].id)
+
     def _gates(self, state: RunState, visit: Visit) -> frozenset[Gate]:
         return self._behind(state, state.scopes[visit.scope].path, visit.node)
 
@@ -347,6 +359,13 @@ class Standing:
                 self._known[around] = behind(graph_at(state.spec, around), around)
             found |= self._known[around].get(name, frozenset())
         return found
+
+
+def ran_in(state: RunState, event: events.Event) -> tuple[Ran, ...]:
+    """The visits that ran in the activity of the one that ends, if the run waits for it."""
+    visit = state.visits.get(event.visit) if isinstance(event, events.VisitEnded) else None
+    is_awaited = visit is not None and isinstance(visit.state, Running)
+    return event.then if isinstance(event, events.VisitEnded) and is_awaited else ()
 
 
 def _is_led(before: RunState, event: events.Event, facts: list[Publish]) -> bool:
