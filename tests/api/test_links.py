@@ -196,6 +196,19 @@ async def test_a_link_is_void_for_whom_is_not_asked(site: Site, api: Api, tmp_pa
         assert await void(changed, link(question)) == "leads to a question that was given to others"
 
 
+async def test_a_link_is_void_once_the_question_was_given_to_others_and_one_to_them_is_not(
+    site: Site, api: Api
+) -> None:
+    question = await asked(site, labels={"team": "legal"})
+    boss = Principal(subject="boss", capabilities=("*",))
+    assert (await api.http.get(link(question), headers=JSON)).status_code == 200
+    await site.client.run(question.run_id).reassign(question.id, "bob", principal=boss)
+
+    assert await void(api, link(question)) == "leads to a question that was given to others"
+    answered = await api.http.post(link(question, "bob"), json={"response": True})
+    assert answered.status_code == 200, answered.text
+
+
 async def test_a_link_of_another_key_is_foreign(site: Site, api: Api) -> None:
     question = await asked(site)
     made = PersonalLink(
