@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from abeyance.agents.tool import Tool, ToolContext
     from abeyance.agents.tool_decorator import tool
     from abeyance.agents.transcript_view import TranscriptItem
+    from abeyance.authoring.budgets import Budget
     from abeyance.authoring.calendars import Calendar
     from abeyance.authoring.context import Context, Goto, Send
     from abeyance.authoring.graph import Graph
@@ -75,6 +76,7 @@ __all__ = [
     "BeforeModelCall",
     "BeforeNode",
     "BeforeToolCall",
+    "Budget",
     "Calendar",
     "Client",
     "ClosingRecord",
@@ -136,6 +138,7 @@ _MODULES = {
     "BeforeModelCall": "agents.hooks",
     "BeforeNode": "agents.hooks",
     "BeforeToolCall": "agents.hooks",
+    "Budget": "authoring.budgets",
     "Calendar": "authoring.calendars",
     "Client": "client",
     "ClosingRecord": "views",

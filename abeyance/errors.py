@@ -91,6 +91,7 @@ class FailureCode(StrEnum):
     JOIN_STARVED = "join_starved"
     MAX_VISITS = "max_visits"
     MAX_TURNS = "max_turns"
+    BUDGET_EXHAUSTED = "budget_exhausted"
     VISIT_TOO_LARGE = "visit_too_large"
     UNKNOWN_NODE = "unknown_node"
     UNDECLARED_CAPABILITY = "undeclared_capability"

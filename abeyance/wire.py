@@ -417,6 +417,7 @@ class VisitReport(Record, Stamped):
     """The result of an activity. `took` is how many seconds a local one took since it was scheduled. A
     stamp names the visit. `notify` is as in `StartRun`, by the worker's rules; None if it has none.
     `then` are the visits that ran after it in the same activity, and `ended` is when it ended itself.
+    `worked` is how many seconds its code ran, if that counts towards a budget.
     """
 
     outcome: VisitOutcome = Field(discriminator="kind")
@@ -424,6 +425,7 @@ class VisitReport(Record, Stamped):
     ended: datetime | None = Field(default=None, exclude_if=_is_none)
     then: tuple[Ran, ...] = Field(default=(), exclude_if=_is_empty)
     notify: tuple[str, ...] | None = Field(default=None, exclude_if=_is_none)
+    worked: float | None = Field(default=None, exclude_if=_is_none)
 
     @classmethod
     def of(cls, done: Sequence[Ran]) -> Self:

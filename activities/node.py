@@ -125,11 +125,13 @@ class NodeActivities:
                 # A worker before this one could not read the input, and reported that.
                 blockage.reported = BlockedCode.PAYLOAD_UNREADABLE
                 await heartbeater.report_blocked(None, "")
-            report = wire.VisitReport.of(await hop.run(outcome_of))
+            done = await hop.run(outcome_of)
+            report = wire.VisitReport.of(done)
             file = self._notifications
             about = {
                 "took": _took(activity.info()),
                 "notify": None if file is None else file.events_of(visit_input.root),
+                "worked": done[0].worked if visit_input.metered else None,
             }
             report = report.model_copy(update=about)
             if is_all_sealed(activity.client().data_converter):

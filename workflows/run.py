@@ -447,7 +447,13 @@ class AgentRun(QuestionUpdates):
         self._running.pop(visit, None)
         latest = self._state.updated_at
         now = activity_calls.ended_at(report, now=workflow.now(), ordered=ordered, latest=latest)
-        ended = events.VisitEnded(now=now, visit=visit, outcome=report.outcome, then=report.then)
+        ended = events.VisitEnded(
+            now=now,
+            visit=visit,
+            outcome=report.outcome,
+            then=report.then,
+            worked=report.worked or 0.0,
+        )
         self._feed(ended, is_local=visit_input.local)
         self._start = self._announcer.visited(self._state, self._start, visit, report)
 

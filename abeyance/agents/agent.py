@@ -18,6 +18,7 @@ from abeyance.agents.output import FINAL_RESULT, OutputType
 from abeyance.agents.prompts import NOTE
 from abeyance.agents.tool import Tool
 from abeyance.agents.tool_decorator import tool
+from abeyance.authoring.budgets import Budget
 from abeyance.authoring.callables import refuses
 from abeyance.authoring.context import Context
 from abeyance.authoring.declarations import DeclarationErrors
@@ -70,6 +71,8 @@ class Agent:
         output: The type of the result: text by default, a pydantic model, or any type pydantic validates.
         description: The purpose of the agent, in one sentence.
         max_turns: Maximum model turns in one visit; the next one fails it with `max_turns`.
+        budget: What one visit may use, with the agents that it calls, before a person is asked. With
+            `turns` in it, `max_turns` does not count.
         max_corrections: Maximum consecutive attempts of the model to correct an invalid output.
         tool_execution: `concurrent` runs the calls of a turn in parallel, `sequential` one at a time.
         memory: With `run`, the next visit of the node continues the conversation of the previous one.
@@ -94,6 +97,7 @@ class Agent:
         output: Any = None,
         description: str = "",
         max_turns: int = 50,
+        budget: Budget | None = None,
         max_corrections: int = 3,
         tool_execution: Literal["concurrent", "sequential"] = "concurrent",
         memory: Literal["run"] | None = None,
@@ -112,6 +116,7 @@ class Agent:
         self.output = OutputType(output)
         self.description = description
         self.max_turns = max_turns
+        self.budget = budget
         self.max_corrections = max_corrections
         self.is_sequential = tool_execution == "sequential"
         self.remembers = memory == "run"

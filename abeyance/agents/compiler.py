@@ -122,7 +122,7 @@ def compile_agent(agent: Agent, prompt: Prompt) -> Graph:
             "framework by one of abeyance.adapters"
         )
         raise TypeError(message)
-    graph = Graph(agent.name, state=AgentValues, description=agent.description)
+    graph = Graph(agent.name, state=AgentValues, description=agent.description, budget=agent.budget)
     graph.compiled_from = agent
     nodes = [*agent.tools, *agent.agents, *agent.servers]
     if agent.agents:

@@ -20,6 +20,7 @@ from abeyance.agents.hooks import AfterModelCall, BeforeModelCall, BeforeNode, H
 from abeyance.agents.model_errors import ModelDown, ModelRefused, ModelUnusable
 from abeyance.agents.model_request import name_of
 from abeyance.agents.output import Calls, Correction, Output
+from abeyance.agents.prices import price_of
 from abeyance.agents.prompts import Input, user_part
 from abeyance.agents.state import AgentState, AgentValues
 from abeyance.agents.tool_dispatch import RequestedCall, ToolDispatch, within_limits
@@ -96,7 +97,7 @@ class Turn:
             results = await after_hooks.of_denied(dispatched.patch["known"])
         before = await transcript.read(blobs, state.transcript)
         added = await self._request_messages(state, ctx, inbox, before, results)
-        if state.turns >= self._agent.max_turns:
+        if state.turns >= self._agent.max_turns and not _asks_for_turns(self._agent, ctx):
             await self._save_partial(state, ctx, added)
             message = (
                 f"the agent {self._agent.name!r} has no output after {state.turns} turns, the limit of "
@@ -255,7 +256,7 @@ class Turn:
             "turn": state.turns + 1,
             "model": response.model_name or name_of(agent.model),
             "calls": [call.tool_name for call in response.tool_calls],
-            "usage": _sum({}, response),
+            "usage": _sum({}, response) | _price(ctx, response),
             "finish_reason": response.finish_reason,
         }
         match reading:
@@ -321,6 +322,17 @@ def blobs_of(ctx: Context) -> Blobs:
 
 def _requested(call: ToolCallPart) -> RequestedCall:
     return RequestedCall(tool=call.tool_name, call_id=call.tool_call_id, arguments=call.args or {})
+
+
+def _asks_for_turns(agent: Agent, ctx: Context) -> bool:
+    """Return whether the run itself asks for more turns. One with an older graph has no budget."""
+    return agent.budget is not None and agent.budget.turns is not None and ctx.input.metered
+
+
+def _price(ctx: Context, response: ModelResponse) -> dict[str, Json]:
+    """Return the price of a response that counts towards a budget, if it is known."""
+    price = price_of(response) if ctx.input.metered else None
+    return {} if price is None else {"usd": price}
 
 
 def _sum(before: Mapping[str, int], response: ModelResponse) -> dict[str, int]:

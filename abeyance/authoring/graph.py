@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack, overload
 from pydantic import BaseModel
 
 from abeyance.authoring import compiler, rules
+from abeyance.authoring.budgets import Budget, budget_of
 from abeyance.authoring.callables import NodeCode, code_of, reads_inbox, summary
 from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.authoring.question_names import CodeQuestions, questions_in
@@ -30,6 +31,7 @@ from abeyance.authoring.retries import (
 from abeyance.authoring.terms import TermsOptions, terms_of
 from abeyance.core.json import Json
 from abeyance.core.spec import (
+    BudgetSpec,
     Edge,
     Fail,
     FunctionNode,
@@ -60,7 +62,8 @@ class Graph:
     `Annotated[list[str], append]`; without a model, any field is allowed. `on_error` is the default for
     all nodes except its own target and those in `finally_`. The run pauses before the nodes of
     `interrupt_before` and after those of `interrupt_after`, so that a person can review and edit the
-    values; `"*"` means every node except interrupt nodes.
+    values; `"*"` means every node except interrupt nodes. `budget` is what all agents of a run, or of
+    this graph nested in another, may use together.
     """
 
     _is_fused = False
@@ -75,6 +78,7 @@ class Graph:
         on_error: str = "fail",
         interrupt_before: str | Sequence[str] = (),
         interrupt_after: str | Sequence[str] = (),
+        budget: Budget | None = None,
     ) -> None:
         self.name = name
         self.description = description
@@ -103,6 +107,7 @@ class Graph:
         self._fusing: set[str] = set()
         self._before = self._intake.names(interrupt_before, "interrupt_before")
         self._after = self._intake.names(interrupt_after, "interrupt_after")
+        self._budget = self._budget_of(budget)
 
     @overload
     def node(self, function: NodeFunction, /) -> NodeFunction: ...
@@ -423,15 +428,20 @@ class Graph:
         self._spec = None
         self._finally += self._intake.names(nodes, "finally")
 
-    def build(self, *, fuse: bool = False, mcp: bool = False) -> GraphSpec:
+    def build(
+        self, *, fuse: bool = False, mcp: bool = False, budget: Budget | None = None
+    ) -> GraphSpec:
         """Return the frozen graph. Raise GraphError with all faults at once.
 
         With `fuse`, the nodes that do not say otherwise are fused from then on: where they follow one
-        another, they run in one activity. With `mcp` the API offers the graph as a tool of MCP.
+        another, they run in one activity. With `mcp` the API offers the graph as a tool of MCP. `budget`
+        replaces that of the graph from then on.
         """
         self.is_mcp_tool = self.is_mcp_tool or mcp
         if fuse and not self._is_fused:
             self._is_fused, self._spec = True, None
+        if budget is not None:
+            self._spec, self._budget = None, self._budget_of(budget)
         if self._spec is None:
             self._spec = self._compile(self._default_on_error, self._before, self._after)
         return self._spec
@@ -478,6 +488,7 @@ class Graph:
             interrupt_before=before,
             interrupt_after=after,
             asked=tuple(sorted(self.code_questions.names)),
+            budget=self._budget,
         )
         return compiler.compile_graph(
             self,
@@ -487,6 +498,9 @@ class Graph:
             default=default,
             faults=[*self._intake.faults, *self._retired.faults(self._nodes, self._routes)],
         )
+
+    def _budget_of(self, budget: Budget | None) -> BudgetSpec | None:
+        return budget_of(budget, f"the budget of {self.name!r}", self._intake)
 
     def _add(self, node: Node) -> None:
         if node.id in self._nodes:

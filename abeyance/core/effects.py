@@ -66,7 +66,8 @@ class VisitInput:
     `approver` is who approved it. `blocked_by` is the code of the reason that blocks
     the visit so far: while it holds, the driver tries again, and reports only a change. By `salt` and
     `ordinals` the ids of its own questions are known: the how manyth of its key each is, or will be; the
-    first unless said. `hop`: the visits that follow it may run in the same activity.
+    first unless said. `hop`: the visits that follow it may run in the same activity. `metered`: what it
+    uses counts towards a budget.
     """
 
     kind: Literal["visit", "routes"] = "visit"
@@ -106,6 +107,7 @@ class VisitInput:
     salt: str = ""
     ordinals: Mapping[str, int] = field(default_factory=dict)
     hop: Hop | None = None
+    metered: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,12 +61,14 @@ class RotationDue(_Event):
 class VisitEnded(_Event):
     """A visit's code, or the evaluation of its routes, has ended.
 
-    `then` are the visits that ran after it in the same activity, in their order.
+    `then` are the visits that ran after it in the same activity, in their order. `worked` is how many
+    seconds it ran itself, if that counts towards a budget.
     """
 
     visit: str
     outcome: VisitOutcome
     then: tuple[Ran, ...] = ()
+    worked: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -220,7 +220,8 @@ def start(draft: WorkingState, visit: Visit, ran: Ran) -> None:
     approvals.begin(draft, visit)
     transition(visit, "start", Running())
     visit.activations += 1
-    draft.enqueue(VisitEnded(now=draft.now, visit=visit.address, outcome=ran.outcome))
+    ended = VisitEnded(now=draft.now, visit=visit.address, outcome=ran.outcome, worked=ran.worked)
+    draft.enqueue(ended)
 
 
 def settle(draft: WorkingState) -> bool:

@@ -35,6 +35,8 @@ from abeyance.errors import FailureCode
 
 _LONGEST_PROMPT: Final = 10_000
 """In characters: a template may show a field that holds a whole document."""
+_OF_THE_RUN: Final = {"static", "error", "budget"}
+"""Kinds that the run itself asks: no code reads the answers."""
 
 
 def fault_of(draft: WorkingState, visit: Visit, question: InterruptSpec) -> Failure | None:
@@ -266,7 +268,7 @@ def answer(
         **({} if note is None else {"note": note}),
         **({} if on_behalf_of is None else {"on_behalf_of": on_behalf_of}),
     )
-    if interrupt.kind not in {"static", "error"}:
+    if interrupt.kind not in _OF_THE_RUN:
         duties.remember(draft, visit, interrupt, by, on_behalf_of)
     # Answers to breakpoints and error questions are not answers of the graph, and an answer about one
     # call of an agent does not apply to its next call.
@@ -278,7 +280,7 @@ def answer(
         items.forget_counts(draft, visit)
     visit.questions = visit.questions.answered(interrupt.key, said)
     approvals.grant(visit, interrupt)
-    if by != TIMEOUT and interrupt.kind not in {"static", "error"}:
+    if by != TIMEOUT and interrupt.kind not in _OF_THE_RUN:
         approvals.hear(draft, visit, interrupt.requested_capability)
     waiting = visit.state
     if isinstance(waiting, Waiting) and (waiting.composite or not of_visit(draft, visit.address)):

@@ -30,6 +30,7 @@ from abeyance.core import (
     asking,
     authority,
     blocked,
+    budgets,
     claims,
     decisions,
     directives,
@@ -325,6 +326,7 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
         ahead = {**ending.ahead, visit.address: event.then} if event.then else ending.ahead
         draft.state.ending = replace(ending, outcomes=outcomes, ahead=ahead)
     fusing.came_back(draft, visit, running, event.then)
+    budgets.charge(draft, visit, outcome, event.worked)
     if not isinstance(outcome, Stopped | Blocked):
         blocked.unblock(draft, visit)
     match outcome:

@@ -91,9 +91,9 @@ class Finished:
     declares and the run's own graph does not: the run cannot go there yet. `exempt_from_max_visits`:
     it only handed work on, so it is not a round of a loop.
 
-    `result` and `tool_status` are those of a tool call; `turn` describes a turn of a model.
-    `tool_status`, `turn` and `emitted` are for readers of the events; no rule of the run depends on
-    them.
+    `result` and `tool_status` are those of a tool call; `turn` describes a turn of a model, and its
+    `usage` counts towards budgets. `tool_status` and `emitted` are for readers of the events; no rule of
+    the run depends on them.
     """
 
     kind: Literal["finished"] = "finished"
@@ -211,3 +211,8 @@ class Ran:
     began: datetime
     ended: datetime
     attempt: int = 1
+
+    @property
+    def worked(self) -> float:
+        """For how many seconds it ran."""
+        return max(0.0, (self.ended - self.began).total_seconds())

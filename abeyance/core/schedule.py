@@ -15,6 +15,7 @@ from typing import Final, Literal, assert_never
 from abeyance.core import (
     approvals,
     asking,
+    budgets,
     decisions,
     duties,
     events,
@@ -128,6 +129,8 @@ def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
     if runs_code and approvals.first_inherited(draft.state, visit) is not None:
         operator_questions.open_fork_question(draft, visit)
         return True
+    if runs_code and (moved := budgets.held(draft, visit)) is not None:
+        return moved
     match node:
         case _ if visit.pending is not None:
             return _go_out(draft, visit, visit.pending, has_place=has_place)
@@ -271,6 +274,7 @@ def _input(draft: WorkingState, visit: Visit, answers: Mapping[str, Json]) -> Vi
         blocked_by=None if visit.blocked is None else visit.blocked.code,
         salt=state.salt,
         ordinals=_ordinals(draft, visit),
+        metered=budgets.covers(state, visit),
     )
 
 

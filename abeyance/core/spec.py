@@ -12,12 +12,13 @@ from typing import Literal, TypeAlias, assert_never
 from abeyance.core.json import Json, fill_by, sha256
 from abeyance.core.retries import RetryPolicy
 from abeyance.core.terms import Span, Terms
+from abeyance.core.usage import Amounts
 
 Kind: TypeAlias = Literal[
-    "question", "approval", "static", "error", "outcome", "rule", "elicitation"
+    "question", "approval", "static", "error", "outcome", "rule", "elicitation", "budget"
 ]
 """Origin of a question: code, a gated tool call, a breakpoint, a failed visit, a call with an unknown
-outcome, a rule, an MCP server.
+outcome, a rule, an MCP server, a budget that is used up.
 """
 
 
@@ -355,6 +356,14 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetSpec:
+    """What a graph may use, with the graphs in it, before the `question` is asked."""
+
+    limits: Amounts
+    question: InterruptSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GraphSpec:
     """A graph. Nodes are in order of declaration; `open_values` lets patches add any field. `asked` are
     the names of the questions that its code asks, as far as its source says.
@@ -373,6 +382,7 @@ class GraphSpec:
     interrupt_before: tuple[str, ...] = ()
     interrupt_after: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
+    budget: BudgetSpec | None = None
 
     @property
     def version(self) -> str:
@@ -420,10 +430,11 @@ class GraphSpec:
 
     @property
     def questions(self) -> tuple[InterruptSpec, ...]:
-        """Every question that the nodes and rules of the graph, and of the graphs in it, declare."""
+        """Every question that the graph declares, with its nodes, its rules, and the graphs in it."""
         actions = [action for rule in self.rules for action in rule.actions]
         asking = [*self.nodes.values(), *actions]
         own = [each.question for each in asking if isinstance(each, InterruptNode | Ask)]
+        own += [] if self.budget is None else [self.budget.question]
         nested = [node.graph for node in self.nodes.values() if isinstance(node, SubgraphNode)]
         return (*own, *(question for graph in nested for question in graph.questions))
 

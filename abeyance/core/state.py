@@ -23,6 +23,7 @@ from abeyance.core.mailbox import Mailbox
 from abeyance.core.outcome import Ran, VisitOutcome
 from abeyance.core.spec import GraphSpec, Node, OnPauseTimeout, SubgraphNode
 from abeyance.core.standing import Answerer
+from abeyance.core.usage import Account
 from abeyance.core.visit import (
     Approval,
     Failure,
@@ -162,7 +163,8 @@ class Scope:
     are its last visits, oldest first, as long as it has one branch. `guard_turns` counts the visits
     that were made because messages were unread. `approvals` are those given inside it. `heard_from`
     are, by field of the outer values, the capabilities of people who have changed it since the scope
-    began. `answerers` are those who answered a question last, by its name.
+    began. `answerers` are those who answered a question last, by its name. `account` is what was used of
+    the graph's budget, None if it has none.
     """
 
     address: str
@@ -184,6 +186,7 @@ class Scope:
     guard_turns: int = 0
     approvals: tuple[Approval, ...] = ()
     heard_from: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    account: Account | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,7 +316,10 @@ class RunState:
             return Status(self.ending.outcome) if self.finished else Status.ENDING
         if self.pause is not None:
             return Status.PAUSED
-        states = {type(visit.state) for visit in self.visits.values()} - {Nested}
+        states = {
+            Waiting if isinstance(visit.state, Ready) and visit.state.held else type(visit.state)
+            for visit in self.visits.values()
+        } - {Nested}
         return Status.AWAITING_INPUT if states == {Waiting} else Status.RUNNING
 
     def graph_of(self, scope: str) -> GraphSpec:

@@ -60,12 +60,14 @@ class BeforeMigration:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     """It starts as soon as the run has a place for it, at `stage`: where that has asked people, they
-    have answered. A pause between two attempts lasts until `not_before`.
+    have answered. A pause between two attempts lasts until `not_before`. `held`: it waits for the answer
+    to the question of another visit about their budget.
     """
 
     kind: Literal["ready"] = "ready"
     stage: Stage = "entered"
     not_before: datetime | None = None
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Mapping
 from copy import deepcopy
@@ -184,11 +185,15 @@ class Driver:
         done: tuple[Ran, ...] = ()
         walk = hops.Walk(visit_input)
         following: VisitInput | None = visit_input
+        worked = 0.0
         while following is not None:
             visit, began = following.address, self.now
             if following.kind == "visit" and following.blocked_by is None:
                 self._publish(entries.visit_started(visit).type, visit)
+            clock = time.monotonic()
             outcome = await self._outcome(following)
+            if visit_input.metered and following is visit_input:
+                worked = round(time.monotonic() - clock, 3)
             if following.kind == "visit":
                 for event in entries.visit_reported(visit, {"outcome": asdict(outcome)}):
                     self._publish(event.type, event.address, data=event.data)
@@ -196,7 +201,11 @@ class Driver:
             done, following = (*done, ran), deepcopy(walk.after(ran))
         first, *then = done
         ended = events.VisitEnded(
-            now=self.now, visit=first.visit, outcome=first.outcome, then=tuple(then)
+            now=self.now,
+            visit=first.visit,
+            outcome=first.outcome,
+            then=tuple(then),
+            worked=worked,
         )
         self._advance(ended)
 

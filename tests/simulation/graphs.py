@@ -124,7 +124,7 @@ class RandomGraph(Graph):
             )
         }
 
-    def build(self, **_: bool) -> GraphSpec:
+    def build(self, **_: Any) -> GraphSpec:
         return self._given
 
     def build_for(self, **_: Any) -> GraphSpec:

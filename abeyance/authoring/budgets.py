@@ -1,0 +1,133 @@
+"""Budgets as authors write them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final, Unpack
+
+from abeyance.authoring.declarations import DeclarationErrors, question_of
+from abeyance.authoring.terms import TermsOptions, approval_fault, terms_of, time_faults
+from abeyance.core import budgets as core
+from abeyance.core.json import Json
+from abeyance.core.spec import BudgetSpec
+from abeyance.core.usage import LIMITS, Amounts, Use
+from abeyance.duration import Duration
+from abeyance.schemas.state_model import StateModel
+
+_NO_STATE: Final = StateModel(None)
+
+
+class Budget:
+    """What an agent, or all agents of a run together, may use before a person is asked.
+
+    At a limit the agent takes no further turn: an interrupt of the kind `budget` shows what was used, and
+    by which agents and tools. Its answer is `{"raise_to": {"usd": 10}}` with new limits for the whole, or
+    `{"stop": True}`: the agent then fails with `budget_exhausted`. What the agents use that an agent
+    calls counts towards its budget too.
+
+    Args:
+        usd: US dollars, at the list prices of the models. A model without a known price costs nothing
+            here, which the event `budget.unpriced` and the question say.
+        tokens: Tokens of the models, sent and received.
+        time: Time that the turns and calls take together. Waiting for people or for a worker is none.
+        turns: Turns of the models. With `turns` in its budget, the `max_turns` of an agent does not count.
+        requested_capability: The capability that whoever answers must have.
+        timeout: How long the question waits; None for ever.
+        on_timeout: `halt` ends the run, `stop` fails the agent, and `{"default": answer}` answers. A
+            default that is no raise any more stops the agent.
+        terms: Those of `TermsOptions`, such as `assignees`, `priority`, `remind` and `escalate`.
+    """
+
+    def __init__(
+        self,
+        *,
+        usd: float | None = None,
+        tokens: int | None = None,
+        time: Duration | None = None,
+        turns: int | None = None,
+        requested_capability: str | None = None,
+        timeout: Duration | None = None,
+        on_timeout: str | Mapping[str, Json] = "halt",
+        **terms: Unpack[TermsOptions],
+    ) -> None:
+        self.usd = usd
+        self.tokens = tokens
+        self.time = time
+        self.turns = turns
+        self.requested_capability = requested_capability
+        self.timeout = timeout
+        self.on_timeout = on_timeout
+        self.terms = terms
+
+
+def budget_of(budget: object, label: str, errors: DeclarationErrors) -> BudgetSpec | None:
+    """Return the budget that an author declares, None without one; faults are collected."""
+    if budget is None:
+        return None
+    if not isinstance(budget, Budget):
+        errors.note(f"{label} is {budget!r}, and no Budget: write Budget(usd=5)")
+        return None
+    limits = Amounts(
+        usd=_amount(budget.usd, f"{label}, usd=", errors),
+        tokens=_count(budget.tokens, f"{label}, tokens=", errors),
+        time=_amount(errors.seconds(budget.time, f"{label}, time="), f"{label}, time=", errors),
+        turns=_count(budget.turns, f"{label}, turns=", errors),
+    )
+    if all(getattr(budget, name) is None for name in LIMITS):
+        errors.note(f"{label} has no limit: set usd=, tokens=, time= or turns=")
+    on_timeout: Any = budget.on_timeout
+    match on_timeout:
+        case "stop":
+            on_timeout = {"default": {"stop": True}}
+        case str() if on_timeout != "halt":
+            errors.note(
+                f"{label}: on_timeout={on_timeout!r} is invalid: use 'halt', 'stop' or "
+                '{"default": answer}'
+            )
+            on_timeout = "halt"
+        case _:
+            pass
+    if budget.timeout is None and on_timeout != "halt":
+        errors.note(f"{label} has on_timeout but no timeout: add a timeout")
+    question = question_of(
+        core.NAME,
+        label,
+        errors,
+        _NO_STATE,
+        response=core.answer_schema(Use(), limits, (), "the agent"),
+        requested_capability=errors.plain_capability(budget.requested_capability, label),
+        timeout=budget.timeout,
+        on_timeout=on_timeout,
+        terms=terms_of(budget.terms, label, errors),
+    )
+    for fault in time_faults(label, question, has_deadline=question.timeout is not None):
+        errors.note(fault)
+    if (unfit := approval_fault(question)) is not None:
+        errors.note(f"{label} {unfit}")
+    return BudgetSpec(limits=limits, question=question)
+
+
+def _amount(value: object, label: str, errors: DeclarationErrors) -> float | None:
+    match value:
+        case None:
+            return None
+        case bool():
+            pass
+        case int() | float() if 0 < value < math.inf:
+            return float(value)
+        case _:
+            pass
+    errors.note(f"{label}{value!r} is invalid: use a number above zero")
+    return None
+
+
+def _count(value: object, label: str, errors: DeclarationErrors) -> int | None:
+    match value:
+        case None:
+            return None
+        case int() if value > 0 and not isinstance(value, bool):
+            return value
+        case _:
+            errors.note(f"{label}{value!r} is invalid: use a whole number above zero")
+            return None

@@ -1,0 +1,287 @@
+"""Budgets: what the agents of a graph use, and the question at the limit.
+
+Work is charged to each graph around it that has a budget, when its visit ends. A model's turn does not
+start while a limit of one of these graphs is reached: a person is asked to raise it, or to stop the
+agent. Of several graphs the innermost asks first. One question is asked for each graph; another agent of
+that graph waits for its answer (`Ready.held`).
+
+What still runs is not known yet, and nothing is stopped in its middle. So a budget is exceeded by at most
+one turn, with its calls, of each agent that runs at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+from abeyance.core import interrupts, routing
+from abeyance.core.json import Json
+from abeyance.core.ledger import Interrupt
+from abeyance.core.outcome import Asked, Finished, VisitOutcome, key_of
+from abeyance.core.spec import BudgetSpec, Default, FunctionNode, InterruptSpec
+from abeyance.core.state import RunState, Scope
+from abeyance.core.usage import Account, Amounts, Limit, Use
+from abeyance.core.visit import Failure, Ready, Visit, Waiting, transition
+from abeyance.core.working_state import WorkingState
+from abeyance.errors import FailureCode
+
+NAME: Final = "budget"
+"""Name of the question; its answer is `{raise_to}` or `{stop}`."""
+
+_KEY: Final = key_of("budget", NAME)
+_MOST_SHOWN: Final = 20
+_IN_WORDS: Final[Mapping[Limit, str]] = {
+    "usd": "US dollars",
+    "tokens": "tokens",
+    "time": "seconds of work",
+    "turns": "turns",
+}
+
+
+def covers(state: RunState, visit: Visit) -> bool:
+    """Return whether what a visit uses counts towards a budget."""
+    return next(_around(state, visit), None) is not None
+
+
+def charge(draft: WorkingState, visit: Visit, outcome: VisitOutcome, seconds: float) -> None:
+    """Charge the work of a visit, whose code has ended, to the graphs around it with a budget."""
+    accounts = [*_around(draft.state, visit)] if draft.state.ending is None else []
+    if not accounts:
+        return
+    turn = outcome.turn if isinstance(outcome, Finished) else None
+    usage: Mapping[str, Json] = {} if turn is None else turn["usage"]
+    use = Use(
+        usd=usage.get("usd", 0.0),
+        tokens=usage.get("input_tokens", 0) + usage.get("output_tokens", 0),
+        time=seconds,
+        turns=usage.get("requests", 0),
+        calls=int(visit.call is not None and isinstance(outcome, Finished)),
+    )
+    for outer, budget in accounts:
+        scope = draft.scope(outer.address)
+        before = _account(scope)
+        after = before.charged(_name_of(draft.state, visit), use)
+        if turn is not None and budget.limits.usd is not None and "usd" not in usage:
+            after = after.without_price(turn["model"])
+        scope.account = after
+        if after.unpriced != before.unpriced:
+            draft.publish("budget.unpriced", scope.address, model=after.unpriced[-1])
+
+
+def held(draft: WorkingState, visit: Visit) -> bool | None:
+    """Ask about a budget whose limit is reached, before a visit starts.
+
+    Return None if the visit may start; else whether anything has changed.
+    """
+    if not _takes_a_turn(draft.state, visit):
+        return None
+    if (answer := visit.questions.answers.get(_KEY)) is not None:
+        visit.questions = visit.questions.without({_KEY})
+        if "stop" in answer:
+            _stop(draft, visit)
+            return True
+        _raise(draft, visit, answer["raise_to"])
+    reached = _reached(draft.state, visit)
+    if reached is None:
+        return None
+    scope, budget = reached
+    if any(_asks_for(draft.state, entry, scope) for entry in draft.state.ledger.open.values()):
+        transition(visit, "proceed", Ready(stage="body", held=True))
+        return False
+    transition(visit, "ask", Waiting(stage="body"))
+    question = _question(draft.state, visit, scope, budget)
+    interrupts.ask(draft, visit, Asked(question=question, kind="budget"))
+    return True
+
+
+def _around(state: RunState, visit: Visit) -> Iterator[tuple[Scope, BudgetSpec]]:
+    """Yield the graphs around a visit that have a budget, the innermost first."""
+    scope = state.scopes[visit.scope]
+    while True:
+        if (budget := state.graph_of(scope.address).budget) is not None:
+            yield scope, budget
+        if scope.visit is None:
+            return
+        scope = state.scopes[state.visits[scope.visit].scope]
+
+
+def _account(scope: Scope) -> Account:
+    return scope.account or Account()
+
+
+def _limits(scope: Scope, budget: BudgetSpec) -> Amounts:
+    return budget.limits.raised_to(_account(scope).raised)
+
+
+def _name_of(state: RunState, visit: Visit) -> str:
+    """Return the name under which the work of a visit is shown: of its tool, its agent, or its node."""
+    if visit.call is not None:
+        return visit.call.tool
+    is_agent = state.scopes[visit.scope].is_agent
+    return state.graph_of(visit.scope).name if is_agent else visit.node
+
+
+def _takes_a_turn(state: RunState, visit: Visit) -> bool:
+    scope, node = state.scopes[visit.scope], state.node_of(visit)
+    is_model = scope.is_agent and isinstance(node, FunctionNode) and node.guarded
+    # With calls that wait for each other it makes the next of them.
+    return is_model and not scope.values.get("waiting")
+
+
+def _reached(state: RunState, visit: Visit) -> tuple[Scope, BudgetSpec] | None:
+    """Return the innermost graph around a visit that has reached a limit, with its budget."""
+    for scope, budget in _around(state, visit):
+        if _account(scope).used.reaches(_limits(scope, budget)):
+            return scope, budget
+    return None
+
+
+def _asks_for(state: RunState, entry: Interrupt, scope: Scope) -> bool:
+    if entry.kind != "budget":
+        return False
+    reached = _reached(state, state.visits[entry.visit])
+    return reached is not None and reached[0].address == scope.address
+
+
+def _raise(draft: WorkingState, visit: Visit, to: Mapping[str, Any]) -> None:
+    if (reached := _reached(draft.state, visit)) is not None:
+        scope = draft.scope(reached[0].address)
+        account = _account(scope)
+        scope.account = replace(account, raised=replace(account.raised, **to))
+
+
+def _stop(draft: WorkingState, visit: Visit) -> None:
+    """Fail the agent whose turn was asked about, and each that waits for the same answer."""
+    reached = _reached(draft.state, visit)
+    of = draft.state.root.address if reached is None else reached[0].address
+    waiting = [
+        each
+        for each in draft.state.visits_in(Ready)
+        if isinstance(each.state, Ready)
+        and each.state.held
+        and (found := _reached(draft.state, each)) is not None
+        and found[0].address == of
+    ]
+    for each in (visit, *waiting):
+        # The agent before it may have ended the run, or the graph that it is in.
+        if each.address in draft.state.visits and draft.state.ending is None:
+            draft.keep()
+            agent = _agent(draft.state, each, of)
+            message = (
+                f"the agent {draft.graph(agent).name!r} was stopped, because the budget of "
+                f"{draft.graph(of).name!r} is used up: {_summary(draft.state, of)}"
+            )
+            failure = Failure(
+                code=FailureCode.BUDGET_EXHAUSTED, message=message, address=each.address
+            )
+            routing.fail_scope(draft, agent, failure)
+
+
+def _agent(state: RunState, visit: Visit, within: str) -> str:
+    """Return the outermost agent around a visit, within a graph or that graph itself."""
+    address = agent = visit.scope
+    while address != within:
+        outer = state.scopes[address].visit
+        assert outer is not None  # noqa: S101 the graph is around the visit
+        address = state.visits[outer].scope
+        if state.scopes[address].is_agent:
+            agent = address
+    return agent
+
+
+def _summary(state: RunState, address: str) -> str:
+    budget = state.graph_of(address).budget
+    scope = state.scopes[address]
+    limits = Amounts() if budget is None else _limits(scope, budget)
+    used = _account(scope).used
+    return ", ".join(
+        f"{_shown(getattr(used, name))} of {_shown(amount)} {_IN_WORDS[name]}"
+        for name, amount in limits.set()
+    )
+
+
+def _shown(amount: float) -> str:
+    return f"{amount:,}" if isinstance(amount, int) else f"{round(amount, 2):,.10g}"
+
+
+def _question(state: RunState, visit: Visit, scope: Scope, budget: BudgetSpec) -> InterruptSpec:
+    account, limits = _account(scope), _limits(scope, budget)
+    reached = account.used.reaches(limits)
+    name = state.graph_of(scope.address).name
+    stopped = state.graph_of(_agent(state, visit, scope.address)).name
+    whose = f"the agent {name!r}" if scope.is_agent else f"{name!r}"
+    prompt = f"The budget of {whose} is used up: {_summary(state, scope.address)}. "
+    if account.unpriced:
+        prompt += f"Not in it, because their price is not known: {', '.join(account.unpriced)}. "
+    question = replace(
+        budget.question,
+        prompt=f"{prompt}Raise it, or stop {stopped!r}?",
+        reason={
+            "budget": dict(limits.set()),
+            "used": _plain(account.used),
+            "by": {each: _plain(use) for each, use in _largest(account)},
+            "reached": list(reached),
+            **({"unpriced": list(account.unpriced)} if account.unpriced else {}),
+        },
+        response_schema=answer_schema(account.used, limits, reached, stopped),
+    )
+    match question.on_timeout:
+        case Default(answer={"raise_to": raised}) if account.used.reaches(
+            limits.raised_to(Amounts(**raised))
+        ):
+            # It would be asked again at each deadline, for ever.
+            return replace(question, on_timeout=Default(answer={"stop": True}))
+        case _:
+            return question
+
+
+def _plain(use: Use) -> dict[str, Json]:
+    return {name: amount for name, amount in asdict(use).items() if amount}
+
+
+def _largest(account: Account) -> list[tuple[str, Use]]:
+    by = sorted(
+        account.by.items(),
+        key=lambda each: (each[1].usd, each[1].tokens, each[1].time),
+        reverse=True,
+    )
+    return by[:_MOST_SHOWN]
+
+
+def answer_schema(used: Use, limits: Amounts, reached: tuple[Limit, ...], stopped: str) -> Json:
+    """Return the JSON Schema of an answer. What is `reached` has to be raised above what is used, and
+    nothing can be lowered. `stopped` is the name of the agent that is stopped else.
+    """
+    amounts = {
+        name: {
+            "type": "number" if name in {"usd", "time"} else "integer",
+            "description": f"The new limit in {_IN_WORDS[name]}, with all that is used already.",
+            **_bound(name, used, amount, is_reached=name in reached),
+        }
+        for name, amount in limits.set()
+    }
+    return {
+        "type": "object",
+        "properties": {
+            "raise_to": {
+                "type": "object",
+                "properties": amounts,
+                "required": list(reached),
+                "minProperties": 1,
+                "additionalProperties": False,
+            },
+            "stop": {"oneOf": [{"const": True, "title": f"Stop {stopped}"}]},
+        },
+        "minProperties": 1,
+        "maxProperties": 1,
+        "additionalProperties": False,
+    }
+
+
+def _bound(name: Limit, used: Use, limit: float, *, is_reached: bool) -> dict[str, Json]:
+    """Return the smallest new limit: more than what is used, or what the limit is."""
+    if not is_reached:
+        return {"minimum": limit}
+    amount = getattr(used, name)
+    return {"minimum": amount + 1} if isinstance(amount, int) else {"exclusiveMinimum": amount}

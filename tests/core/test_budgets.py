@@ -1,0 +1,495 @@
+"""Budgets: what is charged to whom, the question at a limit, and what an answer does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from core_agents import CLERK, agent, agent_node, call, calls, done, helper, reviewing, turn
+from core_drive import ADA, Drive, chain, gate, graph, restored
+
+from abeyance.core import events, snapshots
+from abeyance.core.json import Json
+from abeyance.core.outcome import Failed, Finished, Send
+from abeyance.core.policy import Principal
+from abeyance.core.spec import (
+    START,
+    AskHuman,
+    BudgetSpec,
+    Default,
+    GoTo,
+    GraphSpec,
+    InterruptSpec,
+    SubgraphNode,
+)
+from abeyance.core.state import Status
+from abeyance.core.usage import Account, Amounts, Use
+
+BOSS = Principal(subject="boss", capabilities=("runs:control", "money"))
+
+
+def budget(
+    usd: float | None = None,
+    tokens: int | None = None,
+    time: float | None = None,
+    turns: int | None = None,
+    **question: Any,
+) -> BudgetSpec:
+    limits = Amounts(usd=usd, tokens=tokens, time=time, turns=turns)
+    return BudgetSpec(limits=limits, question=InterruptSpec(name="budget", prompt="", **question))
+
+
+def with_budget(node: SubgraphNode, its: BudgetSpec) -> SubgraphNode:
+    return replace(node, graph=replace(node.graph, budget=its))
+
+
+def clerk(its: BudgetSpec | None = None, *more: Any, **about: Any) -> SubgraphNode:
+    return replace(agent_node("review", *more, **about), graph=replace(agent(*more), budget=its))
+
+
+def one(
+    its: BudgetSpec | None = None,
+    *more: Any,
+    whole: BudgetSpec | None = None,
+    after: str | None = None,
+    **about: Any,
+) -> Drive:
+    """A run of the agent `clerk` with a budget of its own, in a graph with one."""
+    rest = [] if after is None else [after]
+    spec = graph(clerk(its, *more, **about), *rest, ways=[(START, "review")])
+    return Drive(replace(spec, budget=whole))
+
+
+def two(whole: BudgetSpec, **about: Any) -> Drive:
+    """A run of the agents `ann` and `bob`, side by side, with one budget."""
+    nodes = [agent_node(name, name=name, **about) for name in ("ann", "bob")]
+    rest = ["next"] if about else []
+    spec = graph(*nodes, *rest, ways=[(START, "ann"), (START, "bob")])
+    return Drive(replace(spec, budget=whole))
+
+
+def took(
+    run: Drive,
+    *sends: Send,
+    who: str = "clerk",
+    seconds: float = 0.0,
+    model: str = "m",
+    goto: str | None = None,
+    **usage: Json,
+) -> None:
+    """A turn of an agent has ended, and used this."""
+    visits = [v for v in run.state.visits.values() if v.address.rpartition(":")[0].count(who)]
+    address = next(v.address for v in visits if v.node == "model" and v.state.kind == "running")
+    turn = {"model": model, "usage": {"requests": 1, **usage}}
+    ended = Finished(turn=turn, sends=sends or None, goto=goto)
+    run.feed(events.VisitEnded, visit=address, outcome=ended, worked=seconds)
+
+
+def asked(run: Drive) -> dict[str, Any]:
+    reason = run.open("budget").reason
+    assert isinstance(reason, dict)
+    return reason
+
+
+def raised(run: Drive, **amounts: Json) -> None:
+    run.answer("budget", {"raise_to": amounts})
+
+
+def test_an_agent_within_its_budget_is_not_asked_about() -> None:
+    run = one(budget(tokens=100, turns=2))
+    took(run, call("c1"), input_tokens=50, output_tokens=49)
+    done(run, "c1")
+
+    assert (run.asking, run.running) == ([], ["model"])
+
+
+@pytest.mark.parametrize(
+    ("its", "used"),
+    [
+        (budget(usd=1.0), {"usd": 1.0}),
+        (budget(tokens=100), {"input_tokens": 60, "output_tokens": 40}),
+        (budget(time=60.0), {"seconds": 60.0}),
+        (budget(turns=1), {}),
+    ],
+)
+def test_at_each_limit_the_next_turn_is_asked_about(its: BudgetSpec, used: dict[str, Any]) -> None:
+    run = one(its)
+    took(run, call("c1"), **used)
+    assert (run.asking, calls(run)) == ([], ["c1"])
+    done(run, "c1")
+
+    (limit,) = its.limits.set()
+    assert run.asking == [("budget", f"{CLERK};node:model:2")]
+    assert (run.open("budget").kind, run.status) == ("budget", "awaiting-input")
+    assert asked(run)["reached"] == [limit[0]]
+    assert len(run.orders("model")) == 1
+
+
+def test_an_agent_that_has_its_output_is_not_asked_about() -> None:
+    run = one(budget(tokens=1))
+    took(run, input_tokens=5)
+
+    assert (run.asking, run.status) == ([], "completed")
+
+
+def test_the_question_shows_what_was_used_and_by_whom() -> None:
+    run = one(budget(usd=0.5, turns=9, requested_capability="money", timeout=60.0))
+    took(run, call("c1"), call("c2"), usd=0.75, input_tokens=20_000, seconds=3.0)
+    run.feed(events.VisitEnded, visit=f"{CLERK};tool:pay:c1", outcome=Finished(), worked=1.5)
+    failed = Failed(code="node_failed", message="it broke")
+    run.feed(events.VisitEnded, visit=f"{CLERK};tool:pay:c2", outcome=failed, worked=0.5)
+
+    question = run.open("budget")
+    assert asked(run) == {
+        "budget": {"usd": 0.5, "turns": 9},
+        "used": {"usd": 0.75, "tokens": 20_000, "time": 5.0, "turns": 1, "calls": 1},
+        "by": {
+            "clerk": {"usd": 0.75, "tokens": 20_000, "time": 3.0, "turns": 1},
+            "pay": {"time": 2.0, "calls": 1},
+        },
+        "reached": ["usd"],
+    }
+    assert question.prompt == (
+        "The budget of the agent 'clerk' is used up: 0.75 of 0.5 US dollars, 1 of 9 turns. Raise it, "
+        "or stop 'clerk'?"
+    )
+    assert (question.requested_capability, question.timeout) == ("money", 60.0)
+    assert question.response_schema["properties"]["raise_to"]["required"] == ["usd"]
+
+
+def test_only_what_a_budget_covers_is_metered() -> None:
+    within = graph(clerk(budget(turns=5)), "plain", ways=[(START, "review"), (START, "plain")])
+    run = Drive(within)
+
+    assert [given.metered for given in run.orders("model")] == [True]
+    assert [given.metered for given in run.orders("plain")] == [False]
+
+
+def test_a_raise_lets_the_agent_go_on_up_to_the_new_limit() -> None:
+    run = one(budget(tokens=100))
+    took(run, goto="model", input_tokens=100)
+    first = run.open("budget").id
+    raised(run, tokens=200)
+    assert (run.asking, run.running) == ([], ["model"])
+    took(run, goto="model", input_tokens=100)
+
+    assert asked(run)["budget"] == {"tokens": 200}
+    assert run.open("budget").id != first
+
+
+def test_a_raise_that_is_not_enough_by_now_is_asked_again() -> None:
+    run = two(budget(tokens=100))
+    took(run, goto="model", who="ann", input_tokens=100)
+    took(run, call("c1"), who="bob", input_tokens=50)
+    raised(run, tokens=120)
+
+    assert asked(run)["used"]["tokens"] == 150
+    assert asked(run)["budget"] == {"tokens": 120}
+
+
+def test_a_stop_fails_the_agent() -> None:
+    run = one(budget(tokens=100))
+    took(run, goto="model", input_tokens=1_000)
+    run.answer("budget", {"stop": True})
+
+    assert run.error == (
+        "budget_exhausted",
+        "the agent 'clerk' was stopped, because the budget of 'clerk' is used up: 1,000 of 100 tokens",
+        f"{CLERK};node:model:2",
+    )
+
+
+def test_on_error_catches_an_agent_that_was_stopped() -> None:
+    run = one(budget(tokens=1), after="next", on_error=GoTo(node="next"))
+    took(run, goto="model", input_tokens=1)
+    run.answer("budget", {"stop": True})
+
+    assert run.running == ["next"]
+
+
+def test_an_agent_that_is_tried_again_has_its_whole_budget() -> None:
+    run = one(budget(tokens=1), on_error=AskHuman())
+    took(run, goto="model", input_tokens=1)
+    run.answer("budget", {"stop": True})
+    run.answer("error", {"action": "retry"})
+
+    assert (run.asking, run.running) == ([], ["model"])
+
+
+def test_what_a_called_agent_uses_counts_for_its_caller_and_for_the_run() -> None:
+    run = one(budget(tokens=1_000), helper(), whole=budget(usd=9.0))
+    took(run, call("c1", "ask_helper", item={"args": {"task": "t"}}), input_tokens=1)
+    took(run, who="helper", input_tokens=10, usd=0.25)
+
+    of_clerk = run.state.scopes[CLERK].account
+    of_run = run.state.root.account
+    assert of_clerk is not None
+    assert of_run is not None
+    assert {name: use.tokens for name, use in of_clerk.by.items()} == {"clerk": 1, "helper": 10}
+    assert (of_run.used.tokens, of_run.used.usd, of_run.used.turns) == (11, 0.25, 2)
+
+
+def test_a_called_agent_asks_about_the_budget_of_its_caller_whom_a_stop_fails() -> None:
+    run = one(budget(tokens=10), helper())
+    took(run, call("c1", "ask_helper", item={"args": {"task": "t"}}), input_tokens=1)
+    took(run, who="helper", goto="model", input_tokens=10)
+    ((_, address),) = run.asking
+    assert address == f"{CLERK};tool:ask_helper:c1;agent:helper;node:model:2"
+    assert "the agent 'clerk' is used up" in run.open("budget").prompt
+    run.answer("budget", {"stop": True})
+
+    assert run.error[:1] == ("budget_exhausted",)
+    assert run.error[1].startswith("the agent 'clerk' was stopped")
+
+
+def test_the_budget_of_the_innermost_graph_is_asked_about_first() -> None:
+    run = one(budget(tokens=10), whole=budget(tokens=10))
+    took(run, goto="model", input_tokens=10)
+    assert "the agent 'clerk'" in run.open("budget").prompt
+    raised(run, tokens=20)
+
+    assert "The budget of 'g' is used up" in run.open("budget").prompt
+    raised(run, tokens=20)
+    assert (run.asking, run.running) == ([], ["model"])
+
+
+def test_one_question_is_asked_for_all_agents_of_a_run() -> None:
+    run = two(budget(tokens=100))
+    took(run, goto="model", who="ann", input_tokens=100)
+    assert run.status == "running"
+    took(run, goto="model", who="bob", input_tokens=1)
+    assert [name for name, _ in run.asking] == ["budget"]
+    assert (run.status, restored(run.state)) == ("awaiting-input", run.state)
+    raised(run, tokens=500)
+
+    assert (run.asking, run.running) == ([], ["model", "model"])
+
+
+def test_a_stop_fails_every_agent_that_waits_for_the_answer() -> None:
+    run = two(budget(tokens=100), on_error=GoTo(node="next"))
+    took(run, goto="model", who="ann", input_tokens=100)
+    took(run, goto="model", who="bob", input_tokens=1)
+    run.answer("budget", {"stop": True})
+
+    assert (run.asking, run.running) == ([], ["next", "next"])
+
+
+def test_a_stop_that_ends_the_run_ends_it_once() -> None:
+    run = two(budget(tokens=100))
+    took(run, goto="model", who="ann", input_tokens=100)
+    took(run, goto="model", who="bob", input_tokens=1)
+    run.answer("budget", {"stop": True})
+
+    assert run.error[1].startswith("the agent 'ann' was stopped, because the budget of 'g'")
+    assert run.ending.secondary_errors == ()
+
+
+def test_if_the_agent_that_has_asked_is_left_another_one_asks() -> None:
+    run = two(budget(tokens=100))
+    took(run, goto="model", who="ann", input_tokens=100)
+    took(run, goto="model", who="bob", input_tokens=1)
+    ((_, address),) = run.asking
+    run.direct("rerun", target=address)
+
+    assert [address.split(";")[1] for _, address in run.asking] == ["node:bob"]
+
+
+def test_other_questions_do_not_keep_an_agent_from_asking() -> None:
+    node = clerk(budget(turns=1))
+    run = Drive(graph(node, gate("ask"), ways=[(START, "review"), (START, "ask")]))
+    took(run, goto="model")
+
+    assert [name for name, _ in run.asking] == ["ask", "budget"]
+
+
+def test_an_agent_in_a_nested_graph_asks_about_the_budget_of_that_graph() -> None:
+    inner = replace(chain(clerk(None), name="inner"), budget=budget(turns=1))
+    run = Drive(chain(SubgraphNode(id="part", graph=inner, output={})))
+    took(run, goto="model")
+    assert "The budget of 'inner' is used up: 1 of 1 turns" in run.open("budget").prompt
+    run.answer("budget", {"stop": True})
+
+    assert run.error[1].startswith("the agent 'clerk' was stopped, because the budget of 'inner'")
+
+
+def test_calls_that_wait_for_each_other_are_made_before_the_question() -> None:
+    run = one(budget(turns=1))
+    run.feed(
+        events.VisitEnded,
+        visit=f"{CLERK};node:model",
+        outcome=Finished(
+            patch={"agent_state": {}},
+            turn={"model": "m", "usage": {"requests": 1}},
+            sends=(call("c1"),),
+        ),
+    )
+    scope = run.state.scopes[CLERK]
+    waiting = {
+        **run.state.scopes,
+        CLERK: replace(scope, values={**scope.values, "waiting": ["c2"]}),
+    }
+    run.state = replace(run.state, scopes=waiting)
+    done(run, "c1")
+
+    assert (run.asking, run.running) == ([], ["model"])
+
+
+def test_a_model_without_a_price_is_told_once_and_in_the_question() -> None:
+    run = one(budget(usd=1.0, turns=2))
+    took(run, goto="model", model="own", input_tokens=5)
+    took(run, goto="model", model="own", input_tokens=5)
+
+    assert [(f.address, f.data) for f in run.facts("budget.unpriced")] == [
+        (CLERK, {"model": "own"})
+    ]
+    assert asked(run)["unpriced"] == ["own"]
+    assert "Not in it, because their price is not known: own." in run.open("budget").prompt
+
+
+def test_without_a_limit_in_dollars_no_price_is_missed() -> None:
+    run = one(budget(turns=1))
+    took(run, goto="model", model="own")
+
+    assert (run.facts("budget.unpriced"), "unpriced" in asked(run)) == ([], False)
+
+
+def test_so_many_models_without_a_price_are_remembered() -> None:
+    account = Account()
+    for number in range(30):
+        account = account.without_price(f"m{number}")
+
+    assert len(account.unpriced) == 20
+
+
+def test_the_question_shows_those_who_used_most() -> None:
+    run = one(budget(turns=1))
+    account = Account(used=Use(turns=1), by={f"t{n}": Use(time=float(n)) for n in range(30)})
+    scope = replace(run.state.scopes[CLERK], account=account)
+    run.state = replace(run.state, scopes={**run.state.scopes, CLERK: scope})
+    took(run, goto="model", input_tokens=1)
+
+    assert list(asked(run)["by"])[:3] == ["clerk", "t29", "t28"]
+    assert len(asked(run)["by"]) == 20
+
+
+def test_a_deadline_ends_the_run_or_gives_the_default() -> None:
+    halting = one(budget(turns=1, timeout=60.0))
+    took(halting, goto="model")
+    halting.tick(60)
+    assert halting.status == "halted"
+
+    raising = Default(answer={"raise_to": {"turns": 2}})
+    run = one(budget(turns=1, timeout=60.0, on_timeout=raising))
+    took(run, goto="model")
+    run.tick(60)
+    assert run.running == ["model"]
+
+
+def test_a_default_that_is_no_raise_any_more_stops_the_agent() -> None:
+    raising = Default(answer={"raise_to": {"turns": 2}})
+    run = one(budget(turns=1, timeout=60.0, on_timeout=raising))
+    took(run, goto="model")
+    run.tick(60)
+    took(run, goto="model")
+    assert run.open("budget").on_timeout == Default(answer={"stop": True})
+    run.tick(60)
+
+    assert run.error[0] == "budget_exhausted"
+
+
+def test_whoever_answers_needs_the_capability() -> None:
+    run = one(budget(turns=1, requested_capability="money"))
+    took(run, goto="model")
+    answer = run.response({run.open("budget").id: {"raise_to": {"turns": 2}}})
+
+    assert run.refused(events.Responded, **answer).code == "capability_required"
+    run.feed(events.Responded, **{**answer, "principal": BOSS})
+    assert run.running == ["model"]
+    assert "money" in run.state.spec.guarded_by
+
+
+def test_an_answer_about_a_budget_is_none_of_the_graph() -> None:
+    run = one(budget(turns=1))
+    took(run, goto="model")
+    raised(run, turns=5)
+
+    order = run.orders("model")[-1]
+    assert (order.answers, order.own_answers, order.answerers) == ({}, {}, {})
+
+
+def test_a_pause_and_continue_as_new_keep_the_account() -> None:
+    run = one(budget(turns=2))
+    took(run, goto="model")
+    run.feed(events.Paused, actor="ada")
+    took(run, goto="model")
+    assert run.asking == []
+    run.state = restored(run.state)
+    run.feed(events.Resumed, actor="ada")
+
+    assert asked(run)["used"]["turns"] == 2
+
+
+def test_an_agent_that_waits_for_its_budget_is_asked_about_again_after_a_retry() -> None:
+    run = one(budget(turns=1))
+    took(run, goto="model")
+    run.answer("budget", {"stop": True})
+    version = run.state.spec.version
+    run.state = snapshots.retried(
+        run.state, now=run.now, principal=ADA, versions=(version, version), patch={}, renames={}
+    )
+    run.feed(events.Restored)
+
+    assert asked(run)["used"]["turns"] == 1
+    raised(run, turns=2)
+    assert run.running == ["model"]
+
+
+def test_a_fork_has_used_what_its_origin_had() -> None:
+    run = one(budget(turns=1))
+    took(run, goto="model")
+    run.state = snapshots.forked(
+        run.state, run_id="f", salt="s", back=0, now=run.now, principal=ADA
+    )
+    run.feed(events.Restored)
+    assert asked(run)["used"]["turns"] == 1
+    raised(run, turns=2)
+
+    assert run.running == ["model"]
+
+
+def migrated(run: Drive, its: BudgetSpec | None) -> None:
+    spec = run.state.spec
+    node = spec.nodes["review"]
+    assert isinstance(node, SubgraphNode)
+    changed = replace(node, graph=replace(node.graph, budget=its))
+    to = replace(spec, nodes={**spec.nodes, "review": changed})
+    versions = (spec.version, to.version)
+    run.feed(events.Migrated, principal=ADA, spec=to, patch={}, renames={}, versions=versions)
+
+
+def test_a_larger_budget_of_another_version_counts_from_then_on() -> None:
+    run = one(budget(turns=1))
+    took(run, goto="model")
+    migrated(run, budget(turns=3))
+    raised(run, turns=2)
+    took(run, goto="model")
+
+    assert (run.asking, run.running) == ([], ["model"])
+
+
+def test_a_stop_counts_even_if_the_budget_is_gone_by_then() -> None:
+    run = one(budget(turns=1))
+    took(run, goto="model")
+    migrated(run, None)
+    run.answer("budget", {"stop": True})
+
+    assert run.error[0] == "budget_exhausted"
+
+
+def test_what_comes_after_the_end_of_the_run_is_charged_to_nobody() -> None:
+    run = one(budget(turns=9))
+    run.cancel()
+    took(run)
+
+    assert run.status == "cancelled"
