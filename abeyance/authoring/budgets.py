@@ -31,7 +31,7 @@ class Budget:
             here, which the event `budget.unpriced` and the question say.
         tokens: Tokens of the models, sent and received.
         time: Time that the turns and calls take together. Waiting for people or for a worker is none.
-        turns: Turns of the models. With `turns` in its budget, the `max_turns` of an agent does not count.
+        turns: Turns of the models. With `turns` in its budget, an agent has no `max_turns`.
         requested_capability: The capability that whoever answers must have.
         timeout: How long the question waits; None for ever.
         on_timeout: `halt` ends the run, `stop` fails the agent, and `{"default": answer}` answers. A

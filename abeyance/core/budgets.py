@@ -202,7 +202,7 @@ def _summary(state: RunState, address: str) -> str:
 
 
 def _shown(amount: float) -> str:
-    return f"{amount:,}" if isinstance(amount, int) else f"{round(amount, 2):,.10g}"
+    return f"{amount:,}" if isinstance(amount, int) else f"{float(f'{amount:.3g}'):,.10g}"
 
 
 def _question(state: RunState, visit: Visit, scope: Scope, budget: BudgetSpec) -> InterruptSpec:

@@ -107,19 +107,10 @@ class CalendarForm(Form):
     hours: str = "09:00-17:00"
 
 
-class QuestionForm(Form):
-    """What a person is asked. In the texts, `{field}` is filled with a value of the run."""
+class TermsForm(Form):
+    """When a question has to be answered, for whom it is, and what its answer takes."""
 
-    prompt: str | None = None
-    reason: Any = None
-    payload: Any = Field(None, validation_alias=_either("payload", "interrupt_payload"))
-    response: Annotated[Schema | Reference, by_sort("a JSON Schema, or module:Class")] | None = None
-    answer_to: str | None = Field(None, description="the field to which the answer is written")
     requested_capability: str | None = None
-    from_input: bool = Field(
-        default=False,
-        description="the input of a run may set the fields in requested_capability",
-    )
     timeout: Span | None = None
     on_timeout: OnTimeout = "halt"
     assignees: People | None = Field(
@@ -158,7 +149,7 @@ class QuestionForm(Form):
     )
 
     def options(self) -> dict[str, Any]:
-        """Return the keys that are set, as arguments of `Graph.interrupt`."""
+        """Return the keys that are set, as arguments of `Graph.interrupt` or `Budget`."""
         options = {name: value for name, value in self if name in self.model_fields_set}
         options.pop("kind", None)
         if isinstance(self.on_timeout, DefaultAnswer):
@@ -170,6 +161,20 @@ class QuestionForm(Form):
         if self.escalate is not None:
             options["escalate"] = [Escalation(**dict(each)) for each in self.escalate]
         return options
+
+
+class QuestionForm(TermsForm):
+    """What a person is asked. In the texts, `{field}` is filled with a value of the run."""
+
+    prompt: str | None = None
+    reason: Any = None
+    payload: Any = Field(None, validation_alias=_either("payload", "interrupt_payload"))
+    response: Annotated[Schema | Reference, by_sort("a JSON Schema, or module:Class")] | None = None
+    answer_to: str | None = Field(None, description="the field to which the answer is written")
+    from_input: bool = Field(
+        default=False,
+        description="the input of a run may set the fields in requested_capability",
+    )
 
 
 class BackoffForm(Form):
@@ -382,6 +387,20 @@ FieldName: TypeAlias = Annotated[
 ]
 
 
+class BudgetForm(TermsForm):
+    """What all agents of a run may use before a person is asked."""
+
+    usd: float | None = Field(None, gt=0, description="US dollars, by the prices of the models")
+    tokens: int | None = Field(None, gt=0, description="tokens sent and received")
+    time: OptionalSeconds = Field(None, description="how long turns and calls take together")
+    turns: int | None = Field(None, gt=0, description="turns of the models")
+    on_timeout: Annotated[
+        Annotated[str, Written("halt|stop", "halt or stop"), Tag("text")]
+        | Annotated[DefaultAnswer, Tag("mapping")],
+        by_sort("halt, stop or {default: <answer>}"),
+    ] = "halt"
+
+
 class GraphForm(Form):
     """A graph."""
 
@@ -408,6 +427,9 @@ class GraphForm(Form):
     )
     on_error: OnError = Field(
         "fail", description="what happens when a node fails, unless the node says it"
+    )
+    budget: BudgetForm | None = Field(
+        None, description="what all agents of a run may use before a person is asked"
     )
     interrupt_before: Looks = Field(
         default=[], description="nodes before which a person looks at the values; '*' is all"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from foreign_office import FRAMEWORKS, THREE, Office, desk
 
-from abeyance import Principal, Refusal
+from abeyance import Budget, Principal, Refusal
 from abeyance.adapters import ForeignAgent
 from abeyance.testing import InMemoryRun
 
@@ -73,6 +73,21 @@ async def test_answers_come_in_any_order_and_nothing_runs_again(make: Make) -> N
     assert "looked 2" in told
     assert "not run: not today" in told
     assert '{"x":9}' in told
+
+
+async def test_at_the_limit_of_its_budget_a_person_is_asked_before_the_next_turn(
+    make: Make,
+) -> None:
+    office = Office([("c1", "look", 1)], [("c2", "look", 2)], "Done.")
+    run = await started(make(office, budget=Budget(tokens=1, turns=1)))
+    (asked,) = await run.interrupts()
+    assert (asked.kind, office.lines) == ("budget", ["turn 1", "look 1"])
+    assert asked.reason["by"]["look"]["calls"] == 1
+    assert asked.reason["reached"] == ["tokens", "turns"]
+    await run.respond(asked.id, {"raise_to": {"tokens": 1_000_000, "turns": 9}})
+
+    assert (run.status, run.values["reply"]) == ("completed", "Done.")
+    assert office.lines == ["turn 1", "look 1", "turn 2", "look 2", "turn 3"]
 
 
 async def test_an_answer_counts_once_so_a_state_is_resumed_once(make: Make) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core_agents import CLERK, agent, agent_node, call, calls, done, helper, reviewing, turn
+from core_agents import CLERK, agent, agent_node, call, calls, done, helper
 from core_drive import ADA, Drive, chain, gate, graph, restored
 
 from abeyance.core import events, snapshots
@@ -19,11 +19,9 @@ from abeyance.core.spec import (
     BudgetSpec,
     Default,
     GoTo,
-    GraphSpec,
     InterruptSpec,
     SubgraphNode,
 )
-from abeyance.core.state import Status
 from abeyance.core.usage import Account, Amounts, Use
 
 BOSS = Principal(subject="boss", capabilities=("runs:control", "money"))

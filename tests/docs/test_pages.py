@@ -33,6 +33,7 @@ PAGES = [
     "how-to/asking-people.md",
     "how-to/control.md",
     "how-to/agents.md",
+    "how-to/budgets.md",
     "how-to/coming-from.md",
 ]
 BLOCKS = {page: [each for each in blocks(page, "python") if not each.options] for page in PAGES}

@@ -1,0 +1,219 @@
+"""Budgets of agents and runs: what counts, what a person is asked, and what an author may write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agent_scripts import Case, Script, call, failure, started, with_agent
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.usage import RequestUsage
+
+from abeyance import START, Agent, Budget, Graph, GraphError, Refusal, tool
+from abeyance.testing import InMemoryRun
+
+
+@tool
+async def look(what: str) -> str:
+    """Look at something."""
+    return f"{what} is fine"
+
+
+def said(*parts: Any) -> ModelResponse:
+    usage = RequestUsage(input_tokens=1_000, output_tokens=1_000)
+    return ModelResponse(parts=list(parts), usage=usage)
+
+
+def looking(turns: int) -> Script:
+    looks = [said(call("look", f"c{n}", what="x")) for n in range(turns)]
+    return Script(*looks, said(TextPart("all is well")))
+
+
+async def answered(run: InMemoryRun, answer: Any) -> None:
+    (asked,) = await run.interrupts()
+    await run.respond(asked.id, answer)
+
+
+async def test_an_agent_asks_at_its_limit_and_goes_on_after_a_raise() -> None:
+    script = looking(3)
+    run = await started(Agent("clerk", model=script, tools=[look], budget=Budget(tokens=4_000)))
+    assert (run.status, len(script.seen)) == ("awaiting-input", 2)
+    await answered(run, {"raise_to": {"tokens": 50_000}})
+
+    assert (run.status, run.values["report"], len(script.seen)) == ("completed", "all is well", 4)
+
+
+async def test_turns_in_a_budget_take_the_place_of_max_turns() -> None:
+    script = looking(4)
+    agent = Agent("clerk", model=script, tools=[look], max_turns=2, budget=Budget(turns=3))
+    run = await started(agent)
+    assert (run.status, len(script.seen)) == ("awaiting-input", 3)
+    await answered(run, {"raise_to": {"turns": 9}})
+
+    assert run.status == "completed"
+
+
+@pytest.mark.parametrize("budget", [None, Budget(tokens=1_000_000)])
+async def test_without_turns_in_its_budget_an_agent_has_max_turns(budget: Budget | None) -> None:
+    agent = Agent("clerk", model=looking(9), tools=[look], max_turns=2, budget=budget)
+
+    assert failure(await started(agent))[0] == "max_turns"
+
+
+async def test_the_turns_of_a_run_do_not_take_the_place_of_max_turns() -> None:
+    agent = Agent("clerk", model=looking(9), tools=[look], max_turns=2)
+    run = InMemoryRun(with_agent(agent, budget=Budget(turns=100)))
+    await run.start()
+
+    assert failure(run)[0] == "max_turns"
+
+
+async def test_a_raise_to_less_than_what_is_used_is_refused_with_the_reason() -> None:
+    run = await started(Agent("clerk", model=looking(3), tools=[look], budget=Budget(tokens=2_000)))
+    (asked,) = await run.interrupts()
+    for answer, pointer in [
+        ({"raise_to": {"tokens": 2_000}}, "/raise_to/tokens"),
+        ({"raise_to": {"usd": 5}}, "/raise_to"),
+        ({"raise_to": {}}, "/raise_to"),
+        ({"stop": False}, "/stop"),
+        ({"stop": True, "raise_to": {"tokens": 9_000}}, ""),
+        ({}, ""),
+    ]:
+        with pytest.raises(Refusal) as refused:
+            await run.respond(asked.id, answer)
+        assert refused.value.code == "invalid_answer"
+        assert pointer in {each["pointer"] for each in refused.value.details["errors"]}
+
+    assert [each.id for each in await run.interrupts()] == [asked.id]
+
+
+async def test_dollars_are_those_of_the_list_of_prices() -> None:
+    model = FunctionModel(looking(2), model_name="gpt-5")
+    run = await started(Agent("clerk", model=model, tools=[look], budget=Budget(usd=0.01)))
+    (asked,) = await run.interrupts()
+
+    assert asked.reason["used"]["usd"] == 0.01125
+    turns = [e.data async for e in run.events(follow=False) if e.type == "model.turn"]
+    assert turns[0]["usage"]["usd"] == 0.01125
+
+
+async def test_no_price_is_looked_up_without_a_budget() -> None:
+    run = await started(Agent("clerk", model=FunctionModel(looking(0), model_name="gpt-5")))
+
+    turns = [e.data async for e in run.events(follow=False) if e.type == "model.turn"]
+    assert "usd" not in turns[0]["usage"]
+
+
+async def test_a_model_without_a_price_counts_tokens_only_and_says_so() -> None:
+    agent = Agent("clerk", model=looking(2), tools=[look], budget=Budget(usd=0.01, turns=1))
+    run = await started(agent)
+    (asked,) = await run.interrupts()
+    told = [e async for e in run.events(follow=False) if e.type == "budget.unpriced"]
+
+    assert (asked.reason["reached"], asked.reason["used"]["tokens"]) == (["turns"], 2_000)
+    assert asked.reason["unpriced"] == [told[0].data["model"]]
+    assert "price is not known" in asked.prompt
+
+
+async def test_time_counts_the_work_of_turns_and_calls_and_not_the_waiting() -> None:
+    agent = Agent("clerk", model=looking(2), tools=[look], budget=Budget(time="10m", turns=1))
+    run = await started(agent)
+    await run.advance(3600)
+    await answered(run, {"raise_to": {"turns": 2}})
+    (asked,) = await run.interrupts()
+
+    assert asked.reason["reached"] == ["turns"]
+    assert 0 < asked.reason["used"]["time"] < 60
+
+
+async def test_the_agents_of_a_run_share_its_budget() -> None:
+    graph = Graph("g", state=Case)
+    for name in ("first", "second"):
+        graph.agent(name, Agent(name, model=looking(1), tools=[look]), input="question")
+    graph.edge(START, "first")
+    graph.edge("first", "second")
+    spec = graph.build(budget=Budget(tokens=5_000))
+    assert spec.budget is not None
+    run = InMemoryRun(graph)
+    await run.start()
+    (asked,) = await run.interrupts()
+
+    assert "agent:second" in asked.address
+    assert {name: use.get("tokens") for name, use in asked.reason["by"].items()} == {
+        "first": 4_000,
+        "second": 2_000,
+        "look": None,
+    }
+
+
+async def test_a_deadline_may_stop_the_agent() -> None:
+    budget = Budget(turns=1, timeout="1h", on_timeout="stop")
+    run = await started(Agent("clerk", model=looking(3), tools=[look], budget=budget))
+    await run.advance(3600)
+
+    assert failure(run)[0] == "budget_exhausted"
+
+
+async def test_the_terms_of_a_question_are_those_of_a_budget_too() -> None:
+    budget = Budget(
+        turns=1,
+        requested_capability="money",
+        timeout="2bd",
+        calendar="DE",
+        assignees=["group:finance"],
+        priority="high",
+        escalate={"after": "1bd", "to": ["boss"]},
+    )
+    run = await started(Agent("clerk", model=looking(3), tools=[look], budget=budget))
+    (asked,) = await run.interrupts()
+
+    assert (asked.assignees, asked.priority) == (["group:finance"], "high")
+    assert (asked.requested_capability, asked.deadline is not None) == ("money", True)
+    assert run.state.spec.guarded_by == ("money",)
+
+
+@pytest.mark.parametrize(
+    ("budget", "fault"),
+    [
+        (Budget(), "the budget of 'clerk' has no limit"),
+        (Budget(usd=0), "usd=0 is invalid: use a number above zero"),
+        (Budget(usd=True), "usd=True is invalid"),
+        (Budget(tokens=1.5), "tokens=1.5 is invalid: use a whole number"),  # type: ignore[arg-type]
+        (Budget(time="soon"), "time="),
+        (Budget(turns=-1), "turns=-1 is invalid"),
+        ("5 USD", "is '5 USD', and no Budget: write Budget(usd=5)"),
+        (Budget(turns=1, on_timeout="stop"), "has on_timeout but no timeout"),
+        (Budget(turns=1, timeout="1h", on_timeout="goto:x"), "on_timeout='goto:x' is invalid"),
+        (
+            Budget(turns=2, timeout="1h", on_timeout={"default": {"raise_to": {"turns": 1}}}),
+            "1 is less than the minimum of 2",
+        ),
+        (Budget(turns=1, quorum=2), "has quorum, and its answer is no yes or no"),
+        (Budget(turns=1, requested_capability="a b"), "requests the capability 'a b'"),
+        (Budget(turns=1, timeout="2bd"), "needs calendar="),
+    ],
+)
+def test_a_budget_that_cannot_be_is_a_fault(budget: Any, fault: str) -> None:
+    with pytest.raises(GraphError) as error:
+        with_agent(Agent("clerk", model=looking(1), budget=budget)).build()
+
+    assert any(fault in each for each in error.value.faults), error.value.faults
+
+
+def test_names_of_models_that_frameworks_give_are_found_in_the_list_of_prices() -> None:
+    from abeyance.agents.prices import price_of
+
+    usage = RequestUsage(input_tokens=1_000, output_tokens=1_000)
+    prices = {
+        name: price_of(ModelResponse(parts=[], usage=usage, model_name=name))
+        for name in ("gpt-5", "openai:gpt-5", "models/gemini-2.5-pro", "Fake", None)
+    }
+
+    assert prices == {
+        "gpt-5": 0.01125,
+        "openai:gpt-5": 0.01125,
+        "models/gemini-2.5-pro": 0.01125,
+        "Fake": None,
+        None: None,
+    }
