@@ -27,7 +27,7 @@ EVENTS: Final = (
     *("interrupt.answered", "interrupt.expired", "interrupt.cancelled", "interrupt.changed"),
     *("interrupt.deadline_edited", "interrupt.reopened", "interrupt.claimed", "interrupt.released"),
     *("interrupt.voted", "interrupt.revised", "interrupt.held"),
-    *("node.blocked", "node.unblocked"),
+    *("node.blocked", "node.unblocked", "budget.unpriced"),
     *("message.queued", "message.delivered", "message.returned", "message.rejected"),
     *("message.undelivered", "messages.cleared", "signal.refused"),
     *("run.awaiting_input", "run.paused", "run.resumed", "run.values_edited", "run.migrated"),

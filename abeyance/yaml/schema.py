@@ -163,8 +163,8 @@ class TermsForm(Form):
         return options
 
 
-class QuestionForm(TermsForm):
-    """What a person is asked. In the texts, `{field}` is filled with a value of the run."""
+class ShownForm(Form):
+    """What a person is shown. In the texts, `{field}` is filled with a value of the run."""
 
     prompt: str | None = None
     reason: Any = None
@@ -175,6 +175,10 @@ class QuestionForm(TermsForm):
         default=False,
         description="the input of a run may set the fields in requested_capability",
     )
+
+
+class QuestionForm(TermsForm, ShownForm):
+    """What a person is asked."""
 
 
 class BackoffForm(Form):
@@ -387,13 +391,18 @@ FieldName: TypeAlias = Annotated[
 ]
 
 
-class BudgetForm(TermsForm):
-    """What all agents of a run may use before a person is asked."""
+class LimitsForm(Form):
+    """What may be used."""
 
     usd: float | None = Field(None, gt=0, description="US dollars, by the prices of the models")
     tokens: int | None = Field(None, gt=0, description="tokens sent and received")
     time: OptionalSeconds = Field(None, description="how long turns and calls take together")
     turns: int | None = Field(None, gt=0, description="turns of the models")
+
+
+class BudgetForm(TermsForm, LimitsForm):
+    """What all agents of a run may use before a person is asked."""
+
     on_timeout: Annotated[
         Annotated[str, Written("halt|stop", "halt or stop"), Tag("text")]
         | Annotated[DefaultAnswer, Tag("mapping")],

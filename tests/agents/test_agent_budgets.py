@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from agent_scripts import Case, Script, call, failure, started, with_agent
-from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
 
