@@ -10,7 +10,7 @@ from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
 
-from abeyance import START, Agent, Budget, Graph, GraphError, Refusal, tool
+from abeyance import START, Agent, Budget, Escalation, Graph, GraphError, Refusal, tool
 from abeyance.testing import InMemoryRun
 
 
@@ -163,7 +163,7 @@ async def test_the_terms_of_a_question_are_those_of_a_budget_too() -> None:
         calendar="DE",
         assignees=["group:finance"],
         priority="high",
-        escalate={"after": "1bd", "to": ["boss"]},
+        escalate=Escalation(after="1bd", to=["boss"]),
     )
     run = await started(Agent("clerk", model=looking(3), tools=[look], budget=budget))
     (asked,) = await run.interrupts()
