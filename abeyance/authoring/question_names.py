@@ -89,6 +89,7 @@ def misnamed(
     actions = [action for rule in spec.rules for action in rule.actions]
     declared = [*spec.nodes.values(), *actions]
     asked = [each.question for each in declared if isinstance(each, InterruptNode | Ask)]
+    asked += [] if spec.budget is None else [spec.budget.question]
     bars = [*(bar for question in asked for bar in of_question(question))]
     for question, name in (*bars, *graph.code_questions.bars) if is_closed else ():
         if name not in known:

@@ -89,8 +89,11 @@ def held(draft: WorkingState, visit: Visit) -> bool | None:
     if any(_asks_for(draft.state, entry, scope) for entry in draft.state.ledger.open.values()):
         transition(visit, "proceed", Ready(stage="body", held=True))
         return False
-    transition(visit, "ask", Waiting(stage="body"))
     question = _question(draft.state, visit, scope, budget)
+    if (fault := interrupts.misnamed(draft.state, visit, [question])) is not None:
+        routing.fail(draft, visit, fault)
+        return True
+    transition(visit, "ask", Waiting(stage="body"))
     interrupts.ask(draft, visit, Asked(question=question, kind="budget"))
     return True
 

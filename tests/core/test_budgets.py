@@ -22,6 +22,7 @@ from abeyance.core.spec import (
     InterruptSpec,
     SubgraphNode,
 )
+from abeyance.core.terms import Terms
 from abeyance.core.usage import Account, Amounts, Use
 
 BOSS = Principal(subject="boss", capabilities=("runs:control", "money"))
@@ -414,6 +415,13 @@ def test_an_answer_about_a_budget_is_none_of_the_graph() -> None:
 
     order = run.orders("model")[-1]
     assert (order.answers, order.own_answers, order.answerers) == ({}, {}, {})
+
+
+def test_a_rule_that_would_bar_nobody_fails_the_agent() -> None:
+    run = one(budget(turns=1, terms=Terms(not_by=("aproval",))))
+    took(run, goto="model")
+
+    assert run.error[0] == "unknown_question"
 
 
 def test_a_pause_and_continue_as_new_keep_the_account() -> None:
