@@ -410,7 +410,8 @@ def _example(schema: Any, root: Any, depth: int) -> Any:
 
 def _object(schema: Mapping[str, Any], root: Any, depth: int) -> dict[str, Any]:
     fields = schema.get("properties") or {}
-    needed = [*(schema.get("required") or ())]
+    # The schema of a budget's question requires one of its fields, and does not say which.
+    needed = [*(schema.get("required") or [*fields][: schema.get("minProperties", 0)])]
     example = {name: _example(fields.get(name), root, depth + 1) for name in needed}
     # The schema of an MCP elicitation requires fields only if the answer is `accept`.
     match schema:

@@ -10,6 +10,8 @@ from pydantic import BaseModel
 
 from abeyance.api.schemas import InterruptStatus, RunStatus
 from abeyance.cli.formatting import interrupt_lines, run_lines, schema_example
+from abeyance.core.budgets import answer_schema
+from abeyance.core.usage import Amounts, Use
 from abeyance.mcp.elicitation import Elicitation, elicitation_question
 from abeyance.schemas.json_schema import schema_of
 
@@ -52,6 +54,12 @@ def elicited(schema: Any) -> Any:
 def test_it_fits_its_schema(schema: Any, expected: Any) -> None:
     assert schema_example(schema) == expected
     assert jsonschema_rs.is_valid(schema, schema_example(schema))
+
+
+def test_of_the_answers_about_a_budget_it_is_a_raise() -> None:
+    schema = answer_schema(Use(turns=9), Amounts(usd=5.0, turns=9), ("turns",), "clerk")
+
+    assert schema_example(schema) == {"raise_to": {"turns": 0}}
 
 
 def test_a_schema_that_leads_into_itself_comes_to_an_end() -> None:
