@@ -1,7 +1,9 @@
 """Measure the growth of a history deterministically, and continue as new when it is due.
 
 Events, bytes and updates grow; the server limits each of them. At the soft limit the run continues as new
-once none of its code runs. At four times that limit it stops its code to do so.
+once none of its code runs. At four times that limit it stops its code to do so. A run that falls idle
+does so much earlier: a worker that does not have it in memory replays its history before it acts on an
+answer.
 """
 
 from __future__ import annotations
@@ -13,11 +15,14 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import wire
+    from abeyance.core import machine
     from abeyance.core.state import Rotation, RunState, parted
 
 _SOFT_BYTES: Final = 2_000_000
 _SOFT_UPDATES: Final = 400
 _HARD: Final = 4
+_IDLE_EVENTS: Final = 200
+"""A longer history does not stay with a run that is idle: to replay so many events takes some 30 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,16 @@ class History:
         self._length = info.get_current_history_length()
         self._base = Growth(events=self._length, bytes=info.get_current_history_size(), updates=0)
         self._growth = Growth(events=0, bytes=0, updates=0)
+        self._idle_events = _IDLE_EVENTS
+
+    @property
+    def is_long(self) -> bool:
+        """Whether an idle run should not keep it."""
+        return self._growth.events > self._idle_events
+
+    def keep(self) -> None:
+        """Keep it, because the state is too large: for an idle run until it has doubled."""
+        self._idle_events = 2 * self._growth.events
 
     def grew(self, *, is_local: bool) -> bool:
         """Account for new events. Return True if they came with a new workflow task."""
@@ -71,6 +86,11 @@ class History:
     def due(self, soft_events: int) -> Rotation | None:
         """Return how urgent a continue-as-new is. `soft_events` is `continue_as_new_after`."""
         return due(replace(self._growth, updates=self.updates), soft_events=soft_events)
+
+
+def is_now(state: RunState, history: History) -> bool:
+    """Return whether the run continues as new, if nothing else is under way."""
+    return machine.may_rotate(state) or (history.is_long and machine.is_idle(state))
 
 
 def hand_over(state: RunState, start: wire.StartRun, used: tuple[str, ...]) -> None:

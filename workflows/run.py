@@ -135,9 +135,10 @@ class AgentRun(QuestionUpdates):
             self._visibility.write(self._state, facts, self._start)
             self._metered.published(self._state, facts)
             self._announcer.published(self._state, self._start, facts)
-            if machine.may_rotate(self._state) and self._is_at_rest():
+            if continue_as_new.is_now(self._state, self._history) and self._is_at_rest():
                 continue_as_new.hand_over(self._state, self._start, self._orders.used)
                 # The state is too large: continue in this history, and retry later.
+                self._history.keep()
                 self._advance(events.Restored(now=workflow.now()))
         await workflow.wait_condition(self._is_at_rest)
         await leave_conversation(self._start)
@@ -423,7 +424,7 @@ class AgentRun(QuestionUpdates):
                 assert_never(effect)
 
     def _announced(self) -> None:
-        self._is_dirty |= self._state.rotation is not None
+        self._is_dirty |= continue_as_new.is_now(self._state, self._history)
 
     def _is_at_rest(self) -> bool:
         return self._announcer.is_idle and workflow.all_handlers_finished()

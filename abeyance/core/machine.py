@@ -133,6 +133,12 @@ def may_rotate(state: RunState) -> bool:
     return state.rotation is not None and not state.finished and not any(state.visits_in(Running))
 
 
+def is_idle(state: RunState) -> bool:
+    """Return whether the run waits for people or for a time alone: none of its code runs or is to."""
+    is_at_work = state.yielding or any(state.visits_in(Running))
+    return state.ending is None and not is_at_work
+
+
 def _refuse(state: RunState, event: events.Event) -> None:
     if idempotency.earlier(state.keys, event) is not None:
         return

@@ -100,3 +100,14 @@ def test_a_model_and_its_tools_take_turns() -> None:
         assert float(row["turns/s"]) > 0
         assert int(row["events of the last turn"]) >= 9
         assert int(row["bytes of turn 10"]) > 0
+
+
+@pytest.mark.timeout(220)
+def test_runs_that_have_done_much_are_woken_by_another_worker() -> None:
+    rows = measured("waking", "by-hand,abeyance")
+
+    for row in rows.values():
+        assert float(row["30 visits, p50 ms"]) > 0
+    by_hand, ours = rows["Temporal by hand"], rows["Abeyance"]
+    assert int(by_hand["30 visits, events to replay"]) > 180
+    assert int(ours["30 visits, events to replay"]) > 0

@@ -114,6 +114,30 @@ def test_a_run_that_has_ended_is_not_handed_over() -> None:
     assert not machine.may_rotate(run.state)
 
 
+def test_a_run_is_idle_while_it_waits_for_people_or_for_a_time_alone() -> None:
+    run = Drive(graph("a", "b", gate("ask"), ways=[(START, "a"), (START, "ask"), ("ask", "b")]))
+    assert not machine.is_idle(run.state)
+    run.finish("a")
+    assert machine.is_idle(run.state)
+    run.feed(events.Paused, actor="ada")
+    run.answer("ask")
+    assert (run.ready, machine.is_idle(run.state)) == (["ask"], True)
+    run.feed(events.Resumed, actor="ada")
+    assert not machine.is_idle(run.state)
+    run.finish("b")
+    assert not machine.is_idle(run.state)
+
+
+def test_a_run_that_only_waits_for_its_next_task_is_not_idle() -> None:
+    nodes = ("n0", "n1", "n2")
+    run = Drive(graph(*nodes, ways=[(START, n) for n in nodes]), limits=Limits(task_bytes=5_000))
+    run.finish("n0")
+    run.finish("n1")
+
+    assert (run.running, run.ready, run.state.yielding) == ([], ["n2"], True)
+    assert not machine.is_idle(run.state)
+
+
 @pytest.mark.parametrize("hard", [False, True])
 def test_a_run_that_temporal_cancels_ends_in_the_history_in_which_it_is_cancelled(
     *, hard: bool

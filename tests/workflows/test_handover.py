@@ -14,6 +14,7 @@ from temporalio.client import WorkflowExecutionStatus
 
 from abeyance import END, START, Context, Graph, Refusal
 from abeyance.core.state import Limits
+from abeyance.workflows import continue_as_new
 
 SMALL = Limits(continue_as_new_after=6)
 
@@ -233,4 +234,58 @@ async def test_what_is_refused_first_after_a_hand_over_makes_nothing_be_forgotte
         # Else what comes after it may wait for ever, and a replay begins at another time.
         assert EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in types
         assert ended.status == "cancelled"
+        await site.replays(run_id)
+
+
+async def test_a_run_that_falls_idle_with_a_long_history_is_handed_over_once_and_goes_on(
+    temporal: TemporalClient,
+) -> None:
+    graph = chain(36, "long-way")
+    graph.interrupt("ask", prompt="Go on?")
+    graph.edge("n35", "ask")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        waiting = await site.until(run_id, "awaiting-input")
+        (asked,) = waiting.interrupts
+        await eventually(lambda: _is_handed_over(site, run_id))
+    async with site.worker():
+        await site.client.run(run_id).respond({asked.id: "yes"}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+        assert ended.values["log"] == [f"n{number}" for number in range(36)]
+        assert await executions(site, run_id) == 2
+        assert len((await site.history(run_id)).events) < 40
+        await site.replays(run_id)
+
+
+async def _is_handed_over(site: Site, run_id: str) -> bool:
+    return await executions(site, run_id) > 1
+
+
+@pytest.mark.parametrize(("largest", "is_kept"), [(1_900_000, False), (6_000, True)])
+async def test_forty_answers_while_an_idle_run_is_handed_over_every_few_events(
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch, *, largest: int, is_kept: bool
+) -> None:
+    monkeypatch.setattr(continue_as_new, "_IDLE_EVENTS", 3)
+    site = Site(temporal, gates(40), patience=30)
+    async with site.worker():
+        run_id = await site.start(limits=Limits(visit_bytes=largest))
+        waiting = await site.until(run_id, "awaiting-input")
+        ids = [entry.id for entry in await site.client.run(run_id).interrupts()]
+
+        async def answer(number: int, id_: str) -> str:
+            await site.client.run(run_id).send(message_id=f"m{number}", text="hello")
+            (receipt,) = await site.client.run(run_id).respond({id_: number}, principal=ANYBODY)
+            return receipt.interrupt_id
+
+        *first, last = ids
+        answered = await asyncio.gather(*(answer(n, id_) for n, id_ in enumerate(first)))
+        answered.append(await answer(39, last))
+        ended = await site.ended(run_id)
+
+        assert waiting.status == "awaiting-input"
+        assert answered == ids
+        assert sorted(ended.values["log"]) == sorted(f"done{n} {n}" for n in range(40))
+        assert (await executions(site, run_id) == 1) is is_kept
         await site.replays(run_id)
