@@ -31,7 +31,7 @@ from temporalio.worker import (
     WorkflowRunner,
 )
 
-from abeyance import tracing, wire
+from abeyance import names, tracing
 from abeyance.agents import model_request
 from abeyance.agents.agent import Agent
 from abeyance.authoring.graph import Graph
@@ -91,7 +91,7 @@ def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> ProcessRep
         "traces": exporters or ["off"],
     }
     return ProcessReport(
-        checked=tuple(f"{what}: {', '.join(names)}" for what, names in checked.items() if names),
+        checked=tuple(f"{what}: {', '.join(each)}" for what, each in checked.items() if each),
         warnings=tuple(fault for fault in faults.values() if fault is not None),
     )
 
@@ -141,7 +141,7 @@ async def check_runs(
         if run.unreadable is not None:
             blocks.setdefault(_unreadable(run, run.unreadable), []).append(run.run_id)
             continue
-        start = run.memo.get(wire.MEMO_START) or {}
+        start = run.memo.get(names.MEMO_START) or {}
         pinned = run.run_id if every else (start.get("graph"), start.get("graph_version"))
         groups.setdefault(pinned, []).append(run.run_id)
     runs = OpenRuns(temporal, task_queue)
@@ -157,7 +157,7 @@ async def check_runs(
 def _unreadable(run: RunDescription, why: Unreadable) -> Block:
     return Block(
         code=why.code,
-        node=str((run.memo.get(wire.MEMO_START) or {}).get("graph") or "(unknown graph)"),
+        node=str((run.memo.get(names.MEMO_START) or {}).get("graph") or "(unknown graph)"),
         text=str(why),
         remedy="give this process the storage and the encryption keys of the deployment",
     )

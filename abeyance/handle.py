@@ -17,7 +17,7 @@ from datetime import datetime
 from types import EllipsisType
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict, Unpack
 
-from abeyance import wire
+from abeyance import commands
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import ALL_RUNS, Principal, ReadRights
@@ -324,7 +324,7 @@ class RunHandle(Protocol):
         self,
         interrupt_id: str,
         *,
-        for_: Duration = wire.ONE_CLAIM,
+        for_: Duration = commands.ONE_CLAIM,
         on_behalf_of: str | None = None,
         principal: Principal | None = None,
         key: str | None = None,

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from abeyance import wire
+from abeyance import commands, wire
 from abeyance.core.policy import Principal
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal
@@ -29,11 +29,11 @@ def migrate_order(
     principal: Principal,
     key: str | None,
     version: str | None = None,
-) -> wire.Migrate:
+) -> commands.Migrate:
     """Return the command of a migration. Raises the Refusal `invalid_body`."""
     changes = {"patch": to_json(dict(patch or {})), "map": dict(renames or {}), "dry_run": dry_run}
     about = {"principal": principal, "version": version, **({} if key is None else {"key": key})}
-    return order_of(wire.Migrate, {**changes, **about})
+    return order_of(commands.Migrate, {**changes, **about})
 
 
 def retry_order(
@@ -41,10 +41,10 @@ def retry_order(
     graph: Literal["pinned", "today"],
     patch: Mapping[str, Any] | None,
     renames: Mapping[str, str] | None,
-) -> wire.RetryBody:
+) -> commands.RetryBody:
     """Return the command of a retry. Raises the Refusal `invalid_body`."""
     changes = {"patch": to_json(dict(patch or {})), "map": dict(renames or {}), "graph": graph}
-    return order_of(wire.RetryBody, changes)
+    return order_of(commands.RetryBody, changes)
 
 
 def respond_order(
@@ -56,7 +56,7 @@ def respond_order(
     digests: Mapping[str, str] | None = None,
     on_behalf_of: str | None = None,
     key: str | None = None,
-) -> wire.Respond:
+) -> commands.Respond:
     """Return the command of answers: several by id, one by id, or one to the only open interrupt.
 
     Raises the Refusals `invalid_answer` for an answer that is not JSON, and `invalid_body`.
@@ -65,14 +65,16 @@ def respond_order(
     about = {"principal": principal, "note": note, "digests": dict(digests or {})}
     about |= {} if key is None else {"key": key}
     about |= {} if on_behalf_of is None else {"on_behalf_of": on_behalf_of}
-    return order_of(wire.Respond, {**forms, **about}, fault="This answers nothing")
+    return order_of(commands.Respond, {**forms, **about}, fault="This answers nothing")
 
 
-def message_order(text: str, fields: MessageFields, *, principal: Principal) -> wire.SteerMessage:
+def message_order(
+    text: str, fields: MessageFields, *, principal: Principal
+) -> commands.SteerMessage:
     """Return the command of a message. Raises the Refusal `invalid_body`."""
     arguments = {name: value for name, value in fields.items() if name != "principal"}
     by = {"sender": principal.subject, "capabilities": tuple(principal.capabilities)}
-    return order_of(wire.SteerMessage, {"text": text, **arguments, **by})
+    return order_of(commands.SteerMessage, {"text": text, **arguments, **by})
 
 
 def deadline_order(
@@ -83,13 +85,13 @@ def deadline_order(
     on_timeout: str | None,
     principal: Principal,
     key: str | None,
-) -> wire.EditDeadline:
+) -> commands.EditDeadline:
     """Return the command of a deadline's edit. Raises the Refusal `invalid_body`."""
     moved = {"deadline": deadline, "timeout": timeout}
     arguments = {name: value for name, value in moved.items() if value is not ...}
     about = {"interrupt_id": interrupt_id, "on_timeout": on_timeout, "principal": principal}
     about |= {} if key is None else {"key": key}
-    return order_of(wire.EditDeadline, {**arguments, **about})
+    return order_of(commands.EditDeadline, {**arguments, **about})
 
 
 def order_of(

@@ -63,6 +63,8 @@ _NEW_BEFORE_SEARCH: Final = 20_000
 """How many objects more than were freed begin a search for garbage; Python's own number is 700."""
 _SHARED: Final = (
     # Objects decoded outside the sandbox and matched inside must have the same classes in both.
+    "abeyance.commands",
+    "abeyance.names",
     "abeyance.wire",
     "abeyance.views",
     "abeyance.core",

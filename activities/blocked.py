@@ -14,7 +14,7 @@ from typing import TypeAlias
 from abeyance.client import Client
 from abeyance.core.json import Json
 from abeyance.errors import AbeyanceError, BlockedCode
-from abeyance.wire import BLOCKED_LINE
+from abeyance.names import BLOCKED_LINE
 
 _logger = logging.getLogger("abeyance.node")
 

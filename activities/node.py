@@ -25,7 +25,7 @@ from temporalio import activity
 from temporalio.common import MetricMeter, RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from abeyance import views, wire
+from abeyance import commands, views, wire
 from abeyance.activities.blocked import BlockageReporter, ReportBlocked
 from abeyance.activities.heartbeat import Checkpoints, Heartbeater, encode, unreadable
 from abeyance.activities.hops import Hop, LeftHop, taken_over
@@ -443,7 +443,7 @@ class RunChannel:
         """Return the visit's n-th message, counted from 0; None if there is none yet."""
         # Nodes may poll often; each poll would cost a workflow task and block queries and updates.
         run_id, has_all = self._visit.run_id, self._has_all
-        order = wire.TakeMessages(visit=self._visit.address, start=number, upto=number + 1)
+        order = commands.TakeMessages(visit=self._visit.address, start=number, upto=number + 1)
         try:
             is_inside = self._hop is not None and self._hop.is_inside
             if (has_all or is_inside) and not await self._client.run(run_id).may_have_messages():

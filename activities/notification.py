@@ -17,7 +17,7 @@ from temporalio.exceptions import (
     WorkflowAlreadyStartedError,
 )
 
-from abeyance import metrics, wire
+from abeyance import metrics, names, wire
 from abeyance.client import Client
 from abeyance.core.text import truncate
 from abeyance.errors import Refusal
@@ -43,7 +43,7 @@ class AnnouncingActivities:
         self._task_queue = task_queue
         self._file = file
 
-    @activity.defn(name=wire.ANNOUNCE_ACTIVITY)
+    @activity.defn(name=names.ANNOUNCE_ACTIVITY)
     async def announce(self, announcement: Announcement) -> None:
         """Start a workflow for each moment that a rule wants, unless it was started before."""
         for moment in announcement.moments:
@@ -54,12 +54,12 @@ class AnnouncingActivities:
     async def _start(self, moment: Moment, execution: str) -> None:
         with suppress(WorkflowAlreadyStartedError):
             await self._temporal.start_workflow(
-                wire.NOTIFICATION_WORKFLOW,
+                names.NOTIFICATION_WORKFLOW,
                 moment,
                 id=moment.workflow_id(execution),
                 task_queue=notification_queue(self._task_queue),
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                memo={wire.MEMO_MOMENT: moment.summary},
+                memo={names.MEMO_MOMENT: moment.summary},
             )
 
 
@@ -74,12 +74,12 @@ class NotificationActivities:
         self._sender = Sender(file, base=base)
         self._enable_metrics = enable_metrics
 
-    @activity.defn(name=wire.RECEIVERS_ACTIVITY)
+    @activity.defn(name=names.RECEIVERS_ACTIVITY)
     async def find_receivers(self, moment: Moment) -> Receivers:
         """Return who is notified of a moment."""
         return matching.receivers(self._file, moment)
 
-    @activity.defn(name=wire.DELIVER_ACTIVITY)
+    @activity.defn(name=names.DELIVER_ACTIVITY)
     async def deliver(self, moment: Moment, receiver: Receiver) -> None:
         """Make one attempt. Temporal makes the next, unless none would help."""
         info = activity.info()
@@ -117,7 +117,7 @@ class NotificationActivities:
             _logger.exception("run=%s receiver=%s", moment.run_id, receiver.shown)
             raise NotDelivered(f"{type(error).__name__}: {error}") from error
 
-    @activity.defn(name=wire.REPORT_ACTIVITY)
+    @activity.defn(name=names.REPORT_ACTIVITY)
     async def report(self, run_id: str, failed: wire.NotificationFailed) -> bool:
         """Tell the run whom a moment did not reach, and return whether it is still open."""
         self._count("failed", len(failed.undelivered))

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import mcp_types as protocol
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from abeyance import views, wire
+from abeyance import commands, views
 from abeyance.api import mcp, segments
 from abeyance.api import mcp_tools as tools
 from abeyance.api.auth import RESPONDS, STARTS, Credentials, require
@@ -215,7 +215,7 @@ class Caller:
         """Answer questions of a run, by the ids under which they were shown."""
         require(self._principal, RESPONDS)
         shown = {key: segments.parted_id(key) for key in answers}
-        order = wire.Respond(
+        order = commands.Respond(
             responses={shown[key][0]: answer for key, answer in answers.items()},
             digests={id_: digest for id_, digest in shown.values() if digest},
             note=note,
@@ -359,7 +359,7 @@ class Caller:
         await self._own(task_id)
         require(self._principal, authority.CONTROL)
         try:
-            await self._client.run(task_id).control(wire.Cancel(actor=self._principal.subject))
+            await self._client.run(task_id).control(commands.Cancel(actor=self._principal.subject))
         except Refusal as refusal:
             if refusal.code is not Code.NOT_RUNNING:
                 raise

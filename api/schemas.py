@@ -1,4 +1,4 @@
-"""Request and response bodies that only the API has; the others are in `wire`."""
+"""Request and response bodies that only the API has; the others are `abeyance.commands`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from abeyance import views, wire
+from abeyance import commands, views, wire
 from abeyance.api import openapi_examples
 from abeyance.api.problems import invalid
 from abeyance.core.json import sha256
@@ -210,7 +210,7 @@ class AnswerBody(wire.Request):
     response: JsonValue
     note: str | None = Field(default=None, max_length=2_000)
     digests: dict[str, str] = Field(default_factory=dict)
-    on_behalf_of: wire.Person | None = None
+    on_behalf_of: commands.Person | None = None
 
 
 class Question(views.InterruptView):

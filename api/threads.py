@@ -16,7 +16,7 @@ from typing import Annotated, Final, TypeAlias
 
 from fastapi import Path
 
-from abeyance import views, wire
+from abeyance import commands, views
 from abeyance.agents import tool_results
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.api.auth import RESPONDS, STARTS, Credentials, require
@@ -300,7 +300,7 @@ class Thread:
 
     async def _steer(self, run_id: str, message: UserMessage) -> None:
         require(self._caller, authority.STEER)
-        order = wire.SteerMessage(
+        order = commands.SteerMessage(
             message_id=message.id,
             text=message.text,
             sender=self._caller.subject,
@@ -328,7 +328,7 @@ class Thread:
                 digests[answer.interrupt_id] = answer.digest
         place = await self._now(run_id, posted, is_new=True)
         if responses:
-            order = wire.Respond(responses=responses, digests=digests, principal=self._caller)
+            order = commands.Respond(responses=responses, digests=digests, principal=self._caller)
             await run.respond_to(order)
         message = posted.message
         if message is not None and run_id != self.run_id_of(posted.conversation_id, message.id):
@@ -482,7 +482,7 @@ def new_message(id_: object, text: str) -> UserMessage:
     if not text.strip():
         message = "has no text: the last message of the user needs one"
         raise invalid([{"pointer": "/messages", "message": message}])
-    if not isinstance(id_, str) or not 0 < len(id_) <= wire.MAX_MESSAGE_ID:
-        message = f"has no usable id: use a text of 1 to {wire.MAX_MESSAGE_ID} characters"
+    if not isinstance(id_, str) or not 0 < len(id_) <= commands.MAX_MESSAGE_ID:
+        message = f"has no usable id: use a text of 1 to {commands.MAX_MESSAGE_ID} characters"
         raise invalid([{"pointer": "/messages", "message": message}])
     return UserMessage(id=id_, text=text)

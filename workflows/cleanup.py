@@ -9,14 +9,14 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import wire
+    from abeyance import names, wire
 
 _TIMEOUT: Final = timedelta(minutes=9)
 """Shorter than the interval of the schedule."""
 _TRIES: Final = RetryPolicy(maximum_attempts=3)
 
 
-@workflow.defn(name=wire.JANITOR_WORKFLOW)
+@workflow.defn(name=names.JANITOR_WORKFLOW)
 class Janitor:
     """One round of the janitor."""
 
@@ -24,7 +24,7 @@ class Janitor:
     async def run(self, order: wire.EvictInactive) -> int:
         """Evict inactive runs, and return their number."""
         evicted: int = await workflow.execute_activity(
-            wire.EVICT_ACTIVITY,
+            names.EVICT_ACTIVITY,
             order,
             result_type=int,
             schedule_to_close_timeout=_TIMEOUT,
@@ -38,7 +38,7 @@ _ALIVE: Final = timedelta(seconds=60)
 _ROUND: Final = timedelta(hours=2)
 
 
-@workflow.defn(name=wire.ARCHIVER_WORKFLOW)
+@workflow.defn(name=names.ARCHIVER_WORKFLOW)
 class Archiver:
     """One round of the archiver. Rounds do not overlap."""
 
@@ -46,7 +46,7 @@ class Archiver:
     async def run(self) -> int:
         """Archive runs that have ended, and return how many audits were written."""
         archived: int = await workflow.execute_activity(
-            wire.ARCHIVE_ACTIVITY,
+            names.ARCHIVE_ACTIVITY,
             result_type=int,
             schedule_to_close_timeout=_ROUND,
             heartbeat_timeout=_ALIVE,
@@ -57,7 +57,7 @@ class Archiver:
 _ERASURE_RETRIES: Final = RetryPolicy(maximum_interval=timedelta(minutes=1))
 
 
-@workflow.defn(name=wire.ERASURE_WORKFLOW)
+@workflow.defn(name=names.ERASURE_WORKFLOW)
 class Erasure:
     """The erasure of one run. It goes on until it is done, and has the tombstone in its memo."""
 
@@ -65,11 +65,11 @@ class Erasure:
     async def run(self, order: wire.Erase) -> str:
         """Erase the run, and return its tombstone."""
         tombstone: str = await workflow.execute_activity(
-            wire.ERASE_ACTIVITY,
+            names.ERASE_ACTIVITY,
             order,
             result_type=str,
             start_to_close_timeout=timedelta(minutes=5),
             retry_policy=_ERASURE_RETRIES,
         )
-        workflow.upsert_memo({wire.MEMO_TOMBSTONE: tombstone})
+        workflow.upsert_memo({names.MEMO_TOMBSTONE: tombstone})
         return tombstone

@@ -14,7 +14,7 @@ from typing import Final
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import wire
+    from abeyance import names, wire
     from abeyance.core import machine
     from abeyance.core.state import Rotation, RunState, parted
 
@@ -115,5 +115,5 @@ def hand_over(state: RunState, start: wire.StartRun, used: tuple[str, ...]) -> N
         )
         return
     # Without a memo argument the new history would have the memo of the start.
-    memo = {key: value for key, value in workflow.memo().items() if key != wire.MEMO_FACTS}
+    memo = {key: value for key, value in workflow.memo().items() if key != names.MEMO_FACTS}
     workflow.continue_as_new(args=arguments, memo=memo)

@@ -15,7 +15,7 @@ from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import wire
+    from abeyance import names, wire
     from abeyance.core.conversation import Claim, Conversation
     from abeyance.errors import Refusal
     from abeyance.workflows.requests import Signals, refusals_as_application_errors
@@ -26,7 +26,7 @@ _IDLE: Final = timedelta(minutes=10)
 _MOST_EVENTS: Final = 1_000
 
 
-@workflow.defn(name=wire.CONVERSATION_WORKFLOW)
+@workflow.defn(name=names.CONVERSATION_WORKFLOW)
 class ConversationWorkflow:
     """A conversation. `carried` is its state: new, or from the previous history."""
 
@@ -95,7 +95,7 @@ async def leave_conversation(start: wire.StartRun) -> None:
         # The server drops a signal that a workflow sends in its last task, and during one more task the
         # ended run would still accept messages (tested). A local activity runs within the last task.
         await workflow.execute_local_activity(
-            wire.RELEASE_ACTIVITY,
+            names.RELEASE_ACTIVITY,
             wire.Release(conversation_id=start.conversation_id, tokens=[start.claim]),
             start_to_close_timeout=_TIMEOUT,
             retry_policy=_TWICE,

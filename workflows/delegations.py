@@ -12,7 +12,7 @@ from typing import Final
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import wire
+    from abeyance import commands, names
     from abeyance.core.delegations import Delegation, Delegations, Wanted
     from abeyance.workflows.requests import refusals_as_application_errors
 
@@ -20,7 +20,7 @@ _IDLE: Final = timedelta(minutes=1)
 _MOST_EVENTS: Final = 1_000
 
 
-@workflow.defn(name=wire.DELEGATIONS_WORKFLOW)
+@workflow.defn(name=names.DELEGATIONS_WORKFLOW)
 class DelegationsWorkflow:
     """The book of delegations. `carried` is its state: empty, or from the previous history."""
 
@@ -60,12 +60,12 @@ class DelegationsWorkflow:
             self._book.made(wanted, workflow.now())
 
     @workflow.update(description="Internal: delete a delegation.")
-    async def undelegate(self, order: wire.Undelegate) -> None:
+    async def undelegate(self, order: commands.Undelegate) -> None:
         with refusals_as_application_errors():
             self._set(self._book.withdrawn(order.id, order.principal))
 
     @undelegate.validator
-    def _check_undelegate(self, order: wire.Undelegate) -> None:
+    def _check_undelegate(self, order: commands.Undelegate) -> None:
         with refusals_as_application_errors():
             self._book.withdrawn(order.id, order.principal)
 

@@ -18,7 +18,7 @@ from temporalio.exceptions import (
 )
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import views, wire
+    from abeyance import commands, names, views, wire
     from abeyance.core.state import RunState
     from abeyance.errors import Code, Refusal
     from abeyance.runtime import graph_today
@@ -33,7 +33,9 @@ _RETRIES: Final = RetryPolicy(
 )
 
 
-async def read_graph(state: RunState, start: wire.StartRun, order: wire.Migrate) -> wire.GraphToday:
+async def read_graph(
+    state: RunState, start: wire.StartRun, order: commands.Migrate
+) -> wire.GraphToday:
     """Return today's graph, as the worker has it that gets the activity.
 
     Raises the Refusals `cannot_migrate` if no worker has a graph of this name, `versions_differ` if the
@@ -41,7 +43,7 @@ async def read_graph(state: RunState, start: wire.StartRun, order: wire.Migrate)
     """
     try:
         today: wire.GraphToday = await workflow.execute_activity(
-            wire.READ_GRAPH_ACTIVITY,
+            names.READ_GRAPH_ACTIVITY,
             graph_today.order_of(state, start, patch=order.patch, renames=order.map),
             result_type=wire.GraphToday,
             schedule_to_close_timeout=_TIMEOUT,
@@ -67,7 +69,7 @@ def _unread(state: RunState, error: ActivityError) -> Refusal:
         # The time was over during an attempt: the reason is that of the one before.
         last = last.__cause__
     match last:
-        case ApplicationError(type=wire.NO_GRAPH) as missing:
+        case ApplicationError(type=names.NO_GRAPH) as missing:
             return graph_today.cannot_migrate(
                 [
                     views.Obstacle(

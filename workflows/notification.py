@@ -22,7 +22,7 @@ from temporalio.exceptions import (
 )
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import util, wire
+    from abeyance import names, util, wire
     from abeyance.core.effects import Publish
     from abeyance.core.outcome import Finished, Interrupted
     from abeyance.core.state import RunState
@@ -102,7 +102,7 @@ class Announcer:
         """Have a workflow started for each moment that a rule wants."""
         try:
             await workflow.execute_local_activity(
-                wire.ANNOUNCE_ACTIVITY,
+                names.ANNOUNCE_ACTIVITY,
                 Announcement(execution=workflow.info().run_id, moments=found),
                 start_to_close_timeout=_ANNOUNCED_WITHIN,
                 retry_policy=_TWICE,
@@ -121,17 +121,17 @@ async def _start(moment: Moment) -> None:
     # Else the activity had got so far.
     with contextlib.suppress(WorkflowAlreadyStartedError):
         await workflow.start_child_workflow(
-            wire.NOTIFICATION_WORKFLOW,
+            names.NOTIFICATION_WORKFLOW,
             moment,
             id=moment.workflow_id(info.run_id),
             task_queue=util.notification_queue(info.task_queue),
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            memo={wire.MEMO_MOMENT: moment.summary},
+            memo={names.MEMO_MOMENT: moment.summary},
         )
 
 
-@workflow.defn(name=wire.NOTIFICATION_WORKFLOW)
+@workflow.defn(name=names.NOTIFICATION_WORKFLOW)
 class Notification:
     """A moment, on its way to each of its receivers for a day. It fails if it did not reach all."""
 
@@ -145,7 +145,7 @@ class Notification:
     async def run(self, moment: Moment) -> list[str]:
         """Deliver, and return whom it reached."""
         receivers: Receivers = await workflow.execute_activity(
-            wire.RECEIVERS_ACTIVITY,
+            names.RECEIVERS_ACTIVITY,
             moment,
             result_type=Receivers,
             start_to_close_timeout=_STEP,
@@ -157,9 +157,9 @@ class Notification:
         await self._report(moment)
         await asyncio.gather(*tasks)
         if self._undelivered:
-            names = ", ".join(each.receiver for each in self._undelivered)
+            missed = ", ".join(each.receiver for each in self._undelivered)
             raise ApplicationError(
-                f"{moment.event} of {moment.run_id} did not reach {names}",
+                f"{moment.event} of {moment.run_id} did not reach {missed}",
                 *_rows(self._undelivered),
                 type="undelivered",
                 non_retryable=True,
@@ -169,7 +169,7 @@ class Notification:
     async def _deliver(self, moment: Moment, receiver: Receiver) -> None:
         try:
             await workflow.execute_activity(
-                wire.DELIVER_ACTIVITY,
+                names.DELIVER_ACTIVITY,
                 args=[moment, receiver],
                 start_to_close_timeout=_ATTEMPT,
                 heartbeat_timeout=_BEAT,
@@ -197,11 +197,11 @@ class Notification:
             with contextlib.suppress(TimeoutError):
                 await workflow.wait_condition(lambda: not self._left, timeout=_GATHERED)
             fresh, reported = self._undelivered[reported:], len(self._undelivered)
-            workflow.upsert_memo({wire.MEMO_UNDELIVERED: _rows(self._undelivered)})
+            workflow.upsert_memo({names.MEMO_UNDELIVERED: _rows(self._undelivered)})
             if not await self._is_told(moment, fresh):
                 # Its feed has ended. The stream of all runs shows what stands here.
                 self._unreported += fresh
-                workflow.upsert_memo({wire.MEMO_UNREPORTED: _rows(self._unreported)})
+                workflow.upsert_memo({names.MEMO_UNREPORTED: _rows(self._unreported)})
 
     async def _is_told(self, moment: Moment, fresh: Sequence[wire.Undelivered]) -> bool:
         """Tell the run, and return whether it is open."""
@@ -211,7 +211,7 @@ class Notification:
         )
         try:
             is_open: bool = await workflow.execute_activity(
-                wire.REPORT_ACTIVITY,
+                names.REPORT_ACTIVITY,
                 args=[moment.run_id, failed],
                 result_type=bool,
                 start_to_close_timeout=_STEP,

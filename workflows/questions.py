@@ -6,6 +6,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import commands, views, wire
+    from abeyance.commands import as_events
     from abeyance.core import events, idempotency, machine, replies
     from abeyance.core.state import RunState
     from abeyance.workflows import requests
@@ -18,7 +19,7 @@ class QuestionUpdates:
     _orders: requests.Orders
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
-    async def respond(self, order: wire.Respond) -> views.Receipts:
+    async def respond(self, order: commands.Respond) -> views.Receipts:
         with requests.refusals_as_application_errors():
             event = self._responded(order, is_checked=True)
             receipts = idempotency.receipts(self._state.ledger, event)
@@ -26,7 +27,7 @@ class QuestionUpdates:
         return views.Receipts(receipts=receipts)
 
     @respond.validator
-    def _check_respond(self, order: wire.Respond) -> None:
+    def _check_respond(self, order: commands.Respond) -> None:
         with requests.refusals_as_application_errors():
             self._orders.check_sealed("respond", order.stamp)
             event = self._responded(order)
@@ -46,51 +47,51 @@ class QuestionUpdates:
             raise requests.replayed(views.Receipts(receipts=again))
         self._check_sealed("respond", order)
 
-    def _responded(self, order: wire.Respond, *, is_checked: bool = False) -> events.Responded:
+    def _responded(self, order: commands.Respond, *, is_checked: bool = False) -> events.Responded:
         state = self._state
-        return commands.responded(
+        return as_events.responded(
             order, state.ledger, workflow.now(), keys=state.keys, is_checked=is_checked
         )
 
     @workflow.update(description='Move a deadline: {"interrupt_id": ..., "timeout": "PT2H"}.')
-    async def edit_deadline(self, order: wire.EditDeadline) -> None:
-        self._feed_update(commands.deadline_edited(order, workflow.now()), order.stamp)
+    async def edit_deadline(self, order: commands.EditDeadline) -> None:
+        self._feed_update(as_events.deadline_edited(order, workflow.now()), order.stamp)
 
     @edit_deadline.validator
-    def _check_edit_deadline(self, order: wire.EditDeadline) -> None:
-        self._check_edit("edit_deadline", order, commands.deadline_edited(order, workflow.now()))
+    def _check_edit_deadline(self, order: commands.EditDeadline) -> None:
+        self._check_edit("edit_deadline", order, as_events.deadline_edited(order, workflow.now()))
 
     @workflow.update(description='Take back a yes that is held: {"interrupt_id": ...}.')
-    async def take_back(self, order: wire.TakeBack) -> None:
-        self._feed_update(commands.taken_back(order, workflow.now()), order.stamp)
+    async def take_back(self, order: commands.TakeBack) -> None:
+        self._feed_update(as_events.taken_back(order, workflow.now()), order.stamp)
 
     @take_back.validator
-    def _check_take_back(self, order: wire.TakeBack) -> None:
-        self._check_edit("take_back", order, commands.taken_back(order, workflow.now()))
+    def _check_take_back(self, order: commands.TakeBack) -> None:
+        self._check_edit("take_back", order, as_events.taken_back(order, workflow.now()))
 
     @workflow.update(description='Claim a question: {"interrupt_id": ..., "for": "PT30M"}.')
-    async def claim(self, order: wire.Claim) -> None:
-        self._feed_update(commands.claimed(order, workflow.now()), order.stamp)
+    async def claim(self, order: commands.Claim) -> None:
+        self._feed_update(as_events.claimed(order, workflow.now()), order.stamp)
 
     @claim.validator
-    def _check_claim(self, order: wire.Claim) -> None:
-        self._check_edit("claim", order, commands.claimed(order, workflow.now()))
+    def _check_claim(self, order: commands.Claim) -> None:
+        self._check_edit("claim", order, as_events.claimed(order, workflow.now()))
 
     @workflow.update(description='End a claim: {"interrupt_id": ...}.')
-    async def release(self, order: wire.ReleaseClaim) -> None:
-        self._feed_update(commands.released(order, workflow.now()), order.stamp)
+    async def release(self, order: commands.ReleaseClaim) -> None:
+        self._feed_update(as_events.released(order, workflow.now()), order.stamp)
 
     @release.validator
-    def _check_release(self, order: wire.ReleaseClaim) -> None:
-        self._check_edit("release", order, commands.released(order, workflow.now()))
+    def _check_release(self, order: commands.ReleaseClaim) -> None:
+        self._check_edit("release", order, as_events.released(order, workflow.now()))
 
     @workflow.update(description='Name other assignees: {"interrupt_id": ..., "to": ["ada"]}.')
-    async def reassign(self, order: wire.Reassign) -> None:
-        self._feed_update(commands.reassigned(order, workflow.now()), order.stamp)
+    async def reassign(self, order: commands.Reassign) -> None:
+        self._feed_update(as_events.reassigned(order, workflow.now()), order.stamp)
 
     @reassign.validator
-    def _check_reassign(self, order: wire.Reassign) -> None:
-        self._check_edit("reassign", order, commands.reassigned(order, workflow.now()))
+    def _check_reassign(self, order: commands.Reassign) -> None:
+        self._check_edit("reassign", order, as_events.reassigned(order, workflow.now()))
 
     def _check_edit(self, name: str, order: wire.Request, event: events.Event) -> None:
         with requests.refusals_as_application_errors():

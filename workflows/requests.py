@@ -23,7 +23,8 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import commands, wire
+    from abeyance import commands, names, wire
+    from abeyance.commands import as_events
     from abeyance.core import events
     from abeyance.core.events import Control
     from abeyance.core.outcome import Failed
@@ -36,10 +37,10 @@ Order = TypeVar("Order", bound=wire.Request)
 NOTHING: Final = RawValue(Payload())
 """The payload of a signal without an argument."""
 
-_KINDS: Final[dict[Control, type[wire.Order]]] = {
-    "pause": wire.Pause,
-    "resume": wire.Resume,
-    "cancel": wire.Cancel,
+_KINDS: Final[dict[Control, type[commands.Order]]] = {
+    "pause": commands.Pause,
+    "resume": commands.Resume,
+    "cancel": commands.Cancel,
 }
 _SHOWN_CHARS: Final = 200
 _MARK: Final = "unreadable-signal-"
@@ -141,7 +142,7 @@ class Signals:
 
     def event_of(self, name: Control, argument: RawValue) -> events.Event:
         """Convert a control signal to its event. Raises the Refusal of an unreadable signal."""
-        return commands.control(self._order(name, argument, _KINDS[name]), workflow.now())
+        return as_events.control(self._order(name, argument, _KINDS[name]), workflow.now())
 
     def visit_blocked(self, argument: RawValue) -> list[events.VisitBlocked]:
         """Convert the signal of a worker to its event. Raises the Refusal of an unreadable signal."""
@@ -195,7 +196,7 @@ class Signals:
             content = _value(argument, object)
         except Refusal:
             content = argument.payload.data.decode(errors="replace")
-        return commands.message_signalled(content, now, str(workflow.uuid4()))
+        return as_events.message_signalled(content, now, str(workflow.uuid4()))
 
     def value(self, argument: RawValue, kind: type[T], *, name: str = "") -> T | None:
         """Decode the argument of the signal `name`, None without one. Raises the Refusal of a bad one."""
@@ -283,6 +284,6 @@ def replayed(receipt: wire.Record) -> ApplicationError:
     return ApplicationError(
         "the request was received before",
         receipt.model_dump(mode="json"),
-        type=wire.REPLAYED,
+        type=names.REPLAYED,
         non_retryable=True,
     )

@@ -19,7 +19,8 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import commands, projections, views, wire
+    from abeyance import commands, names, projections, views, wire
+    from abeyance.commands import as_events
     from abeyance.core import (
         effects,
         events,
@@ -53,7 +54,7 @@ with workflow.unsafe.imports_passed_through():
 _SHORTEST_TIMER: Final = timedelta(milliseconds=1)
 
 
-@workflow.defn(name=wire.WORKFLOW)
+@workflow.defn(name=names.WORKFLOW)
 class AgentRun(QuestionUpdates):
     """A run of a graph. `values` are by scope; `carried` is the snapshot of a continue-as-new."""
 
@@ -177,26 +178,26 @@ class AgentRun(QuestionUpdates):
         self._feed_internal(self._signals.notification_failed, report)
 
     @workflow.update(description='Send a message, get a receipt: {"message_id": ..., "text": ...}.')
-    async def send_message(self, message: wire.SendMessage) -> views.MessageReceipt:
-        event = commands.message_sent(message, workflow.now(), str(workflow.uuid4()))
+    async def send_message(self, message: commands.SendMessage) -> views.MessageReceipt:
+        event = as_events.message_sent(message, workflow.now(), str(workflow.uuid4()))
         with requests.refusals_as_application_errors():
             machine.check(self._state, event)
             is_known = self._state.mailbox.knows(event.message)
             if message.pause is not None:
-                self._feed(commands.control(message.pause, event.now))
+                self._feed(as_events.control(message.pause, event.now))
         self._feed_update(event, message.stamp)
         return self._message_receipt(event.message.message_id, duplicate=is_known)
 
     @send_message.validator
-    def _check_send_message(self, message: wire.SendMessage) -> None:
-        event = commands.message_sent(message, workflow.now(), "-")
+    def _check_send_message(self, message: commands.SendMessage) -> None:
+        event = as_events.message_sent(message, workflow.now(), "-")
         pauses = False
         with requests.refusals_as_application_errors():
             self._orders.check_sealed("send_message", message.stamp)
             machine.check(self._state, event)
             is_known = self._state.mailbox.knows(event.message)
             if message.pause is not None:
-                pause = commands.control(message.pause, event.now)
+                pause = as_events.control(message.pause, event.now)
                 machine.check(self._state, pause)
                 pauses = idempotency.earlier(self._state.keys, pause) is None
         if is_known and not pauses:
@@ -209,16 +210,16 @@ class AgentRun(QuestionUpdates):
         return views.MessageReceipt(message_id=message_id, duplicate=duplicate, queue_depth=depth)
 
     @workflow.update(description="Discard the unread messages; they are listed as undelivered.")
-    async def clear_messages(self, order: wire.ClearMessages | None = None) -> views.Cleared:
+    async def clear_messages(self, order: commands.ClearMessages | None = None) -> views.Cleared:
         count = len(self._state.mailbox.queue)
-        order = order or wire.ClearMessages()
-        self._feed_update(commands.messages_cleared(order, workflow.now()), order.stamp)
+        order = order or commands.ClearMessages()
+        self._feed_update(as_events.messages_cleared(order, workflow.now()), order.stamp)
         return views.Cleared(cleared=count)
 
     @clear_messages.validator
-    def _check_clear_messages(self, order: wire.ClearMessages | None = None) -> None:
-        order = order or wire.ClearMessages()
-        event = commands.messages_cleared(order, workflow.now())
+    def _check_clear_messages(self, order: commands.ClearMessages | None = None) -> None:
+        order = order or commands.ClearMessages()
+        event = as_events.messages_cleared(order, workflow.now())
         with requests.refusals_as_application_errors():
             self._orders.check_sealed("clear_messages", order.stamp)
             called = idempotency.earlier(self._state.keys, event)
@@ -227,14 +228,14 @@ class AgentRun(QuestionUpdates):
         self._check_sealed("clear_messages", order)
 
     @workflow.update(description="Internal: a visit takes its messages.")
-    async def take_messages(self, order: wire.TakeMessages) -> list[events.Message]:
+    async def take_messages(self, order: commands.TakeMessages) -> list[events.Message]:
         event = events.MessagesTaken(now=workflow.now(), visit=order.visit, upto=order.upto)
         self._feed_update(event, order.stamp)
         visit = self._state.visits.get(machine.address_now(self._state, order.visit))
         return [] if visit is None else list(visit.inbox.taken[order.start : order.upto])
 
     @take_messages.validator
-    def _check_take_messages(self, order: wire.TakeMessages) -> None:
+    def _check_take_messages(self, order: commands.TakeMessages) -> None:
         self._check_sealed("take_messages", order)
         visit = self._state.visits.get(machine.address_now(self._state, order.visit))
         if visit is not None and (
@@ -242,43 +243,43 @@ class AgentRun(QuestionUpdates):
         ):
             return
         raise ApplicationError(
-            f"there are no messages for {order.visit!r}", type=wire.EMPTY, non_retryable=True
+            f"there are no messages for {order.visit!r}", type=names.EMPTY, non_retryable=True
         )
 
     @workflow.update(description="Internal: halt the run if it is inactive.")
-    async def evict(self, order: wire.Evict | None = None) -> None:
-        order = order or wire.Evict()
-        self._feed_update(commands.evicted(order, workflow.now()), order.stamp)
+    async def evict(self, order: commands.Evict | None = None) -> None:
+        order = order or commands.Evict()
+        self._feed_update(as_events.evicted(order, workflow.now()), order.stamp)
 
     @evict.validator
-    def _check_evict(self, order: wire.Evict | None = None) -> None:
+    def _check_evict(self, order: commands.Evict | None = None) -> None:
         self._check_sealed("evict", order)
-        event = commands.evicted(order or wire.Evict(), workflow.now())
+        event = as_events.evicted(order or commands.Evict(), workflow.now())
         if not lifecycle.may_evict(self._state, event):
             raise ApplicationError(
                 "the run is not inactive: it was active, has a deadline, or is ending",
-                type=wire.STILL_ACTIVE,
+                type=names.STILL_ACTIVE,
                 non_retryable=True,
             )
 
     @workflow.update(
         description='Set fields while the run waits: {"patch": {...}, "version": ...}.'
     )
-    async def edit_values(self, order: wire.EditValues) -> None:
-        self._feed_update(commands.values_edited(order, workflow.now()), order.stamp)
+    async def edit_values(self, order: commands.EditValues) -> None:
+        self._feed_update(as_events.values_edited(order, workflow.now()), order.stamp)
 
     @edit_values.validator
-    def _check_edit_values(self, order: wire.EditValues) -> None:
-        self._check_edit("edit_values", order, commands.values_edited(order, workflow.now()))
+    def _check_edit_values(self, order: commands.EditValues) -> None:
+        self._check_edit("edit_values", order, as_events.values_edited(order, workflow.now()))
 
     @workflow.update(
         description='Migrate to the graph of today: {"patch": ..., "map": {"old": "new"}}.'
     )
-    async def migrate(self, order: wire.Migrate | None = None) -> views.Migration:
-        order = order or wire.Migrate()
+    async def migrate(self, order: commands.Migrate | None = None) -> views.Migration:
+        order = order or commands.Migrate()
         with requests.refusals_as_application_errors():
             today = await migration.read_graph(self._state, self._start, order)
-            event = commands.migrated(
+            event = as_events.migrated(
                 order,
                 workflow.now(),
                 spec=today.spec,
@@ -297,10 +298,10 @@ class AgentRun(QuestionUpdates):
         return outcome
 
     @migrate.validator
-    def _check_migrate(self, order: wire.Migrate | None = None) -> None:
-        order = order or wire.Migrate()
+    def _check_migrate(self, order: commands.Migrate | None = None) -> None:
+        order = order or commands.Migrate()
         # The graph of today is known later, and checked then.
-        event = commands.migrated(order, workflow.now(), spec=self._state.spec, patch={})
+        event = as_events.migrated(order, workflow.now(), spec=self._state.spec, patch={})
         with requests.refusals_as_application_errors():
             self._orders.check_sealed("migrate", order.stamp)
             called = None if order.dry_run else idempotency.earlier(self._state.keys, event)
@@ -324,7 +325,7 @@ class AgentRun(QuestionUpdates):
         ]
 
     @workflow.query(description="One interrupt, with all details.")
-    def interrupt(self, which: wire.WhichInterrupt) -> views.InterruptView:
+    def interrupt(self, which: commands.WhichInterrupt) -> views.InterruptView:
         return projections.interrupt(self._state, which.interrupt_id)
 
     @workflow.query(description="Everything that the run is, for a fork or a retry.")

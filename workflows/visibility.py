@@ -13,7 +13,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import projections, views, wire
+    from abeyance import names, projections, views, wire
     from abeyance.core import authority, effects
     from abeyance.core.effects import Publish
     from abeyance.core.json import Json, size
@@ -49,7 +49,7 @@ def memo_rows(state: RunState) -> dict[str, Json]:
         spent += size(row) + len(entry.id) + 100
         if len(rows) == _MEMO_ROWS or spent > _MEMO_BYTES:
             break
-        rows[f"{wire.MEMO_INTERRUPT}{entry.id}"] = row
+        rows[f"{names.MEMO_INTERRUPT}{entry.id}"] = row
     return rows
 
 
@@ -119,13 +119,13 @@ def shown_within(shown: Mapping[str, Json]) -> dict[str, Json]:
 
 def capabilities(state: RunState) -> list[str]:
     """Return the required capabilities of open interrupts; only `*` if they are too many."""
-    names = {entry.requested_capability for entry in state.ledger.open.values()}
-    return within_attribute(sorted(name for name in names if name is not None))
+    asked = {entry.requested_capability for entry in state.ledger.open.values()}
+    return within_attribute(sorted(name for name in asked if name is not None))
 
 
-def within_attribute(names: list[str]) -> list[str]:
-    """Return the names if they fit a search attribute, else `*`: read the view."""
-    return names if sum(len(name.encode()) + 8 for name in names) <= _ATTRIBUTE_BYTES else ["*"]
+def within_attribute(values: list[str]) -> list[str]:
+    """Return the values if they fit a search attribute, else `*`: read the view."""
+    return values if sum(len(value.encode()) + 8 for value in values) <= _ATTRIBUTE_BYTES else ["*"]
 
 
 def interrupt_deadline(state: RunState) -> datetime | None:
@@ -166,7 +166,7 @@ def _short(policy: OnTimeout) -> str:
 def _row(entry: Interrupt) -> dict[str, Any]:
     shown = public(entry)
     return {
-        **{name: shown[name] for name in wire.MEMO_ROW},
+        **{name: shown[name] for name in names.MEMO_ROW},
         "name": truncate(entry.name, _FIELD_CHARS),
         "address": truncate(entry.address, _FIELD_CHARS),
         "prompt": truncate(entry.prompt, _PROMPT_CHARS),
@@ -195,7 +195,7 @@ def _terms(terms: Terms | None) -> dict[str, Any]:
     """Return the terms of a question that lists show, less those that are the defaults."""
     if terms is None:
         return {}
-    shown = {name: getattr(terms, name) for name in wire.MEMO_TERMS}
+    shown = {name: getattr(terms, name) for name in names.MEMO_TERMS}
     named = {name: value for name, value in shown.items() if value != getattr(PLAIN, name)}
     if terms.quorum is not None:
         named["quorum"] = asdict(terms.quorum)
@@ -231,10 +231,10 @@ class VisibilityWriter:
         self._status = Status.RUNNING if carried is None else carried.status
         self._attributes: Mapping[str, Any] = (
             {
-                wire.STATUS: str(Status.RUNNING),
-                wire.CAPABILITY: [],
-                wire.DEADLINE: None,
-                wire.BLOCKED: None,
+                names.STATUS: str(Status.RUNNING),
+                names.CAPABILITY: [],
+                names.DEADLINE: None,
+                names.BLOCKED: None,
             }
             if carried is None
             else _attributes(carried)
@@ -264,13 +264,13 @@ class VisibilityWriter:
         self._rows, self._status = rows, state.status
         if not has_changes:
             return
-        changes[wire.MEMO_SUMMARY] = memo_summary(state, rows)
+        changes[names.MEMO_SUMMARY] = memo_summary(state, rows)
         first, *more = [*fact_batches(facts)] or [[]]
         if first:
-            changes[wire.MEMO_FACTS] = first
+            changes[names.MEMO_FACTS] = first
         workflow.upsert_memo(changes)
         for batch in more:
-            workflow.upsert_memo({wire.MEMO_FACTS: batch})
+            workflow.upsert_memo({names.MEMO_FACTS: batch})
 
     def _migrated(self, state: RunState, start: wire.StartRun) -> Mapping[str, Json]:
         """The part of the memo that only a migration changes, if there was one."""
@@ -281,7 +281,7 @@ class VisibilityWriter:
             "graph_version": start.graph_version,
             "guarded_by": projections.guards_for_memo(authority.guarded_by(state)),
         }
-        return {wire.MEMO_START: {**workflow.memo().get(wire.MEMO_START, {}), **changed}}
+        return {names.MEMO_START: {**workflow.memo().get(names.MEMO_START, {}), **changed}}
 
     def _write_attributes(self, state: RunState) -> None:
         if _runs_only_local(state):
@@ -296,7 +296,7 @@ class VisibilityWriter:
         # The run's own time: after a local activity the task's time differs in a replay.
         if state.last_activity_at - self._activity_written >= _ACTIVITY_EVERY:
             self._activity_written = state.last_activity_at
-            updates.append(_update(wire.ACTIVITY, state.last_activity_at))
+            updates.append(_update(names.ACTIVITY, state.last_activity_at))
         if updates:
             workflow.upsert_search_attributes(updates)
 
@@ -312,15 +312,15 @@ def _runs_only_local(state: RunState) -> bool:
 
 def _attributes(state: RunState) -> Mapping[str, Any]:
     return {
-        wire.STATUS: str(state.status),
-        wire.CAPABILITY: capabilities(state),
-        wire.DEADLINE: interrupt_deadline(state),
-        wire.BLOCKED: any(visit.blocked for visit in state.visits.values()) or None,
+        names.STATUS: str(state.status),
+        names.CAPABILITY: capabilities(state),
+        names.DEADLINE: interrupt_deadline(state),
+        names.BLOCKED: any(visit.blocked for visit in state.visits.values()) or None,
     }
 
 
 def _update(name: str, value: Any) -> SearchAttributeUpdate[Any]:
-    match wire.SEARCH_ATTRIBUTES[name]:
+    match names.SEARCH_ATTRIBUTES[name]:
         case "Bool":
             key: SearchAttributeKey[Any] = SearchAttributeKey.for_bool(name)
         case "Keyword":
@@ -351,7 +351,7 @@ def record_of(state: RunState, start: wire.StartRun) -> views.ClosingRecord:
                 "keys": keys,
             }
             whole = {**whole, **bare, "keys": keys, "view": view}
-        workflow.upsert_memo({wire.MEMO_CLOSING: whole})
+        workflow.upsert_memo({names.MEMO_CLOSING: whole})
         raise asyncio.CancelledError
     if ending is not None and ending.outcome == "failed":
         failure = ending.error

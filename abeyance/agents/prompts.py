@@ -23,12 +23,12 @@ from xml.sax.saxutils import escape, quoteattr, unescape
 
 from pydantic import TypeAdapter, ValidationError
 
+from abeyance.commands import MediaPart, Part, TextPart
 from abeyance.core import messages
 from abeyance.core.events import Message
 from abeyance.core.json import Json, canonical
 from abeyance.core.text import truncate
 from abeyance.errors import AgentFailed, FailureCode
-from abeyance.wire import MediaPart, Part, TextPart
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import UserContent, UserPromptPart

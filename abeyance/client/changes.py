@@ -16,7 +16,7 @@ from typing import Any, Final
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import Client as TemporalClient
 
-from abeyance import wire
+from abeyance import names
 from abeyance.client.listing import Listing, written
 from abeyance.core.state import Status
 from abeyance.errors import Unreadable
@@ -24,9 +24,9 @@ from abeyance.history.description import decoded
 from abeyance.storage.converter import of_run
 from abeyance.util import notification_queue
 
-_RUNS: Final = f"WorkflowType = '{wire.WORKFLOW}'"
-_LOST: Final = f"WorkflowType = '{wire.NOTIFICATION_WORKFLOW}' AND ExecutionStatus = 'Failed'"
-_MEMO: Final = (wire.MEMO_SUMMARY, wire.MEMO_FACTS)
+_RUNS: Final = f"WorkflowType = '{names.WORKFLOW}'"
+_LOST: Final = f"WorkflowType = '{names.NOTIFICATION_WORKFLOW}' AND ExecutionStatus = 'Failed'"
+_MEMO: Final = (names.MEMO_SUMMARY, names.MEMO_FACTS)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _ROUNDED: Final = 1_000
@@ -62,14 +62,14 @@ class Row:
         """Read a row of visibility."""
         is_open = not row.HasField("close_time")
         memo = [row.memo.fields[name].data for name in _MEMO if name in row.memo.fields]
-        status = _attribute(row, wire.STATUS)
+        status = _attribute(row, names.STATUS)
         return cls(
             run_id=row.execution.workflow_id,
             execution=row.execution.run_id,
             start=row.start_time.ToMicroseconds(),
             is_open=is_open,
             is_active=is_open and status != Status.AWAITING_INPUT,
-            graph=str(_attribute(row, wire.GRAPH) or ""),
+            graph=str(_attribute(row, names.GRAPH) or ""),
             labels=_labels(row),
             marker=hash((is_open, row.status, status, *memo)),
             raw=row,
@@ -118,12 +118,12 @@ class Changes:
 
     async def _lost(self, row: WorkflowExecutionInfo) -> Lost | None:
         fields = row.memo.fields
-        if not {wire.MEMO_MOMENT, wire.MEMO_UNREPORTED} <= fields.keys():
+        if not {names.MEMO_MOMENT, names.MEMO_UNREPORTED} <= fields.keys():
             return None
         converter = of_run(self._temporal.data_converter, row.execution.workflow_id)
         try:
-            moment = await decoded(converter, fields[wire.MEMO_MOMENT])
-            receivers = await decoded(converter, fields[wire.MEMO_UNREPORTED])
+            moment = await decoded(converter, fields[names.MEMO_MOMENT])
+            receivers = await decoded(converter, fields[names.MEMO_UNREPORTED])
         except Unreadable:
             return None
         return Lost(
@@ -149,7 +149,7 @@ class Changes:
     async def _has_waited(self, row: Row, since: int) -> bool:
         if row.is_active or not row.is_open or not since:
             return False
-        payload = row.raw.memo.fields.get(wire.MEMO_SUMMARY)
+        payload = row.raw.memo.fields.get(names.MEMO_SUMMARY)
         if payload is None:
             return False
         try:
@@ -187,7 +187,7 @@ def _attribute(row: WorkflowExecutionInfo, name: str) -> Any:
 
 
 def _labels(row: WorkflowExecutionInfo) -> dict[str, str]:
-    words = _attribute(row, wire.LABELS) or []
+    words = _attribute(row, names.LABELS) or []
     pairs = [word.partition("=") for word in ([words] if isinstance(words, str) else words)]
     return {name: value for name, _, value in pairs}
 

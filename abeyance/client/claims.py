@@ -15,7 +15,7 @@ from typing import Any, Final
 from temporalio.client import WithStartWorkflowOperation, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy
 
-from abeyance import wire
+from abeyance import names, wire
 from abeyance.client.rpc import RPC, WorkflowRpc, is_lost, refusal_of
 from abeyance.core.conversation import Claim, Conversation
 from abeyance.errors import Code, Refusal, Unavailable
@@ -97,7 +97,7 @@ class Claims:
         async def send() -> None:
             # Such an operation can be used only once. A conversation that has ended is started again.
             start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-                wire.CONVERSATION_WORKFLOW,
+                names.CONVERSATION_WORKFLOW,
                 Conversation(conversation_id=conversation_id),
                 id=workflow_id,
                 task_queue=self._line.task_queue,
@@ -137,7 +137,7 @@ class Claims:
         except Refusal:
             pass
         else:
-            start = run.memo.get(wire.MEMO_START) or {}
+            start = run.memo.get(names.MEMO_START) or {}
             if run.is_running and start.get("conversation_id") == conversation_id:
                 return "active"
             ended_at = run.ended_at

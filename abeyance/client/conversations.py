@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal, Unpack
 
-from abeyance import wire
+from abeyance import commands, wire
 from abeyance.client.deployment import Deployment
 from abeyance.client.run import TemporalRun
 from abeyance.core.conversation import EXCLUSIVE, Claim
@@ -107,7 +107,7 @@ class Conversations:
         )
 
     async def control(
-        self, conversation_id: str, order: wire.Order, *, reads: ReadRights = ALL_RUNS
+        self, conversation_id: str, order: commands.Order, *, reads: ReadRights = ALL_RUNS
     ) -> list[str]:
         """Send a command to each active run of a conversation that `reads` includes, and return their
         ids.
@@ -127,7 +127,7 @@ class Conversations:
     async def signal_message(
         self,
         conversation_id: str,
-        message: wire.SteerMessage,
+        message: commands.SteerMessage,
         *,
         reads: ReadRights = ALL_RUNS,
     ) -> Steered:

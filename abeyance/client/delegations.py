@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from temporalio.client import WithStartWorkflowOperation, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy
 
-from abeyance import wire
+from abeyance import commands, names
 from abeyance.client.rpc import RPC, WorkflowRpc, is_lost, refusal_of
 from abeyance.core.delegations import Delegation, Wanted
 from abeyance.core.delegations import Delegations as Book
@@ -26,7 +26,7 @@ from abeyance.temporal.retry import RetryableError, retry_until
 from abeyance.temporal.update_limiter import Turn, UpdateLimiter
 from abeyance.util import delegations_workflow_id
 
-O = TypeVar("O", wire.Respond, wire.Claim)  # noqa: E741 an order
+O = TypeVar("O", commands.Respond, commands.Claim)  # noqa: E741 an order
 T = TypeVar("T")
 
 _FRESH: Final = 3.0
@@ -92,7 +92,7 @@ class Delegations:
         # Without the workflow it would be started, to refuse this.
         book = await self._book()
         book.withdrawn(id, principal)
-        await self._send("undelegate", wire.Undelegate(id=id, principal=principal), None)
+        await self._send("undelegate", commands.Undelegate(id=id, principal=principal), None)
         self._read = (-_FRESH, Book())
         return next(each for each in book.all if each.id == id)
 
@@ -135,7 +135,7 @@ class Delegations:
         async def send() -> Any:
             # Such an operation can be used only once.
             start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-                wire.DELEGATIONS_WORKFLOW,
+                names.DELEGATIONS_WORKFLOW,
                 Book(),
                 id=self._id,
                 task_queue=self._line.task_queue,

@@ -16,7 +16,7 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
-from abeyance import wire
+from abeyance import names, wire
 from abeyance.client.audits import Audits, erased_executions
 from abeyance.client.listing import RUNS, Listing, having
 from abeyance.client.rpc import RPC, WorkflowRpc
@@ -84,7 +84,7 @@ class Erasures:
 
         async def start() -> None:
             await self._line.temporal.start_workflow(
-                wire.ERASURE_WORKFLOW,
+                names.ERASURE_WORKFLOW,
                 order,
                 id=erasure_workflow_id(self._line.task_queue, run_id),
                 task_queue=self._line.task_queue,
@@ -130,7 +130,7 @@ class Erasures:
     async def _executions(self, run_id: str) -> set[str]:
         """The executions of a run that Temporal has. Raises `not_finished` if one is open."""
         # No character of a run's id has to be quoted.
-        query = f"WorkflowType = '{wire.WORKFLOW}' AND WorkflowId = '{run_id}'"
+        query = f"WorkflowType = '{names.WORKFLOW}' AND WorkflowId = '{run_id}'"
         ids = {row.execution.run_id for row in await self._listing.all(query)}
         with suppress(NotFound):
             newest = await self._histories.execution(run_id)
@@ -147,9 +147,9 @@ class Erasures:
         except Refusal:
             # Only the archive has the run.
             return
-        start = described.memo.get(wire.MEMO_START) or {}
+        start = described.memo.get(names.MEMO_START) or {}
         conversation_id = start.get("conversation_id")
-        condition = having(wire.CONVERSATION, conversation_id)
+        condition = having(names.CONVERSATION, conversation_id)
         if conversation_id is None or not condition:
             return
         others = f"{RUNS} AND {condition[0]} AND WorkflowId != '{run_id}'"
@@ -158,7 +158,7 @@ class Erasures:
         id_ = conversation_workflow_id(self._line.task_queue, conversation_id)
         quoted = id_.replace("'", "''")
         ended = (
-            f"WorkflowType = '{wire.CONVERSATION_WORKFLOW}' AND WorkflowId = '{quoted}' "
+            f"WorkflowType = '{names.CONVERSATION_WORKFLOW}' AND WorkflowId = '{quoted}' "
             "AND CloseTime IS NOT NULL"
         )
         for row in await self._listing.all(ended):

@@ -19,7 +19,7 @@ from typing import Final, Literal, TypeAlias
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.exceptions import ApplicationError
 
-from abeyance import wire
+from abeyance import commands, names
 from abeyance.client.listing import OPEN_RUNS, RUNS, Listing, written
 from abeyance.client.rpc import RunEnded, WorkflowRpc
 from abeyance.errors import Code, Refusal, Unavailable
@@ -40,7 +40,7 @@ class Recency:
 
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
-        self._open = f"{OPEN_RUNS} AND {wire.STATUS} != 'ending'"
+        self._open = f"{OPEN_RUNS} AND {names.STATUS} != 'ending'"
 
     async def count(self, *, beside: Collection[str] = ()) -> int:
         """How many other runs are open."""
@@ -49,7 +49,7 @@ class Recency:
 
     async def over(self, among: Collection[str]) -> int:
         """How many of these runs have ended or are ending."""
-        ended = f"(CloseTime IS NOT NULL OR {wire.STATUS} = 'ending')"
+        ended = f"(CloseTime IS NOT NULL OR {names.STATUS} = 'ending')"
         query = f"{RUNS} AND {ended} AND {_among(among)}"
         return await self._listing.count(query) if among else 0
 
@@ -60,7 +60,7 @@ class Recency:
             bound = written(inactive_since.astimezone(UTC))
             query += (
                 f" AND StartTime <= '{bound}'"
-                f" AND ({wire.ACTIVITY} IS NULL OR {wire.ACTIVITY} <= '{bound}')"
+                f" AND ({names.ACTIVITY} IS NULL OR {names.ACTIVITY} <= '{bound}')"
             )
         return sorted(map(_active, await self._listing.all(query)))
 
@@ -72,7 +72,7 @@ def _among(run_ids: Collection[str], how: str = "IN") -> str:
 
 def _active(row: WorkflowExecutionInfo) -> Active:
     moment = row.start_time.ToDatetime(tzinfo=UTC)
-    if (payload := row.search_attributes.indexed_fields.get(wire.ACTIVITY)) is not None:
+    if (payload := row.search_attributes.indexed_fields.get(names.ACTIVITY)) is not None:
         moment = max(moment, datetime.fromisoformat(json.loads(payload.data)))
     return Active(last_activity_at=moment, run_id=row.execution.workflow_id)
 
@@ -166,13 +166,13 @@ class Evictions:
 
     async def for_another(self, run_id: str) -> bool:
         """Halt a run to make room for another; return whether it did."""
-        return await self._one(run_id, wire.Evict(actor="max_active_runs"))
+        return await self._one(run_id, commands.Evict(actor="max_active_runs"))
 
     async def inactive(self, seconds: float, actor: str, *, most: int | None) -> list[str]:
         """Halt the runs that were inactive for so many seconds, and return their ids."""
         since = datetime.now(UTC) - timedelta(seconds=seconds)
         runs = await self._recency.runs(inactive_since=since)
-        return await self._all(runs, wire.Evict(inactive_since=since, actor=actor), most)
+        return await self._all(runs, commands.Evict(inactive_since=since, actor=actor), most)
 
     async def beyond(
         self, keep: int, actor: str, *, gone: frozenset[str], most: int | None
@@ -183,9 +183,9 @@ class Evictions:
         """
         left = [run for run in await self._recency.runs() if run.run_id not in gone]
         surplus = left[: max(0, len(left) - keep)]
-        return await self._all(surplus, wire.Evict(actor=actor), most)
+        return await self._all(surplus, commands.Evict(actor=actor), most)
 
-    async def _all(self, runs: list[Active], order: wire.Evict, most: int | None) -> list[str]:
+    async def _all(self, runs: list[Active], order: commands.Evict, most: int | None) -> list[str]:
         left = [run.run_id for run in runs]
         evicted: list[str] = []
         while left and (most is None or len(evicted) < most):
@@ -198,7 +198,7 @@ class Evictions:
             ]
         return evicted
 
-    async def _if_reached(self, run_id: str, order: wire.Evict) -> bool:
+    async def _if_reached(self, run_id: str, order: commands.Evict) -> bool:
         try:
             return await self._one(run_id, order)
         except Unavailable as error:
@@ -206,11 +206,11 @@ class Evictions:
             _logger.warning("run=%s | not evicted: %s", run_id, error)
             return False
 
-    async def _one(self, run_id: str, order: wire.Evict) -> bool:
+    async def _one(self, run_id: str, order: commands.Evict) -> bool:
         try:
             await self._line.update(run_id, "evict", order, None, Turn.SEND_MESSAGE)
         except ApplicationError as error:
-            if error.type != wire.STILL_ACTIVE:
+            if error.type != names.STILL_ACTIVE:
                 raise
             return False
         except RunEnded:

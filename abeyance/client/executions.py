@@ -14,7 +14,7 @@ from typing import Final
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from abeyance import wire
+from abeyance import names, wire
 from abeyance.client.claims import Claims
 from abeyance.client.eviction import Capacity, Policy
 from abeyance.client.rpc import RPC, WorkflowRpc
@@ -105,11 +105,11 @@ class Executions:
             if check is not None:
                 await check()
             started = await self._line.temporal.start_workflow(
-                wire.WORKFLOW,
+                names.WORKFLOW,
                 args=plan.arguments,
                 id=run_id,
                 task_queue=self._line.task_queue,
-                memo={**plan.memo, wire.MEMO_QUEUE: self._line.task_queue},
+                memo={**plan.memo, names.MEMO_QUEUE: self._line.task_queue},
                 search_attributes=plan.search_attributes,
                 static_summary=plan.summary,
                 id_reuse_policy=policy,
@@ -131,7 +131,7 @@ class Executions:
         async def check() -> None:
             # Two retries must not both go on from the same end.
             if (await self._line.described(ended.run_id)).execution != ended.execution:
-                raise WorkflowAlreadyStartedError(ended.run_id, wire.WORKFLOW)
+                raise WorkflowAlreadyStartedError(ended.run_id, names.WORKFLOW)
 
         plan = await self.claim(plan)
         try:
@@ -194,7 +194,7 @@ class Executions:
 
 def retry_marks(described: RunDescription) -> list[str]:
     """Return the marks of the latest retries of a run, oldest first."""
-    start = described.memo.get(wire.MEMO_START) or {}
+    start = described.memo.get(names.MEMO_START) or {}
     return [str(mark) for mark in start.get("retry_keys") or []]
 
 

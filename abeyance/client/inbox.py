@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-from abeyance import views, wire
+from abeyance import names, views
 from abeyance.client.listing import MAX_READ, OPEN_RUNS, Listing, Place, having, readable, written
 from abeyance.core.policy import Principal
 from abeyance.core.terms import Priority
@@ -31,7 +31,7 @@ _SORTED_PAGE: Final = 1_000
 _FAR: Final = datetime.max.replace(tzinfo=UTC)
 _EDGES: Final = (timedelta(0), timedelta(days=1), timedelta(days=7))
 _WINDOWS: Final = len(_EDGES) + 2
-_STAR: Final = f"{wire.CAPABILITY} = '{wire.ANY_CAPABILITY}'"
+_STAR: Final = f"{names.CAPABILITY} = '{names.ANY_CAPABILITY}'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class Inbox:
         if not _fits_run(filters, view):
             return []
         entries = view.interrupts
-        if (described.memo.get(wire.MEMO_SUMMARY) or {}).get("more"):
+        if (described.memo.get(names.MEMO_SUMMARY) or {}).get("more"):
             page.queried += 1
             entries = await self._ask(view.run_id)
         return sorted((_short(entry) for entry in entries if _fits(filters, entry)), key=_key)
@@ -233,7 +233,7 @@ def _fits(filters: InboxFilter, entry: views.InterruptView) -> bool:
         return False
     # The capability of an unreadable interrupt is unknown if its run asks for several.
     accepted = (
-        {*filters.capabilities, wire.ANY_CAPABILITY} if entry.degraded else filters.capabilities
+        {*filters.capabilities, names.ANY_CAPABILITY} if entry.degraded else filters.capabilities
     )
     if filters.capabilities and entry.requested_capability not in accepted:
         return False
@@ -279,24 +279,24 @@ def _queries(filters: InboxFilter, now: datetime) -> Iterator[tuple[int, str]]:
     """Yield the windows that may hold such interrupts, by number, and the query that finds their runs."""
     conditions = [
         OPEN_RUNS,
-        *having(wire.GRAPH, filters.graph),
-        *having(wire.CONVERSATION, filters.conversation_id),
+        *having(names.GRAPH, filters.graph),
+        *having(names.CONVERSATION, filters.conversation_id),
         *readable(filters.reads),
     ]
-    choices = [having(wire.CAPABILITY, name) for name in sorted(filters.capabilities)]
+    choices = [having(names.CAPABILITY, name) for name in sorted(filters.capabilities)]
     if choices and all(choices):
         # A run with more capabilities than fit into the search attribute has a star there.
         alternatives = [condition for one in choices for condition in one]
         conditions.append(f"({' OR '.join([*alternatives, _STAR])})")
     if filters.before is not None:
-        conditions.append(f"{wire.DEADLINE} < '{written(filters.before)}'")
+        conditions.append(f"{names.DEADLINE} < '{written(filters.before)}'")
     edges = [written(now + edge) for edge in _EDGES]
     for number in range(_WINDOWS if filters.before is None else _WINDOWS - 1):
         window = []
         if number == _WINDOWS - 1:
-            window.append(f"{wire.DEADLINE} IS NULL")
+            window.append(f"{names.DEADLINE} IS NULL")
         elif number > 0:
-            window.append(f"{wire.DEADLINE} > '{edges[number - 1]}'")
+            window.append(f"{names.DEADLINE} > '{edges[number - 1]}'")
         if number < len(edges):
-            window.append(f"{wire.DEADLINE} <= '{edges[number]}'")
+            window.append(f"{names.DEADLINE} <= '{edges[number]}'")
         yield number, " AND ".join([*conditions, *window])

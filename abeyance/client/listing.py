@@ -23,7 +23,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client as TemporalClient
 
-from abeyance import views, wire
+from abeyance import names, views
 from abeyance.core.policy import ReadRights
 from abeyance.errors import Unavailable, Unreadable
 from abeyance.handle import RunFilter
@@ -47,12 +47,12 @@ _ROUNDED: Final = timedelta(milliseconds=1)
 _ROUNDED_MICROSECONDS: Final = _ROUNDED // timedelta(microseconds=1)
 _LATEST_START: Final = 2**52
 """In microseconds: in more than a hundred years."""
-RUNS: Final = f"WorkflowType = '{wire.WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
-_NOT_LISTED: Final = frozenset({wire.MEMO_CLOSING})
+RUNS: Final = f"WorkflowType = '{names.WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
+_NOT_LISTED: Final = frozenset({names.MEMO_CLOSING})
 """Memo keys that may be large and in external storage, and that no list shows."""
 _RETRIED: Final = frozenset(f'"{status}"'.encode() for status in ("failed", "halted", "cancelled"))
 """The statuses that a retry goes on after, as search attributes have them."""
-OPEN_RUNS: Final = f"WorkflowType = '{wire.WORKFLOW}' AND CloseTime IS NULL"
+OPEN_RUNS: Final = f"WorkflowType = '{names.WORKFLOW}' AND CloseTime IS NULL"
 
 # A run that an operator ended keeps the status that it had before.
 _ENDED_OTHERWISE: Final = {
@@ -77,13 +77,13 @@ def query_of(filters: RunFilter) -> str:
     if filters.statuses:
         either = sorted(map(_having_status, filters.statuses))
         conditions.append(f"({' OR '.join(either)})")
-    conditions += having(wire.GRAPH, filters.graph)
-    conditions += having(wire.CONVERSATION, filters.conversation_id)
+    conditions += having(names.GRAPH, filters.graph)
+    conditions += having(names.CONVERSATION, filters.conversation_id)
     for label in filters.labels:
-        conditions += having(wire.LABELS, label)
+        conditions += having(names.LABELS, label)
     conditions += readable(filters.reads)
     if filters.blocked:
-        conditions.append(f"{wire.BLOCKED} = true")
+        conditions.append(f"{names.BLOCKED} = true")
     return " AND ".join(conditions)
 
 
@@ -115,7 +115,7 @@ def readable(reads: ReadRights) -> list[str]:
     """
     conditions = []
     for name, values in reads.labels:
-        choices = [having(wire.LABELS, f"{name}={value}") for value in values]
+        choices = [having(names.LABELS, f"{name}={value}") for value in values]
         if all(choices):
             either = " OR ".join(condition for choice in choices for condition in choice)
             conditions.append(f"({either})")
@@ -206,7 +206,7 @@ class Listing:
             for row, later in pairwise(found):
                 if row.execution.workflow_id != later.execution.workflow_id:
                     continue
-                start = (await self.described(later)).memo.get(wire.MEMO_START) or {}
+                start = (await self.described(later)).memo.get(names.MEMO_START) or {}
                 if start.get("retry_keys"):
                     retried.add(row.execution.run_id)
         return retried
@@ -367,14 +367,14 @@ def listed_view(
 
 
 def _having_status(status: str) -> str:
-    named = f"{wire.STATUS} = '{status}'"
+    named = f"{names.STATUS} = '{status}'"
     if status in _ENDED_OTHERWISE:
         return f"({named} OR {_ENDED_OTHERWISE[status]})"
     return named
 
 
 def _may_be_retried(row: WorkflowExecutionInfo) -> bool:
-    status = row.search_attributes.indexed_fields.get(wire.STATUS)
+    status = row.search_attributes.indexed_fields.get(names.STATUS)
     return status is not None and status.data in _RETRIED
 
 

@@ -8,9 +8,10 @@ from typing import Unpack
 
 from temporalio.exceptions import ApplicationError
 
-from abeyance import commands, views, wire
+from abeyance import commands, names, views
 from abeyance.client.reader import RunReader
 from abeyance.client.rpc import RunEnded
+from abeyance.commands import as_events
 from abeyance.core import idempotency, mailbox, messages
 from abeyance.core.events import Keyed, Message
 from abeyance.core.policy import TEMPORAL, Principal
@@ -33,7 +34,7 @@ class RunMailbox(RunReader):
         """
         return await self.send_message(order_of_message(text, fields))
 
-    async def send_message(self, message: wire.SteerMessage) -> views.MessageReceipt:
+    async def send_message(self, message: commands.SteerMessage) -> views.MessageReceipt:
         """Send a message by a command. Raises as `send`."""
         try:
             return await self._line.update(
@@ -44,7 +45,7 @@ class RunMailbox(RunReader):
                 Turn.SEND_MESSAGE,
             )
         except ApplicationError as error:
-            if error.type != wire.REPLAYED:
+            if error.type != names.REPLAYED:
                 raise
             return views.MessageReceipt.model_validate(error.details[0])
         except RunEnded as ended:
@@ -58,10 +59,10 @@ class RunMailbox(RunReader):
         """
         return await self.signal_message(order_of_message(text, fields))
 
-    async def signal_message(self, message: wire.SteerMessage) -> str:
+    async def signal_message(self, message: commands.SteerMessage) -> str:
         """Steer by a command. Raises as `steer`."""
         message = with_id(message)
-        event = commands.message_sent(message, datetime.now(UTC), "")
+        event = as_events.message_sent(message, datetime.now(UTC), "")
         messages.refuse_empty(event.message)
         id_ = event.message.message_id
         try:
@@ -80,14 +81,14 @@ class RunMailbox(RunReader):
             raise mailbox.conflict(id_) from refusal
         return id_
 
-    async def take_messages(self, order: wire.TakeMessages) -> list[Message]:
+    async def take_messages(self, order: commands.TakeMessages) -> list[Message]:
         """Take the messages of a visit. For node code only."""
         try:
             return await self._line.update(
                 self.run_id, "take_messages", order, list[Message], Turn.TAKE_MESSAGES
             )
         except ApplicationError as error:
-            if error.type != wire.EMPTY:
+            if error.type != names.EMPTY:
                 raise
             return []
         except RunEnded as ended:
@@ -101,17 +102,19 @@ class RunMailbox(RunReader):
         A repeated `key` discards nothing that came since.
         """
         actor = "local" if principal is None else principal.subject
-        order = wire.ClearMessages(actor=actor, key=key)
+        order = commands.ClearMessages(actor=actor, key=key)
         try:
             cleared = await self._line.update(
                 self.run_id, "clear_messages", order, views.Cleared, Turn.SEND_MESSAGE
             )
         except ApplicationError as error:
-            if error.type != wire.REPLAYED:
+            if error.type != names.REPLAYED:
                 raise
             cleared = views.Cleared.model_validate(error.details[0])
         except RunEnded as ended:
-            called = await self._earlier(ended, commands.messages_cleared(order, datetime.now(UTC)))
+            called = await self._earlier(
+                ended, as_events.messages_cleared(order, datetime.now(UTC))
+            )
             if called is None:
                 raise ended.described.not_running() from ended
             return int(called.receipt)
@@ -124,12 +127,12 @@ class RunMailbox(RunReader):
         return idempotency.earlier((await self._line.record(ended.described)).keys, event)
 
 
-def order_of_message(text: str, fields: MessageFields) -> wire.SteerMessage:
+def order_of_message(text: str, fields: MessageFields) -> commands.SteerMessage:
     """The command for a message; without a principal, it is `temporal`'s."""
     return message_order(text, fields, principal=fields.get("principal") or TEMPORAL)
 
 
-def with_id(message: wire.SteerMessage) -> wire.SteerMessage:
+def with_id(message: commands.SteerMessage) -> commands.SteerMessage:
     """The message with an id, made here if it has none, so that a retry sends the same message."""
     if message.message_id is not None:
         return message

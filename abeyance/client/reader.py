@@ -15,7 +15,7 @@ from typing import Final
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
-from abeyance import views, wire
+from abeyance import commands, names, views
 from abeyance.agents.tool_results import load
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.client.deployment import Deployment
@@ -91,11 +91,11 @@ async def _statuses(line: WorkflowRpc, run_id: str, event: HistoryEvent) -> froz
             memo = event.workflow_properties_modified_event_attributes.upserted_memo
         case _:
             return frozenset()
-    if wire.MEMO_SUMMARY not in memo.fields:
+    if names.MEMO_SUMMARY not in memo.fields:
         return frozenset()
     converter = of_run(line.temporal.data_converter, run_id)
     try:
-        summary = await decoded(converter, memo.fields[wire.MEMO_SUMMARY])
+        summary = await decoded(converter, memo.fields[names.MEMO_SUMMARY])
     except Unreadable:
         # The caller reads the run when its timeout is over.
         return frozenset()
@@ -240,7 +240,7 @@ class RunReader:
         view = next((entry for entry in listed if entry.id == interrupt_id), None)
         if view is None or not view.abridged or not has_worker:
             return view
-        which = wire.WhichInterrupt(interrupt_id=interrupt_id)
+        which = commands.WhichInterrupt(interrupt_id=interrupt_id)
         try:
             return await self._line.query(self.run_id, "interrupt", views.InterruptView, which)
         except Unavailable:
@@ -324,7 +324,7 @@ class RunReader:
         Unavailable.
         """
         described = await self._line.described(self.run_id)
-        summary = described.memo.get(wire.MEMO_SUMMARY) or {}
+        summary = described.memo.get(names.MEMO_SUMMARY) or {}
         return described.is_running and bool(summary.get("queue_depth"))
 
     async def transcript_page(

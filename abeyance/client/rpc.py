@@ -32,7 +32,7 @@ from temporalio.client import WorkflowQueryFailedError, WorkflowUpdateFailedErro
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from abeyance import views, wire
+from abeyance import names, views, wire
 from abeyance.core.idempotency import conflict
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.client import unknown_run
@@ -63,7 +63,7 @@ id with it.
 """
 _MAX_CACHED: Final = 10_000
 _CODES: Final = frozenset(Code)
-_ANSWERS: Final = frozenset({wire.REPLAYED, wire.EMPTY, wire.STILL_ACTIVE})
+_ANSWERS: Final = frozenset({names.REPLAYED, names.EMPTY, names.STILL_ACTIVE})
 _LOST: Final = frozenset({"UnprocessedUpdate", "AcceptedUpdateCompletedWorkflow"})
 """The server's errors for an update that was lost with its workflow task or with its history, because the
 worker was busy or the run was continued as new at that moment.
@@ -113,7 +113,7 @@ class WorkflowRpc:
         except NotFound:
             self._cache.pop(run_id, None)
             raise unknown_run(run_id) from None
-        start = description.memo.get(wire.MEMO_START) or {}
+        start = description.memo.get(names.MEMO_START) or {}
         self.learn(run_id, description.first, execution=description.execution, start=start)
         return description
 
@@ -211,7 +211,7 @@ class WorkflowRpc:
 
     def _admit_by_history(self, run_id: str, page: GetWorkflowExecutionHistoryResponse) -> None:
         begun = page.history.events[0].workflow_execution_started_event_attributes
-        is_run = begun.workflow_type.name == wire.WORKFLOW
+        is_run = begun.workflow_type.name == names.WORKFLOW
         if not is_run or begun.task_queue.name != self.task_queue:
             raise unknown_run(run_id)
         cached = self._cache.get(run_id)

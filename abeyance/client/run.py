@@ -15,13 +15,14 @@ from typing import Any, Final, Literal, TypeAlias, Unpack
 
 from temporalio.exceptions import ApplicationError
 
-from abeyance import commands, views, wire
+from abeyance import commands, names, views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client import snapshots
 from abeyance.client.deployment import Deployment
 from abeyance.client.executions import UNBOUNDED, Room
 from abeyance.client.mailbox import RunMailbox, order_of_message, with_id
 from abeyance.client.rpc import RunEnded
+from abeyance.commands import as_events
 from abeyance.core import idempotency, ledger
 from abeyance.core.events import Control, Keyed
 from abeyance.core.json import Json
@@ -36,20 +37,20 @@ from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.update_limiter import Turn
 
-_SIGNALS: Final[Mapping[type[wire.Order], Control]] = {
-    wire.Pause: "pause",
-    wire.Resume: "resume",
-    wire.Cancel: "cancel",
+_SIGNALS: Final[Mapping[type[commands.Order], Control]] = {
+    commands.Pause: "pause",
+    commands.Resume: "resume",
+    commands.Cancel: "cancel",
 }
 
 
 Edit: TypeAlias = (
-    wire.EditValues
-    | wire.EditDeadline
-    | wire.TakeBack
-    | wire.Claim
-    | wire.ReleaseClaim
-    | wire.Reassign
+    commands.EditValues
+    | commands.EditDeadline
+    | commands.TakeBack
+    | commands.Claim
+    | commands.ReleaseClaim
+    | commands.Reassign
 )
 """What changes an open run or one of its questions, and has no receipt."""
 
@@ -58,7 +59,7 @@ class TemporalRun(RunMailbox):
     """One run over Temporal (`abeyance.RunHandle`).
 
     Without a `principal` the caller is `temporal`, without capabilities. Methods that take a command
-    (`wire.Respond`, ...) are for callers that have one already, as the API has.
+    (`commands.Respond`, ...) are for callers that have one already, as the API has.
     """
 
     def __init__(self, deployment: Deployment, run_id: str, graph: Graph | None = None) -> None:
@@ -94,14 +95,14 @@ class TemporalRun(RunMailbox):
         return await self.respond_to(order)
 
     async def respond_to(
-        self, order: wire.Respond, *, as_delegate: bool = True
+        self, order: commands.Respond, *, as_delegate: bool = True
     ) -> list[ledger.Receipt]:
         """Answer interrupts by a command; with `as_delegate` also in the place of others."""
         if not as_delegate:
             return await self._respond(order)
         return await self._deployment.delegations.with_standing(order, self._respond)
 
-    async def _respond(self, order: wire.Respond) -> list[ledger.Receipt]:
+    async def _respond(self, order: commands.Respond) -> list[ledger.Receipt]:
         if is_all_sealed(self._line.temporal.data_converter):
             order = await self._bound(order)
         try:
@@ -109,14 +110,14 @@ class TemporalRun(RunMailbox):
                 self.run_id, "respond", order, views.Receipts, Turn.RESPOND
             )
         except ApplicationError as error:
-            if error.type != wire.REPLAYED:
+            if error.type != names.REPLAYED:
                 raise
             receipts = views.Receipts.model_validate(error.details[0])
         except RunEnded as ended:
             return respond_after_the_end(await self._line.record(ended.described), order)
         return receipts.receipts
 
-    async def _bound(self, order: wire.Respond) -> wire.Respond:
+    async def _bound(self, order: commands.Respond) -> commands.Respond:
         """The command, stamped with the digests of the interrupts that are open now."""
         digests = {entry.id: entry.digest or "" for entry in await self.interrupts()}
         answered = set(order.responses or filter(None, [order.interrupt_id]))
@@ -145,7 +146,7 @@ class TemporalRun(RunMailbox):
         caller = principal or TEMPORAL
         about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
         by = {"actor": caller.subject, "capabilities": caller.capabilities, "key": key}
-        await self.control(order_of(wire.Pause, {**about, **by}))
+        await self.control(order_of(commands.Pause, {**about, **by}))
 
     async def resume(
         self,
@@ -157,7 +158,7 @@ class TemporalRun(RunMailbox):
         """Resume after a pause. Raises `unknown_run` and `not_running`."""
         actor = (principal or TEMPORAL).subject
         about = {"reason": reason, "actor": actor, "key": key}
-        await self.control(order_of(wire.Resume, about))
+        await self.control(order_of(commands.Resume, about))
 
     async def cancel(
         self,
@@ -174,11 +175,11 @@ class TemporalRun(RunMailbox):
         """
         actor = (principal or TEMPORAL).subject
         about = {"reason": reason, "mode": mode, "grace": grace, "actor": actor, "key": key}
-        await self.control(order_of(wire.Cancel, about))
+        await self.control(order_of(commands.Cancel, about))
 
-    async def control(self, order: wire.Order) -> None:
+    async def control(self, order: commands.Order) -> None:
         """Pause, resume or cancel by a command. Raises as `pause`."""
-        event = commands.control(order, datetime.now(UTC))
+        event = as_events.control(order, datetime.now(UTC))
         try:
             await self._line.signal(
                 self.run_id,
@@ -217,7 +218,7 @@ class TemporalRun(RunMailbox):
             raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
         current = (await self.view()).version if version is None else version
         about = {"patch": checked, "version": current, "principal": principal or TEMPORAL}
-        await self.edit(order_of(wire.EditValues, {**about, "key": key}))
+        await self.edit(order_of(commands.EditValues, {**about, "key": key}))
 
     async def edit_deadline(
         self,
@@ -249,21 +250,23 @@ class TemporalRun(RunMailbox):
         self,
         interrupt_id: str,
         *,
-        for_: Duration = wire.ONE_CLAIM,
+        for_: Duration = commands.ONE_CLAIM,
         on_behalf_of: str | None = None,
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
         """Keep an open question for the caller. Raises as `RunHandle.claim`."""
         about = {"for_": for_, "on_behalf_of": on_behalf_of, "principal": principal or TEMPORAL}
-        await self.edit(order_of(wire.Claim, {"interrupt_id": interrupt_id, "key": key, **about}))
+        await self.edit(
+            order_of(commands.Claim, {"interrupt_id": interrupt_id, "key": key, **about})
+        )
 
     async def release(
         self, interrupt_id: str, *, principal: Principal | None = None, key: str | None = None
     ) -> None:
         """End the claim of a question. Raises as `RunHandle.release`."""
         about = {"principal": principal or TEMPORAL, "key": key}
-        await self.edit(order_of(wire.ReleaseClaim, {"interrupt_id": interrupt_id, **about}))
+        await self.edit(order_of(commands.ReleaseClaim, {"interrupt_id": interrupt_id, **about}))
 
     async def reassign(
         self,
@@ -276,7 +279,7 @@ class TemporalRun(RunMailbox):
     ) -> None:
         """Replace whom a question is for. Raises as `RunHandle.reassign`."""
         about = {"to": _names(to), "note": note, "principal": principal or TEMPORAL, "key": key}
-        await self.edit(order_of(wire.Reassign, {"interrupt_id": interrupt_id, **about}))
+        await self.edit(order_of(commands.Reassign, {"interrupt_id": interrupt_id, **about}))
 
     async def take_back(
         self,
@@ -288,14 +291,14 @@ class TemporalRun(RunMailbox):
     ) -> None:
         """Take back a yes while its question is held. Raises as `RunHandle.take_back`."""
         by = {"interrupt_id": interrupt_id, "principal": principal or TEMPORAL, "key": key}
-        await self.edit(order_of(wire.TakeBack, {"note": note, **by}))
+        await self.edit(order_of(commands.TakeBack, {"note": note, **by}))
 
     async def edit(self, order: Edit) -> None:
         """Edit values, a deadline or whose a question is, or take an answer back, by a command.
 
         Raises as these do.
         """
-        if isinstance(order, wire.Claim):
+        if isinstance(order, commands.Claim):
             await self._deployment.delegations.with_standing(order, self._edit)
         else:
             await self._edit(order)
@@ -304,28 +307,28 @@ class TemporalRun(RunMailbox):
         now = datetime.now(UTC)
         event: Keyed
         match order:
-            case wire.EditValues():
-                name, event = "edit_values", commands.values_edited(order, now)
-            case wire.EditDeadline():
-                name, event = "edit_deadline", commands.deadline_edited(order, now)
-            case wire.TakeBack():
-                name, event = "take_back", commands.taken_back(order, now)
-            case wire.Claim():
-                name, event = "claim", commands.claimed(order, now)
-            case wire.ReleaseClaim():
-                name, event = "release", commands.released(order, now)
-            case wire.Reassign():
-                name, event = "reassign", commands.reassigned(order, now)
+            case commands.EditValues():
+                name, event = "edit_values", as_events.values_edited(order, now)
+            case commands.EditDeadline():
+                name, event = "edit_deadline", as_events.deadline_edited(order, now)
+            case commands.TakeBack():
+                name, event = "take_back", as_events.taken_back(order, now)
+            case commands.Claim():
+                name, event = "claim", as_events.claimed(order, now)
+            case commands.ReleaseClaim():
+                name, event = "release", as_events.released(order, now)
+            case commands.Reassign():
+                name, event = "reassign", as_events.reassigned(order, now)
         try:
             await self._line.update(self.run_id, name, order, None, Turn.RESPOND)
         except ApplicationError as error:
-            if error.type != wire.REPLAYED:
+            if error.type != names.REPLAYED:
                 raise
         except RunEnded as ended:
             record = await self._line.record(ended.described)
             if idempotency.earlier(record.keys, event) is not None:
                 return
-            if isinstance(order, wire.EditDeadline):
+            if isinstance(order, commands.EditDeadline):
                 raise edit_after_the_end(record, order) from ended
             raise ended.described.not_running() from ended
 
@@ -353,19 +356,19 @@ class TemporalRun(RunMailbox):
         )
         return await self.migrate_by(order)
 
-    async def migrate_by(self, order: wire.Migrate) -> views.Migration:
+    async def migrate_by(self, order: commands.Migrate) -> views.Migration:
         """Migrate by a command."""
         try:
             return await self._line.update(
                 self.run_id, "migrate", order, views.Migration, Turn.RESPOND
             )
         except ApplicationError as error:
-            if error.type != wire.REPLAYED:
+            if error.type != names.REPLAYED:
                 raise
             return views.Migration.model_validate(error.details[0])
         except RunEnded as ended:
             # Today's graph is no part of the call.
-            event = commands.migrated(order, datetime.now(UTC), spec=GraphSpec(name=""), patch={})
+            event = as_events.migrated(order, datetime.now(UTC), spec=GraphSpec(name=""), patch={})
             if order.dry_run or await self._earlier(ended, event) is None:
                 raise ended.described.not_running() from ended
             version = (await self._line.record(ended.described)).view.graph_version
@@ -390,7 +393,7 @@ class TemporalRun(RunMailbox):
 
     async def retry_by(
         self,
-        order: wire.RetryBody,
+        order: commands.RetryBody,
         *,
         principal: Principal,
         key: str | None = None,
@@ -407,7 +410,7 @@ class TemporalRun(RunMailbox):
 
         Raises as `RunHandle.fork`.
         """
-        order = order_of(wire.ForkBody, {"back": back, "run_id": run_id})
+        order = order_of(commands.ForkBody, {"back": back, "run_id": run_id})
         started = await self.fork_by(order, principal=principal or TEMPORAL)
         run = TemporalRun(self._deployment, started.run_id, self._graph)
         asked = started.interrupts if started.created else await run.interrupts()
@@ -415,7 +418,7 @@ class TemporalRun(RunMailbox):
 
     async def fork_by(
         self,
-        order: wire.ForkBody,
+        order: commands.ForkBody,
         *,
         principal: Principal,
         request: str | None = None,
@@ -470,19 +473,19 @@ class TemporalRun(RunMailbox):
         """
         actor = (fields.get("principal") or TEMPORAL).subject
         return await self.pause_and_send_message(
-            order_of_message(text, fields), wire.Pause(actor=actor)
+            order_of_message(text, fields), commands.Pause(actor=actor)
         )
 
     async def pause_and_send_message(
-        self, message: wire.SteerMessage, pause: wire.Pause | None = None
+        self, message: commands.SteerMessage, pause: commands.Pause | None = None
     ) -> views.MessageReceipt:
         """Pause and send by commands. Raises also `unknown_node` and
         `idempotency_conflict` of the pause.
         """
-        pause = pause or wire.Pause()
+        pause = pause or commands.Pause()
         message = with_id(message)
         try:
-            return await self.send_message(wire.SendMessage(**dict(message), pause=pause))
+            return await self.send_message(commands.SendMessage(**dict(message), pause=pause))
         except Unavailable:
             pass
         except Refusal as refusal:
@@ -493,5 +496,5 @@ class TemporalRun(RunMailbox):
         return views.MessageReceipt(message_id=sent, duplicate=False, queue_depth=None)
 
 
-def _names(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from abeyance import views, wire
+from abeyance import names, views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.deployment import Deployment
 from abeyance.client.erasures import Erasures
@@ -199,7 +199,7 @@ class Runs:
         """Return the ids of the forks of a run that Temporal still has, as of a moment ago. Raises
         `invalid_run_id`, and Unavailable.
         """
-        (condition,) = having(wire.LABELS, f"{wire.FORKED_FROM}={checked_run_id(run_id)}")
+        (condition,) = having(names.LABELS, f"{names.FORKED_FROM}={checked_run_id(run_id)}")
         rows = await self._deployment.listing.all(f"{RUNS} AND {condition}")
         return sorted({row.execution.workflow_id for row in rows})
 

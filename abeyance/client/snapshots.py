@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from abeyance import views, wire
+from abeyance import commands, views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.deployment import Deployment
 from abeyance.client.executions import Room, not_finished, retry_marks
@@ -42,7 +42,7 @@ class ForkStarted:
 async def retry(
     deployment: Deployment,
     run_id: str,
-    order: wire.RetryBody,
+    order: commands.RetryBody,
     graph: Graph | None,
     *,
     principal: Principal,
@@ -91,7 +91,7 @@ async def retry(
 async def fork(
     deployment: Deployment,
     run_id: str,
-    order: wire.ForkBody,
+    order: commands.ForkBody,
     *,
     principal: Principal,
     request: str | None,

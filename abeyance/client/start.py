@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from abeyance import views, wire
+from abeyance import names, views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.core import authority, machine
 from abeyance.core.json import Json, sha256, size, why_not_json
@@ -115,7 +115,7 @@ class StartPlan:
 
         Raises `idempotency_conflict` if the same key started it with another body.
         """
-        before = run.memo.get(wire.MEMO_START) or {}
+        before = run.memo.get(names.MEMO_START) or {}
         request = self.start.request
         if request is not None and before.get("request") == request:
             return True
@@ -139,7 +139,7 @@ class StartPlan:
 
     def stamped(self) -> StartPlan:
         """Return the plan of a run that accepts only sealed commands."""
-        return replace(self, start=self.start.stamped(wire.Stamp(order=wire.WORKFLOW)))
+        return replace(self, start=self.start.stamped(wire.Stamp(order=names.WORKFLOW)))
 
     def view(self, now: datetime) -> views.RunView:
         """Return the new run as its worker begins it."""
@@ -186,8 +186,8 @@ class StartPlan:
     def memo(self) -> dict[str, Json]:
         """The memo, which lists show and by which a repeated start is recognised."""
         return {
-            wire.MEMO_START: self.memo_of_start,
-            wire.MEMO_SUMMARY: {"status": str(Status.RUNNING), "open": 0, "paused": False},
+            names.MEMO_START: self.memo_of_start,
+            names.MEMO_SUMMARY: {"status": str(Status.RUNNING), "open": 0, "paused": False},
         }
 
     @property
@@ -201,31 +201,31 @@ class StartPlan:
         labels = _label_words(self.start.labels)
         if self.start.forked_from is not None:
             # No label of the run: who erases its origin finds it by this.
-            labels = [*labels, f"{wire.FORKED_FROM}={self.start.forked_from}"]
+            labels = [*labels, f"{names.FORKED_FROM}={self.start.forked_from}"]
         keyword, keywords = SearchAttributeKey.for_keyword, SearchAttributeKey.for_keyword_list
         pairs: list[SearchAttributePair[Any]] = [
-            SearchAttributePair(keyword(wire.STATUS), str(Status.RUNNING)),
-            SearchAttributePair(keyword(wire.GRAPH), self.spec.name),
+            SearchAttributePair(keyword(names.STATUS), str(Status.RUNNING)),
+            SearchAttributePair(keyword(names.GRAPH), self.spec.name),
         ]
         if self.start.conversation_id is not None:
             pairs.append(
-                SearchAttributePair(keyword(wire.CONVERSATION), self.start.conversation_id)
+                SearchAttributePair(keyword(names.CONVERSATION), self.start.conversation_id)
             )
         if labels:
-            pairs.append(SearchAttributePair(keywords(wire.LABELS), labels))
+            pairs.append(SearchAttributePair(keywords(names.LABELS), labels))
         return TypedSearchAttributes(pairs)
 
 
-def _names(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+def _names(nodes: str | Sequence[str]) -> tuple[str, ...]:
+    return (nodes,) if isinstance(nodes, str) else tuple(nodes)
 
 
 def _spec_of(
     graph: Graph, before: str | Sequence[str], after: str | Sequence[str], on_error: str | None
 ) -> GraphSpec:
     nodes = graph.build().nodes
-    for names in (before, after):
-        for name in _names(names):
+    for listed in (before, after):
+        for name in _names(listed):
             if name not in nodes and name != "*":
                 raise Refusal(
                     Code.UNKNOWN_NODE,

@@ -9,13 +9,14 @@ from typing import Any, Final
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
-from abeyance import wire
+from abeyance import names
 from abeyance.errors import Unavailable
 from abeyance.util import notification_queue
 
 _RPC: Final = timedelta(seconds=5)
 _QUERY: Final = (
-    f"WorkflowType = '{wire.NOTIFICATION_WORKFLOW}' AND ExecutionStatus IN ('Failed', 'Terminated')"
+    f"WorkflowType = '{names.NOTIFICATION_WORKFLOW}' "
+    "AND ExecutionStatus IN ('Failed', 'Terminated')"
 )
 _SHOWN: Final = 3
 
@@ -47,8 +48,8 @@ async def undelivered(
 
 
 def _lost(memo: Any) -> LostNotification:
-    moment = memo.get(wire.MEMO_MOMENT) or {}
-    rows = memo.get(wire.MEMO_UNDELIVERED) or []
+    moment = memo.get(names.MEMO_MOMENT) or {}
+    rows = memo.get(names.MEMO_UNDELIVERED) or []
     return LostNotification(
         event=str(moment.get("event")),
         run_id=str(moment.get("run_id")),

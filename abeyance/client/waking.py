@@ -26,7 +26,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.service import RPCError
 
-from abeyance import wire
+from abeyance import names, wire
 from abeyance.client.listing import OPEN_RUNS, Listing
 from abeyance.client.rpc import RunEnded, WorkflowRpc
 from abeyance.errors import AbeyanceError, Refusal
@@ -49,7 +49,7 @@ _RECENT_EVENTS: Final = 2 * _MAX_BUFFERED + 50
 """A task that has failed is looked for among so many events, so that it is made due twice at most."""
 _WAITING: Final = (
     # Only a run that computes has activities; one that awaits input may have a workflow task that fails.
-    f"{OPEN_RUNS} AND ({wire.STATUS} != 'awaiting-input' OR {wire.BLOCKED} = true)"
+    f"{OPEN_RUNS} AND ({names.STATUS} != 'awaiting-input' OR {names.BLOCKED} = true)"
 )
 _FAILING: Final = f"{OPEN_RUNS} AND TemporalReportedProblems IS NOT NULL"
 
@@ -87,7 +87,7 @@ class Waking:
                 await self._retry_workflow_task(raw)
             for pending in raw.pending_activities:
                 await self._retry_activity(raw, pending)
-            if (description.memo.get(wire.MEMO_SUMMARY) or {}).get("blocked"):
+            if (description.memo.get(names.MEMO_SUMMARY) or {}).get("blocked"):
                 await self._tell(run_id)
 
     async def _described(self, run_id: str) -> DescribeWorkflowExecutionResponse:

@@ -14,11 +14,11 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
 from abeyance.errors import SettingsError, Unavailable
+from abeyance.names import SEARCH_ATTRIBUTES
 from abeyance.settings import Settings
 from abeyance.temporal.connection import register_search_attributes, retention, set_retention
 from abeyance.temporal.converter import data_converter
 from abeyance.temporal.schedules import schedule_archiver, schedule_janitor
-from abeyance.wire import SEARCH_ATTRIBUTES
 
 HOST: Final = "127.0.0.1"
 NAMESPACE: Final = "default"

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import httpx
 
-from abeyance import wire
+from abeyance import names
 from abeyance.dev import server as devserver
 from abeyance.dev.parent_death import STDIN, leashed
 from abeyance.dev.ports import claim_ports, closed_to_browsers, free_ports
@@ -252,7 +252,7 @@ def _programs(
             patience=_PATIENCE_WITH_TEMPORAL if name == TEMPORAL else _PATIENCE,
             wrong_settings=None if name == TEMPORAL else _WRONG_SETTINGS,
             awaits_change=plan.reload,
-            announced=wire.BLOCKED_LINE if name == WORKER else None,
+            announced=names.BLOCKED_LINE if name == WORKER else None,
             loses_its_state=lost if name == TEMPORAL and plan.in_memory else None,
             # Only the owner may read the database. Files that nodes write keep the usual umask.
             umask=0o077 if name == TEMPORAL else -1,

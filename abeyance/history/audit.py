@@ -18,7 +18,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client as TemporalClient
 
-from abeyance import views, wire
+from abeyance import names, views
 from abeyance.core.json import Json, rfc3339, sha256
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
@@ -44,7 +44,7 @@ def capability_of(data: Mapping[str, Any], shown: Mapping[str, Any]) -> str | No
     answer.
     """
     if not shown or "requested_capability" in shown.get("omitted", ()):
-        shown = {"requested_capability": wire.ANY_CAPABILITY}
+        shown = {"requested_capability": names.ANY_CAPABILITY}
     capability: str | None = data.get("capability", shown.get("requested_capability"))
     return capability
 
@@ -99,7 +99,7 @@ class Orders:
             case "interrupt.answered" | "interrupt.voted" | "interrupt.held":
                 hashed = event.data["answer_sha256"]
                 # Of a question whose opening is not known, only who may do everything sees the answer.
-                capability = self._capabilities.get(event.data["id"], wire.ANY_CAPABILITY)
+                capability = self._capabilities.get(event.data["id"], names.ANY_CAPABILITY)
                 known = {"answer": self._answers[hashed]} if hashed in self._answers else {}
                 return {"capability": capability, **known}
             case "message.queued" | "message.rejected":

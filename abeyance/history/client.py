@@ -24,7 +24,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
-from abeyance import wire
+from abeyance import names
 from abeyance.errors import Code, Refusal, Unavailable, Unreadable
 from abeyance.history.description import decoded
 from abeyance.storage.converter import of_run
@@ -84,7 +84,7 @@ class HistoryClient:
 
         response = await self._retried(run_id, ask)
         info = response.workflow_execution_info
-        if info.type.name != wire.WORKFLOW or info.task_queue != self._task_queue:
+        if info.type.name != names.WORKFLOW or info.task_queue != self._task_queue:
             # Another application's workflow, or a run of another deployment.
             raise NotFound
         return Execution(
@@ -96,7 +96,7 @@ class HistoryClient:
         )
 
     async def _origin(self, run_id: str, info: WorkflowExecutionInfo) -> str:
-        payload = info.memo.fields.get(wire.MEMO_START)
+        payload = info.memo.fields.get(names.MEMO_START)
         if payload is None:
             return ""
         try:

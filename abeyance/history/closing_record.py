@@ -16,7 +16,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client as TemporalClient
 
-from abeyance import views, wire
+from abeyance import commands, views
 from abeyance.core import edits, idempotency, ledger, replies
 from abeyance.core.events import Responded
 from abeyance.core.json import rfc3339
@@ -94,7 +94,9 @@ async def _closing_event(
     return next(iter(response.history.events), None)
 
 
-def respond_after_the_end(record: views.ClosingRecord, order: wire.Respond) -> list[ledger.Receipt]:
+def respond_after_the_end(
+    record: views.ClosingRecord, order: commands.Respond
+) -> list[ledger.Receipt]:
     """Check an answer to an ended run by the rules of a running one.
 
     Only the repeat of an accepted answer gets a receipt; any other is refused.
@@ -129,7 +131,7 @@ def respond_after_the_end(record: views.ClosingRecord, order: wire.Respond) -> l
         raise _ended(refusal, view) from refusal
 
 
-def edit_after_the_end(record: views.ClosingRecord, order: wire.EditDeadline) -> Refusal:
+def edit_after_the_end(record: views.ClosingRecord, order: commands.EditDeadline) -> Refusal:
     """Return the refusal of a deadline's edit in an ended run, by the status of the interrupt."""
     try:
         edits.open_interrupt(ledger_of(record.interrupts), order.interrupt_id)

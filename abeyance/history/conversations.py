@@ -15,7 +15,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client as TemporalClient
 from temporalio.converter import DataConverter
 
-from abeyance import wire
+from abeyance import names
 from abeyance.core.conversation import Claim, Conversation
 from abeyance.errors import Refusal
 from abeyance.storage.converter import UNREADABLE, of_run
@@ -45,7 +45,7 @@ async def _after(held: Conversation, event: HistoryEvent, converter: DataConvert
     match event.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
             started = event.workflow_execution_started_event_attributes
-            if started.workflow_type.name != wire.CONVERSATION_WORKFLOW:
+            if started.workflow_type.name != names.CONVERSATION_WORKFLOW:
                 # Another application's workflow.
                 raise NotFound
             return await _read(converter, started.input, Conversation)

@@ -23,7 +23,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client as TemporalClient
 from temporalio.converter import DataConverter
 
-from abeyance import views, wire
+from abeyance import names, views
 from abeyance.core.address import Address
 from abeyance.core.json import rfc3339
 from abeyance.errors import BlockedCode, Code, Refusal, Unreadable
@@ -44,10 +44,10 @@ _ENDED_AS: Final = {
     Execution.WORKFLOW_EXECUTION_STATUS_COMPLETED: ("completed", None),
 }
 """The run's status and reason by Temporal's status."""
-_READ_ELSEWHERE: Final = wire.MEMO_FACTS
+_READ_ELSEWHERE: Final = names.MEMO_FACTS
 """A memo key that may be large, and that no view shows."""
-_MAPPINGS: Final = (wire.MEMO_START, wire.MEMO_SUMMARY)
-_MEMO_SET: Final = (*wire.MEMO_PROGRESS, *wire.MEMO_TERMS)
+_MAPPINGS: Final = (names.MEMO_START, names.MEMO_SUMMARY)
+_MEMO_SET: Final = (*names.MEMO_PROGRESS, *names.MEMO_TERMS)
 _SHOWN: Final = 300
 _LEAST_ROW: Final = 200
 """In bytes. An encrypted memo row that is smaller is empty, because the interrupt was settled."""
@@ -90,7 +90,7 @@ class RunDescription:
     def unreadable(self) -> Unreadable | None:
         """Why this process cannot read the run's memo; None if it can."""
         for name, why in self._unread.items():
-            if name != wire.MEMO_CLOSING:
+            if name != names.MEMO_CLOSING:
                 return why
         return None
 
@@ -102,17 +102,17 @@ class RunDescription:
     @property
     def shown_status(self) -> str:
         """The latest status in the memo."""
-        return str((self.memo.get(wire.MEMO_SUMMARY) or {}).get("status", "running"))
+        return str((self.memo.get(names.MEMO_SUMMARY) or {}).get("status", "running"))
 
     @property
     def shown_statuses(self) -> frozenset[str]:
         """The latest status in the memo, and `blocked` if the run is."""
-        return statuses_of(self.memo.get(wire.MEMO_SUMMARY) or {})
+        return statuses_of(self.memo.get(names.MEMO_SUMMARY) or {})
 
     @property
     def labels(self) -> Mapping[str, str]:
         """The labels of the run; none if they are unreadable."""
-        return (self.memo.get(wire.MEMO_START) or {}).get("labels") or {}
+        return (self.memo.get(names.MEMO_START) or {}).get("labels") or {}
 
     @property
     def ended_at(self) -> datetime | None:
@@ -153,16 +153,16 @@ class RunDescription:
 
     def closing(self) -> Any:
         """The closing record in the memo of a run cancelled through Temporal. Raises Unreadable."""
-        if wire.MEMO_CLOSING in self._unread:
-            raise self._unread[wire.MEMO_CLOSING]
-        return self.memo.get(wire.MEMO_CLOSING)
+        if names.MEMO_CLOSING in self._unread:
+            raise self._unread[names.MEMO_CLOSING]
+        return self.memo.get(names.MEMO_CLOSING)
 
     def degraded_view(
         self, reason: str | None = None, *, unreadable: Unreadable | None = None
     ) -> views.RunView:
         """The view of the run by its memo; `unreadable` is why it shows no more."""
-        summary = self.memo.get(wire.MEMO_SUMMARY) or {}
-        start = self.memo.get(wire.MEMO_START) or {}
+        summary = self.memo.get(names.MEMO_SUMMARY) or {}
+        start = self.memo.get(names.MEMO_START) or {}
         status = self.shown_status
         if not self.is_running:
             status, ended_because = _ENDED_AS.get(
@@ -201,7 +201,7 @@ class RunDescription:
             message = "the run is paused through Temporal itself: unpause it there"
             yield views.BlockedView(code=Code.NATIVELY_PAUSED, message=message)
         elif self.is_running:
-            summary = self.memo.get(wire.MEMO_SUMMARY) or {}
+            summary = self.memo.get(names.MEMO_SUMMARY) or {}
             rows = map(views.BlockedView.model_validate, summary.get("blocked") or [])
             yield from self.blocked([*rows])
 
@@ -226,13 +226,13 @@ class RunDescription:
 
     def _memo_of_attributes(self) -> dict[str, Any]:
         memo: dict[str, Any] = {}
-        if wire.MEMO_SUMMARY in self._unread:
-            memo[wire.MEMO_SUMMARY] = {"status": self._attribute(wire.STATUS) or "running"}
-        if wire.MEMO_START in self._unread:
-            labels = self._attribute(wire.LABELS) or []
-            memo[wire.MEMO_START] = {
-                "graph": self._attribute(wire.GRAPH) or "",
-                "conversation_id": self._attribute(wire.CONVERSATION),
+        if names.MEMO_SUMMARY in self._unread:
+            memo[names.MEMO_SUMMARY] = {"status": self._attribute(names.STATUS) or "running"}
+        if names.MEMO_START in self._unread:
+            labels = self._attribute(names.LABELS) or []
+            memo[names.MEMO_START] = {
+                "graph": self._attribute(names.GRAPH) or "",
+                "conversation_id": self._attribute(names.CONVERSATION),
                 "labels": {name: value for name, _, value in (e.partition("=") for e in labels)},
             }
         return memo
@@ -242,14 +242,14 @@ class RunDescription:
         return None if payload is None else json.loads(payload.data)
 
     def _unread_interrupts(self) -> Iterator[views.InterruptView]:
-        start = self.memo.get(wire.MEMO_START) or {}
-        capabilities = self._attribute(wire.CAPABILITY) or [None]
+        start = self.memo.get(names.MEMO_START) or {}
+        capabilities = self._attribute(names.CAPABILITY) or [None]
         for key, why in self._unread.items():
             size = len(self._info.memo.fields[key].data)
-            if not key.startswith(wire.MEMO_INTERRUPT) or size < _LEAST_ROW:
+            if not key.startswith(names.MEMO_INTERRUPT) or size < _LEAST_ROW:
                 continue
             yield views.InterruptView(
-                id=key.removeprefix(wire.MEMO_INTERRUPT),
+                id=key.removeprefix(names.MEMO_INTERRUPT),
                 run_id=self.run_id,
                 graph=start.get("graph", ""),
                 name="",
@@ -258,25 +258,25 @@ class RunDescription:
                 prompt=f"This question cannot be read here: {why}",
                 requested_capability=capabilities[0]
                 if len(capabilities) == 1
-                else wire.ANY_CAPABILITY,
+                else names.ANY_CAPABILITY,
                 created_at=self.started_at,
-                deadline=self._attribute(wire.DEADLINE),
+                deadline=self._attribute(names.DEADLINE),
                 status="open",
                 degraded=True,
             )
 
     def _interrupts(self) -> list[views.InterruptView]:
-        graph = (self.memo.get(wire.MEMO_START) or {}).get("graph", "")
+        graph = (self.memo.get(names.MEMO_START) or {}).get("graph", "")
         shown = [
             views.InterruptView(
                 run_id=self.run_id,
                 graph=graph,
                 abridged=True,
-                **{name: row[name] for name in wire.MEMO_ROW},
+                **{name: row[name] for name in names.MEMO_ROW},
                 **{"status": "open", **{name: row[name] for name in _MEMO_SET if name in row}},
             )
             for key, row in self.memo.items()
-            if key.startswith(wire.MEMO_INTERRUPT) and row is not None
+            if key.startswith(names.MEMO_INTERRUPT) and row is not None
         ]
         return [*shown, *self._unread_interrupts()]
 
@@ -296,7 +296,7 @@ async def describe(
         timeout=rpc_timeout,
     )
     info = raw.workflow_execution_info
-    if info.type.name != wire.WORKFLOW or info.task_queue != task_queue:
+    if info.type.name != names.WORKFLOW or info.task_queue != task_queue:
         raise NotOurs
     if info.status == Execution.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
         # Its history has ended, and the run has not.

@@ -13,7 +13,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
-from abeyance import views, wire
+from abeyance import names, views
 from abeyance.core.address import Address
 from abeyance.core.json import Json
 from abeyance.errors import FailureCode
@@ -191,7 +191,7 @@ CLOSING_EVENTS: Final = frozenset(
 )
 """The types of the last event of a history."""
 
-_MEMO: Final = (wire.MEMO_FACTS, wire.MEMO_CLOSING)
+_MEMO: Final = (names.MEMO_FACTS, names.MEMO_CLOSING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
-from abeyance import views, wire
+from abeyance import names, views
 from abeyance.history.cursors import Cursor
 from abeyance.history.entries import (
     Entry,
@@ -192,7 +192,7 @@ def _advanced(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -
                 previous=previous,
                 origin=start.get("origin") or begun.first_execution_run_id or state.execution,
                 capabilities={
-                    key.removeprefix(wire.MEMO_INTERRUPT): mapping([row]).get(
+                    key.removeprefix(names.MEMO_INTERRUPT): mapping([row]).get(
                         "requested_capability"
                     )
                     for key, row in asked
@@ -207,12 +207,12 @@ def _advanced(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -
             written = dict(zip(upserted(event), values, strict=True))
             opened = {
                 row["data"].get("id"): row["data"].get("capability")
-                for row in written.get(wire.MEMO_FACTS, [])
+                for row in written.get(names.MEMO_FACTS, [])
                 if row["type"] == "interrupt.opened"
             }
             return replace(
                 state,
-                closing=written.get(wire.MEMO_CLOSING, state.closing),
+                closing=written.get(names.MEMO_CLOSING, state.closing),
                 capabilities={**state.capabilities, **opened} if opened else state.capabilities,
             )
         case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
@@ -227,7 +227,7 @@ def _advanced(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -
 def _carried_rows(event: HistoryEvent) -> Mapping[str, Payload]:
     """The memo's rows of interrupts that were open when a history began."""
     fields = event.workflow_execution_started_event_attributes.memo.fields
-    return {name: fields[name] for name in fields if name.startswith(wire.MEMO_INTERRUPT)}
+    return {name: fields[name] for name in fields if name.startswith(names.MEMO_INTERRUPT)}
 
 
 def _entries(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -> Iterator[Entry]:
@@ -237,7 +237,7 @@ def _entries(event: HistoryEvent, values: Sequence[Any], state: HistoryState) ->
                 yield run_started(values)
         case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
             written = dict(zip(upserted(event), values, strict=True))
-            yield from facts(written.get(wire.MEMO_FACTS, []))
+            yield from facts(written.get(names.MEMO_FACTS, []))
         case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             if (address := state.visits.get(event.event_id)) is not None:
                 yield visit_started(address)

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from pydantic import TypeAdapter
 
 from abeyance.agents.transcript_view import TranscriptItem
+from abeyance.commands import ONE_CLAIM
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import Principal
 from abeyance.duration import Duration, seconds
@@ -34,7 +35,6 @@ from abeyance.views import (
     Migration,
     RunView,
 )
-from abeyance.wire import ONE_CLAIM
 
 _LONGEST_WAIT: Final = 30.0
 """Seconds of one long poll: less than the read timeout of a connection."""

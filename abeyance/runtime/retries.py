@@ -8,12 +8,13 @@ from datetime import datetime
 from typing import Final
 
 from abeyance.authoring.graph import Graph
+from abeyance.commands import RetryBody
 from abeyance.core import idempotency, snapshots
 from abeyance.core.json import sha256
 from abeyance.core.policy import Principal
 from abeyance.core.state import RunState
 from abeyance.runtime import graph_today
-from abeyance.wire import RetryBody, StartRun
+from abeyance.wire import StartRun
 
 _MOST_MARKS: Final = 20
 

@@ -31,7 +31,7 @@ from temporalio.converter import (
 )
 from temporalio.exceptions import ApplicationError
 
-from abeyance import wire
+from abeyance import names, wire
 from abeyance.errors import BlockedCode, Code, SettingsError, Unavailable
 from abeyance.keyring import Keyring, NotSealed, WrongKey
 from abeyance.storage.blobs import Blobs
@@ -194,7 +194,7 @@ class SealedPayloadConverter(PayloadConverter):
         values = super().from_payloads(payloads, type_hints)
         for value in values:
             if isinstance(value, wire.StartRun) and (
-                value.stamp is None or value.stamp.order != wire.WORKFLOW
+                value.stamp is None or value.stamp.order != names.WORKFLOW
             ):
                 raise NotTaken(
                     "the run was started by a process without ABEYANCE_ENCRYPTION_REQUIRED; set it for "

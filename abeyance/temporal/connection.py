@@ -29,6 +29,7 @@ from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance.errors import SettingsError, Unavailable
+from abeyance.names import SEARCH_ATTRIBUTES
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.backends import (
     DEFAULT_ADDRESS,
@@ -39,7 +40,6 @@ from abeyance.storage.backends import (
 from abeyance.temporal.converter import data_converter
 from abeyance.temporal.workarounds.tracing import Tracing
 from abeyance.tracing import are_on
-from abeyance.wire import SEARCH_ATTRIBUTES
 
 _QUOTED: Final = re.compile('"([^"]+)"')
 

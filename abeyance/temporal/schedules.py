@@ -17,7 +17,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from abeyance import wire
+from abeyance import names, wire
 from abeyance.settings import Settings
 from abeyance.temporal.connection import namespace_error, retention
 
@@ -38,7 +38,7 @@ async def schedule_janitor(
     Unavailable.
     """
     action = ScheduleActionStartWorkflow(
-        wire.JANITOR_WORKFLOW,
+        names.JANITOR_WORKFLOW,
         wire.EvictInactive(inactive_for=inactive_timeout),
         id=schedule_id(task_queue),
         task_queue=task_queue,
@@ -53,7 +53,7 @@ async def schedule_archiver(temporal: TemporalClient, task_queue: str, *, is_on:
     Return True if there is an archiver now. Raises SettingsError and Unavailable.
     """
     action = ScheduleActionStartWorkflow(
-        wire.ARCHIVER_WORKFLOW, id=archiver_id(task_queue), task_queue=task_queue
+        names.ARCHIVER_WORKFLOW, id=archiver_id(task_queue), task_queue=task_queue
     )
     every = ARCHIVER_INTERVAL if is_on else None
     return await _schedule(temporal, "the archiver", action, every)

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from abeyance import commands, wire
 from abeyance.authoring.graph import Graph
+from abeyance.commands import as_events
 from abeyance.core import events, idempotency, machine, messages, replies, snapshots
 from abeyance.core.delegations import Delegations, Wanted
 from abeyance.core.events import CancelRequested, Control, MessageSent, Paused, Resumed
@@ -150,7 +151,7 @@ class InMemoryRun(InMemoryReader):
         )
         lent = self._delegations.of(order.principal.subject, self.now)
         order = order.model_copy(update={"delegations": lent})
-        event = commands.responded(order, self.state.ledger, self.now, keys=self.state.keys)
+        event = as_events.responded(order, self.state.ledger, self.now, keys=self.state.keys)
         if (called := idempotency.earlier(self.state.keys, event)) is not None:
             return idempotency.receipts_again(called)
         replies.refuse_strays(event)
@@ -180,7 +181,7 @@ class InMemoryRun(InMemoryReader):
         about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
         by = {"actor": actor.subject, "capabilities": tuple(actor.capabilities), "key": key}
         await self._signal(
-            "pause", commands.control(order_of(wire.Pause, {**about, **by}), self.now)
+            "pause", as_events.control(order_of(commands.Pause, {**about, **by}), self.now)
         )
 
     async def resume(
@@ -192,7 +193,7 @@ class InMemoryRun(InMemoryReader):
     ) -> None:
         """End a pause."""
         about = {"reason": reason, "actor": (principal or ANYBODY).subject, "key": key}
-        await self._signal("resume", commands.control(order_of(wire.Resume, about), self.now))
+        await self._signal("resume", as_events.control(order_of(commands.Resume, about), self.now))
 
     async def cancel(
         self,
@@ -206,8 +207,8 @@ class InMemoryRun(InMemoryReader):
         """Cancel the run; `grace` is how long its nodes may take to stop."""
         actor = (principal or ANYBODY).subject
         about = {"reason": reason, "mode": mode, "grace": grace, "actor": actor, "key": key}
-        order = order_of(wire.Cancel, about)
-        await self._signal("cancel", commands.control(order, self.now))
+        order = order_of(commands.Cancel, about)
+        await self._signal("cancel", as_events.control(order, self.now))
 
     async def _signal(self, name: Control, event: Paused | Resumed | CancelRequested) -> None:
         if idempotency.earlier(self.state.keys, event) is not None:
@@ -263,7 +264,7 @@ class InMemoryRun(InMemoryReader):
     def _message(self, text: str, fields: MessageFields, *, signalled: bool = False) -> MessageSent:
         self._sent += 1
         order = message_order(text, fields, principal=fields.get("principal") or ANYBODY)
-        sent = commands.message_sent(order, self.now, f"m{self._sent}", signalled=signalled)
+        sent = as_events.message_sent(order, self.now, f"m{self._sent}", signalled=signalled)
         named = {"message_id": sent.message.message_id}
         self._driver.orders.add("send_message", {**order.model_dump(mode="json"), **named})
         return sent
@@ -277,8 +278,8 @@ class InMemoryRun(InMemoryReader):
     ) -> int:
         """Discard the unread messages, publish that, and return their number."""
         actor = (principal or ANYBODY).subject
-        order = order_of(wire.ClearMessages, {"actor": actor, "key": key})
-        event = commands.messages_cleared(order, self.now)
+        order = order_of(commands.ClearMessages, {"actor": actor, "key": key})
+        event = as_events.messages_cleared(order, self.now)
         if (earlier := idempotency.earlier(self.state.keys, event)) is not None:
             return int(earlier.receipt)
         count = len(self.state.mailbox.queue)
@@ -303,9 +304,9 @@ class InMemoryRun(InMemoryReader):
             raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
         read = self.state.root.version if version is None else version
         about = {"patch": checked, "version": read, "principal": principal or ANYBODY}
-        order = order_of(wire.EditValues, {**about, "key": key})
+        order = order_of(commands.EditValues, {**about, "key": key})
         self._driver.orders.add("edit_values", order.model_dump(mode="json"))
-        await self._driver.feed(commands.values_edited(order, self.now))
+        await self._driver.feed(as_events.values_edited(order, self.now))
 
     async def edit_deadline(
         self,
@@ -329,7 +330,7 @@ class InMemoryRun(InMemoryReader):
             principal=principal or ANYBODY,
             key=key,
         )
-        await self._driver.feed(commands.deadline_edited(order, self.now))
+        await self._driver.feed(as_events.deadline_edited(order, self.now))
 
     def delegate(
         self,
@@ -358,7 +359,7 @@ class InMemoryRun(InMemoryReader):
         self,
         interrupt_id: str,
         *,
-        for_: Duration = wire.ONE_CLAIM,
+        for_: Duration = commands.ONE_CLAIM,
         on_behalf_of: str | None = None,
         principal: Principal | None = None,
         key: str | None = None,
@@ -367,16 +368,18 @@ class InMemoryRun(InMemoryReader):
         caller = principal or ANYBODY
         about = {"for_": for_, "on_behalf_of": on_behalf_of, "principal": caller, "key": key}
         lent = {"delegations": self._delegations.of(caller.subject, self.now)}
-        order = order_of(wire.Claim, {"interrupt_id": self._id_of(interrupt_id), **about, **lent})
-        await self._driver.feed(commands.claimed(order, self.now))
+        order = order_of(
+            commands.Claim, {"interrupt_id": self._id_of(interrupt_id), **about, **lent}
+        )
+        await self._driver.feed(as_events.claimed(order, self.now))
 
     async def release(
         self, interrupt_id: str, *, principal: Principal | None = None, key: str | None = None
     ) -> None:
         """End the claim of a question, by id or name."""
         by = {"interrupt_id": self._id_of(interrupt_id), "principal": principal or ANYBODY}
-        order = order_of(wire.ReleaseClaim, {**by, "key": key})
-        await self._driver.feed(commands.released(order, self.now))
+        order = order_of(commands.ReleaseClaim, {**by, "key": key})
+        await self._driver.feed(as_events.released(order, self.now))
 
     async def reassign(
         self,
@@ -389,8 +392,8 @@ class InMemoryRun(InMemoryReader):
     ) -> None:
         """Replace whom a question, by id or name, is for."""
         by = {"interrupt_id": self._id_of(interrupt_id), "principal": principal or ANYBODY}
-        order = order_of(wire.Reassign, {**by, "to": _names(to), "note": note, "key": key})
-        await self._driver.feed(commands.reassigned(order, self.now))
+        order = order_of(commands.Reassign, {**by, "to": _names(to), "note": note, "key": key})
+        await self._driver.feed(as_events.reassigned(order, self.now))
 
     async def take_back(
         self,
@@ -402,8 +405,8 @@ class InMemoryRun(InMemoryReader):
     ) -> None:
         """Take back a yes while its question, by id or name, is held."""
         by = {"interrupt_id": self._id_of(interrupt_id), "principal": principal or ANYBODY}
-        order = order_of(wire.TakeBack, {"note": note, "key": key, **by})
-        await self._driver.feed(commands.taken_back(order, self.now))
+        order = order_of(commands.TakeBack, {"note": note, "key": key, **by})
+        await self._driver.feed(as_events.taken_back(order, self.now))
 
     def deploy(self, graph: Graph) -> None:
         """Run the code of another version of the graph from now on, as after a deploy.
@@ -431,7 +434,7 @@ class InMemoryRun(InMemoryReader):
         )
         today = self._today(self.state, patch=order.patch, renames=order.map)
         versions = (self._start.graph_version, today.version)
-        event = commands.migrated(
+        event = as_events.migrated(
             order, self.now, spec=today.spec, patch=today.patch, versions=versions
         )
         if not dry_run and idempotency.earlier(self.state.keys, event) is not None:
@@ -476,7 +479,7 @@ class InMemoryRun(InMemoryReader):
 
         Raise the Refusal if it cannot go back so far.
         """
-        order = order_of(wire.ForkBody, {"back": back, "run_id": run_id})
+        order = order_of(commands.ForkBody, {"back": back, "run_id": run_id})
         self._forks += 1
         new_id = order.run_id or f"{self.run_id}-fork{self._forks}"
         state = snapshots.forked(

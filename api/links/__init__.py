@@ -18,7 +18,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi import Path as PathParameter
 from pydantic import Field, JsonValue
 
-from abeyance import views, wire
+from abeyance import commands, views, wire
 from abeyance.api.dependencies import Backend, BackendDep
 from abeyance.api.inbox import PATH as INBOX
 from abeyance.api.problems import PROBLEMS
@@ -104,7 +104,7 @@ async def read(token: Token, request: Request, backend: BackendDep) -> Response:
 async def answer(token: Token, body: LinkAnswer, backend: BackendDep) -> views.Receipts:
     """Answer the question as the person of the link. The same answer again gets the first receipt."""
     link, file, question = await _opened(token, backend)
-    command = wire.Respond(
+    command = commands.Respond(
         responses={question.id: body.response},
         note=body.note,
         digests={question.id: link.digest},

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from abeyance import wire
+from abeyance import commands, wire
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import CONTROL, RESPOND, Caller, require
 from abeyance.api.dependencies import BackendDep, ClientDep, Key
@@ -97,28 +97,28 @@ class PauseBatch(Selection):
     """Runs to pause."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.PAUSE_MANY]})
-    body: wire.PauseBody = Field(default_factory=wire.PauseBody)
+    body: commands.PauseBody = Field(default_factory=commands.PauseBody)
 
 
 class ResumeBatch(Selection):
     """Runs to resume."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.RESUME_MANY]})
-    body: wire.ControlBody = Field(default_factory=wire.ControlBody)
+    body: commands.ControlBody = Field(default_factory=commands.ControlBody)
 
 
 class CancelBatch(Selection):
     """Runs to cancel."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.CANCEL_MANY]})
-    body: wire.CancelBody = Field(default_factory=wire.CancelBody)
+    body: commands.CancelBody = Field(default_factory=commands.CancelBody)
 
 
 class SteerBatch(Selection):
     """Runs to steer, with the same message."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.STEER_MANY]})
-    body: wire.MessageBody
+    body: commands.MessageBody
 
 
 class RespondBatch(Selection):
@@ -127,7 +127,7 @@ class RespondBatch(Selection):
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.RESPOND_MANY]})
-    body: wire.Answers
+    body: commands.Answers
 
 
 class RunOutcome(BaseModel):
@@ -156,7 +156,7 @@ async def pause_many(
     body: PauseBatch, caller: Caller, client: ClientDep, key: Key, reads: Reads
 ) -> BatchOutcome:
     """Pause many runs. Each result says whether Temporal accepted the signal."""
-    command = wire.Pause(
+    command = commands.Pause(
         **fields_set(body.body), actor=caller.subject, capabilities=caller.capabilities, key=key
     )
 
@@ -173,7 +173,7 @@ async def resume_many(
     body: ResumeBatch, caller: Caller, client: ClientDep, key: Key, reads: Reads
 ) -> BatchOutcome:
     """Resume many runs. Each result says whether Temporal accepted the signal."""
-    command = wire.Resume(**fields_set(body.body), actor=caller.subject, key=key)
+    command = commands.Resume(**fields_set(body.body), actor=caller.subject, key=key)
     return await _run_batch(client, reads, body, lambda run_id: client.run(run_id).control(command))
 
 
@@ -182,7 +182,7 @@ async def cancel_many(
     body: CancelBatch, caller: Caller, client: ClientDep, key: Key, reads: Reads
 ) -> BatchOutcome:
     """Cancel many runs. Each result says whether Temporal accepted the signal."""
-    command = wire.Cancel(**fields_set(body.body), actor=caller.subject, key=key)
+    command = commands.Cancel(**fields_set(body.body), actor=caller.subject, key=key)
     return await _run_batch(client, reads, body, lambda run_id: client.run(run_id).control(command))
 
 
@@ -223,7 +223,7 @@ async def respond_to_many(
         raise Unavailable("no worker is running: start one and retry")
 
     async def respond(run_id: str) -> object:
-        command = wire.Respond(**_answers_for(run_id, body.body), principal=caller, key=key)
+        command = commands.Respond(**_answers_for(run_id, body.body), principal=caller, key=key)
         return await client.run(run_id).respond_to(command)
 
     return await _run_batch(client, reads, body, respond)
@@ -275,7 +275,7 @@ async def _selected(
             return list(dict.fromkeys(run_ids)), cursor
 
 
-def _answers_for(run_id: str, body: wire.Answers) -> dict[str, object]:
+def _answers_for(run_id: str, body: commands.Answers) -> dict[str, object]:
     digests = {id_: digest for id_, digest in body.digests.items() if _run_of(id_) == run_id}
     fields = {**fields_set(body), "digests": digests}
     if body.responses is None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Body, Request, Response
 
-from abeyance import views, wire
+from abeyance import commands, views
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import CONTROL, Caller, require
 from abeyance.api.dependencies import (
@@ -35,10 +35,14 @@ from abeyance.errors import Code, Refusal
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["control"])
 
-PauseBody: TypeAlias = Annotated[wire.PauseBody | None, Body(examples=[openapi_examples.PAUSE])]
-ResumeBody: TypeAlias = Annotated[wire.ControlBody | None, Body(examples=[openapi_examples.RESUME])]
-CancelBody: TypeAlias = Annotated[wire.CancelBody | None, Body(examples=[openapi_examples.CANCEL])]
-ValuesBody: TypeAlias = Annotated[wire.ValuesBody, Body(examples=[openapi_examples.VALUES])]
+PauseBody: TypeAlias = Annotated[commands.PauseBody | None, Body(examples=[openapi_examples.PAUSE])]
+ResumeBody: TypeAlias = Annotated[
+    commands.ControlBody | None, Body(examples=[openapi_examples.RESUME])
+]
+CancelBody: TypeAlias = Annotated[
+    commands.CancelBody | None, Body(examples=[openapi_examples.CANCEL])
+]
+ValuesBody: TypeAlias = Annotated[commands.ValuesBody, Body(examples=[openapi_examples.VALUES])]
 SignalResponse: TypeAlias = Accepted | views.RunView | RunStatus
 
 _GOTO: Final = "goto:"
@@ -84,7 +88,7 @@ async def pause(
         await require_course(caller, backend.connection.client, run_id)
     # Before the client is used: a missing capability is refused even if Temporal is unavailable.
     require(caller, authority.CONTROL)
-    command = wire.Pause(
+    command = commands.Pause(
         **fields_set(body), actor=caller.subject, capabilities=caller.capabilities, key=key
     )
     await backend.connection.client.run(run_id).control(command)
@@ -109,7 +113,7 @@ async def resume(
     wait: Wait = None,
 ) -> SignalResponse:
     """Resume a paused run. Resuming a run that is not paused changes nothing."""
-    command = wire.Resume(**fields_set(body), actor=caller.subject, key=key)
+    command = commands.Resume(**fields_set(body), actor=caller.subject, key=key)
     await backend.connection.client.run(run_id).control(command)
     return await signal_response(backend, caller, Accepted(run_id=run_id), wait, request, response)
 
@@ -138,7 +142,7 @@ async def cancel(
     `mode: now` gives no grace, and ends the grace of an earlier cancel. `wait` waits until the run has
     ended.
     """
-    command = wire.Cancel(**fields_set(body), actor=caller.subject, key=key)
+    command = commands.Cancel(**fields_set(body), actor=caller.subject, key=key)
     await backend.connection.client.run(run_id).control(command)
     accepted = Accepted(run_id=run_id)
     return await signal_response(backend, caller, accepted, wait, request, response, is_end=True)
@@ -180,7 +184,7 @@ async def edit_values(
     return view_for(caller, await run.view())
 
 
-def goes_to_node(body: wire.PauseBody | None) -> bool:
+def goes_to_node(body: commands.PauseBody | None) -> bool:
     """Return True if the run goes to another node when the pause times out."""
     return body is not None and body.on_timeout.startswith(_GOTO)
 
@@ -214,7 +218,7 @@ async def _guards(
 async def require_message(
     caller: Principal,
     client: Client,
-    message: wire.MessageBody,
+    message: commands.MessageBody,
     *run_ids: str,
     also: str | None = None,
 ) -> None:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Body, Path
 from pydantic import BaseModel
 from starlette.convertors import StringConvertor, register_url_convertor
 
-from abeyance import wire
+from abeyance import commands
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import CONTROL, Caller, require
 from abeyance.api.dependencies import BackendDep, ClientDep, Key
@@ -43,7 +43,7 @@ router = APIRouter(prefix="/conversations/{conversation_id:anytext}", tags=["con
 ConversationId: TypeAlias = Annotated[
     Name, Path(description="The id of the conversation.", examples=["chat-17"])
 ]
-MessageBody: TypeAlias = Annotated[wire.MessageBody, Body(examples=[openapi_examples.TO_ALL])]
+MessageBody: TypeAlias = Annotated[commands.MessageBody, Body(examples=[openapi_examples.TO_ALL])]
 
 
 class Reached(BaseModel):
@@ -85,7 +85,7 @@ async def interrupt(
     body: CancelBody = None,
 ) -> Reached:
     """Cancel every active run of a conversation. Having none is not an error."""
-    command = wire.Cancel(**fields_set(body), actor=caller.subject, key=key)
+    command = commands.Cancel(**fields_set(body), actor=caller.subject, key=key)
     return Reached.of(await client.conversations.control(conversation_id, command, reads=reads))
 
 
@@ -113,7 +113,7 @@ async def pause(
         run_ids = await client.conversations.runs(conversation_id, reads=reads)
         await require_course(caller, client, *run_ids)
     require(caller, authority.CONTROL)
-    command = wire.Pause(
+    command = commands.Pause(
         **fields_set(body), actor=caller.subject, capabilities=caller.capabilities, key=key
     )
     return Reached.of(await client.conversations.control(conversation_id, command, reads=reads))
@@ -137,7 +137,7 @@ async def resume(
     body: ResumeBody = None,
 ) -> Reached:
     """Resume every active run of a conversation."""
-    command = wire.Resume(**fields_set(body), actor=caller.subject, key=key)
+    command = commands.Resume(**fields_set(body), actor=caller.subject, key=key)
     return Reached.of(await client.conversations.control(conversation_id, command, reads=reads))
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Body, Path
 
-from abeyance import views, wire
+from abeyance import commands, views
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import RESPOND, RESPONDS, Caller, require
 from abeyance.api.dependencies import ClientDep, Key
@@ -17,7 +17,9 @@ from abeyance.errors import Code
 
 router = APIRouter(prefix="/delegations", tags=["delegations"])
 
-DelegateBody: TypeAlias = Annotated[wire.DelegateBody, Body(examples=[openapi_examples.DELEGATE])]
+DelegateBody: TypeAlias = Annotated[
+    commands.DelegateBody, Body(examples=[openapi_examples.DELEGATE])
+]
 DelegationId: TypeAlias = Annotated[
     str, Path(description="The id of a delegation.", max_length=100)
 ]

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from fastapi import APIRouter, Body, Query
 from pydantic import Field
 
-from abeyance import views, wire
+from abeyance import commands, views, wire
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import READ, RESPOND, RESPONDS, Caller, require
 from abeyance.api.dependencies import ClientDep, InterruptId, Key, RunId, unknown_interrupt
@@ -39,13 +39,19 @@ StatusFilter: TypeAlias = Literal[
     "open", "held", "answered", "expired", "cancelled", "superseded", "all"
 ]
 
-AnswersBody: TypeAlias = Annotated[wire.Answers, Body(openapi_examples=openapi_examples.ANSWERS)]
-TakeBackBody: TypeAlias = Annotated[
-    wire.TakeBackBody | None, Body(examples=[openapi_examples.TAKE_BACK])
+AnswersBody: TypeAlias = Annotated[
+    commands.Answers, Body(openapi_examples=openapi_examples.ANSWERS)
 ]
-ClaimBody: TypeAlias = Annotated[wire.ClaimBody | None, Body(examples=[openapi_examples.CLAIM])]
-ReassignBody: TypeAlias = Annotated[wire.ReassignBody, Body(examples=[openapi_examples.REASSIGN])]
-DeadlineBody: TypeAlias = Annotated[wire.DeadlineBody, Body(examples=[openapi_examples.DEADLINE])]
+TakeBackBody: TypeAlias = Annotated[
+    commands.TakeBackBody | None, Body(examples=[openapi_examples.TAKE_BACK])
+]
+ClaimBody: TypeAlias = Annotated[commands.ClaimBody | None, Body(examples=[openapi_examples.CLAIM])]
+ReassignBody: TypeAlias = Annotated[
+    commands.ReassignBody, Body(examples=[openapi_examples.REASSIGN])
+]
+DeadlineBody: TypeAlias = Annotated[
+    commands.DeadlineBody, Body(examples=[openapi_examples.DEADLINE])
+]
 
 WithView: TypeAlias = Annotated[
     bool,
@@ -232,7 +238,7 @@ async def respond(
     receipt, marked `replayed`; a different answer to a settled interrupt is refused. With `digests`, an
     answer is refused if the interrupt shows something else than the approver saw.
     """
-    command = wire.Respond(**fields_set(body), principal=caller, key=key)
+    command = commands.Respond(**fields_set(body), principal=caller, key=key)
     return await _answer(client, run_id, command, view=view)
 
 
@@ -253,7 +259,7 @@ async def respond_to_interrupt(
     view: WithView = False,
 ) -> Answered | views.Receipts:
     """Answer one interrupt. null is a valid answer."""
-    command = wire.Respond(
+    command = commands.Respond(
         responses={interrupt_id.id: body.response},
         note=body.note,
         digests=body.digests,
@@ -265,7 +271,7 @@ async def respond_to_interrupt(
 
 
 async def _answer(
-    client: Client, run_id: str, command: wire.Respond, *, view: bool
+    client: Client, run_id: str, command: commands.Respond, *, view: bool
 ) -> Answered | views.Receipts:
     if view:
         require(command.principal, authority.READ)
@@ -300,7 +306,7 @@ async def edit_deadline(
     only the interrupt's id and status.
     """
     await require_course(caller, client, interrupt_id.run_id)
-    command = wire.EditDeadline(
+    command = commands.EditDeadline(
         **fields_set(body), interrupt_id=interrupt_id.id, principal=caller, key=key
     )
     run = client.run(interrupt_id.run_id)
@@ -343,7 +349,7 @@ async def claim(
     it, also for longer if they have claimed it. Without `runs:read` the response has only the
     interrupt's id and status.
     """
-    command = wire.Claim(
+    command = commands.Claim(
         **fields_set(body), interrupt_id=interrupt_id.id, principal=caller, key=key
     )
     await client.run(interrupt_id.run_id).edit(command)
@@ -366,7 +372,7 @@ async def release(
     status.
     """
     _require_either(caller)
-    command = wire.ReleaseClaim(interrupt_id=interrupt_id.id, principal=caller, key=key)
+    command = commands.ReleaseClaim(interrupt_id=interrupt_id.id, principal=caller, key=key)
     await client.run(interrupt_id.run_id).edit(command)
     return await _after(caller, client, interrupt_id, "the claim was ended")
 
@@ -386,7 +392,7 @@ async def reassign(
     `runs:control`. Without `runs:read` the response has only the interrupt's id and status.
     """
     _require_either(caller)
-    command = wire.Reassign(
+    command = commands.Reassign(
         **fields_set(body), interrupt_id=interrupt_id.id, principal=caller, key=key
     )
     await client.run(interrupt_id.run_id).edit(command)
@@ -427,7 +433,7 @@ async def take_back(
     """
     _require_either(caller)
     about = {} if body is None else fields_set(body)
-    command = wire.TakeBack(**about, interrupt_id=interrupt_id.id, principal=caller, key=key)
+    command = commands.TakeBack(**about, interrupt_id=interrupt_id.id, principal=caller, key=key)
     await client.run(interrupt_id.run_id).edit(command)
     return await _after(caller, client, interrupt_id, "the answer was taken back")
 

@@ -11,7 +11,7 @@ from typing import Annotated, Final, TypeAlias
 from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import BaseModel
 
-from abeyance import views, wire
+from abeyance import commands, views
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import READ, STEER, Caller
 from abeyance.api.dependencies import (
@@ -42,19 +42,21 @@ from abeyance.errors import Code, Refusal
 from abeyance.schemas.state_model import StateModel, ValuesError
 
 
-def to_signal(body: wire.MessageBody, caller: Principal, key: str | None) -> wire.SteerMessage:
+def to_signal(
+    body: commands.MessageBody, caller: Principal, key: str | None
+) -> commands.SteerMessage:
     """Return the message of a request. Raises `invalid_body` for a key that differs from its id."""
     if None not in (key, body.message_id) and key != body.message_id:
         message = f"{body.message_id!r} differs from the Idempotency-Key {key!r}: send one of them"
         raise invalid([{"pointer": "/message_id", "message": message}])
     message_id = body.message_id or key or uuid.uuid4().hex
     fields = {**fields_set(body), "message_id": message_id}
-    return wire.SteerMessage(**fields, sender=caller.subject, capabilities=caller.capabilities)
+    return commands.SteerMessage(**fields, sender=caller.subject, capabilities=caller.capabilities)
 
 
 async def with_valid_patch(
-    message: wire.SteerMessage, run_id: str, backend: Backend, client: Client
-) -> wire.SteerMessage:
+    message: commands.SteerMessage, run_id: str, backend: Backend, client: Client
+) -> commands.SteerMessage:
     """Return the message with the patch of `update_state` validated and converted.
 
     Only the run knows which of its graphs the patch is for, so it must be valid for one of them. Raises
@@ -95,7 +97,7 @@ def _states(graph: Graph) -> Iterator[StateModel]:
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["messages"])
 
-MessageBody: TypeAlias = Annotated[wire.MessageBody, Body(examples=[openapi_examples.MESSAGE])]
+MessageBody: TypeAlias = Annotated[commands.MessageBody, Body(examples=[openapi_examples.MESSAGE])]
 
 _MAX_PAGE_SIZE: Final = 1_000
 _DEFAULT_PAGE_SIZE: Final = 50
@@ -286,12 +288,16 @@ async def pause_and_send(
     """
     await require_message(caller, client, body, run_id, also=authority.CONTROL)
     message = await with_valid_patch(to_signal(body, caller, key), run_id, backend, client)
-    command = wire.Pause(actor=caller.subject, key=key or body.message_id)
+    command = commands.Pause(actor=caller.subject, key=key or body.message_id)
     return await client.run(run_id).pause_and_send_message(message, command)
 
 
 async def _send_until_accepted(
-    client: Client, run_id: str, message: wire.SteerMessage, longest: float, stopping: asyncio.Event
+    client: Client,
+    run_id: str,
+    message: commands.SteerMessage,
+    longest: float,
+    stopping: asyncio.Event,
 ) -> views.MessageReceipt:
     until = time.monotonic() + longest
     backoff = _MIN_BACKOFF

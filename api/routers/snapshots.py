@@ -6,7 +6,7 @@ from typing import Annotated, Final, TypeAlias
 
 from fastapi import APIRouter, Body, Response
 
-from abeyance import views, wire
+from abeyance import commands, views
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import Caller, require
 from abeyance.api.dependencies import (
@@ -30,10 +30,10 @@ from abeyance.errors import Code, Refusal
 router = APIRouter(prefix="/runs/{run_id}", tags=["control"])
 
 MigrateBody: TypeAlias = Annotated[
-    wire.MigrateBody | None, Body(examples=[openapi_examples.MIGRATE])
+    commands.MigrateBody | None, Body(examples=[openapi_examples.MIGRATE])
 ]
-RetryBody: TypeAlias = Annotated[wire.RetryBody | None, Body(examples=[openapi_examples.RETRY])]
-ForkBody: TypeAlias = Annotated[wire.ForkBody | None, Body(examples=[openapi_examples.FORK])]
+RetryBody: TypeAlias = Annotated[commands.RetryBody | None, Body(examples=[openapi_examples.RETRY])]
+ForkBody: TypeAlias = Annotated[commands.ForkBody | None, Body(examples=[openapi_examples.FORK])]
 
 _OF_STARTS: Final = (Code.TOO_MANY_RUNS, Code.GONE)
 
@@ -72,7 +72,7 @@ async def migrate(
     await require_course(caller, client, run_id)
     run = client.run(run_id)
     own = backend.graphs.get(await run.graph_of() or "")
-    order = wire.Migrate(
+    order = commands.Migrate(
         **fields_set(body),
         version=None if own is None else own.build().version,
         principal=caller,
@@ -115,7 +115,7 @@ async def retry(
     only the run's id and status.
     """
     require(caller, authority.CONTROL)
-    order = body or wire.RetryBody()
+    order = body or commands.RetryBody()
     graph = None
     if order.changes_course:
         await require_course(caller, client, run_id)
@@ -170,7 +170,7 @@ async def fork(
     new run's id and status.
     """
     await require_course(caller, client, run_id)
-    order = body or wire.ForkBody()
+    order = body or commands.ForkBody()
     chosen = chosen_run_id(order.run_id)
     request = None
     if key is not None:

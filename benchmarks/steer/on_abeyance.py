@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from stage import Processes, temporal_server, worker
 from steer.workload import read
 
-from abeyance import START, Context, Graph, wire
+from abeyance import START, Context, Graph, commands
 from abeyance.client import Client
 from abeyance.core.state import Limits
 
@@ -59,7 +59,7 @@ class OnAbeyance:
         )
 
     async def send(self, run: str, text: str) -> None:
-        message = wire.SteerMessage(text=text, sender="reviewer")
+        message = commands.SteerMessage(text=text, sender="reviewer")
         if self._by_signal:
             await self._client.run(run).signal_message(message)
         else:

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 from stack import Api
 
-from abeyance import views, wire
+from abeyance import commands, views
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.api import openapi_examples, schemas, signin
 from abeyance.api.app import create_app
@@ -136,13 +136,13 @@ def test_an_example_of_an_answer_is_one(model: type[BaseModel], example: dict[st
     [
         (schemas.StartBody, openapi_examples.START),
         (schemas.AnswerBody, openapi_examples.ANSWER_TO_ONE),
-        (wire.PauseBody, openapi_examples.PAUSE),
-        (wire.ControlBody, openapi_examples.RESUME),
-        (wire.CancelBody, openapi_examples.CANCEL),
-        (wire.ValuesBody, openapi_examples.VALUES),
-        (wire.DeadlineBody, openapi_examples.DEADLINE),
-        (wire.MessageBody, openapi_examples.MESSAGE),
-        (wire.MessageBody, openapi_examples.TO_ALL),
+        (commands.PauseBody, openapi_examples.PAUSE),
+        (commands.ControlBody, openapi_examples.RESUME),
+        (commands.CancelBody, openapi_examples.CANCEL),
+        (commands.ValuesBody, openapi_examples.VALUES),
+        (commands.DeadlineBody, openapi_examples.DEADLINE),
+        (commands.MessageBody, openapi_examples.MESSAGE),
+        (commands.MessageBody, openapi_examples.TO_ALL),
         (batch.PauseBatch, openapi_examples.PAUSE_MANY),
         (batch.ResumeBatch, openapi_examples.RESUME_MANY),
         (batch.CancelBatch, openapi_examples.CANCEL_MANY),
@@ -150,7 +150,7 @@ def test_an_example_of_an_answer_is_one(model: type[BaseModel], example: dict[st
         (batch.RespondBatch, openapi_examples.RESPOND_MANY),
         (admin.EvictBody, openapi_examples.EVICT),
         (signin.SignIn, openapi_examples.SIGN_IN),
-        *((wire.Answers, example["value"]) for example in openapi_examples.ANSWERS.values()),
+        *((commands.Answers, example["value"]) for example in openapi_examples.ANSWERS.values()),
     ],
 )
 def test_an_example_of_a_body_is_accepted(model: type[BaseModel], example: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from stack import problem, served
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import wire
+from abeyance import names
 from abeyance.api.app import create_app
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
@@ -269,7 +269,7 @@ async def test_the_histories_of_a_conversation_go_with_its_last_run(
     workflow_id = conversation_workflow_id(site.settings.task_queue, talk)
 
     async def executions() -> list[str]:
-        query = f"WorkflowType = '{wire.CONVERSATION_WORKFLOW}' AND CloseTime IS NOT NULL"
+        query = f"WorkflowType = '{names.CONVERSATION_WORKFLOW}' AND CloseTime IS NOT NULL"
         found = [each async for each in temporal.list_workflows(query)]
         return [each.run_id for each in found if each.id == workflow_id]
 

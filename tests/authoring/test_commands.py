@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from core_drive import ADA, T0, Drive, gate, graph
 
-from abeyance import commands, wire
+from abeyance import commands
+from abeyance.commands import as_events
 from abeyance.core import events, machine
 from abeyance.core.ledger import Ledger
 from abeyance.core.spec import END, START, GoTo, Halt, ResumeRun
@@ -26,7 +27,7 @@ def asking(*gates: str) -> Drive:
 
 
 def responded(book: Ledger, **order: Any) -> Any:
-    return commands.responded(wire.Respond(principal=ADA, **order), book, T0)
+    return as_events.responded(commands.Respond(principal=ADA, **order), book, T0)
 
 
 def test_a_bare_answer_means_the_only_open_interrupt() -> None:
@@ -46,11 +47,11 @@ def test_a_bare_answer_to_several_is_refused_with_their_ids() -> None:
 
 def test_an_id_that_is_given_is_the_one_that_is_meant() -> None:
     run = asking("ask")
-    order = wire.Respond.model_construct(
+    order = commands.Respond.model_construct(
         {"interrupt_id", "response"}, interrupt_id="", response=True, principal=ADA
     )
 
-    event = commands.responded(order, run.state.ledger, T0)
+    event = as_events.responded(order, run.state.ledger, T0)
     assert event.answers == {"": True}
     with pytest.raises(Refusal) as caught:
         machine.check(run.state, event)
@@ -87,7 +88,7 @@ def test_an_answer_that_is_no_json_is_refused_as_such(answer: Any) -> None:
     ],
 )
 def test_what_a_pause_does_at_its_deadline_is_read_from_its_text(text: str, policy: Any) -> None:
-    event = commands.control(wire.Pause(on_timeout=text, timeout=60, reason="lunch"), T0)
+    event = as_events.control(commands.Pause(on_timeout=text, timeout=60, reason="lunch"), T0)
 
     assert isinstance(event, events.Paused)
     assert (event.on_timeout, event.timeout, event.reason) == (policy, 60.0, "lunch")
@@ -96,8 +97,8 @@ def test_what_a_pause_does_at_its_deadline_is_read_from_its_text(text: str, poli
 def test_an_answer_that_was_taken_once_is_not_held_against_its_schema_again() -> None:
     run = asking("typed", "free")
     typed, free = (run.open(name).id for name in ("typed", "free"))
-    order = wire.Respond(responses={typed: "of an earlier schema", free: 5}, principal=ADA)
-    event = commands.responded(order, run.state.ledger, T0, is_checked=True)
+    order = commands.Respond(responses={typed: "of an earlier schema", free: 5}, principal=ADA)
+    event = as_events.responded(order, run.state.ledger, T0, is_checked=True)
 
     assert event.schema_faults == {typed: ()}
     machine.check(run.state, event)

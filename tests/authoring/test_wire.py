@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from abeyance import Principal, wire
+from abeyance import Principal, commands, wire
 from abeyance.core.effects import VisitInput
 from abeyance.core.outcome import Asked, Failed, Finished, Interrupted, Stopped
 from abeyance.core.spec import InterruptSpec
@@ -17,16 +17,16 @@ from abeyance.wire import MAX_DEPTH
 
 ADA = Principal(subject="ada", capabilities=("pay",))
 REQUESTS: dict[type[wire.Request], dict[str, Any]] = {
-    wire.Control: {},
-    wire.Pause: {},
-    wire.Resume: {},
-    wire.Cancel: {},
-    wire.SteerMessage: {"message_id": "m1", "text": "hello"},
-    wire.TakeMessages: {"visit": "graph:g;node:a"},
-    wire.Answers: {"response": None},
-    wire.Respond: {"response": None},
-    wire.EditValues: {"patch": {"x": 1}, "version": 1},
-    wire.EditDeadline: {"interrupt_id": "i1", "deadline": None},
+    commands.Control: {},
+    commands.Pause: {},
+    commands.Resume: {},
+    commands.Cancel: {},
+    commands.SteerMessage: {"message_id": "m1", "text": "hello"},
+    commands.TakeMessages: {"visit": "graph:g;node:a"},
+    commands.Answers: {"response": None},
+    commands.Respond: {"response": None},
+    commands.EditValues: {"patch": {"x": 1}, "version": 1},
+    commands.EditDeadline: {"interrupt_id": "i1", "deadline": None},
 }
 
 
@@ -67,39 +67,47 @@ def test_a_request_is_the_same_after_it_has_travelled(model: type[wire.Request])
 @pytest.mark.parametrize(
     ("model", "given", "told"),
     [
-        (wire.Pause, {"mode": "later"}, "'after-node' or 'now'"),
-        (wire.Pause, {"timeout": 0}, "greater than 0"),
-        (wire.Pause, {"timeout": "soon"}, "is not a duration"),
-        (wire.Pause, {"timeout": 1e300}, "longer than 100 years"),
-        (wire.Pause, {"on_timeout": "goto:"}, "String should match pattern"),
-        (wire.Pause, {"on_timeout": "halt\n"}, "String should match pattern"),
-        (wire.Pause, {"on_timeout": {"default": 1}}, "valid string"),
-        (wire.Pause, {"reason": "x" * 2_001}, "at most 2000"),
-        (wire.Cancel, {"mode": "after-node"}, "'graceful' or 'now'"),
-        (wire.Cancel, {"grace": -1}, "greater than or equal to 0"),
-        (wire.Cancel, {"actor": "x" * 257}, "at most 256"),
-        (wire.SteerMessage, {"message_id": "", "text": "x"}, "at least 1 character"),
-        (wire.SteerMessage, {"message_id": "m" * 257, "text": "x"}, "at most 256"),
-        (wire.SteerMessage, {"message_id": "m", "text": "x", "ttl": 0}, "greater than 0"),
-        (wire.SteerMessage, {"text": "x", "priority": "urgent"}, "'high', 'normal' or 'low'"),
+        (commands.Pause, {"mode": "later"}, "'after-node' or 'now'"),
+        (commands.Pause, {"timeout": 0}, "greater than 0"),
+        (commands.Pause, {"timeout": "soon"}, "is not a duration"),
+        (commands.Pause, {"timeout": 1e300}, "longer than 100 years"),
+        (commands.Pause, {"on_timeout": "goto:"}, "String should match pattern"),
+        (commands.Pause, {"on_timeout": "halt\n"}, "String should match pattern"),
+        (commands.Pause, {"on_timeout": {"default": 1}}, "valid string"),
+        (commands.Pause, {"reason": "x" * 2_001}, "at most 2000"),
+        (commands.Cancel, {"mode": "after-node"}, "'graceful' or 'now'"),
+        (commands.Cancel, {"grace": -1}, "greater than or equal to 0"),
+        (commands.Cancel, {"actor": "x" * 257}, "at most 256"),
+        (commands.SteerMessage, {"message_id": "", "text": "x"}, "at least 1 character"),
+        (commands.SteerMessage, {"message_id": "m" * 257, "text": "x"}, "at most 256"),
+        (commands.SteerMessage, {"message_id": "m", "text": "x", "ttl": 0}, "greater than 0"),
+        (commands.SteerMessage, {"text": "x", "priority": "urgent"}, "'high', 'normal' or 'low'"),
         (
-            wire.SteerMessage,
+            commands.SteerMessage,
             {"parts": [{"type": "media", "media_type": "image/png", "data": "?"}]},
             "not base64",
         ),
-        (wire.SteerMessage, {"message_id": "m", "text": "x", "metadata": []}, "valid dictionary"),
         (
-            wire.SteerMessage,
+            commands.SteerMessage,
+            {"message_id": "m", "text": "x", "metadata": []},
+            "valid dictionary",
+        ),
+        (
+            commands.SteerMessage,
             {"message_id": "m", "text": "x", "metadata": {"x": nested(MAX_DEPTH + 1)}},
             "deeper than 100 levels",
         ),
-        (wire.TakeMessages, {"visit": "v", "upto": 0}, "greater than or equal to 1"),
-        (wire.TakeMessages, {"visit": "v", "upto": 100_001}, "less than or equal to 100000"),
-        (wire.EditValues, {"patch": {}, "version": 1}, "at least 1 item"),
-        (wire.EditValues, {"patch": {"x": nested(MAX_DEPTH + 1)}, "version": 1}, "deeper than 100"),
-        (wire.EditDeadline, {"interrupt_id": "i"}, "nothing to change"),
-        (wire.Reassign, {"interrupt_id": "i", "to": ["group:"]}, "names no group"),
-        (wire.EditDeadline, {"interrupt_id": "i", "timeout": "P200Y"}, "longer than 100 years"),
+        (commands.TakeMessages, {"visit": "v", "upto": 0}, "greater than or equal to 1"),
+        (commands.TakeMessages, {"visit": "v", "upto": 100_001}, "less than or equal to 100000"),
+        (commands.EditValues, {"patch": {}, "version": 1}, "at least 1 item"),
+        (
+            commands.EditValues,
+            {"patch": {"x": nested(MAX_DEPTH + 1)}, "version": 1},
+            "deeper than 100",
+        ),
+        (commands.EditDeadline, {"interrupt_id": "i"}, "nothing to change"),
+        (commands.Reassign, {"interrupt_id": "i", "to": ["group:"]}, "names no group"),
+        (commands.EditDeadline, {"interrupt_id": "i", "timeout": "P200Y"}, "longer than 100 years"),
     ],
 )
 def test_a_wrong_request_is_refused(model: type[wire.Request], given: Any, told: str) -> None:
@@ -110,14 +118,14 @@ def test_a_person_is_named_as_their_issuer_names_them() -> None:
     name = "Ada Lovelace, Ltd."
     until = "2026-03-02T09:00:00Z"
 
-    assert wire.Claim(interrupt_id="i", on_behalf_of=name).on_behalf_of == name
-    assert wire.Respond(response=True, on_behalf_of=name).on_behalf_of == name
-    assert wire.DelegateBody.model_validate({"to": name, "until": until}).to == name
-    assert "String should match pattern" in faults(wire.Claim, {"on_behalf_of": " "})
+    assert commands.Claim(interrupt_id="i", on_behalf_of=name).on_behalf_of == name
+    assert commands.Respond(response=True, on_behalf_of=name).on_behalf_of == name
+    assert commands.DelegateBody.model_validate({"to": name, "until": until}).to == name
+    assert "String should match pattern" in faults(commands.Claim, {"on_behalf_of": " "})
 
 
-@pytest.mark.parametrize("order", [wire.Pause(), wire.Resume(), wire.Cancel()])
-def test_a_control_without_options_is_sent_by_temporals_ui(order: wire.Control) -> None:
+@pytest.mark.parametrize("order", [commands.Pause(), commands.Resume(), commands.Cancel()])
+def test_a_control_without_options_is_sent_by_temporals_ui(order: commands.Control) -> None:
     assert (order.actor, order.reason) == ("temporal", None)
 
 
@@ -134,7 +142,7 @@ def test_each_form_of_a_response_keeps_its_answer_on_the_way(answer: Any) -> Non
         {"responses": {"r.1": answer, "r.2": None}},
     ]
     for form in forms:
-        sent = wire.Respond(**form, principal=ADA, note="seen", digests={"r.1": "sha256:0"})
+        sent = commands.Respond(**form, principal=ADA, note="seen", digests={"r.1": "sha256:0"})
         text = sent.model_dump_json()
 
         assert travelled(sent) == sent
@@ -144,7 +152,7 @@ def test_each_form_of_a_response_keeps_its_answer_on_the_way(answer: Any) -> Non
 
 
 def test_an_answer_from_temporals_ui_comes_from_nobody_with_a_capability() -> None:
-    order = wire.Respond.model_validate_json('{"response": null}')
+    order = commands.Respond.model_validate_json('{"response": null}')
 
     assert order.principal == Principal(subject="temporal", capabilities=())
     assert order.model_fields_set == {"response"}
@@ -171,7 +179,7 @@ def test_an_answer_from_temporals_ui_comes_from_nobody_with_a_capability() -> No
     ],
 )
 def test_a_response_of_no_form_is_refused(given: Any, told: str) -> None:
-    assert told in faults(wire.Respond, given)
+    assert told in faults(commands.Respond, given)
 
 
 # Records

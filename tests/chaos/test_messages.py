@@ -12,7 +12,7 @@ import pytest_asyncio
 from killable import KillableServer, killable_server, worker_process
 from killed_graphs import reading
 
-from abeyance import wire
+from abeyance import commands
 
 pytestmark = [
     pytest.mark.slow,
@@ -42,7 +42,7 @@ async def test_what_a_killed_visit_had_taken_is_given_to_its_next_attempt(
     )
     for id_ in _IDS:
         text = "enough" if id_ == _IDS[-1] else "hello"
-        message = wire.SteerMessage(message_id=id_, text=text)
+        message = commands.SteerMessage(message_id=id_, text=text)
         # Nobody is there yet who could be asked what becomes of it.
         await client.temporal.get_workflow_handle(run_id).signal("steer", message)
     with worker_process(server, _APP, tmp_path / "first.log") as first:

@@ -14,7 +14,7 @@ from killed_graphs import lingering
 from temporal_site import eventually
 from temporalio.api.enums.v1 import EventType
 
-from abeyance import wire
+from abeyance import commands
 
 pytestmark = [
     pytest.mark.slow,
@@ -51,7 +51,7 @@ async def test_a_visit_that_ends_in_the_moment_it_is_paused_goes_on_with_its_ste
 
     with worker_process(server, _APP, tmp_path / "first.log") as first:
         await eventually(lambda: "lingers" in lines(), seconds=90)
-        await handle.signal("pause", wire.Pause(mode="now"))
+        await handle.signal("pause", commands.Pause(mode="now"))
         await eventually(is_to_stop)
         if ends == "killed":
             first.send_signal(signal.SIGKILL)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from abeyance.dev import server
-from abeyance.wire import SEARCH_ATTRIBUTES
+from abeyance.names import SEARCH_ATTRIBUTES
 
 LOOKS_UP_AT_EACH_USE = "system.forceSearchAttributesCacheRefreshOnRead=false"
 

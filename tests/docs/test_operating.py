@@ -9,7 +9,7 @@ import pytest
 from pages import DOCS, read
 from pydantic import BaseModel
 
-from abeyance import wire
+from abeyance import commands, names
 from abeyance.workflows.run import AgentRun
 
 _PAGE = read("how-to/operating.md")
@@ -20,10 +20,10 @@ _COMMANDS = [
     if line.startswith("temporal ")
 ]
 _SHAPES: dict[str, type[BaseModel]] = {
-    "pause": wire.Pause,
-    "cancel": wire.Cancel,
-    "steer": wire.SteerMessage,
-    "respond": wire.Respond,
+    "pause": commands.Pause,
+    "cancel": commands.Cancel,
+    "steer": commands.SteerMessage,
+    "respond": commands.Respond,
 }
 
 
@@ -42,13 +42,13 @@ def test_a_command_names_what_a_run_has_and_what_it_can_read(words: list[str]) -
 
 
 def test_the_page_has_commands_for_all_that_people_do() -> None:
-    names = {named(words, "--name") for words in _COMMANDS}
+    shown = {named(words, "--name") for words in _COMMANDS}
 
-    assert {"pause", "resume", "cancel", "steer", "respond", "interrupts"} <= names
+    assert {"pause", "resume", "cancel", "steer", "respond", "interrupts"} <= shown
 
 
 def test_every_search_attribute_of_the_page_exists() -> None:
-    assert set(re.findall(r"\bAbeyance[A-Z]\w+", _PAGE)) == set(wire.SEARCH_ATTRIBUTES)
+    assert set(re.findall(r"\bAbeyance[A-Z]\w+", _PAGE)) == set(names.SEARCH_ATTRIBUTES)
 
 
 def test_every_picture_is_shown_described_and_small() -> None:

@@ -12,7 +12,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import Client as TemporalClient
 from temporalio.converter import PayloadCodec
 
-from abeyance import START, Context, Fatal, Graph, views, wire
+from abeyance import START, Context, Fatal, Graph, commands, views
 from abeyance.history.feed import Feed
 
 
@@ -165,7 +165,9 @@ async def test_a_visit_that_a_pause_stops_is_told_to_stop_and_to_start_again(
     async with site.worker():
         run_id = await site.start()
         await eventually(lambda: held.started)
-        await site.client.run(run_id).control(wire.Pause(mode="now", actor="bea", reason="lunch"))
+        await site.client.run(run_id).control(
+            commands.Pause(mode="now", actor="bea", reason="lunch")
+        )
         await eventually(lambda: held.stopped)
         await site.until(run_id, "paused")
 
@@ -173,9 +175,9 @@ async def test_a_visit_that_a_pause_stops_is_told_to_stop_and_to_start_again(
             return not (await site.client.run(run_id).view()).running
 
         await eventually(is_stopped)
-        await site.client.run(run_id).control(wire.Resume(actor="cem"))
+        await site.client.run(run_id).control(commands.Resume(actor="cem"))
         await eventually(lambda: held.started > 1)
-        await site.client.run(run_id).control(wire.Cancel(actor="dan", reason="enough"))
+        await site.client.run(run_id).control(commands.Cancel(actor="dan", reason="enough"))
         await site.ended(run_id)
     events = await told(site, run_id)
 
@@ -202,9 +204,9 @@ async def test_messages_are_told_and_what_became_of_them(temporal: TemporalClien
         run_id = await site.start()
         (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
         await site.client.run(run_id).send_message(
-            wire.SteerMessage(message_id="m1", text="be quick", sender="bea")
+            commands.SteerMessage(message_id="m1", text="be quick", sender="bea")
         )
-        soon = wire.EditDeadline(interrupt_id=asked.id, timeout=0.1, principal=ANYBODY)
+        soon = commands.EditDeadline(interrupt_id=asked.id, timeout=0.1, principal=ANYBODY)
         await site.client.run(run_id).edit(soon)
         await site.ended(run_id)
     events = await told(site, run_id)

@@ -12,7 +12,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client as TemporalClient
 
-from abeyance import views, wire
+from abeyance import names, views
 from abeyance.client.start import StartPlan
 from abeyance.core.state import Limits
 from abeyance.history.feed import Feed
@@ -99,7 +99,7 @@ async def test_a_run_that_timed_out_in_temporal_ends_as_failed(temporal: Tempora
         started_by="ada",
     )
     await temporal.start_workflow(
-        wire.WORKFLOW,
+        names.WORKFLOW,
         args=launch.arguments,
         id="timed-out",
         task_queue=site.settings.task_queue,

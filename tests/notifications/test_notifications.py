@@ -20,7 +20,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from abeyance import START, Context, EventFilter, Graph, wire
+from abeyance import START, Context, EventFilter, Graph, names
 from abeyance.client.undelivered import LostNotification, undelivered
 from abeyance.core.policy import ReadRights
 from abeyance.core.state import Limits
@@ -135,10 +135,10 @@ async def test_a_receiver_that_refuses_holds_up_nobody_and_is_seen(
         "receiver": f"{gone.url}/hook",
         "reason": "the receiver answered 410",
         "attempts": 1,
-        "id": view.run_id and memo[wire.MEMO_MOMENT]["interrupt"],
+        "id": view.run_id and memo[names.MEMO_MOMENT]["interrupt"],
     }
-    assert memo[wire.MEMO_MOMENT]["run_id"] == run_id
-    assert [each["receiver"] for each in memo[wire.MEMO_UNDELIVERED]] == [f"{gone.url}/hook"]
+    assert memo[names.MEMO_MOMENT]["run_id"] == run_id
+    assert [each["receiver"] for each in memo[names.MEMO_UNDELIVERED]] == [f"{gone.url}/hook"]
     assert found == [
         LostNotification(
             event="interrupt.opened",

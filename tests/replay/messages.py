@@ -8,7 +8,7 @@ from sample_graphs import Held, State, gated
 from temporal_site import eventually
 from temporalio.client import WorkflowUpdateFailedError
 
-from abeyance import START, Context, Graph, wire
+from abeyance import START, Context, Graph, commands
 from abeyance.core.events import Message
 from abeyance.core.state import Limits
 from abeyance.errors import Code
@@ -101,7 +101,7 @@ async def directives_are_carried_out(stage: Stage) -> None:
             {"text": "high", "priority": "high", "ttl": 3600},
             {"action": "pause"},
         ):
-            sent = wire.SteerMessage.model_validate({**message, "capabilities": ["*"]})
+            sent = commands.SteerMessage.model_validate({**message, "capabilities": ["*"]})
             await client.run(run.id).send_message(sent)
         await run.until("paused")
         assert await client.run(run.id).clear_messages() == 1

@@ -19,7 +19,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHandle
 from temporalio.testing import WorkflowEnvironment
 
-from abeyance import Graph, views, wire
+from abeyance import Graph, commands, views
 from abeyance.core.state import Limits
 
 SHORT = Limits(continue_as_new_after=6)
@@ -60,22 +60,22 @@ class Played:
         await self.site.client.run(self.id).respond(given, principal=ANYBODY)
 
     async def pause(self, **order: Any) -> None:
-        await self.site.client.run(self.id).control(wire.Pause(**order))
+        await self.site.client.run(self.id).control(commands.Pause(**order))
 
     async def resume(self) -> None:
         await self.site.client.run(self.id).resume()
 
     async def cancel(self, **order: Any) -> None:
-        await self.site.client.run(self.id).control(wire.Cancel(**order))
+        await self.site.client.run(self.id).control(commands.Cancel(**order))
 
     async def say(self, id_: str, text: str = "hello") -> views.MessageReceipt:
         """Leave a message, and get its receipt."""
-        message = wire.SteerMessage(message_id=id_, text=text)
+        message = commands.SteerMessage(message_id=id_, text=text)
         return await self.site.client.run(self.id).send_message(message)
 
     async def take(self, visit: str, upto: int, *, start: int = 0) -> list[str]:
         """The ids of the messages that a visit takes, from its n-th on (`start`)."""
-        order = wire.TakeMessages(visit=visit, start=start, upto=upto)
+        order = commands.TakeMessages(visit=visit, start=start, upto=upto)
         taken = await self.handle.execute_update("take_messages", order)
         return [message["message_id"] for message in taken]
 

@@ -13,7 +13,7 @@ from temporal_site import replay, replayer
 from temporalio import workflow
 from temporalio.client import WorkflowHistory
 
-from abeyance import views, wire
+from abeyance import names, views, wire
 from abeyance.core.state import RunState
 from abeyance.workflows import continue_as_new, visibility
 from abeyance.workflows.run import AgentRun
@@ -189,10 +189,10 @@ def test_every_signal_and_every_update_of_a_run_occurs() -> None:
 
 def test_every_fact_that_a_run_writes_down_occurs() -> None:
     written = [
-        json.loads(decoded(attributes["upsertedMemo"]["fields"][wire.MEMO_FACTS]))
+        json.loads(decoded(attributes["upsertedMemo"]["fields"][names.MEMO_FACTS]))
         for event in all_events()
         if (attributes := event.get("workflowPropertiesModifiedEventAttributes"))
-        if wire.MEMO_FACTS in attributes["upsertedMemo"]["fields"]
+        if names.MEMO_FACTS in attributes["upsertedMemo"]["fields"]
     ]
 
     assert {fact["type"] for facts in written for fact in facts} == FACTS
@@ -207,7 +207,13 @@ def test_every_search_attribute_that_a_run_sets_is_set() -> None:
         .get("indexedFields", {})
     }
 
-    assert updated == {wire.STATUS, wire.CAPABILITY, wire.DEADLINE, wire.ACTIVITY, wire.BLOCKED}
+    assert updated == {
+        names.STATUS,
+        names.CAPABILITY,
+        names.DEADLINE,
+        names.ACTIVITY,
+        names.BLOCKED,
+    }
 
 
 def test_there_are_histories_of_runs_that_still_wait() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from sample_graphs import Held, State, gated, gates
 from temporal_site import ANYBODY, eventually
 
-from abeyance import END, START, Calendar, Escalation, Graph, Principal, Refusal, wire
+from abeyance import END, START, Calendar, Escalation, Graph, Principal, Refusal, commands
 from abeyance.errors import Code
 from tests.replay.stage import Scenario, Stage, all_at_once
 
@@ -196,7 +196,7 @@ async def edited_deadline(stage: Stage) -> None:
             {"deadline": None},
             {"timeout": "1s", "on_timeout": "goto:late"},
         ):
-            order = wire.EditDeadline(interrupt_id=asked.id, principal=ANYBODY, **fields)
+            order = commands.EditDeadline(interrupt_id=asked.id, principal=ANYBODY, **fields)
             await edit(order)
         await run.ended()
 

@@ -30,7 +30,7 @@ from stack import new_id, problem
 from temporal_site import eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import Principal, Refusal, wire
+from abeyance import Principal, Refusal, commands
 from abeyance.errors import Code
 
 CONTROL = "runs:control"
@@ -305,8 +305,8 @@ async def test_the_client_of_python_is_told_what_is_missing(place: Office, who: 
     may = {"capabilities": PEOPLE[who]}
     version = (await place.view(case))["version"]
 
-    def said(**message: Any) -> wire.SteerMessage:
-        return wire.SteerMessage(sender=who, message_id=new_id(), **may, **message)
+    def said(**message: Any) -> commands.SteerMessage:
+        return commands.SteerMessage(sender=who, message_id=new_id(), **may, **message)
 
     patch = {"params": {"patch": LARGE}}
     calls: list[Callable[[], Awaitable[object]]] = [
@@ -334,9 +334,11 @@ async def test_the_signals_of_python_lead_no_run_past_a_gate(place: Office) -> N
     client, run = place.site.client, case.run_id
     before = await place.view(case)
     may = {"capabilities": PEOPLE["operator"]}
-    order = wire.Pause(actor="operator", timeout=1, on_timeout="goto:pay", reason="past it", **may)
+    order = commands.Pause(
+        actor="operator", timeout=1, on_timeout="goto:pay", reason="past it", **may
+    )
     patch = {"patch": LARGE}
-    message = wire.SteerMessage(sender="operator", action="update_state", params=patch, **may)
+    message = commands.SteerMessage(sender="operator", action="update_state", params=patch, **may)
     await client.run(run).control(order)
     await client.run(run).signal_message(message)
     after = await place.view(case)

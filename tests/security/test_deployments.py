@@ -21,7 +21,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 from temporalio.common import WorkflowIDReusePolicy
 
-from abeyance import Refusal, wire
+from abeyance import Refusal, commands, names
 from abeyance.api.app import create_app
 from abeyance.client import Client
 from abeyance.client.start import StartPlan
@@ -257,13 +257,13 @@ async def test_conversations_of_one_id_are_two(two: Two) -> None:
 
 async def test_the_ids_of_conversations_cannot_be_made_to_meet(temporal: TemporalClient) -> None:
     site = Site(temporal)
-    names = ["a", "a:b", "a%3Ab", "b:c", "c", ""]
+    queues = ["a", "a:b", "a%3Ab", "b:c", "c", ""]
     ids = set()
-    for queue in names:
+    for queue in queues:
         site.settings = site.settings.model_copy(update={"task_queue": queue})
-        ids |= {site.conversation_workflow(name) for name in [*names, "x" * 1_000]}
+        ids |= {site.conversation_workflow(name) for name in [*queues, "x" * 1_000]}
 
-    assert len(ids) == len(names) * (len(names) + 1)
+    assert len(ids) == len(queues) * (len(queues) + 1)
 
 
 @pytest.mark.parametrize("reuse", [False, True])
@@ -365,7 +365,7 @@ async def test_an_id_that_has_passed_to_another_deployment_is_unknown_at_once(
         )
         asked = (await theirs.until(run_id, "awaiting-input")).interrupts[0]
         before = await theirs.history(run_id)
-        order = wire.Respond(responses={asked.id: YES}, principal=ANYBODY)
+        order = commands.Respond(responses={asked.id: YES}, principal=ANYBODY)
 
         # It is remembered as one of ours, and what is sent names the one that was meant.
         assert (await refused(ours.client.run(run_id).respond_to(order))).code is Code.UNKNOWN_RUN
@@ -422,7 +422,7 @@ async def test_the_task_queue_of_a_run_stands_in_its_memo_and_can_be_searched(
 
     assert await eventually(found) == [run_id]
     described = await temporal.get_workflow_handle(run_id).describe()
-    assert await described.memo_value(wire.MEMO_QUEUE) == queue
+    assert await described.memo_value(names.MEMO_QUEUE) == queue
 
 
 COMMANDS = [

@@ -20,7 +20,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowFailureError
 
-from abeyance import wire
+from abeyance import commands
 from abeyance.api.app import create_app
 from abeyance.errors import Code, Refusal
 from abeyance.settings import Settings
@@ -155,7 +155,7 @@ async def test_a_run_from_before_the_setting_stands_still_under_it_and_is_not_lo
     async with before.worker():
         run_id, _ = await asking(before)
     async with strict.worker():
-        await before.client._deployment.line.signal(run_id, "pause", wire.Pause())
+        await before.client._deployment.line.signal(run_id, "pause", commands.Pause())
 
         async def failed() -> list[str]:
             return [

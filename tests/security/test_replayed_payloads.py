@@ -18,7 +18,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Fatal, Graph, Principal, views, wire
+from abeyance import START, Fatal, Graph, Principal, commands, views
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 from abeyance.settings import Settings
@@ -70,7 +70,7 @@ async def test_an_answer_that_was_held_back_answers_no_other_question(
 ) -> None:
     """As a process does it that takes the work of a worker from the queue, and hands it on later."""
     run_id, _ = await asking(site)
-    order = wire.Respond(response="yes", principal=ANYBODY)
+    order = commands.Respond(response="yes", principal=ANYBODY)
     line = site.client._deployment.line
     bound = await site.client.run(run_id)._bound(order)
     late = line.stamped("respond", bound, await line.admit(run_id))
@@ -93,7 +93,7 @@ async def test_a_resume_that_is_sent_again_does_nothing_also_after_a_hand_over(
     first = (await intruder.events(run_id))[0]
     for _ in range(6):
         await site.pause_and_resume(run_id)
-    await site.client.run(run_id).control(wire.Pause(actor="ada", reason="the bank is closed"))
+    await site.client.run(run_id).control(commands.Pause(actor="ada", reason="the bank is closed"))
     await site.until(run_id, "paused")
     assert (await intruder.events(run_id))[0] != first, "it was handed over"
 
@@ -111,7 +111,7 @@ async def test_a_resume_that_is_sent_again_does_nothing_also_after_a_hand_over(
 async def test_a_sealed_order_is_not_taken_for_another_one(site: Site, intruder: Intruder) -> None:
     run_id, _ = await asking(site)
     await site.client.run(run_id).clear_messages(principal=Principal(subject="ada"))
-    await site.client.run(run_id).control(wire.Pause(actor="ada"))
+    await site.client.run(run_id).control(commands.Pause(actor="ada"))
     (cleared,) = await intruder.updates(run_id, "clear_messages")
 
     # It says no more than who sends it, as a resume does.
@@ -151,7 +151,7 @@ async def test_a_repeat_by_its_sender_has_the_effect_of_one(site: Site) -> None:
     by_id = await site.client.run(run_id).respond({asked.id: "yes"}, principal=ANYBODY)
 
     assert [replace(receipt, replayed=True) for receipt in first] == again == by_id
-    message = wire.SteerMessage(message_id="m", text="hello")
+    message = commands.SteerMessage(message_id="m", text="hello")
     receipts = [await site.client.run(run_id).send_message(message) for _ in range(2)]
     assert [receipt.duplicate for receipt in receipts] == [False, True]
 

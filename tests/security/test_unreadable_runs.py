@@ -22,7 +22,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.common import RawValue
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from abeyance import START, Graph, views, wire
+from abeyance import START, Graph, commands, views
 from abeyance.api.app import create_app
 from abeyance.errors import Unavailable
 from abeyance.history.feed import Feed
@@ -264,8 +264,8 @@ async def test_a_signal_that_cannot_be_decrypted_is_told_and_the_run_goes_on(
         view = await site.until(run_id, "awaiting-input")
         handle = sender.get_workflow_handle(run_id)
         for name in ("pause", "cancel", "resume"):
-            await handle.signal(name, wire.Control(actor="eve"))
-        await handle.signal("steer", wire.SteerMessage(message_id="m", text="hello"))
+            await handle.signal(name, commands.Control(actor="eve"))
+        await handle.signal("steer", commands.SteerMessage(message_id="m", text="hello"))
         # They come in order, so what came before has been looked at.
         await site.client.run(run_id).steer(message_id="n", text="hello")
         now = await site.client.run(run_id).view()
@@ -292,7 +292,7 @@ async def test_a_signal_that_is_damaged_is_told_and_the_run_goes_on(
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        (sealed,) = await site.temporal.data_converter.encode([wire.Pause()])
+        (sealed,) = await site.temporal.data_converter.encode([commands.Pause()])
         for data in (sealed.data[:-1], sealed.data[:20], b"", b"\x00" * 200):
             broken = Payload(metadata=sealed.metadata, data=data)
             await temporal.get_workflow_handle(run_id).signal("pause", RawValue(broken))
@@ -314,7 +314,7 @@ async def test_a_worker_that_has_the_key_replays_what_one_without_it_has_refused
         view = await site.until(run_id, "awaiting-input")
         sender = sealing(temporal, LOST)
         for _ in range(3):
-            await sender.get_workflow_handle(run_id).signal("pause", wire.Pause())
+            await sender.get_workflow_handle(run_id).signal("pause", commands.Pause())
         conversation = site.conversation_workflow(talk)
         claims = await site.client._deployment.line.ask(
             conversation, "active", list[dict[str, Any]]
@@ -332,7 +332,7 @@ async def test_a_worker_that_has_the_key_replays_what_one_without_it_has_refused
         await (
             sealing(temporal, LOST)
             .get_workflow_handle(run_id)
-            .signal("steer", wire.SteerMessage(message_id="m", text="hello"))
+            .signal("steer", commands.SteerMessage(message_id="m", text="hello"))
         )
         assert (await better.client.run(run_id).view()).paused is False
         await better.client.run(run_id).respond({view.interrupts[0].id: YES}, principal=ANYBODY)
@@ -355,7 +355,7 @@ async def test_what_was_carried_out_is_not_refused_by_a_worker_that_has_lost_the
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        await sealing(temporal, LOST).get_workflow_handle(run_id).signal("pause", wire.Pause())
+        await sealing(temporal, LOST).get_workflow_handle(run_id).signal("pause", commands.Pause())
         await site.until(run_id, "paused")
         await site.client.run(run_id).cancel()
         await site.ended(run_id)

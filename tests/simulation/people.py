@@ -17,7 +17,7 @@ from core_runs import BOSS, DEPUTY
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
-from abeyance import Refusal, wire
+from abeyance import Refusal, commands
 from abeyance.client import Client
 from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt
@@ -156,7 +156,7 @@ class People:
         return self._sent(order, who)
 
     def _sent(self, order: dict[str, Any], who: Principal) -> Callable[[], Awaitable[Any]]:
-        message = wire.SteerMessage(**order, sender=who.subject, capabilities=who.capabilities)
+        message = commands.SteerMessage(**order, sender=who.subject, capabilities=who.capabilities)
         is_signal, pauses = self._chance.happens(0.4), self._chance.happens(0.1)
 
         async def call() -> Any:
@@ -164,7 +164,7 @@ class People:
                 return await self._run.signal_message(message)
             if pauses:
                 return await self._run.pause_and_send_message(message)
-            receipt = await self._run.send_message(wire.SendMessage(**dict(message)))
+            receipt = await self._run.send_message(commands.SendMessage(**dict(message)))
             self._promises.admitted.add(receipt.message_id)
             return receipt
 
@@ -201,7 +201,7 @@ class People:
         async def call() -> Any:
             state = self._promises.state
             version = 0 if state is None else state.root.version
-            order = wire.EditValues(patch=patch, version=version, principal=who, key=key)
+            order = commands.EditValues(patch=patch, version=version, principal=who, key=key)
             return await self._run.edit(order)
 
         return call

@@ -9,7 +9,7 @@ import sys
 from pages import blocks, prose
 from temporal_site import BINARY
 
-from abeyance import wire
+from abeyance import names
 from abeyance.settings import Settings
 
 PAGE = "how-to/storage.md"
@@ -35,7 +35,7 @@ def test_its_numbers_are_those_of_the_settings() -> None:
 
 
 def test_it_lists_every_search_attribute() -> None:
-    for name in wire.SEARCH_ATTRIBUTES:
+    for name in names.SEARCH_ATTRIBUTES:
         assert f"`{name}`" in prose(PAGE)
 
 

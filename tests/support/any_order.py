@@ -26,7 +26,7 @@ from temporalio.converter import decode_search_attributes
 from tried_calls import PATIENCE, Caller, Said
 from witness import Witness
 
-from abeyance import Principal, views, wire
+from abeyance import Principal, commands, views
 from abeyance.client.rpc import RPC
 from abeyance.core.json import Json
 from abeyance.history.description import describe
@@ -207,7 +207,7 @@ class Program:
         return said
 
     async def _answered(self, order: dict[str, Any], principal: Principal) -> Said:
-        given = wire.Respond(**order, principal=principal, key=uuid.uuid4().hex)
+        given = commands.Respond(**order, principal=principal, key=uuid.uuid4().hex)
         call = self.site.client.run(self.run_id).respond_to(given)
         return await self._caller.tried(call, what=str(order))
 
@@ -229,7 +229,7 @@ class Program:
             is_new = said.became == "done"
         else:
             what = f"{way.__name__} {order}"
-            call = way(wire.SteerMessage(**order))
+            call = way(commands.SteerMessage(**order))
             said = await self._caller.tried(call, what=what)
             receipt = said.value
             is_new = isinstance(receipt, views.MessageReceipt) and not receipt.duplicate
@@ -242,7 +242,7 @@ class Program:
         order = drawn.pause(random, self._nodes)
         if random.random() < 0.5:
             return await self._caller.signal("pause", *random.choice([(), (order,), (order,)]))
-        call = self.site.client.run(self.run_id).control(wire.Pause(**order))
+        call = self.site.client.run(self.run_id).control(commands.Pause(**order))
         return await self._caller.tried(call, what=str(order), is_sent=True)
 
     async def _resume(self, random: Random) -> Said:
@@ -253,7 +253,7 @@ class Program:
     async def _cancel(self, random: Random) -> Said:
         if random.random() < 0.3:
             return await self._caller.tried(self._caller.handle.cancel(), what="natively")
-        order = wire.Cancel(mode=random.choice(["graceful", "now"]), actor="bob")
+        order = commands.Cancel(mode=random.choice(["graceful", "now"]), actor="bob")
         return await self._caller.tried(self.site.client.run(self.run_id).control(order))
 
     async def _clear(self, random: Random) -> Said:
@@ -279,7 +279,7 @@ class Program:
         order = drawn.deadline(random, [each.id for each in found.value or []])
         if random.random() < 0.5:
             return await self._caller.update("edit_deadline", order)
-        call = client.run(self.run_id).edit(wire.EditDeadline(**order, principal=ANYBODY))
+        call = client.run(self.run_id).edit(commands.EditDeadline(**order, principal=ANYBODY))
         return await self._caller.tried(call, what=str(order))
 
     # What nobody should do

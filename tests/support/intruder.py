@@ -20,7 +20,7 @@ from temporalio.client import WorkflowHandle
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from abeyance import wire
+from abeyance import names
 from abeyance.storage.converter import of_run
 
 
@@ -85,7 +85,7 @@ class Intruder:
         """Start a workflow as a run."""
         given = [RawValue(each) if isinstance(each, Payload) else each for each in arguments]
         return await self._temporal.start_workflow(
-            wire.WORKFLOW,
+            names.WORKFLOW,
             args=given,
             id=run_id,
             task_queue=self._site.settings.task_queue,

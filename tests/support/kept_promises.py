@@ -11,7 +11,7 @@ from temporal_site import Site, replay
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import WorkflowExecutionDescription, WorkflowHistory
 
-from abeyance import views, wire
+from abeyance import names, views
 from abeyance.client.rpc import RPC
 from abeyance.core.json import sha256, why_not_json
 from abeyance.errors import Code
@@ -203,33 +203,33 @@ def statuses_agree(
     assert events[0].type == "run.started"
     last = [event.type for event in events if event.type in views.TERMINAL_EVENTS]
     assert last == [events[-1].type] == [f"run.{view.status}"], f"{last}, {view.status}"
-    assert described.search_attributes[wire.STATUS] == [view.status]
-    assert not described.search_attributes.get(wire.CAPABILITY)
-    assert not described.search_attributes.get(wire.DEADLINE)
+    assert described.search_attributes[names.STATUS] == [view.status]
+    assert not described.search_attributes.get(names.CAPABILITY)
+    assert not described.search_attributes.get(names.DEADLINE)
     assert not rows_of(memo), "what is open in the memo of an ended run"
     if view.status != "completed":
-        assert memo[wire.MEMO_SUMMARY]["status"] == view.status
+        assert memo[names.MEMO_SUMMARY]["status"] == view.status
     assert view.interrupts == []
     assert view.running == []
 
 
 def rows_of(memo: Mapping[str, Any]) -> set[str]:
     """The ids of the interrupts that a memo tells of."""
-    return {row["id"] for key, row in memo.items() if key.startswith(wire.MEMO_INTERRUPT) and row}
+    return {row["id"] for key, row in memo.items() if key.startswith(names.MEMO_INTERRUPT) and row}
 
 
 def temporal_knows(
     view: views.RunView, attributes: Mapping[str, Any], memo: Mapping[str, Any]
 ) -> None:
     """What Temporal can tell of a run by itself is what the run says, if it is at rest."""
-    summary = memo[wire.MEMO_SUMMARY]
+    summary = memo[names.MEMO_SUMMARY]
     shown = (view.status, view.paused, len(view.interrupts), view.queue_depth)
     known = (summary["status"], summary["paused"], summary["open"], summary["queue_depth"])
     assert known == shown, f"the memo says {known}, the run {shown}"
     assert rows_of(memo) == {entry.id for entry in view.interrupts}
     asked = {entry.requested_capability for entry in view.interrupts} - {None}
-    assert attributes[wire.STATUS] == [view.status]
-    assert set(attributes.get(wire.CAPABILITY) or []) == asked
+    assert attributes[names.STATUS] == [view.status]
+    assert set(attributes.get(names.CAPABILITY) or []) == asked
     nearest = min((e.deadline for e in view.interrupts if e.deadline), default=None)
-    (told,) = attributes.get(wire.DEADLINE) or [None]
+    (told,) = attributes.get(names.DEADLINE) or [None]
     assert told == nearest, f"the deadline is {nearest}, Temporal knows of {told}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from ports import free_port
 from temporal_site import BINARY, UP_WITHIN
 
-from abeyance import wire
+from abeyance import names
 from abeyance.client import Client
 from abeyance.errors import Unavailable
 from abeyance.temporal.connection import connect_temporal
@@ -32,7 +32,7 @@ class KillableServer:
     def start(self) -> None:
         attributes = [
             part
-            for name, kind in wire.SEARCH_ATTRIBUTES.items()
+            for name, kind in names.SEARCH_ATTRIBUTES.items()
             for part in ("--search-attribute", f"{name}={kind}")
         ]
         self._process = subprocess.Popen(

@@ -18,7 +18,7 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from abeyance import Graph, Principal, views, wire
+from abeyance import Graph, Principal, names, views
 from abeyance.client import Client
 from abeyance.core.state import Limits
 from abeyance.history.feed import Feed
@@ -57,7 +57,7 @@ def search_attributes() -> list[SearchAttributeKey[Any]]:
         "KeywordList": SearchAttributeKey.for_keyword_list,
         "Datetime": SearchAttributeKey.for_datetime,
     }
-    return [makers[kind](name) for name, kind in wire.SEARCH_ATTRIBUTES.items()]
+    return [makers[kind](name) for name, kind in names.SEARCH_ATTRIBUTES.items()]
 
 
 def _server_options() -> dict[str, Any]:

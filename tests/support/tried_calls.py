@@ -20,7 +20,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from abeyance import Refusal, wire
+from abeyance import Refusal, names
 from abeyance.client.rpc import RPC
 from abeyance.core.json import Json
 from abeyance.errors import Code, Unavailable
@@ -29,7 +29,7 @@ from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
 PATIENCE: Final = 4.0
 _UNSERVED: Final = 0.3
-_REFUSALS: Final = frozenset({*map(str, Code), wire.REPLAYED, wire.EMPTY, wire.STILL_ACTIVE})
+_REFUSALS: Final = frozenset({*map(str, Code), names.REPLAYED, names.EMPTY, names.STILL_ACTIVE})
 _LOST: Final = frozenset({"UnprocessedUpdate", "AcceptedUpdateCompletedWorkflow"})
 """What the server says of an update that went under with its task, or with its history."""
 _PASSING: Final = frozenset(

@@ -12,7 +12,7 @@ from scripted_agents import desk, prompts, scripted, told
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import Agent, Graph, ToolContext, tool, wire
+from abeyance import Agent, Graph, ToolContext, commands, tool
 from abeyance.agents import transcript
 from abeyance.core.state import Limits
 from abeyance.history.feed import Feed
@@ -299,7 +299,7 @@ async def test_what_is_said_while_the_model_speaks_is_heard_once_and_before_the_
     async with site.worker():
         run_id = await site.start({"question": "Tell me."})
         await eventually(lambda: speaker.heard)
-        note = wire.SteerMessage(message_id="m1", text="In Dutch.", target=target, sender="ada")
+        note = commands.SteerMessage(message_id="m1", text="In Dutch.", target=target, sender="ada")
         for _ in range(2):
             await site.client.run(run_id).send_message(note)
         speaker.go.set()
@@ -331,7 +331,7 @@ async def test_what_is_said_during_a_call_comes_to_the_model_with_the_result_of_
         run_id = await site.start()
         await eventually(lambda: drill.told)
         for number in range(3):
-            text = wire.SteerMessage(message_id=f"m{number}", text=f"Deeper {number}.")
+            text = commands.SteerMessage(message_id=f"m{number}", text=f"Deeper {number}.")
             await site.client.run(run_id).send_message(text)
         drill.go.set()
         ended = await site.ended(run_id)
@@ -358,7 +358,7 @@ async def test_an_agent_that_is_written_to_for_ever_is_let_end_and_the_rest_is_r
         run_id = await site.start(limits=Limits(max_guard_turns=2))
         for number in range(3):
             await reached(turns, number + 1)
-            text = wire.SteerMessage(message_id=f"m{number}", text="And?")
+            text = commands.SteerMessage(message_id=f"m{number}", text="And?")
             await site.client.run(run_id).send_message(text)
             more.set()
         ended = await site.ended(run_id)
@@ -387,7 +387,7 @@ async def test_an_agent_in_an_agent_is_steered_by_the_address_of_the_turn_that_i
         run_id = await site.start()
         await eventually(lambda: speaker.heard)
         (running,) = (await site.client.run(run_id).view()).running
-        text = wire.SteerMessage(message_id="m1", text="In Dutch.", target=running)
+        text = commands.SteerMessage(message_id="m1", text="In Dutch.", target=running)
         await site.client.run(run_id).send_message(text)
         speaker.go.set()
         ended = await site.ended(run_id)

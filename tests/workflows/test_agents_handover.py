@@ -13,7 +13,19 @@ from scripted_agents import Call, desk, prompts, scripted, told
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import END, START, Agent, Context, Graph, Send, ToolContext, append, tool, views, wire
+from abeyance import (
+    END,
+    START,
+    Agent,
+    Context,
+    Graph,
+    Send,
+    ToolContext,
+    append,
+    commands,
+    tool,
+    views,
+)
 from abeyance.core.state import Limits
 
 SMALL = Limits(continue_as_new_after=6)
@@ -206,7 +218,7 @@ async def test_a_model_that_speaks_at_the_hard_mark_is_asked_again_and_heard_onc
             nonlocal sent
             # No more than there is room for: how long the model takes to hear of it is not in our hands.
             if sent < 80:
-                text = wire.SteerMessage(message_id=f"m{sent}", text=f"hint {sent}.")
+                text = commands.SteerMessage(message_id=f"m{sent}", text=f"hint {sent}.")
                 await site.client.run(run_id).send_message(text)
                 sent += 1
             return len(heard) > 1

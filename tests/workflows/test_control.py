@@ -11,7 +11,7 @@ from sample_graphs import Held, State, gated, gates
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Graph, Refusal, wire
+from abeyance import START, Context, Graph, Refusal, commands
 from abeyance.activities.heartbeat import HEARTBEAT_SECONDS
 from abeyance.errors import Code
 from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
@@ -29,7 +29,7 @@ async def test_a_paused_run_finishes_what_runs_and_starts_nothing(temporal: Temp
     async with site.worker():
         run_id = await site.start()
         await eventually(lambda: held.started)
-        await site.client.run(run_id).control(wire.Pause(reason="audit", actor="ada"))
+        await site.client.run(run_id).control(commands.Pause(reason="audit", actor="ada"))
         paused = await site.client.run(run_id).view()
         held.release.set()
 
@@ -106,7 +106,7 @@ async def test_a_cancel_reaches_a_node_within_three_seconds_and_finally_nodes_ru
         run_id = await site.start()
         await eventually(lambda: held.started)
         began = time.monotonic()
-        await site.client.run(run_id).control(wire.Cancel(reason="wrong file", actor="ada"))
+        await site.client.run(run_id).control(commands.Cancel(reason="wrong file", actor="ada"))
         ending = await site.client.run(run_id).view()
         ended = await site.ended(run_id)
 
@@ -209,9 +209,9 @@ async def test_control_that_is_repeated_is_counted_and_changes_nothing_else(
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        await site.client.run(run_id).control(wire.Pause(actor="ada"))
+        await site.client.run(run_id).control(commands.Pause(actor="ada"))
         first = await site.client.run(run_id).view()
-        await site.client.run(run_id).control(wire.Pause(actor="bob", reason="me too"))
+        await site.client.run(run_id).control(commands.Pause(actor="bob", reason="me too"))
         second = await site.client.run(run_id).view()
         await site.client.run(run_id).resume()
         await site.client.run(run_id).resume()

@@ -12,7 +12,7 @@ from sample_graphs import State, gated
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Graph, wire
+from abeyance import START, Context, Graph, commands
 from abeyance.core.events import Message
 from abeyance.errors import StillPaused
 from abeyance.history.feed import Feed
@@ -207,11 +207,11 @@ async def test_every_end_tidies_up_and_reports_what_nobody_read(
     async with site.worker():
         run_id = await site.start()
         for number in range(2):
-            message = wire.SteerMessage(message_id=f"m{number}", text="x" * 60)
+            message = commands.SteerMessage(message_id=f"m{number}", text="x" * 60)
             await site.client.run(run_id).signal_message(message)
         match outcome:
             case "halted":
-                order = wire.Pause(timeout=0.2, on_timeout="halt")
+                order = commands.Pause(timeout=0.2, on_timeout="halt")
                 await site.client.run(run_id).control(order)
             case "cancelled":
                 await site.client.run(run_id).cancel(reason="not needed")

@@ -13,7 +13,7 @@ from temporal_site import Site, eventually, replay
 from temporalio.client import Client as TemporalClient
 from temporalio.testing import WorkflowEnvironment
 
-from abeyance import wire
+from abeyance import commands, wire
 from abeyance.client import claims
 from abeyance.core.conversation import Claim
 from abeyance.errors import Code, Refusal
@@ -98,7 +98,7 @@ async def test_the_next_run_may_start_the_moment_after_one_has_ended(
 async def test_the_one_agent_is_steered_and_none_or_two_are_not(temporal: TemporalClient) -> None:
     site = Site(temporal, gated())
     talk = new_conversation()
-    message = wire.SteerMessage(text="hurry", message_id="m1", sender="ada")
+    message = commands.SteerMessage(text="hurry", message_id="m1", sender="ada")
     async with site.worker():
         assert (
             await refused(site.client.conversations.signal_message(talk, message))
@@ -179,7 +179,7 @@ async def test_a_message_that_comes_with_the_end_is_delivered_or_refused_or_repo
 
     async def one_run(number: int) -> None:
         run_id = await site.start(conversation_id=new_conversation())
-        message = wire.SteerMessage(text="wait", message_id=f"m{number}", sender="ada")
+        message = commands.SteerMessage(text="wait", message_id=f"m{number}", sender="ada")
         try:
             await site.client.run(run_id).send_message(message)
         except Refusal as refusal:

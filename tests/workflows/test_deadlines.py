@@ -14,7 +14,7 @@ from temporal_site import ANYBODY, Site
 from temporalio.client import Client as TemporalClient
 from temporalio.testing import WorkflowEnvironment
 
-from abeyance import START, Context, Graph, Interrupt, Refusal, views, wire
+from abeyance import START, Context, Graph, Interrupt, Refusal, commands, views
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 
@@ -113,7 +113,7 @@ async def test_an_answer_handled_after_its_deadline_passed_in_an_outage_is_late(
     async with site.worker():
         id_ = (await site.until(run_id, "awaiting-input")).interrupts[0].id
         # The last that the worker does: it has gone before that.
-        soon = wire.EditDeadline(interrupt_id=id_, timeout=2, principal=ANYBODY)
+        soon = commands.EditDeadline(interrupt_id=id_, timeout=2, principal=ANYBODY)
         await site.client.run(run_id).edit(soon)
     # No worker is up. The timer fires; nobody sees it. Then somebody answers, and a worker comes.
     fired = asyncio.create_task(_fired(site, run_id))

@@ -21,7 +21,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
-from abeyance import Refusal, wire
+from abeyance import Refusal, commands, names
 from abeyance.client import Client
 from abeyance.errors import Code, Unavailable
 
@@ -30,7 +30,7 @@ DESCRIBE = "describe_workflow_execution"
 LOST = failed_update("UnprocessedUpdate", "it was not processed by a worker")
 CUT_OFF = failed_update("AcceptedUpdateCompletedWorkflow", "the workflow completed before")
 GONE = RPCError("update aborted by closing workflow", RPCStatusCode.NOT_FOUND, b"")
-HELLO = wire.SteerMessage(message_id="m1", text="hello")
+HELLO = commands.SteerMessage(message_id="m1", text="hello")
 
 
 def rpc_error(status: RPCStatusCode) -> RPCError:
@@ -187,7 +187,7 @@ async def test_a_history_that_was_handed_over_is_not_the_end_of_its_run(
     async with site.worker():
         run_id, (gate, _) = await asked(site)
         past = DescribeWorkflowExecutionResponse()
-        past.workflow_execution_info.type.name = wire.WORKFLOW
+        past.workflow_execution_info.type.name = names.WORKFLOW
         past.workflow_execution_info.task_queue = site.settings.task_queue
         past.workflow_execution_info.status = (
             WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
@@ -214,7 +214,7 @@ async def test_a_key_that_another_kind_of_call_has_used_is_refused(
         await site.client.run(run_id).respond({gate: 1}, principal=ANYBODY, key="answered")
         with pytest.raises(Refusal) as told:
             await site.client.run(run_id).clear_messages(key="answered")
-        move = wire.EditDeadline(interrupt_id=other, timeout=60, principal=ANYBODY, key="moved")
+        move = commands.EditDeadline(interrupt_id=other, timeout=60, principal=ANYBODY, key="moved")
         await site.client.run(run_id).edit(move)
         await site.client.run(run_id).edit(move)
         with pytest.raises(Refusal) as moved:
@@ -273,7 +273,7 @@ async def test_a_run_that_is_deleted_after_an_edit_is_unknown(temporal: Temporal
     async with site.worker():
         run_id, (gate, _) = await asked(site)
         mishaps.come("describe_workflow_execution", None, GONE)
-        move = wire.EditDeadline(interrupt_id=gate, timeout=60, principal=ANYBODY)
+        move = commands.EditDeadline(interrupt_id=gate, timeout=60, principal=ANYBODY)
         await client.run(run_id).edit(move)
         with pytest.raises(Refusal) as caught:
             await client.run(run_id).interrupt(gate)

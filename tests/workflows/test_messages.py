@@ -15,7 +15,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowUpdateFailedError
 
-from abeyance import START, Context, Graph, Refusal, append, wire
+from abeyance import START, Context, Graph, Refusal, append, commands
 from abeyance.core.events import Message
 from abeyance.core.state import Limits
 from abeyance.errors import Code
@@ -28,8 +28,8 @@ class Read(BaseModel):
     enough: bool = False
 
 
-def message(number: int, **about: Any) -> wire.SteerMessage:
-    return wire.SteerMessage(message_id=f"m{number}", **{"text": f"hello {number}", **about})
+def message(number: int, **about: Any) -> commands.SteerMessage:
+    return commands.SteerMessage(message_id=f"m{number}", **{"text": f"hello {number}", **about})
 
 
 def reading(name: str = "reading", *, pause: float = 0.02) -> Graph:
@@ -82,14 +82,14 @@ async def test_messages_are_taken_once_in_order_and_the_rest_is_reported(
         again = await site.client.run(run_id).send_message(message(1))
 
         async def take(start: int, upto: int) -> list[str]:
-            order = wire.TakeMessages(visit="graph:held;node:hold", start=start, upto=upto)
+            order = commands.TakeMessages(visit="graph:held;node:hold", start=start, upto=upto)
             return [each.message_id for each in await site.client.run(run_id).take_messages(order)]
 
         first = await take(0, 2)
         second = await take(2, 4)
         retried = await take(0, 2)
         before = len((await site.history(run_id)).events)
-        order = wire.TakeMessages(visit="graph:held;node:hold", start=3, upto=5)
+        order = commands.TakeMessages(visit="graph:held;node:hold", start=3, upto=5)
         with pytest.raises(WorkflowUpdateFailedError):
             await temporal.get_workflow_handle(run_id).execute_update("take_messages", order)
         nothing = await take(3, 5)
@@ -215,7 +215,7 @@ async def test_every_message_of_hundreds_is_taken_once_or_reported_whatever_happ
         late = [f"late{number}" for number in range(5)]
         for id_ in late:
             try:
-                given = wire.SteerMessage(message_id=id_, text="x", priority="low")
+                given = commands.SteerMessage(message_id=id_, text="x", priority="low")
                 accepted.append(await site.client.run(run_id).signal_message(given))
             except Refusal as refusal:
                 assert refusal.code is Code.NOT_RUNNING

@@ -13,7 +13,7 @@ from scraped import Scraped, scraped
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Graph, Refusal, metrics, wire
+from abeyance import START, Context, Graph, Refusal, commands, metrics
 from abeyance.core.state import Limits
 from abeyance.temporal.connection import connect_temporal
 from abeyance.temporal.workers import process_runtime
@@ -107,7 +107,7 @@ async def test_what_a_signal_brings_and_the_run_refuses_is_counted_with_its_code
         run_id = await site.start(limits=Limits(max_queue_size=1))
         await site.until(run_id, "awaiting-input")
         handle = site.temporal.get_workflow_handle(run_id)
-        await handle.signal("pause", wire.Pause(on_timeout="goto:nowhere", timeout=60))
+        await handle.signal("pause", commands.Pause(on_timeout="goto:nowhere", timeout=60))
         for number in range(2):
             await handle.signal("steer", {"message_id": f"m{number}", "text": "hello"})
         await site.client.run(run_id).view()

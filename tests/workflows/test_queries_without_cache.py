@@ -20,7 +20,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
-from abeyance import views, wire
+from abeyance import commands, views
 from abeyance.client import Client, rpc
 from abeyance.errors import Unavailable
 from abeyance.temporal.retry import LOOKED_AHEAD
@@ -29,8 +29,8 @@ _RUNS = 8
 _ROUNDS = 5
 
 
-def _said(id_: str) -> wire.SteerMessage:
-    return wire.SteerMessage(message_id=id_, text="hello")
+def _said(id_: str) -> commands.SteerMessage:
+    return commands.SteerMessage(message_id=id_, text="hello")
 
 
 async def _cold(site: Site) -> list[str]:

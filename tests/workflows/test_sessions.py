@@ -11,7 +11,7 @@ from sample_graphs import Held, chain, gated
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import wire
+from abeyance import commands, names
 from abeyance.errors import Code, Refusal
 from abeyance.temporal.schedules import schedule_id, schedule_janitor
 
@@ -72,7 +72,7 @@ async def test_the_run_longest_without_activity_is_halted_for_a_new_one(
     async with site.worker():
         oldest, *others = [await site.start(max_active_runs=3) for _ in "123"]
         await seen(site, 3)
-        message = wire.SteerMessage(text="still there?", message_id="m1")
+        message = commands.SteerMessage(text="still there?", message_id="m1")
         await site.client.run(oldest).send_message(message)
         newest = await site.start(max_active_runs=3)
         halted = await site.ended(oldest)
@@ -146,8 +146,8 @@ async def test_a_run_that_was_active_after_all_stays(temporal: TemporalClient) -
         handle = temporal.get_workflow_handle(run_id)
         events = len((await site.history(run_id)).events)
         with pytest.raises(Exception, match="Workflow update failed") as refused:
-            await handle.execute_update("evict", wire.Evict(inactive_since=before))
-        assert getattr(refused.value.__cause__, "type", None) == wire.STILL_ACTIVE
+            await handle.execute_update("evict", commands.Evict(inactive_since=before))
+        assert getattr(refused.value.__cause__, "type", None) == names.STILL_ACTIVE
         assert len((await site.history(run_id)).events) == events
         assert (await site.client.run(run_id).view()).status == "paused"
 

@@ -12,7 +12,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import END, START, Graph, wire
+from abeyance import END, START, Graph, names
 from abeyance.handle import RunFilter
 
 _MEMO_BYTES = 64_000
@@ -32,7 +32,7 @@ async def test_temporals_ui_says_what_a_run_waits_for_and_how_to_answer(
         described = await handle.describe()
         history = (await site.history(run_id)).events
 
-        names = [
+        running = [
             event.activity_task_scheduled_event_attributes.activity_type.name
             for event in history
             if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
@@ -46,7 +46,7 @@ async def test_temporals_ui_says_what_a_run_waits_for_and_how_to_answer(
         assert view.interrupts[0].id in details
         assert "pay:approve" in details
         assert f"POST /runs/{run_id}/respond" in details
-        assert names == ["gated.before"]
+        assert running == ["gated.before"]
         assert '"graph:gated;node:before"' in summaries
         assert '"deadline of approve: goto:late"' in summaries
         attributes = described.search_attributes
@@ -80,7 +80,7 @@ async def test_five_hundred_open_questions_with_five_hundred_capabilities(
         described = await temporal.get_workflow_handle(run_id).describe()
         memo = described.raw_description.workflow_execution_info.memo
         attributes = described.raw_description.workflow_execution_info.search_attributes
-        rows = [name for name in memo.fields if name.startswith(wire.MEMO_INTERRUPT)]
+        rows = [name for name in memo.fields if name.startswith(names.MEMO_INTERRUPT)]
         by_name = {entry.name: entry.id for entry in waiting.interrupts}
         await site.client.run(run_id).respond({by_name["gate250"]: True}, principal=ANYBODY)
 

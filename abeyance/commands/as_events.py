@@ -1,8 +1,7 @@
 """Commands as events of the core. Pure: a command and a time give an event.
 
-A command is defined once, in `wire`: it is the argument of its signal or update, and the HTTP body is the
-same less what the server fills in. Its event has the same fields by name, and the time; only what text
-abbreviates (`on_timeout`, `timeout`) is parsed here.
+An event has the fields of its command by name, and the time; only what text abbreviates (`on_timeout`,
+`timeout`) is parsed here.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, TypeVar, assert_never
 
 from pydantic import ValidationError
 
-from abeyance import wire
+from abeyance import commands, wire
 from abeyance.core import events, idempotency, replies
 from abeyance.core.json import Json, sha256, why_not_json
 from abeyance.core.ledger import Ledger
@@ -24,7 +23,7 @@ E = TypeVar("E")
 
 
 def responded(
-    order: wire.Respond,
+    order: commands.Respond,
     book: Ledger,
     now: datetime,
     *,
@@ -69,31 +68,33 @@ def responded(
 
 
 def control(
-    order: wire.Order, now: datetime
+    order: commands.Order, now: datetime
 ) -> events.Paused | events.Resumed | events.CancelRequested:
     """Return a pause, a resume or a cancel."""
     match order:
-        case wire.Pause(on_timeout=text):
+        case commands.Pause(on_timeout=text):
             policy = ResumeRun() if text == "resume" else _on_timeout(text)
             return _event(events.Paused, order, now, on_timeout=policy)
-        case wire.Resume():
+        case commands.Resume():
             return _event(events.Resumed, order, now)
-        case wire.Cancel():
+        case commands.Cancel():
             return _event(events.CancelRequested, order, now)
         case _:
             assert_never(order)
 
 
-def evicted(order: wire.Evict, now: datetime) -> events.Evicted:
+def evicted(order: commands.Evict, now: datetime) -> events.Evicted:
     """Return an eviction."""
     return _event(events.Evicted, order, now)
 
 
 def message_sent(
-    order: wire.SteerMessage, now: datetime, made_id: str, *, signalled: bool = False
+    order: commands.SteerMessage, now: datetime, made_id: str, *, signalled: bool = False
 ) -> events.MessageSent:
     """Return a message; `made_id` is its id if its sender gave none."""
-    fields: dict[str, Any] = {name: getattr(order, name) for name in wire.SteerMessage.model_fields}
+    fields: dict[str, Any] = {
+        name: getattr(order, name) for name in commands.SteerMessage.model_fields
+    }
     fields["message_id"] = order.message_id or made_id
     fields["parts"] = tuple(part.model_dump(mode="json", exclude_none=True) for part in order.parts)
     message = events.Message(**fields, sent_at=now)
@@ -103,7 +104,7 @@ def message_sent(
 def message_signalled(value: Any, now: datetime, made_id: str) -> events.MessageSent:
     """Return the message of a signal, whose argument may be anything."""
     try:
-        order = wire.SteerMessage.model_validate(value)
+        order = commands.SteerMessage.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = "".join(f"/{part}" for part in first["loc"])
@@ -116,17 +117,17 @@ def message_signalled(value: Any, now: datetime, made_id: str) -> events.Message
     return message_sent(order, now, made_id, signalled=True)
 
 
-def messages_cleared(order: wire.ClearMessages, now: datetime) -> events.MessagesCleared:
+def messages_cleared(order: commands.ClearMessages, now: datetime) -> events.MessagesCleared:
     """Return the clearing of the unread messages."""
     return _event(events.MessagesCleared, order, now)
 
 
-def values_edited(order: wire.EditValues, now: datetime) -> events.ValuesEdited:
+def values_edited(order: commands.EditValues, now: datetime) -> events.ValuesEdited:
     """Return an edit of the values."""
     return _event(events.ValuesEdited, order, now)
 
 
-def deadline_edited(order: wire.EditDeadline, now: datetime) -> events.DeadlineEdited:
+def deadline_edited(order: commands.EditDeadline, now: datetime) -> events.DeadlineEdited:
     """Return an edit of a deadline."""
     deadline = order.deadline
     if order.timeout is not None:
@@ -141,7 +142,7 @@ def deadline_edited(order: wire.EditDeadline, now: datetime) -> events.DeadlineE
     )
 
 
-def claimed(order: wire.Claim, now: datetime) -> events.Claimed:
+def claimed(order: commands.Claim, now: datetime) -> events.Claimed:
     """Return the claim of a question."""
     return events.Claimed(
         now=now,
@@ -154,23 +155,23 @@ def claimed(order: wire.Claim, now: datetime) -> events.Claimed:
     )
 
 
-def released(order: wire.ReleaseClaim, now: datetime) -> events.Released:
+def released(order: commands.ReleaseClaim, now: datetime) -> events.Released:
     """Return the end of a claim."""
     return _event(events.Released, order, now)
 
 
-def reassigned(order: wire.Reassign, now: datetime) -> events.Reassigned:
+def reassigned(order: commands.Reassign, now: datetime) -> events.Reassigned:
     """Return other assignees of a question."""
     return _event(events.Reassigned, order, now)
 
 
-def taken_back(order: wire.TakeBack, now: datetime) -> events.TakenBack:
+def taken_back(order: commands.TakeBack, now: datetime) -> events.TakenBack:
     """Return the taking back of a yes that is held."""
     return _event(events.TakenBack, order, now)
 
 
 def migrated(
-    order: wire.Migrate,
+    order: commands.Migrate,
     now: datetime,
     *,
     spec: GraphSpec,

@@ -1,0 +1,226 @@
+"""The commands about a run: control, messages, edits of its values, migration, retry and fork."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, Field, model_validator
+
+from abeyance.core.policy import Principal
+from abeyance.core.terms import Priority
+from abeyance.duration import OptionalSeconds
+from abeyance.wire import Keyed, Moment, Request, Value, is_none
+
+
+class ControlBody(Request):
+    """The body of a control operation. `reason` is recorded with it."""
+
+    reason: str | None = Field(default=None, max_length=2_000)
+
+
+class PauseBody(ControlBody):
+    """`timeout` as any duration; `on_timeout` is `resume`, `halt` or `goto:<node>`."""
+
+    mode: Literal["after-node", "now"] = "after-node"
+    timeout: OptionalSeconds = Field(default=None, gt=0)
+    on_timeout: str = Field(default="resume", pattern=r"^(resume|halt|goto:.+)$")
+
+
+class CancelBody(ControlBody):
+    """`grace` as any duration; None takes the run's own."""
+
+    mode: Literal["graceful", "now"] = "graceful"
+    grace: OptionalSeconds = Field(default=None, ge=0)
+
+
+class Control(ControlBody, Keyed):
+    """A control operation as the run gets it, with the actor that its sender claims."""
+
+    actor: str = Field(default="temporal", max_length=256)
+
+
+class Pause(PauseBody, Control):
+    """Start no new work. `capabilities` are the actor's, needed if `on_timeout` is a goto."""
+
+    capabilities: tuple[str, ...] = ()
+
+
+class Resume(Control):
+    """Resume after a pause."""
+
+
+class Cancel(CancelBody, Control):
+    """Cancel the run."""
+
+
+Order: TypeAlias = Pause | Resume | Cancel
+"""The control signals."""
+
+
+class Evict(Request):
+    """Halt the run; with `inactive_since` only if it was not active after that."""
+
+    inactive_since: Moment | None = None
+    actor: str = Field(default="temporal", max_length=256)
+
+
+def _base64(text: str) -> str:
+    try:
+        base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        message = f"the data is not base64: {error}"
+        raise ValueError(message) from error
+    return text
+
+
+Base64: TypeAlias = Annotated[str, AfterValidator(_base64)]
+"""Bytes, as text."""
+
+
+class TextPart(Request):
+    """A part of a message that is text."""
+
+    type: Literal["text"]
+    text: str = Field(min_length=1)
+
+
+class MediaPart(Request):
+    """A part of a message that is a picture, a sound or a document: its `data` in base64, or a `url`.
+
+    A `url` is passed on and never fetched by Abeyance; it has to be https, on a host that the service
+    allows.
+    """
+
+    type: Literal["media"]
+    media_type: str = Field(pattern=r"^[\w.+-]{1,100}/[\w.+-]{1,100}$")
+    data: Base64 | None = None
+    url: str | None = Field(default=None, max_length=2_000)
+
+    @model_validator(mode="after")
+    def _has_one(self) -> MediaPart:
+        if (self.data is None) == (self.url is None):
+            raise ValueError("give either `data` or `url`")
+        return self
+
+
+Part: TypeAlias = Annotated[TextPart | MediaPart, Field(discriminator="type")]
+
+
+MAX_MESSAGE_ID = 256
+"""In characters."""
+
+
+class MessageBody(Request):
+    """A message for a run. Its `message_id` defaults to a generated one.
+
+    `action` makes it a directive (continue, rerun, go_back, skip, pause, defer, update_state), or is an
+    action of the author's own; `params` are its parameters. `target` is the address or the name of the
+    receiving node. `ttl` is how long the message may stay unread, as any duration.
+    """
+
+    message_id: str | None = Field(default=None, min_length=1, max_length=MAX_MESSAGE_ID)
+    text: str = ""
+    parts: tuple[Part, ...] = Field(default=(), max_length=20)
+    metadata: dict[str, Value] = Field(default_factory=dict)
+    action: str | None = Field(default=None, min_length=1, max_length=100)
+    params: dict[str, Value] = Field(default_factory=dict)
+    target: str | None = Field(default=None, min_length=1, max_length=2_000)
+    priority: Priority = "normal"
+    ttl: OptionalSeconds = Field(default=None, gt=0)
+
+
+class SteerMessage(MessageBody):
+    """A message as the run gets it, with its sender and the sender's capabilities."""
+
+    sender: str = Field(default="temporal", max_length=256)
+    capabilities: tuple[str, ...] = ()
+
+
+class SendMessage(SteerMessage):
+    """A message that gets a receipt. With `pause` the run is paused first, if it accepts the message."""
+
+    pause: Pause | None = Field(default=None, exclude_if=is_none)
+
+
+class TakeMessages(Request):
+    """Take the messages of a visit from the n-th (`start`) to the `upto`-th."""
+
+    visit: str
+    start: int = Field(default=0, ge=0)
+    upto: int = Field(default=1, ge=1, le=100_000)
+
+
+class ClearMessages(Keyed):
+    """Discard the unread messages; they are reported."""
+
+    actor: str = Field(default="temporal", max_length=256)
+
+
+class ValuesBody(Request):
+    """An edit of the values as they were at `version`. The patch is JSON that fits the state."""
+
+    patch: dict[str, Value] = Field(min_length=1)
+    version: int = Field(strict=True)
+
+
+class EditValues(ValuesBody, Keyed):
+    """An edit of the values as the run gets it, with the principal."""
+
+    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+
+
+def _node_names(renames: dict[str, str]) -> dict[str, str]:
+    if odd := [name for pair in renames.items() for name in pair if not name.strip(".")]:
+        message = f"{odd[0]!r} is not the name of a node: write names, nested ones as outer.inner"
+        raise ValueError(message)
+    return renames
+
+
+Renames: TypeAlias = Annotated[dict[str, str], AfterValidator(_node_names), Field(max_length=1_000)]
+"""The names of nodes in the run's graph, nested ones as `outer.inner`, and what they are called now."""
+
+
+class MigrateBody(Request):
+    """A migration to today's graph: a `patch` of the values, and a `map` of nodes that were renamed.
+
+    With `dry_run` nothing changes, and the response says what would.
+    """
+
+    dry_run: bool = Field(default=False, strict=True)
+    patch: dict[str, Value] = Field(default_factory=dict)
+    map: Renames = Field(default_factory=dict)
+
+
+class Migrate(MigrateBody, Keyed):
+    """A migration as the run gets it. `version` is that of the sender's graph, if it has one."""
+
+    version: str | None = None
+    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+
+
+class RetryBody(Request):
+    """A retry of an ended run: by the graph that it has, or by today's, with a `map` of renamed nodes."""
+
+    graph: Literal["pinned", "today"] = "pinned"
+    patch: dict[str, Value] = Field(default_factory=dict)
+    map: Renames = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _maps_to_today(self) -> Self:
+        if self.map and self.graph == "pinned":
+            raise ValueError("`map` is for today's graph: add `graph: today`, or leave it out")
+        return self
+
+    @property
+    def changes_course(self) -> bool:
+        """Whether it changes more than that the run goes on."""
+        return self.graph == "today" or bool(self.patch)
+
+
+class ForkBody(Request):
+    """A fork: how many finished visits it goes back, and the id of the new run, generated if absent."""
+
+    back: int = Field(default=0, ge=0, le=1_000_000, strict=True)
+    run_id: str | None = None

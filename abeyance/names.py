@@ -1,0 +1,97 @@
+"""Names in Temporal: workflow and activity types, search attributes, memo keys, types of errors.
+
+They are what a later version must read as an earlier one wrote it, so they are all here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+WORKFLOW = "AgentRun"
+CONVERSATION_WORKFLOW = "Conversation"
+JANITOR_WORKFLOW = "Janitor"
+ARCHIVER_WORKFLOW = "Archiver"
+ERASURE_WORKFLOW = "Erasure"
+DELEGATIONS_WORKFLOW = "Delegations"
+RELEASE_ACTIVITY = "release-conversation"
+READ_GRAPH_ACTIVITY = "read-graph"
+EVICT_ACTIVITY = "evict-inactive"
+ARCHIVE_ACTIVITY = "archive-runs"
+ERASE_ACTIVITY = "erase-run"
+NOTIFICATION_WORKFLOW = "Notification"
+ANNOUNCE_ACTIVITY = "announce"
+RECEIVERS_ACTIVITY = "find-receivers"
+DELIVER_ACTIVITY = "deliver"
+REPORT_ACTIVITY = "report-undelivered"
+
+STATUS = "AbeyanceStatus"
+GRAPH = "AbeyanceGraph"
+CONVERSATION = "AbeyanceConversation"
+CAPABILITY = "AbeyanceCapability"
+LABELS = "AbeyanceLabels"
+FORKED_FROM = "abeyance.forked-from"
+"""The name before the id of its origin, among the labels by which a fork is found."""
+DEADLINE = "AbeyanceDeadline"
+BLOCKED = "AbeyanceBlocked"
+ACTIVITY = "AbeyanceActivity"
+
+SEARCH_ATTRIBUTES: Mapping[str, Literal["Bool", "Keyword", "KeywordList", "Datetime"]] = {
+    STATUS: "Keyword",
+    GRAPH: "Keyword",
+    CONVERSATION: "Keyword",
+    CAPABILITY: "KeywordList",
+    LABELS: "KeywordList",
+    DEADLINE: "Datetime",
+    BLOCKED: "Bool",
+    ACTIVITY: "Datetime",
+}
+"""The search attributes of a run and their types."""
+
+MEMO_SUMMARY = "summary"
+MEMO_FACTS = "facts"
+MEMO_START = "start"
+MEMO_CLOSING = "closing"
+MEMO_QUEUE = "task_queue"
+MEMO_INTERRUPT = "interrupt:"
+MEMO_TOMBSTONE = "erased"
+MEMO_MOMENT = "moment"
+MEMO_UNDELIVERED = "undelivered"
+MEMO_UNREPORTED = "unreported"
+"""Keys of a run's memo; `interrupt:` is followed by the id of an open interrupt. After those come
+that of an erasure's memo, and those of a notification's: what it is about, whom it did not reach, and of
+whom it could not report that to the run."""
+
+MEMO_ROW = (
+    *("id", "name", "kind", "address", "prompt", "requested_capability"),
+    *("created_at", "deadline", "digest"),
+)
+"""The fields of a `views.InterruptView` that the memo has of an open interrupt."""
+
+MEMO_PROGRESS = (
+    *("status", "held_until", "answered_by", "on_behalf_of", "missing"),
+    *("escalations", "claim", "barred"),
+)
+"""Further fields, which it has if they are set."""
+
+MEMO_TERMS = ("assignees", "assignees_only", "priority", "risk", "quorum", "not_by")
+"""Terms of the question, which it has if they are not the defaults."""
+
+ANY_CAPABILITY = "*"
+"""The value of a search attribute in place of too many capabilities; the view has them all."""
+
+REPLAYED = "replayed"
+"""The type of the error with which a validator returns the receipt of a repeated call: a rejected update
+leaves nothing in the history."""
+
+EMPTY = "queue_empty"
+"""The type of the error with which `take_messages` is rejected if there is nothing to take."""
+
+NO_GRAPH = "no_graph"
+"""The type of the error of a worker that is asked for a graph that it does not have."""
+
+STILL_ACTIVE = "still_active"
+"""The type of the error with which a run rejects `evict`."""
+
+BLOCKED_LINE = "the visit is blocked"
+"""Part of the line that a worker logs for each reason, and that `abeyance dev` repeats."""
