@@ -72,6 +72,7 @@ class AgentRun(QuestionUpdates):
         self._orders = requests.Orders(start)
         self._signals = requests.Signals(self._orders)
         self._running: dict[str, activity_calls.VisitHandle] = {}
+        self._stopping: list[activity_calls.VisitHandle] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._facts: list[effects.Publish] = []
         self._is_dirty = True
@@ -124,6 +125,7 @@ class AgentRun(QuestionUpdates):
         while not self._state.finished or self._is_dirty:
             try:
                 await workflow.wait_condition(lambda: self._is_dirty or self._crash is not None)
+                await self._stop_visits()
             except asyncio.CancelledError:
                 self._native_cancel()
                 continue
@@ -411,7 +413,7 @@ class AgentRun(QuestionUpdates):
                 self._spawn(self._follow(visit_input, handle, now))
             case effects.StopNode():
                 if (running := self._running.get(effect.visit)) is not None:
-                    running.cancel()
+                    self._stopping.append(running)
             case effects.Publish():
                 self._facts.append(effect)
             case effects.Yield():
@@ -458,6 +460,15 @@ class AgentRun(QuestionUpdates):
         )
         self._feed(ended, is_local=visit_input.local)
         self._start = self._announcer.visited(self._state, self._start, visit, report)
+
+    async def _stop_visits(self) -> None:
+        """Stop what is to be stopped, once all that came with this task is applied: what a visit came to
+        may be in it, and would be lost.
+        """
+        if self._stopping:
+            while self._stopping:
+                self._stopping.pop(0).cancel()
+            await workflow.wait_condition(lambda: True)
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:
         await workflow.sleep(max(moment - workflow.now(), _SHORTEST_TIMER), summary=summary)

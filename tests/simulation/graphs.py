@@ -36,6 +36,10 @@ class State(BaseModel):
     log: Annotated[list[Any], append] = []
 
 
+_STATES = StateModel(State)
+_FIELDS = _STATES.field_specs()
+
+
 @functools.cache
 def pool() -> Sequence[GraphSpec]:
     """Many graphs, the same ones each time."""
@@ -96,7 +100,8 @@ class RandomGraph(Graph):
     def __init__(
         self, spec: GraphSpec, chance: Chance, effects: Effects, plans: dict[str, Plan]
     ) -> None:
-        super().__init__(spec.name, state=State)
+        super().__init__(spec.name)
+        self.states = _STATES
         self._chance, self._effects, self._plans = chance, effects, plans
         nodes: dict[str, Node] = {}
         for node in spec.nodes.values():
@@ -111,7 +116,7 @@ class RandomGraph(Graph):
                     nodes[node.id] = replace(node, graph=self.subgraphs[node.id].build())
                 case _:
                     nodes[node.id] = node
-        self._given = replace(spec, nodes=nodes, fields=StateModel(State).field_specs())
+        self._given = replace(spec, nodes=nodes, fields=_FIELDS)
         for route in spec.routes:
             self.route_code[route.source, route.name] = self._route(chance.choice(route.targets))
         self._senders = {

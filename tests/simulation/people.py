@@ -66,7 +66,8 @@ class People:
         return name, getattr(self, f"_{name.replace(' ', '_')}")(who)
 
     async def tried(self, name: str, call: Callable[[], Awaitable[Any]]) -> None:
-        """Do it, and again if nobody answers."""
+        """Do it, again if nobody answers, and sometimes again although somebody did."""
+        is_repeated = not self._server.is_calm and self._chance.happens(0.15)
         for _ in range(3):
             try:
                 result = await call()
@@ -79,6 +80,9 @@ class People:
                 self._server.note(f"{name}: {error}")
             else:
                 self._server.note(f"{name}: {'done' if result is None else result}"[:300])
+                if is_repeated:
+                    is_repeated = False
+                    continue
             return
 
     def _key(self) -> str:

@@ -6,6 +6,7 @@ the workflow task in which it was taken: what a worker did before it died is for
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,9 +15,10 @@ from core_standing import Standing
 from core_watch import Watch
 
 from abeyance.core import events, machine
-from abeyance.core.effects import Effect
+from abeyance.core.effects import Effect, Publish
 from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Receipt
+from abeyance.core.policy import EVERYTHING
 from abeyance.core.state import RunState
 from tests.simulation.graphs import Effects
 from tests.simulation.server import Attempt, Broken, Execution
@@ -65,6 +67,7 @@ class Promises:
         self.answered: set[tuple[str, str, str]] = set()
         self.admitted: set[str] = set()
         self.steps = 0
+        self._keys: set[str] = set()
 
     def committed(self, execution: Execution, attempt: Attempt) -> None:
         """Hold the steps of a workflow task against the promises."""
@@ -73,10 +76,12 @@ class Promises:
             if self.state is not None and before is not self.state and before != self.state:
                 raise Broken(f"the run goes on from another state than it had: {event}")
             self._has_the_right(before, event, after)
+            self._counts_once(event, effects)
             self.watch.saw(before, event, after, effects)
             self.standing.saw(before, event, after, effects)
             self.state = after
             self.watch.check(after)
+        self._is_what_it_came_to(execution, attempt)
         forgotten = execution.server.forgotten
         if again := [each for each in self.effects.repeated if each[0] not in forgotten]:
             raise Broken(f"a step that was done is done again: {again}")
@@ -90,13 +95,43 @@ class Promises:
             entry, later = before.ledger.open.get(id_), after.ledger.open.get(id_)
             if entry is None or later == entry:
                 continue
-            if not who.may(entry.requested_capability):
+            needed = entry.requested_capability
+            if needed is not None and not {needed, EVERYTHING} & {*who.capabilities}:
                 raise Broken(f"{who} has answered {id_}: {entry.requested_capability}")
             settled = after.ledger.settled.get(id_)
             other = settled is not None and settled.answer_sha256 != sha256(answer)
             if other and entry.terms is None:
                 raise Broken(f"another answer than was given to {id_}: {settled}")
             self.answered.add((who.subject, id_, sha256(answer)))
+
+    def _counts_once(self, event: events.Event, effects: tuple[Effect, ...]) -> None:
+        """A call that is repeated with its key has no second effect."""
+        if not isinstance(event, events.KEYED) or event.key is None:
+            return
+        who = event.principal.subject if hasattr(event, "principal") else event.actor
+        if event.key in self._keys and any(
+            isinstance(each, Publish) and each.actor == who for each in effects
+        ):
+            raise Broken(f"a call was repeated, and has a second effect: {event}")
+        self._keys.add(event.key)
+
+    @staticmethod
+    def _is_what_it_came_to(execution: Execution, attempt: Attempt) -> None:
+        """What the code of a visit came to is what its run knows."""
+        known = {
+            event.visit: event.outcome
+            for _, event, *_ in attempt.seen
+            if isinstance(event, events.VisitEnded)
+        }
+        for job in (job for step in attempt.steps for job in step):
+            resolved = job.resolve_activity
+            if not resolved.result.HasField("completed") or resolved.is_local:
+                continue
+            address = execution.visits[resolved.seq]
+            returned = json.loads(resolved.result.completed.result.data)["outcome"]["kind"]
+            if address in known and known[address].kind != returned:
+                what = f"{address} came to {returned}, and its run takes it as {known[address]}"
+                raise Broken(what)
 
     def kept_at_the_end(self, execution: Execution) -> None:
         """Hold a run that has ended against what its callers were told."""

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import drawn_orders as drawn
 
+from abeyance import Graph
 from abeyance.client import Client
 from tests.simulation.chance import Chance
 from tests.simulation.clock import VirtualLoop, virtual_time
 from tests.simulation.graphs import Effects, Plan, RandomGraph, pool
 from tests.simulation.people import People
 from tests.simulation.promises import Promises, Steps
-from tests.simulation.server import Server
+from tests.simulation.server import Broken, Server
 from tests.simulation.service import connected
 from tests.simulation.worker import QUEUE, Worker, task_factory
 
@@ -49,14 +50,9 @@ def play(seed: int, draws: Sequence[int] | None = None) -> Played:
         site = Site(loop, chance)
         fault = ""
         try:
-            with site.steps.watched():
-                asyncio.set_event_loop(loop)
-                loop.set_exception_handler(site.went_wrong)
-                main = loop.create_task(site.play())
-                site.main = main
-                loop.run_until_complete(main)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 whatever it is, it should not be
-            fault = fault_of(site.error or error)
+            site.run(site.play())
+        except Exception as error:  # noqa: BLE001 whatever it is, it should not be
+            fault = fault_of(error)
         finally:
             site.close()
     return Played(
@@ -85,6 +81,7 @@ class Site:
         self.server.committed = self.promises.committed
         self.main: asyncio.Task[None] | None = None
         self.error: BaseException | None = None
+        self.graph = Graph("")
         self._names = 0
 
     def went_wrong(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -95,7 +92,18 @@ class Site:
         if self.main is not None:
             self.main.cancel()
 
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let all this happen, and raise what went wrong."""
+        self.loop.set_exception_handler(self.went_wrong)
+        self.main = self.loop.create_task(work)
+        try:
+            with self.steps.watched():
+                self.loop.run_until_complete(self.main)
+        except asyncio.CancelledError:
+            raise self.error or Broken("the schedule was cancelled") from None
+
     async def play(self) -> None:
+        """A schedule of chance."""
         chance, server = self.chance, self.server
         plans: dict[str, Plan] = {}
         spec = chance.choice(pool())
@@ -104,7 +112,7 @@ class Site:
         client = Client(temporal, task_queue=QUEUE, patience=30)
         people = People(server, chance, client, "r", self.promises)
         server.note(f"a run of {spec.name} with {', '.join(spec.nodes)}")
-        self._worker_comes()
+        self.worker_comes()
         await client.runs.start(
             self.graph,
             chance.choice([{}, {"flag": True}]),
@@ -139,22 +147,22 @@ class Site:
                 worker = chance.choice(up)
                 server.note(f"{worker.name} is killed")
                 worker.kill()
-                server.later(server.delay(), self._worker_comes)
+                server.later(server.delay(), self.worker_comes)
             case "leave" if up:
                 worker = chance.choice(up)
                 server.note(f"{worker.name} shuts down")
                 worker.leave()
                 server.later(1.0, worker.kill)
-                server.later(server.delay(), self._worker_comes)
+                server.later(server.delay(), self.worker_comes)
             case "jump":
                 server.jump(chance.choice([1.0, 30.0, 7200.0, -0.5]))
             case "drop":
                 for worker in up:
                     worker.drop()
             case _:
-                self._worker_comes()
+                self.worker_comes()
 
-    def _worker_comes(self) -> None:
+    def worker_comes(self) -> None:
         if len([each for each in self.server.workers if each.is_up]) > 2:
             return
         self._names += 1
@@ -173,7 +181,7 @@ class Site:
         server.note("everybody does their part")
         for number in range(_ROUNDS):
             if not any(each.is_up for each in server.workers):
-                self._worker_comes()
+                self.worker_comes()
             execution, state = server.execution("r"), promises.state
             if execution is not None and not execution.is_open:
                 return

@@ -242,6 +242,7 @@ class Execution:
         self.updates: dict[str, Update] = {}
         self.signals: set[str] = set()
         self.activities: dict[int, Activity] = {}
+        self.visits: dict[int, str] = {}
         self.timers: dict[int, Timer] = {}
         self.attempt: Attempt | None = None
         self.sticky: Worker | None = None
@@ -431,6 +432,7 @@ class Execution:
                 case "schedule_activity":
                     activity = Activity(self, command.schedule_activity)
                     self.activities[activity.seq] = activity
+                    self.visits[activity.seq] = activity.id
                     activity.schedule()
                 case "request_cancel_activity":
                     if (

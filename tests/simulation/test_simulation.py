@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.simulation.faults import FAULTS, RARE
 from tests.simulation.schedule import play
 from tests.simulation.shrink import shrunk
 
@@ -20,21 +21,21 @@ def _quiet() -> Iterator[None]:
 
 
 def test_a_seed_is_the_same_schedule_each_time() -> None:
-    for seed in range(20):
+    for seed in range(10):
         first, second = play(seed), play(seed)
 
         assert (first.log, first.draws) == (second.log, second.draws)
 
 
 def test_a_schedule_can_be_repeated_by_its_draws() -> None:
-    for seed in range(20):
+    for seed in range(10):
         first = play(seed)
 
         assert play(seed, first.draws).log == first.log
 
 
 def test_whatever_happens_every_promise_is_kept() -> None:
-    _keep_their_promises(range(100))
+    _keep_their_promises(range(60))
 
 
 @pytest.mark.slow
@@ -42,6 +43,30 @@ def test_whatever_happens_every_promise_is_kept() -> None:
 @pytest.mark.parametrize("part", range(4))
 def test_whatever_happens_every_promise_is_kept_in_many_schedules(part: int) -> None:
     _keep_their_promises(range(1_000 + 500 * part, 1_500 + 500 * part))
+
+
+@pytest.mark.parametrize(
+    ("fault", "most"),
+    [
+        pytest.param(name, 400, marks=[pytest.mark.slow, pytest.mark.timeout(600)])
+        if name in RARE
+        else pytest.param(name, 40)
+        for name in FAULTS
+    ],
+)
+def test_a_fault_is_found(fault: str, most: int) -> None:
+    with FAULTS[fault]():
+        assert any(play(seed).fault for seed in range(most))
+
+
+def test_the_shortest_schedule_shows_the_same_fault() -> None:
+    with FAULTS["anybody may answer any question"]():
+        found = next(played for seed in range(40) if (played := play(seed)).fault)
+        shortest = shrunk(found, most=60)
+
+        assert shortest.kind == found.kind
+        assert len(shortest.log) < len(found.log)
+        assert play(found.seed, shortest.draws).fault == shortest.fault
 
 
 def _keep_their_promises(seeds: range) -> None:

@@ -90,7 +90,7 @@ class Worker:
     ) -> None:
         self.server, self.name = server, name
         self.is_up = True
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: dict[asyncio.Task[Any], None] = {}
         self._cache: dict[str, Cached] = {}
         self._steps = steps
         self._temporal = lenient(temporal)
@@ -465,8 +465,9 @@ def task_factory(loop: Any, coroutine: Any, **about: Any) -> asyncio.Task[Any]:
     """Make a task that its worker knows."""
     task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **about)
     if (owner := OWNER.get()) is not None:
-        owner.tasks.add(task)
-        task.add_done_callback(owner.tasks.discard)
+        tasks = owner.tasks
+        tasks[task] = None
+        task.add_done_callback(lambda done: tasks.pop(done, None))
     return task
 
 

@@ -1,0 +1,93 @@
+"""Wrong variants of the product, each of which the simulation has to find."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, Final
+from unittest import mock
+
+from abeyance import wire
+from abeyance.activities import heartbeat, node
+from abeyance.core import approvals, events, idempotency
+from abeyance.core.outcome import Stopped
+from abeyance.core.policy import Principal
+from abeyance.core.state import RunState
+from abeyance.workflows import continue_as_new, run, visibility
+
+_swap = mock.patch.object
+
+
+def _carrying(change: Callable[[RunState], RunState]) -> AbstractContextManager[Any]:
+    parted = continue_as_new.parted
+    return _swap(continue_as_new, "parted", side_effect=lambda state: parted(change(state)))
+
+
+def _without_a_message(state: RunState) -> RunState:
+    return replace(state, mailbox=replace(state.mailbox, queue=state.mailbox.queue[1:]))
+
+
+def _every_third_answer_is_lost() -> AbstractContextManager[Any]:
+    feed, counted = run.AgentRun._feed, itertools.count(1)
+
+    def forgetful(self: run.AgentRun, event: events.Event, **about: bool) -> None:
+        if not isinstance(event, events.Responded) or next(counted) % 3:
+            feed(self, event, **about)
+
+    return _swap(run.AgentRun, "_feed", forgetful)
+
+
+def _steps_are_not_written() -> AbstractContextManager[Any]:
+    async def forgetful(self: heartbeat.Heartbeater, journal: wire.Journal) -> bool:
+        self.journal = journal
+        return False
+
+    return _swap(heartbeat.Heartbeater, "write", forgetful)
+
+
+def _counted(_: RunState) -> str:
+    return f"{next(_COUNT)}"
+
+
+def _sometimes(_: object, __: int = 0, **___: int) -> str | None:
+    return "soft" if next(_COUNT) % 5 == 0 else None
+
+
+_COUNT = itertools.count()
+
+FAULTS: Final[Mapping[str, Callable[[], AbstractContextManager[Any]]]] = {
+    "a continue-as-new forgets a message in the queue": lambda: _carrying(_without_a_message),
+    "a continue-as-new forgets the keys of calls": lambda: _carrying(
+        lambda state: replace(state, keys={})
+    ),
+    "a call that is repeated with its key counts again": lambda: _swap(
+        idempotency, "earlier", return_value=None
+    ),
+    "anybody may answer any question": lambda: _swap(Principal, "may", return_value=True),
+    "every third answer gets a receipt, and is lost": _every_third_answer_is_lost,
+    "a finished step is not written before the next begins": _steps_are_not_written,
+    "a visit that is stopped forgets its steps": lambda: _swap(
+        node.Attempt, "_stopped", return_value=Stopped()
+    ),
+    "an attempt forgets the steps of the one before, whose worker died": lambda: _swap(
+        wire.Journal, "is_of", return_value=False
+    ),
+    "a replay wants another timer": lambda: _swap(visibility, "timer_summary", _counted),
+    "a replay continues as new at another time": lambda: _swap(
+        continue_as_new.History, "due", _sometimes
+    ),
+    "a gate is not asked again where its values have changed": lambda: _swap(
+        approvals, "first_invalid", return_value=None
+    ),
+}
+"""The faults by what they do."""
+RARE: Final = frozenset(
+    {
+        "a finished step is not written before the next begins",
+        "a visit that is stopped forgets its steps",
+        "an attempt forgets the steps of the one before, whose worker died",
+    }
+)
+"""Those that show only if a worker dies, or a run is paused, at the wrong moment."""
