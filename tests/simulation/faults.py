@@ -14,14 +14,13 @@ from abeyance.activities import heartbeat, node
 from abeyance.core import approvals, events, idempotency
 from abeyance.core.outcome import Stopped
 from abeyance.core.policy import Principal
-from abeyance.core.state import RunState
+from abeyance.core.state import RunState, parted
 from abeyance.workflows import continue_as_new, run, visibility
 
 _swap = mock.patch.object
 
 
 def _carrying(change: Callable[[RunState], RunState]) -> AbstractContextManager[Any]:
-    parted = continue_as_new.parted
     return _swap(continue_as_new, "parted", side_effect=lambda state: parted(change(state)))
 
 
