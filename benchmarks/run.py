@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+import page
 from contender import Contender, version_of
 from measured import Measured, Samples
 
@@ -31,30 +32,45 @@ _TRIAL_SECONDS: Final = 1_800
 def main() -> None:
     """Run what the command line asks for, and print the tables."""
     asked = _arguments()
-    work = import_module(f"{asked.workload}.workload")
+    for workload in _WORKLOADS if asked.all else [asked.workload]:
+        measured = _measured(workload, asked)
+        print(f"## {workload}\n\n{measured}\n", flush=True)
+        if asked.write is not None:
+            page.write(asked.write, workload, measured)
+
+
+def _measured(workload: str, asked: argparse.Namespace) -> str:
+    work = import_module(f"{workload}.workload")
     contenders = _present(_asked_for(work.CONTENDERS, asked.contenders))
     measured = Measured(contenders, work.COLUMNS)
     load = os.getloadavg()[0]
     for number in range(asked.rounds):
         for contender in contenders:
             print(f"round {number + 1} of {asked.rounds}: {contender.title}", file=sys.stderr)
-            measured.add(contender, _trial(asked.workload, contender, quick=asked.quick))
-    print(f"## {asked.workload}\n")
-    print(f"{asked.rounds} rounds, the contenders in turns.", _machine(load), end="\n\n")
-    print(_versions(contenders), end="\n\n")
-    print(measured.numbers(), end="\n\n")
-    print("Ratios to the floor, the median of the rounds (least to most); above 1 is dearer:\n")
-    print(measured.ratios())
+            measured.add(contender, _trial(workload, contender, quick=asked.quick))
+    rounds = "One round" if asked.rounds == 1 else f"{asked.rounds} rounds"
+    return "\n\n".join(
+        [
+            f"{rounds}, the contenders in turns. {_machine(load)}",
+            _versions(contenders),
+            measured.numbers(),
+            "Ratios to the floor, the median of the rounds (least to most); above 1 is dearer:",
+            measured.ratios(),
+        ]
+    )
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--workload", choices=_WORKLOADS, default="approval")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--workload", choices=_WORKLOADS, default="approval")
+    which.add_argument("--all", action="store_true", help="every workload, one after another")
     parser.add_argument("--contenders", help="their names with commas; all unless given")
-    parser.add_argument("--rounds", type=int, help="how often each has its turn (5)")
+    parser.add_argument("--rounds", type=int, help="how often each has its turn (3; 2 with --all)")
     parser.add_argument("--quick", action="store_true", help="a few runs, to see that it works")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this page")
     asked = parser.parse_args()
-    asked.rounds = asked.rounds or (1 if asked.quick else 5)
+    asked.rounds = asked.rounds or (1 if asked.quick else 2 if asked.all else 3)
     return asked
 
 
