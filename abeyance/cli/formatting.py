@@ -375,7 +375,7 @@ _DEEPEST: Final = 8
 
 
 def schema_example(schema: Any) -> Any:
-    """Return an example of a schema. It ignores ranges, formats and patterns."""
+    """Return an example of a schema. It ignores maxima, formats and patterns."""
     return _example(schema, schema, 0)
 
 
@@ -399,7 +399,7 @@ def _example(schema: Any, root: Any, depth: int) -> Any:
         case "boolean":
             return True
         case "integer" | "number":
-            return 0
+            return schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1)
         case "array":
             return []
         case "null":

@@ -59,7 +59,8 @@ def test_it_fits_its_schema(schema: Any, expected: Any) -> None:
 def test_of_the_answers_about_a_budget_it_is_a_raise() -> None:
     schema = answer_schema(Use(turns=9), Amounts(usd=5.0, turns=9), ("turns",), "clerk")
 
-    assert schema_example(schema) == {"raise_to": {"turns": 0}}
+    assert schema_example(schema) == {"raise_to": {"turns": 10}}
+    assert jsonschema_rs.is_valid(schema, schema_example(schema))
 
 
 def test_a_schema_that_leads_into_itself_comes_to_an_end() -> None:
