@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from core_drive import ADA, Drive, Ways, at, chain, edge, gate, graph, nested, reader, restored
-from core_strategies import PATCHES, graphs
+from core_strategies import PATCHES, fused_graphs, graphs
 from core_ways import targets_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -558,7 +558,7 @@ def test_a_run_is_not_migrated_while_a_hop_runs() -> None:
 # Both ways
 
 
-@given(spec=graphs(), data=st.data())
+@given(spec=graphs() | fused_graphs(), data=st.data())
 def test_a_run_comes_to_the_same_with_fused_nodes_and_without(
     spec: GraphSpec, data: st.DataObject
 ) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from core_strategies import GOOD_PATCHES, gated_graphs, graphs
+from core_strategies import GOOD_PATCHES, fused_graphs, gated_graphs, graphs
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import SearchStrategy
 from pydantic import BaseModel
@@ -43,7 +43,8 @@ _FIELDS = _STATES.field_specs()
 @functools.cache
 def pool() -> Sequence[GraphSpec]:
     """Many graphs, the same ones each time."""
-    return [*_drawn(gated_graphs(), _POOL), *_drawn(graphs(), _POOL)]
+    kinds = [(gated_graphs(), _POOL), (graphs(), _POOL), (fused_graphs(), _POOL // 2)]
+    return [spec for strategy, count in kinds for spec in _drawn(strategy, count)]
 
 
 def _drawn(strategy: SearchStrategy[GraphSpec], count: int) -> list[GraphSpec]:

@@ -32,6 +32,7 @@ from abeyance.core.spec import (
     OnError,
     OnTimeout,
     Parallel,
+    Reducer,
     Retry,
     Route,
     Rule,
@@ -169,6 +170,51 @@ def gated_graphs(draw: st.DrawFn) -> GraphSpec:
     return _chained("g", [first, second], met=met, before=looked_at, rules=rules)
 
 
+@st.composite
+def fused_graphs(draw: st.DrawFn, *, is_nested: bool = False) -> GraphSpec:
+    """A graph whose functions are fused: one after another, beside each other until they meet, one or
+    the other, with a gate or a nested graph between.
+    """
+    nodes: list[Node] = []
+    ways: list[Edge] = []
+    last: tuple[str, ...] = (START,)
+
+    def work(name: str) -> str:
+        nodes.append(FunctionNode(id=name, fuse=True, on_error=draw(_MENDED)))
+        return name
+
+    kinds = ["work", "work", "fork", "either", "gate", "graph"]
+    for number in range(draw(st.integers(2, 4))):
+        first = work(f"w{number}")
+        ways.append(edge(last[0] if len(last) == 1 else last, first))
+        last = (first,)
+        match draw(st.sampled_from(kinds[:-1] if is_nested else kinds)):
+            case "fork":
+                last = (work(f"a{number}"), work(f"b{number}"))
+                ways += [edge(first, name) for name in last]
+            case "either":
+                end = work(f"c{number}")
+                ways += [edge(first, end, {"flag": True}), edge(first, work(f"d{number}"), "else")]
+                ways.append(edge(f"d{number}", end))
+                last = (end,)
+            case "gate":
+                question = InterruptSpec(name=f"g{number}", prompt=draw(SHOWING))
+                nodes.append(InterruptNode(id=f"g{number}", question=question))
+                ways.append(edge(first, f"g{number}"))
+                last = (f"g{number}",)
+            case "graph":
+                nodes.append(
+                    SubgraphNode(id=f"s{number}", graph=draw(fused_graphs(is_nested=True)))
+                )
+                ways.append(edge(first, f"s{number}"))
+                last = (f"s{number}",)
+            case _:
+                pass
+    fields: dict[str, Reducer] = {"flag": "last", "count": "add", "log": "append"}
+    return graph(*nodes, ways=ways, fields=fields, name="inner" if is_nested else "g")
+
+
+_MENDED: st.SearchStrategy[OnError] = st.sampled_from([Fail(), Fail(), AskHuman()])
 _PARTS = ["gate", "gate", "remark", "remark", "work", "work", "nested"]
 _BESIDE = ["remark", "work", "work", "gate"]
 
