@@ -16,6 +16,9 @@ from abeyance.activities import node
 EPOCH = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 
 
+_MOST_SECONDS = 3 * 86_400.0
+
+
 class Stalled(AssertionError):
     """Somebody waits, and nothing will ever happen."""
 
@@ -36,6 +39,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if timeout is None:
             raise Stalled("everybody waits for something that nobody does")
         self._seconds += timeout
+        if self._seconds > _MOST_SECONDS:
+            raise Stalled("after days the schedule has not come to its end")
         return ()
 
     def _process_events(self, events: object) -> None:
