@@ -17,6 +17,7 @@ from agent_framework import (
     AgentSession,
     ChatContext,
     ChatMiddleware,
+    ChatResponse,
     Content,
     FunctionTool,
     Message,
@@ -91,7 +92,7 @@ class AgentFramework:
             ],
         }
         said: list[Message] = []
-        heard = _Heard([])
+        heard = _Heard(turn, [])
         if turn.state is None:
             session = agent.create_session()
             said.append(Message("user", [turn.text]))
@@ -101,10 +102,10 @@ class AgentFramework:
             if asked:
                 responses = [each.to_function_approval_response(approved=True) for each in asked]
                 said.append(Message("user", responses))
-                heard = _Heard(turn.state["heard"], [turn.text] if turn.prompts else [])
+                heard = _Heard(turn, turn.state["heard"], [turn.text] if turn.prompts else [])
             else:
                 said.append(Message("user", [turn.text]))
-                heard = _Heard(turn.state["heard"])
+                heard = _Heard(turn, turn.state["heard"])
         response = await agent.run(said, session=session, middleware=[heard])
         contents = [each for message in response.messages for each in message.contents]
         asked = [each for each in contents if each.type == "function_approval_request"]
@@ -141,12 +142,14 @@ class AgentFramework:
 
 
 class _Heard(ChatMiddleware):
-    """What people said while calls were open: the framework would put it before their results.
+    """Records the responses of the model in the visit, and puts what people said while calls were open
+    behind the results: the framework would put it before them.
 
     `texts` are those that the model has read, each with its place, `new` those that it has not.
     """
 
-    def __init__(self, texts: list[list[Any]], new: Sequence[str] = ()) -> None:
+    def __init__(self, turn: ForeignTurn, texts: list[list[Any]], new: Sequence[str] = ()) -> None:
+        self._turn = turn
         self.texts = texts
         self._new = [*new]
 
@@ -158,7 +161,15 @@ class _Heard(ChatMiddleware):
         for place, text in reversed(self.texts):
             messages.insert(min(place, length), Message("user", [text]))
         context.messages = messages
-        await call_next()
+
+        async def request() -> Json:
+            await call_next()
+            assert isinstance(context.result, ChatResponse)  # noqa: S101 turns are not streamed
+            return to_jsonable_python(context.result.to_dict(), bytes_mode="base64")
+
+        recorded = await self._turn.journal("model", request)
+        if context.result is None:
+            context.result = ChatResponse.from_dict(recorded)
 
 
 def _held(tool: FunctionTool, turn: ForeignTurn) -> FunctionTool:

@@ -8,13 +8,16 @@ own. `require_confirmation` and `request_confirmation` are approvals.
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, Final
 
-from google.adk.agents import BaseAgent
+from google.adk.agents import BaseAgent, LlmAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.apps import App, ResumabilityConfig
+from google.adk.models.base_llm import BaseLlm
+from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
@@ -95,7 +98,7 @@ class GoogleAdk:
     async def turn(self, turn: ForeignTurn) -> TurnTaken:
         state = turn.state or {"session": None, "open": {}, "heard": []}
         plugin = _Held(turn, frozenset(self._tools), state["heard"])
-        sessions, app = InMemorySessionService(), self._app(plugin)
+        sessions, app = InMemorySessionService(), self._app(plugin, turn)
         if state["session"] is None:
             await sessions.create_session(app_name=_APP, user_id=_USER, session_id=_SESSION)
         else:
@@ -172,10 +175,14 @@ class GoogleAdk:
             raise NeedsApproval
         return to_jsonable_python(result, fallback=str)
 
-    def _app(self, plugin: BasePlugin) -> App:
+    def _app(self, plugin: BasePlugin, turn: ForeignTurn) -> App:
+        root = self._agent.clone()
+        for own, copied in zip(_with_sub_agents(self._agent), _with_sub_agents(root), strict=True):
+            if isinstance(own, LlmAgent) and isinstance(copied, LlmAgent):
+                copied.model = _recorded(own.canonical_model, turn)
         return App(
             name=_APP,
-            root_agent=self._agent,
+            root_agent=root,
             plugins=[plugin],
             resumability_config=ResumabilityConfig(is_resumable=True),
         )
@@ -220,15 +227,37 @@ class _Held(BasePlugin):
             contents.insert(min(place, length), said)
 
 
+def _with_sub_agents(agent: BaseAgent) -> Iterator[BaseAgent]:
+    yield agent
+    for inner in agent.sub_agents:
+        yield from _with_sub_agents(inner)
+
+
+def _recorded(model: BaseLlm, turn: ForeignTurn) -> BaseLlm:
+    """Return a copy of a model whose responses are recorded in the visit."""
+
+    async def generate(*args: Any, **kwargs: Any) -> AsyncIterator[LlmResponse]:
+        async def request() -> Json:
+            said = model.generate_content_async(*args, **kwargs)
+            return [each.model_dump(mode="json", exclude_none=True) async for each in said]
+
+        for each in await turn.journal("model", request):
+            yield LlmResponse.model_validate(each)
+
+    recorded = copy.copy(model)
+    # A field of the class would be refused; its methods and its type are needed as they are.
+    object.__setattr__(recorded, "generate_content_async", generate)
+    return recorded
+
+
 def _tools_of(agent: BaseAgent) -> Iterator[tuple[BaseAgent, BaseTool]]:
     """Yield the tools of an agent and its sub-agents that are known before a run."""
-    for entry in getattr(agent, "tools", ()):
-        if isinstance(entry, BaseTool):
-            yield agent, entry
-        elif inspect.isroutine(entry):
-            yield agent, FunctionTool(entry)
-    for inner in agent.sub_agents:
-        yield from _tools_of(inner)
+    for owner in _with_sub_agents(agent):
+        for entry in getattr(owner, "tools", ()):
+            if isinstance(entry, BaseTool):
+                yield owner, entry
+            elif inspect.isroutine(entry):
+                yield owner, FunctionTool(entry)
 
 
 def _schema_of(tool: BaseTool) -> dict[str, Any]:

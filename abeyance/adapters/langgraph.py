@@ -4,7 +4,7 @@
 
 Each call of a `ToolNode` is held; `HumanInTheLoopMiddleware`, batched or per call, says what is asked.
 Any other `interrupt()` of a node or a tool is a question. The state is the newest checkpoint, written by
-LangGraph's own serialiser.
+LangGraph's own serialiser; what a node returns, the model too, is recorded at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
@@ -121,7 +123,7 @@ class LangGraph:
 
     async def turn(self, turn: ForeignTurn) -> TurnTaken:
         saver = InMemorySaver()
-        held = self._held(saver)
+        held = self._held(saver, turn)
         given: Any = self._enter(turn.text)
         before = 0
         if turn.state is not None:
@@ -209,11 +211,13 @@ class LangGraph:
             raise ResultError(last.text)
         return to_jsonable_python(last.content, fallback=str)
 
-    def _held(self, saver: InMemorySaver) -> Any:
-        nodes = {
-            name: node.copy({"bound": _holding(node.bound)}) if name in self._nodes else node
-            for name, node in self._graph.nodes.items()
-        }
+    def _held(self, saver: InMemorySaver, turn: ForeignTurn) -> Any:
+        nodes = dict(self._graph.nodes)
+        for name, node in nodes.items():
+            if name in self._nodes:
+                nodes[name] = node.copy({"bound": _holding(node.bound)})
+            elif name != START and not node.subgraphs:
+                nodes[name] = node.copy({"bound": _recorded(node.bound, saver.serde, turn)})
         return self._graph.copy({"nodes": nodes, "checkpointer": saver})
 
     def _let_through(self, value: Mapping[str, Any]) -> Any:
@@ -258,6 +262,33 @@ def _holding(node: Any) -> Any:
     held._awrap_tool_call = wait  # noqa: SLF001 it has no other name
     held.afunc = held._afunc  # noqa: SLF001
     return held
+
+
+def _recorded(node: Any, serde: SerializerProtocol, turn: ForeignTurn) -> Any:
+    """Return a node whose result is recorded in the visit; one that asks is entered again, as ever."""
+
+    async def run(given: Any, config: RunnableConfig) -> Any:
+        results = []
+
+        async def enter() -> Json:
+            results.append(await node.ainvoke(given, config))
+            try:
+                return _packed(serde.dumps_typed(results[0]))
+            except TypeError:
+                return None  # What of it belongs to the state is refused when that is stored.
+
+        at = config["metadata"]
+        place = f"{at['langgraph_node']} {at['langgraph_step']} {at['langgraph_path']}"
+        recorded = await turn.journal(place, enter)
+        if results:
+            return results[0]
+        return (
+            await node.ainvoke(given, config)
+            if recorded is None
+            else serde.loads_typed(_unpacked(recorded))
+        )
+
+    return RunnableLambda(run)
 
 
 def _call_of(each: Any) -> ForeignCall:

@@ -9,16 +9,19 @@ hook or a tool is a question.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
 from strands import Agent
 from strands.hooks import BeforeModelCallEvent, BeforeToolCallEvent
 from strands.interrupt import InterruptException
+from strands.models.model import Model
 from strands.tools.tools import PythonAgentTool
 from strands.types._events import ToolInterruptEvent, ToolResultEvent
 from strands.types._snapshot import Snapshot
+from strands.types.session import decode_bytes_values, encode_bytes_values
 
 from abeyance.agents.foreign import (
     ForeignAgent,
@@ -85,6 +88,7 @@ class Strands:
 
     async def turn(self, turn: ForeignTurn) -> TurnTaken:
         agent = self._make()
+        agent.model = _recorded(agent.model, turn)
         state = turn.state or {"snapshot": None, "open": {}}
         if state["snapshot"] is not None:
             agent.load_snapshot(Snapshot.from_dict(state["snapshot"]))
@@ -164,6 +168,21 @@ class Strands:
         if result["status"] == "error":
             raise ResultError(content if isinstance(content, str) else canonical(content))
         return to_jsonable_python(content, fallback=str)
+
+
+def _recorded(model: Model, turn: ForeignTurn) -> Model:
+    """Return a copy of a model whose responses are recorded in the visit."""
+
+    async def stream(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        async def request() -> Json:
+            return encode_bytes_values([each async for each in model.stream(*args, **kwargs)])
+
+        for each in decode_bytes_values(await turn.journal("model", request)):
+            yield each
+
+    recorded = copy.copy(model)
+    recorded.stream = stream
+    return recorded
 
 
 def _hold(event: BeforeToolCallEvent[Any]) -> None:

@@ -12,10 +12,12 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import warnings
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
+from abeyance.agents import tool_results
 from abeyance.agents.agent import Agent
 from abeyance.agents.approvals import APPROVE, Rejected, approval_question, approved_arguments
 from abeyance.agents.model_errors import foreign_failure
@@ -82,13 +84,14 @@ class ForeignTurn:
 
     `state` is what the last turn returned, None in the first. `results` are those of the last turn's
     calls, by id. `prompts` are what people said since: the input first, then messages, each marked with
-    its sender. `journal(name, function)` calls a function once, whatever happens to the worker.
+    its sender. `journal(name, function)` calls a function once, whatever happens to the worker, and
+    returns its result, which is JSON; the same name again is another call.
     """
 
     state: Json
     results: Mapping[str, CallResult]
     prompts: Sequence[Prompt]
-    journal: Callable[..., Awaitable[Any]]
+    journal: Callable[[str, Callable[[], Awaitable[Json]]], Awaitable[Json]]
 
     @property
     def text(self) -> str:
@@ -236,7 +239,7 @@ class ForeignAgent(Agent):
             state=kept.state,
             results={kept.own(id_): result for id_, result in _results(added).items()},
             prompts=_prompts(added),
-            journal=ctx.step,
+            journal=_Requests(ctx).journal,
         )
         try:
             taken = await self.framework.turn(turn)
@@ -288,6 +291,27 @@ class ForeignAgent(Agent):
             return TextPart(value if isinstance(value, str) else json.dumps(value))
         arguments = {"result": value} if self.output.is_wrapped else value
         return ToolCallPart(FINAL_RESULT, arguments, unused_id(FINAL_RESULT, used))
+
+
+class _Requests:
+    """The requests to models within a turn. Each is a step; what is large goes to the storage."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._begun: Counter[str] = Counter()
+
+    async def journal(self, name: str, function: Callable[[], Awaitable[Json]]) -> Json:
+        blobs, run_id = self._ctx.runtime.blobs, self._ctx.run_id
+        assert blobs is not None  # noqa: S101 every visit of an agent has them
+
+        async def request() -> dict[str, Json]:
+            result = tool_results.content(await function())
+            return await tool_results.store(blobs, run_id, result)
+
+        self._begun[name] += 1
+        step = f"{name}, {self._begun[name]}"
+        stored = await self._ctx.step(step, request)
+        return (await tool_results.load(blobs, stored))["content"]
 
 
 _OF_APPROVALS: Final = frozenset(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from foreign_office import FRAMEWORKS, THREE, Office, desk
 
 from abeyance import Budget, Principal, Refusal
-from abeyance.adapters import ForeignAgent
+from abeyance.adapters import CallResult, ForeignAgent, ForeignTurn
 from abeyance.testing import InMemoryRun
 
 CLERK = "graph:desk;node:clerk;agent:clerk"
@@ -73,6 +76,33 @@ async def test_answers_come_in_any_order_and_nothing_runs_again(make: Make) -> N
     assert "looked 2" in told
     assert "not run: not today" in told
     assert '{"x":9}' in told
+
+
+async def test_what_a_model_said_is_not_asked_again_when_the_same_turn_is_taken_again(
+    make: Make,
+) -> None:
+    office = Office(THREE, "Done.")
+    recorded: dict[str, str] = {}
+
+    async def journal(name: str, function: Callable[[], Awaitable[Any]]) -> Any:
+        if name not in recorded:
+            recorded[name] = json.dumps(await function())
+        return json.loads(recorded[name])
+
+    framework = make(office).framework
+    turn = ForeignTurn(state=None, results={}, prompts=["Pay what is due."], journal=journal)
+    one, two = await framework.turn(turn), await framework.turn(turn)
+
+    assert office.lines == ["turn 1"]
+    assert one.calls == two.calls
+    assert (two.model, two.input_tokens, two.output_tokens) == (one.model, 7, 3)
+    results = {call.id: CallResult(content="It is done.") for call in two.calls}
+    ended = await framework.turn(replace(turn, state=two.state, results=results, journal=_once))
+    assert (ended.output, office.lines) == ("Done.", ["turn 1", "turn 2"])
+
+
+async def _once(_: str, function: Callable[[], Awaitable[Any]]) -> Any:
+    return await function()
 
 
 async def test_at_the_limit_of_its_budget_a_person_is_asked_before_the_next_turn(
