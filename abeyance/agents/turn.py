@@ -28,6 +28,7 @@ from abeyance.agents.tool_gate import AfterHooks
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended
 from abeyance.core.address import Address
+from abeyance.core.budgets import why_stopped
 from abeyance.core.events import Message
 from abeyance.core.json import Json
 from abeyance.core.outcome import Finished
@@ -81,7 +82,9 @@ class Turn:
     async def _take(self, state: AgentValues, ctx: Context, inbox: Sequence[Message]) -> Finished:
         blobs = blobs_of(ctx)
         after_hooks = AfterHooks(self._agent, ctx, blobs, AgentState(state.agent_state))
-        if state.input is not None and (cancelled := await self._before_node(state, ctx)):
+        stopped = why_stopped(ctx.input.own_answers)
+        is_entered = state.input is not None and stopped is None
+        if is_entered and (cancelled := await self._before_node(state, ctx)):
             return cancelled
         results = await after_hooks.of_collected(state)
         waiting = [RequestedCall(**each) for each in state.waiting]
@@ -97,6 +100,9 @@ class Turn:
             results = await after_hooks.of_denied(dispatched.patch["known"])
         before = await transcript.read(blobs, state.transcript)
         added = await self._request_messages(state, ctx, inbox, before, results)
+        if stopped is not None:
+            await self._save_partial(state, ctx, added)
+            raise AgentFailed(FailureCode.BUDGET_EXHAUSTED, stopped)
         if state.turns >= self._agent.max_turns and not _asks_for_turns(self._agent, ctx):
             await self._save_partial(state, ctx, added)
             message = (

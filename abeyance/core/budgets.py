@@ -22,7 +22,7 @@ from abeyance.core.outcome import Asked, Finished, VisitOutcome, key_of
 from abeyance.core.spec import BudgetSpec, Default, FunctionNode, InterruptSpec
 from abeyance.core.state import RunState, Scope
 from abeyance.core.usage import Account, Amounts, Limit, Use
-from abeyance.core.visit import Failure, Ready, Visit, Waiting, transition
+from abeyance.core.visit import Failure, Ready, Running, Visit, Waiting, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
@@ -76,6 +76,8 @@ def held(draft: WorkingState, visit: Visit) -> bool | None:
     """
     if not _takes_a_turn(draft.state, visit):
         return None
+    if why_stopped(visit.questions.answers) is not None:
+        return None
     if (answer := visit.questions.answers.get(_KEY)) is not None:
         visit.questions = visit.questions.without({_KEY})
         if "stop" in answer:
@@ -95,6 +97,32 @@ def held(draft: WorkingState, visit: Visit) -> bool | None:
         return True
     transition(visit, "ask", Waiting(stage="body"))
     interrupts.ask(draft, visit, Asked(question=question, kind="budget"))
+    return True
+
+
+def why_stopped(answers: Mapping[str, Json]) -> str | None:
+    """Return why the agent is stopped whose turn is given these answers, or None if it is not.
+
+    Such a turn stores what the agent has not read yet in its transcript, and fails.
+    """
+    stopped: str | None = answers.get(_KEY, {}).get("why")
+    return stopped
+
+
+def fail_stopped(draft: WorkingState, visit: Visit, running: Running) -> bool:
+    """Fail the agent that is stopped, after its last turn has failed. Return whether it is stopped."""
+    answer = visit.questions.answers.get(_KEY)
+    if answer is None or draft.state.ending is not None:
+        return False
+    # A retry of the run asks again.
+    visit.questions = visit.questions.without({_KEY})
+    transition(visit, "stopped", Ready(stage=running.stage))
+    draft.keep()
+    failure = Failure(
+        code=FailureCode.BUDGET_EXHAUSTED, message=answer["why"], address=visit.address
+    )
+    failure = routing.with_changes(draft, visit, failure)
+    routing.fail_scope(draft, answer["agent"], failure)
     return True
 
 
@@ -155,7 +183,10 @@ def _raise(draft: WorkingState, visit: Visit, to: Mapping[str, Any]) -> None:
 
 
 def _stop(draft: WorkingState, visit: Visit) -> None:
-    """Fail the agent whose turn was asked about, and each that waits for the same answer."""
+    """Stop the agent whose turn was asked about, and each that waits for the same answer.
+
+    Its turn is started once more: the results of its last calls are in no transcript yet.
+    """
     reached = _reached(draft.state, visit)
     of = draft.state.root.address if reached is None else reached[0].address
     waiting = [
@@ -167,18 +198,13 @@ def _stop(draft: WorkingState, visit: Visit) -> None:
         and found[0].address == of
     ]
     for each in (visit, *waiting):
-        # The agent before it may have ended the run, or the graph that it is in.
-        if each.address in draft.state.visits and draft.state.ending is None:
-            draft.keep()
-            agent = _agent(draft.state, each, of)
-            message = (
-                f"the agent {draft.graph(agent).name!r} was stopped, because the budget of "
-                f"{draft.graph(of).name!r} is used up: {_summary(draft.state, of)}"
-            )
-            failure = Failure(
-                code=FailureCode.BUDGET_EXHAUSTED, message=message, address=each.address
-            )
-            routing.fail_scope(draft, agent, failure)
+        stopped, agent = draft.visit(each.address), _agent(draft.state, each, of)
+        why = (
+            f"the agent {draft.graph(agent).name!r} was stopped, because the budget of "
+            f"{draft.graph(of).name!r} is used up: {_summary(draft.state, of)}"
+        )
+        stopped.questions = stopped.questions.answered(_KEY, {"why": why, "agent": agent})
+        transition(stopped, "proceed", Ready(stage="body"))
 
 
 def _agent(state: RunState, visit: Visit, within: str) -> str:

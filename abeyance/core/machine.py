@@ -356,7 +356,8 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
                 patch=changes or left.patch,
                 attempts=Attempts(),
             )
-            routing.fail(draft, visit, Failure(code=code, message=message), fatal=fatal)
+            if not budgets.fail_stopped(draft, visit, running):
+                routing.fail(draft, visit, Failure(code=code, message=message), fatal=fatal)
         case _:
             assert_never(outcome)
 

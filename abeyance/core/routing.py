@@ -190,10 +190,10 @@ def _fail(draft: WorkingState, visit: Visit, failure: Failure, *, fatal: bool) -
             result = {"error": failure.message, "code": failure.code}
             end_call(draft, visit, result)
         case _:
-            fail_scope(draft, visit.scope, _brought(draft, visit, failure), fatal=fatal)
+            fail_scope(draft, visit.scope, with_changes(draft, visit, failure), fatal=fatal)
 
 
-def _brought(draft: WorkingState, visit: Visit, failure: Failure) -> Failure:
+def with_changes(draft: WorkingState, visit: Visit, failure: Failure) -> Failure:
     """Merge what a failed visit had changed: it is part of its graph's result."""
     try:
         items.put_patch(draft, visit.scope, visit.members, visit.checkpoint.patch)

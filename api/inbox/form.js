@@ -224,6 +224,7 @@ function numberField(schema, about) {
   if (about.start !== undefined && about.start !== null) input.value = about.start;
   const bounds = [
     schema.minimum === undefined ? null : `At least ${schema.minimum}.`,
+    schema.exclusiveMinimum === undefined ? null : `More than ${schema.exclusiveMinimum}.`,
     schema.maximum === undefined ? null : `At most ${schema.maximum}.`,
   ];
   const {frame, field} = framed(about, input, bounds.filter(Boolean).join(" "));

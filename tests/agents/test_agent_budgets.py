@@ -11,6 +11,7 @@ from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
 
 from abeyance import START, Agent, Budget, Escalation, Graph, GraphError, Refusal, tool
+from abeyance.core import items
 from abeyance.testing import InMemoryRun
 
 
@@ -153,6 +154,33 @@ async def test_a_deadline_may_stop_the_agent() -> None:
     await run.advance(3600)
 
     assert failure(run)[0] == "budget_exhausted"
+
+
+async def test_an_agent_that_is_stopped_has_all_results_of_its_calls_in_its_transcript() -> None:
+    run = await started(Agent("clerk", model=looking(3), tools=[look], budget=Budget(turns=2)))
+    await answered(run, {"stop": True})
+    read = await run.transcript()
+
+    assert failure(run)[0] == "budget_exhausted"
+    assert [(item.role, item.call_id, item.result) for item in read if item.role == "tool"] == [
+        ("tool", "c0", "x is fine"),
+        ("tool", "c1", "x is fine"),
+    ]
+
+
+async def test_the_input_of_an_agent_that_never_took_a_turn_is_in_its_transcript() -> None:
+    graph = Graph("g", state=Case)
+    for name in ("first", "second"):
+        graph.agent(name, Agent(name, model=looking(1), tools=[look]), input="question")
+    graph.edge(START, "first")
+    graph.edge("first", "second")
+    graph.build(budget=Budget(turns=2))
+    run = InMemoryRun(graph)
+    await run.start()
+    await answered(run, {"stop": True})
+    (address,) = [each for each in items.transcripts(run.state) if "agent:second" in each]
+
+    assert [each.text for each in await run.transcript(address)] == ["What is to be done?"]
 
 
 async def test_the_terms_of_a_question_are_those_of_a_budget_too() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from agent_graphs import Task, payments, teams
+from agent_graphs import Task, metered, payments, teams
 from sample_graphs import gated
 from scripted_agents import desk, scripted
 from stack import Api, app_for, new_id, problem, served
@@ -40,7 +40,7 @@ def broken() -> Graph:
 @pytest_asyncio.fixture(scope="module")
 async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
     writer = desk(Agent("writer", model=scripted("a text")), "writing")
-    site = Site(temporal, payments(), teams(), writer, broken(), gated())
+    site = Site(temporal, payments(), metered(), teams(), writer, broken(), gated())
     async with site.worker():
         yield site
 
@@ -112,6 +112,28 @@ async def test_a_thread_is_asked_and_goes_on_with_the_answer(talks: Api) -> None
     messages = one(rest, "MESSAGES_SNAPSHOT")["messages"]
     assert [each["role"] for each in messages[:4]] == ["user", "assistant", "tool", "tool"]
     assert messages[0]["id"] == "m1"
+
+
+async def test_a_budget_is_asked_about_and_raised(talks: Api) -> None:
+    thread = new_id("thread")
+    interrupt = await asked(talks, thread, graph="metered")
+    raised = {
+        "interruptId": interrupt["id"],
+        "status": "resolved",
+        "payload": {"raise_to": {"turns": 5}},
+        "metadata": {"abeyance": {"digest": interrupt["metadata"]["abeyance"]["digest"]}},
+    }
+    low = {**raised, "payload": {"raise_to": {"turns": 1}}}
+    refused = await agui(talks, thread, MUCH, resume=[low], graph="metered")
+    rest = events_in((await agui(talks, thread, MUCH, resume=[raised], graph="metered")).text)
+
+    assert (interrupt["reason"], interrupt["metadata"]["abeyance"]["kind"]) == (
+        "input_required",
+        "budget",
+    )
+    assert interrupt["responseSchema"]["properties"]["raise_to"]["required"] == ["turns"]
+    problem(refused, 422, "invalid_answer")
+    assert one(rest, "RUN_FINISHED")["outcome"] == {"type": "success"}
 
 
 async def test_of_the_history_that_is_posted_nothing_is_believed(talks: Api) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest_asyncio
-from agent_graphs import payments, writers
+from agent_graphs import metered, payments, writers
 from sample_graphs import gated
 from stack import Api, app_for, new_id, problem, served
 from talked import chat, events_in, wrote
@@ -19,7 +19,7 @@ MUCH = wrote("pay much")
 
 @pytest_asyncio.fixture(scope="module")
 async def talks(temporal: TemporalClient) -> AsyncIterator[Api]:
-    site = Site(temporal, payments(), writers(), gated())
+    site = Site(temporal, payments(), metered(), writers(), gated())
     async with site.worker(), served(app_for(site)) as api:
         yield api
 
@@ -94,6 +94,20 @@ async def test_a_question_that_is_no_approval_is_a_tool_whose_output_answers(tal
 
     assert (shown["toolName"], shown["dynamic"]) == ("ask", True)
     assert shown["input"]["message"].startswith("Print")
+    assert one(rest, "finish")["finishReason"] == "stop"
+
+
+async def test_a_budget_is_a_tool_whose_output_raises_it(talks: Api) -> None:
+    id_ = new_id("chat")
+    first = events_in((await chat(talks, id_, wrote("cats"), graph="metered")).text)
+    shown = one(first, "tool-input-available")
+    part = {"type": "dynamic-tool", "toolName": "ask", "toolCallId": shown["toolCallId"]}
+    output = {"raise_to": {"turns": 5}}
+    parts = [{"type": "step-start"}, {**part, "state": "output-available", "output": output}]
+    message = {"id": "a1", "role": "assistant", "parts": parts}
+    rest = events_in((await chat(talks, id_, wrote("cats"), message, graph="metered")).text)
+
+    assert "1 of 1 turns. Raise it, or stop 'clerk'?" in shown["input"]["message"]
     assert one(rest, "finish")["finishReason"] == "stop"
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import mcp_types as protocol
 import pytest
 import pytest_asyncio
-from agent_graphs import payments
+from agent_graphs import metered, payments
 from mcp_clients import connected, text_of, yes
 from sample_graphs import Held, chain, gated, gates
 from stack import Api, app_for, new_id, problem, served
@@ -44,7 +44,16 @@ async def held() -> Held:
 @pytest_asyncio.fixture(scope="module")
 async def site(temporal: TemporalClient, held: Held) -> AsyncIterator[Site]:
     kept = Held(name="kept")
-    published = [gated(), chain(1), payments(), gates(2), broken(), held.graph, kept.graph]
+    published = [
+        gated(),
+        chain(1),
+        payments(),
+        metered(),
+        gates(2),
+        broken(),
+        held.graph,
+        kept.graph,
+    ]
     published += [gated("guarded", capability="payments:approve"), gated("voted", quorum=2)]
     for graph in published:
         graph.build(mcp=True)
@@ -327,6 +336,23 @@ async def test_a_client_of_2025_is_told_what_waits_and_answers_by_tools(api: Api
     assert result.structured_content["decision"] == {"approved": True}
     assert later.structured_content == result.structured_content
     assert (answered["answered_by"], answered["note"]) == ("ada", "fine")
+
+
+async def test_a_budget_is_raised_by_tools(api: Api) -> None:
+    async with connected(api, "2025", headers={"X-Abeyance-Principal": "ada"}) as client:
+        told = (await client.call("metered", task="count")).structured_content
+        (question,) = (await client.call("pending", run_id=told["run_id"])).structured_content[
+            "questions"
+        ]
+        of = {"interrupt_id": question["interrupt_id"], "digest": question["digest"]}
+        low = await client.call("answer", **of, answer={"raise_to": {"turns": 1}})
+        result = await client.call("answer", **of, answer={"raise_to": {"turns": 5}})
+
+    assert "1 of 1 turns. Raise it, or stop 'clerk'?" in question["prompt"]
+    assert question["response_schema"]["properties"]["raise_to"]["required"] == ["turns"]
+    assert low.is_error
+    assert "1 is less than the minimum of 2" in text_of(low)
+    assert result.structured_content["report"].startswith("balance: success")
 
 
 async def test_a_vote_is_told_as_one(api: Api) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from killable import KillableServer, killable_server, worker_process
-from killed_agents import teller
+from killed_agents import counted, teller
 from temporal_site import ANYBODY, eventually
 
-from abeyance import views
+from abeyance import Graph, views
 from abeyance.client import Client
 
 pytestmark = [
@@ -44,9 +44,9 @@ class Case:
         (folder / "dies_at").write_text(dies_at, encoding="utf-8")
         self.client: Client
 
-    async def start(self) -> None:
+    async def start(self, graph: Graph = teller) -> None:
         self.client = await self._server.client()
-        await self.client.runs.start(teller, {"question": str(self._folder)}, run_id=self.id)
+        await self.client.runs.start(graph, {"question": str(self._folder)}, run_id=self.id)
 
     def worker(self) -> Any:
         self._workers += 1
@@ -246,3 +246,48 @@ async def test_three_approvals_that_are_open_when_the_worker_dies_are_answered_o
     assert sorted(line.split()[0] for line in case.lines(*names)) == sorted(names)
     assert len(case.lines("first turn")) == 1
     assert ended.values["report"] == "; ".join(f"charge: success: charged {n}" for n in names)
+
+
+async def test_a_budget_is_asked_about_once_whoever_dies_before_and_after(
+    server: KillableServer, tmp_path: Path
+) -> None:
+    case = Case(server, tmp_path, "look eve", dies_at="first turn\nsecond turn")
+    await case.start(counted)
+
+    async def shown() -> views.InterruptView | None:
+        entry = await case.asked("budget")
+        # Without a worker it is listed, and not shown in full.
+        return entry if entry.reason else None
+
+    with case.worker() as first:
+        await case.dead(first)
+    with case.worker():
+        before = await eventually(shown)
+    with case.worker() as third:
+        after = await case.answer("budget", {"raise_to": {"turns": 2}})
+        await case.dead(third)
+    with case.worker():
+        ended = await case.ended()
+
+    assert (after.id, after.digest) == (before.id, before.digest)
+    assert (before.reason["used"]["turns"], before.reason["used"]["calls"]) == (1, 1)
+    assert len(case.lines("eve")) == 1
+    assert len(case.lines("second turn")) == 2
+    assert ended.values["report"] == "look: success: charged eve"
+
+
+async def test_an_agent_that_is_stopped_at_its_budget_fails_after_its_worker_was_lost(
+    server: KillableServer, tmp_path: Path
+) -> None:
+    case = Case(server, tmp_path, "look eve")
+    await case.start(counted)
+    with case.worker():
+        await case.asked("budget")
+    with case.worker():
+        await case.answer("budget", {"stop": True})
+        view = await case.client.run(case.id).wait(timeout=90)
+
+    assert view.error is not None
+    assert view.error.code == "budget_exhausted"
+    assert len(case.lines("eve")) == 1
+    assert case.lines("second turn") == []

@@ -10,8 +10,9 @@ from core_agents import CLERK, agent, agent_node, call, calls, done, helper
 from core_drive import ADA, Drive, chain, gate, graph, restored
 
 from abeyance.core import events, snapshots
+from abeyance.core.budgets import why_stopped
 from abeyance.core.json import Json
-from abeyance.core.outcome import Failed, Finished, Send
+from abeyance.core.outcome import Failed, Finished, Send, Stopped
 from abeyance.core.policy import Principal
 from abeyance.core.spec import (
     START,
@@ -93,6 +94,21 @@ def asked(run: Drive) -> dict[str, Any]:
 
 def raised(run: Drive, **amounts: Json) -> None:
     run.answer("budget", {"raise_to": amounts})
+
+
+def stopped(run: Drive) -> None:
+    """Ada stops the agent, and its last turn has kept what it had not read."""
+    run.answer("budget", {"stop": True})
+    last_turns(run)
+
+
+def last_turns(run: Drive) -> None:
+    for visit in [*run.state.visits.values()]:
+        why = why_stopped(visit.questions.answers)
+        if why is not None:
+            failed = Failed(code="budget_exhausted", message=why, patch={"agent_state": {"c": 1}})
+            outcome = failed if run.state.ending is None else Stopped()
+            run.feed(events.VisitEnded, visit=visit.address, outcome=outcome)
 
 
 def test_an_agent_within_its_budget_is_not_asked_about() -> None:
@@ -190,7 +206,7 @@ def test_a_raise_that_is_not_enough_by_now_is_asked_again() -> None:
 def test_a_stop_fails_the_agent() -> None:
     run = one(budget(tokens=100))
     took(run, goto="model", input_tokens=1_000)
-    run.answer("budget", {"stop": True})
+    stopped(run)
 
     assert run.error == (
         "budget_exhausted",
@@ -199,10 +215,39 @@ def test_a_stop_fails_the_agent() -> None:
     )
 
 
+def test_an_agent_that_is_stopped_has_a_last_turn_whose_changes_count() -> None:
+    run = one(budget(tokens=100), whole=budget(tokens=100))
+    took(run, call("c1"), input_tokens=1_000)
+    done(run, "c1", result="paid")
+    run.answer("budget", {"stop": True})
+    order = run.orders("model")[-1]
+    why = "the agent 'clerk' was stopped, because the budget of 'clerk' is used up: 1,000 of 100 tokens"
+    assert (run.asking, run.running, restored(run.state)) == ([], ["model"], run.state)
+    assert why_stopped(order.own_answers) == why
+    assert order.results is not None
+    run.tick(60)
+    last_turns(run)
+
+    assert (run.error[:2], len(run.orders("model"))) == (("budget_exhausted", why), 2)
+
+
+def test_a_last_turn_that_ends_after_the_run_is_not_taken_again() -> None:
+    run = two(budget(tokens=100), on_error=GoTo(node="next"))
+    took(run, goto="model", who="ann", input_tokens=100)
+    address = run.open("budget").visit
+    run.answer("budget", {"stop": True})
+    run.cancel()
+    ended = Failed(code="budget_exhausted", message="it was stopped")
+    run.feed(events.VisitEnded, visit=address, outcome=ended)
+
+    assert run.state.ending is not None
+    assert run.running in ([], ["model"])
+
+
 def test_on_error_catches_an_agent_that_was_stopped() -> None:
     run = one(budget(tokens=1), after="next", on_error=GoTo(node="next"))
     took(run, goto="model", input_tokens=1)
-    run.answer("budget", {"stop": True})
+    stopped(run)
 
     assert run.running == ["next"]
 
@@ -210,7 +255,7 @@ def test_on_error_catches_an_agent_that_was_stopped() -> None:
 def test_an_agent_that_is_tried_again_has_its_whole_budget() -> None:
     run = one(budget(tokens=1), on_error=AskHuman())
     took(run, goto="model", input_tokens=1)
-    run.answer("budget", {"stop": True})
+    stopped(run)
     run.answer("error", {"action": "retry"})
 
     assert (run.asking, run.running) == ([], ["model"])
@@ -236,7 +281,7 @@ def test_a_called_agent_asks_about_the_budget_of_its_caller_whom_a_stop_fails() 
     ((_, address),) = run.asking
     assert address == f"{CLERK};tool:ask_helper:c1;agent:helper;node:model:2"
     assert "the agent 'clerk' is used up" in run.open("budget").prompt
-    run.answer("budget", {"stop": True})
+    stopped(run)
 
     assert run.error[:1] == ("budget_exhausted",)
     assert run.error[1].startswith("the agent 'clerk' was stopped")
@@ -269,7 +314,7 @@ def test_a_stop_fails_every_agent_that_waits_for_the_answer() -> None:
     run = two(budget(tokens=100), on_error=GoTo(node="next"))
     took(run, goto="model", who="ann", input_tokens=100)
     took(run, goto="model", who="bob", input_tokens=1)
-    run.answer("budget", {"stop": True})
+    stopped(run)
 
     assert (run.asking, run.running) == ([], ["next", "next"])
 
@@ -278,7 +323,7 @@ def test_a_stop_that_ends_the_run_ends_it_once() -> None:
     run = two(budget(tokens=100))
     took(run, goto="model", who="ann", input_tokens=100)
     took(run, goto="model", who="bob", input_tokens=1)
-    run.answer("budget", {"stop": True})
+    stopped(run)
 
     assert run.error[1].startswith("the agent 'ann' was stopped, because the budget of 'g'")
     assert run.ending.secondary_errors == ()
@@ -307,7 +352,7 @@ def test_an_agent_in_a_nested_graph_asks_about_the_budget_of_that_graph() -> Non
     run = Drive(chain(SubgraphNode(id="part", graph=inner, output={})))
     took(run, goto="model")
     assert "The budget of 'inner' is used up: 1 of 1 turns" in run.open("budget").prompt
-    run.answer("budget", {"stop": True})
+    stopped(run)
 
     assert run.error[1].startswith("the agent 'clerk' was stopped, because the budget of 'inner'")
 
@@ -393,6 +438,7 @@ def test_a_default_that_is_no_raise_any_more_stops_the_agent() -> None:
     took(run, goto="model")
     assert run.open("budget").on_timeout == Default(answer={"stop": True})
     run.tick(60)
+    last_turns(run)
 
     assert run.error[0] == "budget_exhausted"
 
@@ -439,7 +485,7 @@ def test_a_pause_and_continue_as_new_keep_the_account() -> None:
 def test_an_agent_that_waits_for_its_budget_is_asked_about_again_after_a_retry() -> None:
     run = one(budget(turns=1))
     took(run, goto="model")
-    run.answer("budget", {"stop": True})
+    stopped(run)
     version = run.state.spec.version
     run.state = snapshots.retried(
         run.state, now=run.now, principal=ADA, versions=(version, version), patch={}, renames={}
@@ -488,7 +534,7 @@ def test_a_stop_counts_even_if_the_budget_is_gone_by_then() -> None:
     run = one(budget(turns=1))
     took(run, goto="model")
     migrated(run, None)
-    run.answer("budget", {"stop": True})
+    stopped(run)
 
     assert run.error[0] == "budget_exhausted"
 

@@ -15,8 +15,9 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models.function import AgentInfo
+from scripted_agents import scripted, told
 
-from abeyance import END, START, Agent, Graph, tool
+from abeyance import END, START, Agent, Budget, Graph, tool
 
 
 class Task(BaseModel):
@@ -68,6 +69,16 @@ def payments(name: str = "payments") -> Graph:
     graph.agent("pay", clerk, input="task", output="report")
     graph.edge(START, "pay")
     graph.edge("pay", END)
+    return graph
+
+
+def metered(name: str = "metered") -> Graph:
+    """An agent that has used its budget after one turn, with a call."""
+    graph = Graph(name, state=Task)
+    model = scripted([("balance", {"of": "ada"})], told)
+    clerk = Agent("clerk", model=model, tools=[balance], budget=Budget(turns=1))
+    graph.agent("pay", clerk, input="task", output="report")
+    graph.edge(START, "pay")
     return graph
 
 
