@@ -302,6 +302,11 @@ def invalidate(visit: Visit) -> None:
     )
 
 
+def is_covered(state: RunState, visit: Visit) -> bool:
+    """Return whether gates have let a visit through, or a visit around it."""
+    return any(unit.approvals for unit in (visit, *_around(state, visit)))
+
+
 def first_invalid(state: RunState, visit: Visit) -> Approval | None:
     """Return the first gate that has to be asked again before a visit's code may run, or None."""
     for unit in (visit, *_around(state, visit)):

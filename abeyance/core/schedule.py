@@ -46,12 +46,16 @@ _ORDER_BYTES = 2_000
 """Overhead of an input beside its values, answers and journal."""
 
 
+_BEFORE_CODE: Final = frozenset({"entered", "body"})
+
+
 def start_ready(draft: WorkingState) -> bool:
     """Start the visits that may start, in order. Return whether that may have made more ready."""
     moved = False
     # Counted once, not for each of the ready visits.
     running = sum(1 for _ in draft.state.visits_in(Running))
     state = draft.state
+    plain: dict[tuple[str, str], bool] = {}
     for address in [visit.address for visit in state.visits_in(Ready)]:
         ready = state.visits.get(address)
         # Starting one may end the run, or a graph in it.
@@ -64,6 +68,8 @@ def start_ready(draft: WorkingState) -> bool:
         if _is_held(state, ready, running):
             continue
         has_place = running < state.limits.max_parallel_visits and not state.yielding
+        if not has_place and _waits_for_place(state, ready, plain):
+            continue
         moved = _start(draft, draft.visit(address), ready.state, has_place=has_place) or moved
         after = state.visits.get(address)
         running += after is not None and isinstance(after.state, Running)
@@ -76,6 +82,22 @@ def _is_held(state: RunState, visit: Visit, running: int) -> bool:
     if isinstance(visit.state, Ready) and visit.state.not_before is not None:
         return True
     return not visit.is_finally and (state.pause is not None or state.ending is not None)
+
+
+def _waits_for_place(state: RunState, visit: Visit, plain: dict[tuple[str, str], bool]) -> bool:
+    """Return whether a visit wants nothing but a place for its code, as most items of a fan-out do.
+
+    `plain` remembers which nodes are nothing but code that no gate covers.
+    """
+    if visit.call is not None or visit.pending is not None or visit.approvals:
+        return False
+    key = visit.scope, visit.node
+    if key not in plain:
+        node, graph = state.node_of(visit), state.graph_of(visit.scope)
+        is_code = isinstance(node, FunctionNode) and not node.guarded
+        has_gate = visit.node in graph.interrupt_before or approvals.is_covered(state, visit)
+        plain[key] = is_code and not has_gate
+    return plain[key] and isinstance(visit.state, Ready) and visit.state.stage in _BEFORE_CODE
 
 
 def _start(draft: WorkingState, visit: Visit, ready: Ready, *, has_place: bool) -> bool:
