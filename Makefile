@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 EXTRAS := agents,agent-framework,dev,langgraph,openai-agents,test
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev check test test-all core histories bench browser chaos chaos-long simulate soak lock clean
+.PHONY: help venv demo dev check test test-all core histories bench browser chaos chaos-long simulate mutate soak lock clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,7 +40,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile --durations=50
 
 # Tests start many processes. Where the environment forbids it to keep compiled modules, each of them would
 # compile hundreds.
-test test-all core browser chaos simulate: export PYTHONDONTWRITEBYTECODE =
+test test-all core browser chaos simulate mutate: export PYTHONDONTWRITEBYTECODE =
 
 test: venv  ## the quick tests (EXCEPT=tests/core leaves a folder out)
 	$(PYTEST) -m "not browser and not slow" $(EXCEPT:%=--ignore=%)
@@ -60,6 +60,10 @@ chaos: venv  ## only the tests that kill processes
 
 simulate: venv  ## play random schedules of runs against a simulated Temporal (SEEDS=20000 for more)
 	$(BIN)/python tests/simulation/run.py $(if $(SEEDS),--seeds $(SEEDS))
+
+mutate: venv  ## change one thing in the core at a time, and see whether a test fails (MODULE=ledger, or all)
+	$(PIP) -e ".[$(EXTRAS),mutation]"
+	$(BIN)/python tests/mutation/run.py $(MODULE) $(if $(TESTS),--tests $(TESTS))
 
 ENDURANCE := PYTHONPATH=.:tests/support $(BIN)/python tests/endurance
 

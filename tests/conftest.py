@@ -22,6 +22,9 @@ settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("wide", settings.get_profile("any machine"), max_examples=400)
+settings.register_profile(
+    "few", settings.get_profile("any machine"), max_examples=20, derandomize=True, database=None
+)
 settings.load_profile("any machine")
 
 _BEFORE_THE_HARD_END = 10.0

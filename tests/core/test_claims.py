@@ -148,3 +148,78 @@ def test_a_fork_asks_without_the_claim() -> None:
     fork = forked(run.state, run_id="f", salt="s", back=0, now=run.now, principal=boss)
     (entry,) = fork.ledger.open.values()
     assert entry.claim is None
+
+
+def told_by(run: Drive, type_: str) -> tuple[str | None, str | None, dict[str, Any]]:
+    """Where the last fact of a type happened, who did it, and what it says."""
+    fact = run.facts(type_)[-1]
+    return fact.address, fact.actor, dict(fact.data)
+
+
+def test_each_of_them_is_published_with_its_question_and_whose_doing_it_is() -> None:
+    run = Drive(chain(gate("ask", capability=PAY, timeout=900)))
+    payer = person("ada", PAY)
+    about = {"id": run.open("ask").id, "name": "ask"}
+    place = run.open("ask").address
+
+    run.wait(1)
+    claim(run, payer, seconds=60)
+    assert run.state.last_activity_at == at(1)
+    taken = run.open("ask").claim
+    assert taken is not None
+    assert (taken.by, taken.on_behalf_of, taken.at, taken.until) == ("ada", None, at(1), at(61))
+    assert told_by(run, "interrupt.claimed") == (place, "ada", {**about, "until": rfc3339(at(61))})
+
+    run.wait(1)
+    run.feed(events.Released, principal=payer, interrupt_id=run.open("ask").id)
+    assert run.state.last_activity_at == at(2)
+    assert told_by(run, "interrupt.released") == (place, "ada", about)
+
+    run.wait(1)
+    reassign(run, ROOT, "bob")
+    assert run.state.last_activity_at == at(3)
+    assert told_by(run, "interrupt.reassigned") == (
+        place,
+        "root",
+        {**about, "to": ["bob"], "capability": PAY, "deadline": rfc3339(at(900))},
+    )
+
+
+def test_a_refusal_says_which_question_it_is_and_what_it_would_take() -> None:
+    run = asking()
+    claim(run, ADA)
+    id_ = run.open("ask").id
+    about = {"principal": BOB, "interrupt_id": id_}
+    for kind, fields, doing in (
+        (events.Released, {}, "release what somebody else has claimed"),
+        (events.Reassigned, {"to": ("bob",)}, "reassign what is not assigned to them"),
+    ):
+        refusal = run.refused(kind, **about, **fields)
+        assert f"'bob' may not {doing}" in refusal.message
+        assert refusal.details == {
+            "interrupt_id": id_,
+            "capability": "runs:control",
+            "capabilities": ["runs:control"],
+        }
+    both = asking(quorum=Quorum(count=2))
+    refusal = refused_claim(both, ADA)
+    assert "'ask' takes the votes of several people" in refusal.message
+    assert refusal.details == {"interrupt_id": both.open("ask").id}
+
+
+def test_what_is_settled_or_over_says_what_cannot_be_done_to_it() -> None:
+    run = asking()
+    id_ = run.open("ask").id
+    each: tuple[tuple[type[events.Event], dict[str, Any], str], ...] = (
+        (events.Claimed, {"seconds": 1}, "claimed"),
+        (events.Released, {}, "released"),
+        (events.Reassigned, {"to": ("bob",)}, "reassigned"),
+    )
+    run.answer("ask", "yes")
+    for kind, fields, what in each:
+        refusal = run.refused(kind, principal=ROOT, interrupt_id=id_, **fields)
+        assert f"it cannot be {what}" in refusal.message
+    run.finish("work")
+    for kind, fields, what in each:
+        refusal = run.refused(kind, principal=ROOT, interrupt_id=id_, **fields)
+        assert f"no question of it can be {what}" in refusal.message

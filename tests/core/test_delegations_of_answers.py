@@ -25,6 +25,7 @@ from core_drive import Drive, at, chain, gate, graph, nested
 from abeyance.core import idempotency, standing
 from abeyance.core.delegations import Delegation
 from abeyance.core.events import Responded
+from abeyance.core.json import rfc3339
 from abeyance.core.policy import Principal
 from abeyance.core.spec import START
 from abeyance.core.terms import STARTER, Quorum, Terms
@@ -135,8 +136,51 @@ def test_who_may_answer_for_two_names_one() -> None:
 
 def test_without_a_delegation_nobody_answers_for_somebody() -> None:
     run = asking()
-    refusal = refusal_of(run, BOB, on_behalf_of="ada")
-    assert (refusal.code, refusal.details["on_behalf_of"]) == (Code.NOT_ASSIGNED, "ada")
+    # Neither by none, nor by that of somebody else.
+    for delegations in ((), (lent("dan"),)):
+        refusal = refusal_of(run, BOB, on_behalf_of="ada", delegations=delegations)
+        assert refusal.code is Code.NOT_ASSIGNED
+        assert "'bob' cannot answer 'ask' for 'ada'" in refusal.message
+        assert refusal.details == {
+            "interrupt_id": run.open("ask").id,
+            "on_behalf_of": "ada",
+        }
+
+
+def test_a_delegation_that_lends_too_little_lacks_the_capability() -> None:
+    run = asking(capability=PAY)
+    for name in ("ada", None):
+        refusal = refusal_of(run, BOB, on_behalf_of=name, delegations=(lent("ada"), lent("dan")))
+        assert (refusal.code, refusal.details["capability"]) == (Code.CAPABILITY_REQUIRED, PAY)
+
+
+def test_a_claim_in_somebodys_place_keeps_a_question_for_both_and_says_so() -> None:
+    run = asking(assignees=("ada", "dan"), assignees_only=True)
+    claim(run, BOB, seconds=60, delegations=(lent("ada"),))
+    (fact,) = run.facts("interrupt.claimed")
+    assert fact.data["on_behalf_of"] == "ada"
+
+    refusal = refusal_of(run, person("dan"))
+
+    assert refusal.code is Code.CLAIMED
+    assert f"'bob' has claimed 'ask' until {rfc3339(at(60))}" in refusal.message
+    assert refusal.details == {
+        "interrupt_id": run.open("ask").id,
+        "claimed_by": "bob",
+        "claimed_until": rfc3339(at(60)),
+        "on_behalf_of": "ada",
+    }
+    run.answer("ask", "yes", principal=ADA)
+
+
+def test_a_claim_in_ones_own_right_names_nobody_else() -> None:
+    run = asking()
+    claim(run, BOB, seconds=60)
+    assert refusal_of(run, ADA).details == {
+        "interrupt_id": run.open("ask").id,
+        "claimed_by": "bob",
+        "claimed_until": rfc3339(at(60)),
+    }
 
 
 def test_four_eyes_look_at_both_names() -> None:

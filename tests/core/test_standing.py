@@ -69,6 +69,42 @@ def test_where_a_quorum_names_its_people_nobody_else_has_a_vote() -> None:
     assert (refusal.code, refusal.details["assignees"]) == (Code.NOT_ASSIGNED, ["ada", "carol"])
 
 
+def test_who_may_not_answer_is_told_which_question_it_is_and_what_it_takes() -> None:
+    run = asking(capability=PAY)
+    refusal = refusal_of(run, ADA)
+    assert "'ada' may not answer 'ask'" in refusal.message
+    assert refusal.details == {
+        "interrupt_id": run.open("ask").id,
+        "capability": PAY,
+        "capabilities": [PAY],
+    }
+
+    run = asking(assignees=("ada", "bob"), assignees_only=True)
+    refusal = refusal_of(run, CAROL)
+    assert "it is only for ada, bob" in refusal.message
+    assert refusal.details == {
+        "interrupt_id": run.open("ask").id,
+        "assignees": ["ada", "bob"],
+    }
+
+    run = asking(quorum=Quorum(count=2, of=("ada", "bob")))
+    refusal = refusal_of(run, CAROL)
+    assert "'carol' has no vote on 'ask'. These have: ada, bob" in refusal.message
+    refusal = refusal_of(run, TEMPORAL)
+    assert refusal.code is Code.NOT_ASSIGNED
+
+    run = asking(quorum=Quorum(count=2))
+    refusal = refusal_of(run, TEMPORAL)
+    assert "takes the votes of 2 people" in refusal.message
+    assert refusal.details == {"interrupt_id": run.open("ask").id}
+
+
+def test_a_refusal_names_the_first_twenty_of_whom_a_question_is_for() -> None:
+    names = tuple(f"p{number}" for number in range(21))
+    refusal = refusal_of(asking(assignees=names, assignees_only=True), ADA)
+    assert refusal.details["assignees"] == [*names[:20]]
+
+
 # escalations
 
 
@@ -115,7 +151,7 @@ def test_who_started_the_run_may_not_answer() -> None:
     refusal = refusal_of(run, person("ada", EVERYTHING))
 
     assert refusal.code is Code.SEPARATION_OF_DUTIES
-    assert refusal.details["not_by"] == ["@starter"]
+    assert refusal.details == {"interrupt_id": run.open("ask").id, "not_by": ["@starter"]}
     assert "'ada' started the run" in refusal.message
     run.answer("ask", "yes", principal=BOB)
 
@@ -184,7 +220,10 @@ def test_a_name_that_was_asked_or_is_asked_at_the_same_time_bars_its_answerer() 
 
 def test_an_answer_without_a_principal_is_no_other_pair_of_eyes() -> None:
     run = Drive(chain(eyes("ask", STARTER)))
-    assert refusal_of(run, TEMPORAL).code is Code.SEPARATION_OF_DUTIES
+    refusal = refusal_of(run, TEMPORAL)
+    assert refusal.code is Code.SEPARATION_OF_DUTIES
+    assert "'ask' takes another pair of eyes, and this answer is nobody's" in refusal.message
+    assert refusal.details == {"interrupt_id": run.open("ask").id, "not_by": [STARTER]}
 
 
 def beside() -> Drive:
