@@ -31,7 +31,7 @@ from abeyance.authoring.retries import (
 )
 from abeyance.authoring.terms import TermsOptions, terms_of, time_faults
 from abeyance.core.json import Json
-from abeyance.core.terms import Decision
+from abeyance.core.terms import MAX_RESULT, Decision
 from abeyance.duration import Duration
 from abeyance.schemas.json_schema import schema_of
 from abeyance.schemas.state_model import StateModel
@@ -107,7 +107,7 @@ def tool(
     prompt: str | None = None,
     decisions: Sequence[Decision] | None = None,
     preview: Callable[..., Any] | None = None,
-    max_result: int = 100_000,
+    max_result: int = MAX_RESULT,
     **terms: Unpack[TermsOptions],
 ) -> Any:
     """Declare a function to be a tool: a coroutine function, or a plain one, which runs in a thread.
@@ -120,7 +120,8 @@ def tool(
     of an object, the function takes the context and one mapping of all arguments. `timeout` bounds one
     attempt. `retries` counts the attempts after the first: 0, or with `retry_for` without a bound. This,
     `retry_for`, `backoff` and `retry_on` are as for a node; an approved call has one attempt. `heartbeat`
-    is how long a worker may be silent before another worker retries the call. `max_result` is in bytes.
+    is how long a worker may be silent before another worker retries the call. `max_result` is in bytes,
+    and counts for a result that an approver gives in place of the call too.
 
     `approve=True` requires an approval of each call before it runs; a predicate of the arguments (a
     mapping, as JSON) selects the calls. The approver needs `requested_capability`; `prompt` is the text
@@ -185,7 +186,9 @@ def tool(
             requested_capability=requested_capability,
             timeout=approval_timeout,
             on_timeout=on_timeout,
-            terms=terms_of(terms, "its approval", errors, decisions=decisions),
+            terms=terms_of(
+                terms, "its approval", errors, decisions=decisions, max_result=max_result
+            ),
         )
         previewing = _preview(preview, arguments, schema, faults)
         timeout_seconds = errors.seconds(timeout, "timeout=")

@@ -82,6 +82,7 @@ def terms_of(
     errors: DeclarationErrors,
     *,
     decisions: Sequence[Decision] | None = None,
+    max_result: int = core.MAX_RESULT,
 ) -> Terms | None:
     """Return the terms that an author's options declare, None without any; faults are collected."""
     unknown = sorted(options.keys() - TERMS)
@@ -89,7 +90,7 @@ def terms_of(
         errors.note(f"{label} has no option {name!r}: it has {', '.join(sorted(TERMS))}")
     given = {name: value for name, value in options.items() if value is not None}
     chosen = core.DECISIONS if decisions is None else decisions_of(decisions, label, errors)
-    if not given and chosen == core.DECISIONS:
+    if not given and chosen == core.DECISIONS and max_result == core.MAX_RESULT:
         return None
     quorum, escalate = given.get("quorum"), given.get("escalate", ())
     terms = Terms(
@@ -114,6 +115,7 @@ def terms_of(
         hold=_hold(given.get("hold"), label, errors),
         not_by=_not_by(given.get("not_by", ()), label, errors),
         decisions=chosen,
+        max_result=max_result,
     )
     for fault in _nobody(terms):
         errors.note(f"{label}, {fault}")

@@ -11,13 +11,13 @@ from typing import Final
 
 from abeyance.core import duties, items
 from abeyance.core.events import Responded
-from abeyance.core.json import Json, canonical
+from abeyance.core.json import Json, canonical, size
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import key_of
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.standing import Answerer
 from abeyance.core.state import RunState
-from abeyance.core.terms import Decision
+from abeyance.core.terms import PLAIN, Decision
 from abeyance.core.visit import Visit
 from abeyance.core.votes import Vote
 from abeyance.errors import Code, Refusal
@@ -47,12 +47,13 @@ def without_equal_arguments(interrupt: Interrupt, answer: Json) -> Json:
 
 
 def refuse(state: RunState, event: Responded) -> None:
-    """Refuse a decision that an approval does not allow."""
+    """Refuse a decision that an approval does not allow, and a result that is too large for the model."""
     for id_, answer in event.answers.items():
         entry = state.ledger.open.get(id_)
-        if entry is None or entry.kind != "approval" or entry.terms is None:
+        if entry is None or entry.kind != "approval":
             continue
-        allowed, decision = entry.terms.decisions, _decision(entry, answer)
+        terms = entry.terms or PLAIN
+        allowed, decision = terms.decisions, _decision(entry, answer)
         if decision not in allowed:
             raise Refusal(
                 Code.DECISION_NOT_ALLOWED,
@@ -61,6 +62,15 @@ def refuse(state: RunState, event: Responded) -> None:
                 interrupt_id=id_,
                 decision=decision,
                 decisions=list(allowed),
+            )
+        if decision == "respond" and (actual := size(answer["result"])) > terms.max_result:
+            raise Refusal(
+                Code.PAYLOAD_TOO_LARGE,
+                f"The result in place of the call takes {actual} bytes, and the tool's max_result allows "
+                f"{terms.max_result}: shorten it. {entry.name!r} stays open.",
+                interrupt_id=id_,
+                limit=terms.max_result,
+                actual=actual,
             )
 
 

@@ -13,6 +13,9 @@ Priority: TypeAlias = Literal["high", "normal", "low"]
 Decision: TypeAlias = Literal["approve", "edit", "reject", "respond"]
 DECISIONS: Final[tuple[Decision, ...]] = ("approve", "edit", "reject", "respond")
 
+MAX_RESULT: Final = 100_000
+"""The bytes that the result of a tool call may take, unless its tool says otherwise."""
+
 STARTER: Final = "@starter"
 """In `Terms.not_by`: who started the run."""
 GROUP: Final = "group:"
@@ -84,7 +87,8 @@ class Terms:
     `assignees` are subjects and groups (`group:finance`); with `assignees_only` nobody else may answer.
     `remind` are moments after opening, or, if negative, before the deadline. `hold` is in seconds.
     `not_by` are `@starter` and names of questions whose last answerer may not answer this one.
-    `decisions` are those that the answer to an approval may take.
+    `decisions` are those that the answer to an approval may take, and `max_result` are the bytes that a
+    result in place of the call may take.
     """
 
     assignees: tuple[str, ...] = ()
@@ -98,6 +102,7 @@ class Terms:
     hold: float | None = None
     not_by: tuple[str, ...] = ()
     decisions: tuple[Decision, ...] = DECISIONS
+    max_result: int = MAX_RESULT
 
 
 PLAIN: Final = Terms()

@@ -53,6 +53,22 @@ def test_only_the_decisions_of_its_terms_are_answers_to_an_approval(
     said(approving(decision), "c1", answer)
 
 
+@pytest.mark.parametrize(("terms", "limit"), [({}, 100_000), ({"terms": Terms(max_result=9)}, 9)])
+def test_a_result_in_place_of_a_call_may_be_as_large_as_one_of_the_call(
+    terms: dict[str, Any], limit: int
+) -> None:
+    run = reviewing()
+    turn(run, gated("c1", reason=CALL, **terms))
+    large: Json = {"approved": False, "result": "x" * (limit - 1)}
+    before = run.state
+    refusal = run.refused(events.Responded, **run.response({run.open("approve").id: large}))
+
+    assert refusal.code is Code.PAYLOAD_TOO_LARGE
+    assert (refusal.details["limit"], refusal.details["actual"]) == (limit, limit + 1)
+    assert run.state is before
+    said(run, "c1", {"approved": False, "result": "x" * (limit - 2)})
+
+
 def test_a_plain_question_has_no_decisions() -> None:
     run = reviewing()
     turn(run, gated("c1", reason=CALL, terms=Terms(decisions=("reject",))))
