@@ -7,9 +7,12 @@ import re
 from datetime import timedelta
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationError
+
+from abeyance.core.terms import BusinessTime, Span
 
 _SHORT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.ASCII)
+_BUSINESS = re.compile(r"(-?\d{1,4})\s*(bd|bh)", re.ASCII)
 _UNITS = {None: 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _ISO = TypeAdapter(timedelta)
 _LONGEST = 100 * 365 * 86_400.0
@@ -34,6 +37,23 @@ def seconds(value: object) -> float:
         message = f"{shown} is longer than 100 years: leave out the timeout to wait for ever"
         raise ValueError(message)
     return length
+
+
+def span(value: object) -> Span:
+    """Return a length of time: seconds, or business time such as `2bd`. A minus makes it negative.
+
+    Raise ValueError if it is neither.
+    """
+    if not isinstance(value, str):
+        return seconds(value)
+    if match := _BUSINESS.fullmatch(value.strip()):
+        return BusinessTime(int(match[1]), "bd" if match[2] == "bd" else "bh")
+    return -seconds(value[1:]) if value.startswith("-") else seconds(value)
+
+
+def as_sent(value: Span | None) -> float | str | None:
+    """Return a length of time as JSON."""
+    return str(value) if isinstance(value, BusinessTime) else value
 
 
 def _length(value: object) -> float | None:
@@ -65,3 +85,20 @@ OptionalSeconds: TypeAlias = Annotated[
     float | None, BeforeValidator(_optional, json_schema_input_type=float | str | None)
 ]
 """The same, or None."""
+
+
+def _ahead(value: Any) -> Span | None:
+    if value is None or isinstance(value, BusinessTime):
+        return value
+    length = span(value)
+    if (length.amount if isinstance(length, BusinessTime) else length) <= 0:
+        raise ValueError(f"{value!r} is not greater than 0")
+    return length
+
+
+OptionalSpan: TypeAlias = Annotated[
+    BusinessTime | float | None,
+    BeforeValidator(_ahead, json_schema_input_type=float | str | None),
+    PlainSerializer(as_sent),
+]
+"""A field that takes a length of time above zero, business time such as `2bd` included, or None."""

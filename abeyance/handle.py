@@ -314,9 +314,10 @@ class RunHandle(Protocol):
     ) -> None:
         """Move the deadline of an open interrupt, or change what happens then (`halt`, `goto:<node>`).
 
-        Set a time, or a `timeout` from now; None as either removes the deadline. Raises
-        `unknown_interrupt`, `already_answered`, `withdrawn`, `capability_required`, `unknown_node`,
-        `invalid_body` and `unknown_run`.
+        Set a time, or a `timeout` from now; None as either removes the deadline. A question with a
+        calendar takes business time, as in `timeout="2bd"`. Raises `unknown_interrupt`,
+        `already_answered`, `withdrawn`, `capability_required`, `unknown_node`, `invalid_body` and
+        `unknown_run`.
         """
         ...
 

@@ -39,8 +39,8 @@ from abeyance.core.spec import (
     OnTimeout,
     SubgraphNode,
 )
-from abeyance.core.terms import BusinessTime, Span, Terms
-from abeyance.duration import seconds
+from abeyance.core.terms import Span, Terms
+from abeyance.duration import seconds, span
 from abeyance.schemas import json_schema
 from abeyance.schemas.answers import parse_answer
 from abeyance.schemas.json_types import misfit, narrowed
@@ -48,24 +48,11 @@ from abeyance.schemas.state_model import StateModel, ValuesError, at_pointer
 
 _GOTO: Final = "goto:"
 _CAPABILITY: Final = re.compile(r"(?!\*)[^\s,\x00-\x1f\x7f]+")
-_BUSINESS: Final = re.compile(r"(-?\d{1,4})\s*(bd|bh)", re.ASCII)
 _LONGEST_LOCAL: Final = 60.0
 """In seconds. A local node keeps a workflow task open while it runs."""
 _PARTS: Final[Mapping[type, TypeAdapter[Any]]] = {
     part: TypeAdapter(part) for part in (GraphSpec, FunctionNode, InterruptNode, SubgraphNode)
 }
-
-
-def span(value: object) -> Span:
-    """Return a length of time: seconds, or business time such as `2bd`. A minus makes it negative.
-
-    Raise ValueError if it is neither.
-    """
-    if not isinstance(value, str):
-        return seconds(value)
-    if match := _BUSINESS.fullmatch(value.strip()):
-        return BusinessTime(int(match[1]), "bd" if match[2] == "bd" else "bh")
-    return -seconds(value[1:]) if value.startswith("-") else seconds(value)
 
 
 class DeclarationErrors:

@@ -404,7 +404,7 @@ def deadline(
         str | None,
         typer.Argument(
             metavar="[TIME|DURATION|none]",
-            help="2026-03-05T09:00Z, 2d (from now), or none.",
+            help="2026-03-05T09:00Z, 2d (from now), 2bd (of the question's calendar), or none.",
             show_default=False,
         ),
     ] = None,
@@ -416,14 +416,14 @@ def deadline(
     as_json: AsJson = False,
 ) -> None:
     """Change the deadline of an interrupt, or the action at the deadline."""
-    from abeyance.duration import seconds
+    from abeyance.duration import span
 
     body: dict[str, Any] = {}
     if when == _NEVER:
         body["deadline"] = None
     elif when is not None:
         try:
-            seconds(when)
+            span(when)
         except ValueError:
             body["deadline"] = when
         else:

@@ -130,7 +130,7 @@ def values_edited(order: commands.EditValues, now: datetime) -> events.ValuesEdi
 def deadline_edited(order: commands.EditDeadline, now: datetime) -> events.DeadlineEdited:
     """Return an edit of a deadline."""
     deadline = order.deadline
-    if order.timeout is not None:
+    if isinstance(order.timeout, float):
         deadline = now + timedelta(seconds=order.timeout)
     return _event(
         events.DeadlineEdited,

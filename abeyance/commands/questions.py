@@ -16,7 +16,7 @@ from pydantic import (
 from abeyance.core.delegations import Delegation
 from abeyance.core.policy import Principal
 from abeyance.core.terms import GROUP
-from abeyance.duration import OptionalSeconds, Seconds
+from abeyance.duration import OptionalSpan, Seconds
 from abeyance.wire import Keyed, Moment, Request, Value, is_empty, is_none
 
 
@@ -79,13 +79,14 @@ class Respond(Answers, Keyed):
 
 
 class DeadlineBody(Request):
-    """A new deadline of an open interrupt: a time, or a `timeout` from now; null removes it.
+    """A new deadline of an open interrupt: a time, or a `timeout` from now; null removes it. A question
+    with a calendar takes business time too, such as `2bd` or `3bh`.
 
     `on_timeout` is `halt` or `goto:<node>`.
     """
 
     deadline: Moment | None = None
-    timeout: OptionalSeconds = Field(default=None, gt=0)
+    timeout: OptionalSpan = None
     on_timeout: str | None = Field(default=None, pattern=r"^(halt|goto:.+)$")
 
     @model_serializer(mode="wrap")

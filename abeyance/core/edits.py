@@ -8,13 +8,16 @@ default can only be declared in the graph.
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 from abeyance.core import events, interrupts, items, operator_questions, reminders
+from abeyance.core.business_time import moment
 from abeyance.core.json import rfc3339, why_not_json
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.replies import unknown
 from abeyance.core.spec import Default, GoTo
 from abeyance.core.state import RunState, Status
+from abeyance.core.terms import BusinessTime, Calendar
 from abeyance.core.visit import Running
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
@@ -82,7 +85,13 @@ def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
     """Refuse an edit of a deadline that may not be made."""
     interrupt = open_interrupt(state.ledger, event.interrupt_id)
     graph = state.graph_of(interrupt.scope)
-    deadline = event.deadline if event.moves else interrupt.deadline
+    if isinstance(event.timeout, BusinessTime) and _calendar(interrupt) is None:
+        raise _invalid(
+            f"{interrupt.name!r} has no calendar, so {event.timeout} means nothing for it: write hours "
+            "or days, such as 2d.",
+            field="timeout",
+        )
+    deadline = _deadline(interrupt, event)
     if event.moves and deadline is not None and deadline <= event.now:
         raise _invalid(f"The deadline {rfc3339(deadline)} has passed; it must be in the future.")
     match event.on_timeout:
@@ -105,7 +114,7 @@ def edit_deadline(draft: WorkingState, event: events.DeadlineEdited) -> None:
     interrupt = draft.state.ledger.open[event.interrupt_id]
     edited = replace(
         interrupt,
-        deadline=event.deadline if event.moves else interrupt.deadline,
+        deadline=_deadline(interrupt, event),
         on_timeout=event.on_timeout or interrupt.on_timeout,
     )
     draft.open[interrupt.id] = reminders.deadline_moved(interrupt, edited, draft.now)
@@ -120,6 +129,16 @@ def edit_deadline(draft: WorkingState, event: events.DeadlineEdited) -> None:
         was=interrupt.deadline and rfc3339(interrupt.deadline),
         on_timeout=edited.on_timeout.kind,
     )
+
+
+def _calendar(interrupt: Interrupt) -> Calendar | None:
+    return None if interrupt.terms is None else interrupt.terms.calendar
+
+
+def _deadline(interrupt: Interrupt, event: events.DeadlineEdited) -> datetime | None:
+    if isinstance(event.timeout, BusinessTime):
+        return moment(event.now, event.timeout, _calendar(interrupt))
+    return event.deadline if event.moves else interrupt.deadline
 
 
 def open_interrupt(
@@ -141,7 +160,7 @@ def open_interrupt(
     )
 
 
-def _invalid(message: str) -> Refusal:
+def _invalid(message: str, *, field: str = "deadline") -> Refusal:
     return Refusal(
-        Code.INVALID_BODY, message, errors=[{"pointer": "/deadline", "message": message}]
+        Code.INVALID_BODY, message, errors=[{"pointer": f"/{field}", "message": message}]
     )

@@ -18,7 +18,7 @@ from abeyance.core.outcome import Ran, VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.spec import GraphSpec, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.standing import Request
-from abeyance.core.terms import Priority
+from abeyance.core.terms import Priority, Span
 
 PauseMode: TypeAlias = Literal["after-node", "now"]
 Control: TypeAlias = Literal["pause", "resume", "cancel"]
@@ -249,14 +249,15 @@ class DeadlineEdited(_Event):
     """A principal moved the deadline of an open interrupt, or changed what happens then.
 
     `deadline` None removes it; `moves` False leaves it as it is. `on_timeout` None leaves that too.
-    `timeout` is the principal's own value, if given in seconds from `now`.
+    `timeout` is the principal's own value, if given from `now` on: in seconds, which `deadline` has too,
+    or in business time of the question's calendar.
     """
 
     principal: Principal
     interrupt_id: str
     moves: bool
     deadline: datetime | None = None
-    timeout: float | None = None
+    timeout: Span | None = None
     on_timeout: OnTimeout | None = None
     key: str | None = None
 

@@ -16,7 +16,7 @@ from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.commands import ONE_CLAIM
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import Principal
-from abeyance.duration import Duration, seconds
+from abeyance.duration import Duration, as_sent, seconds, span
 from abeyance.errors import Code, Refusal
 from abeyance.handle import Forked, MessageFields
 from abeyance.http.connection import Connection
@@ -259,7 +259,7 @@ class HttpRun:
         if deadline is not ...:
             body["deadline"] = deadline and deadline.isoformat()
         if timeout is not ...:
-            body["timeout"] = in_seconds(timeout)
+            body["timeout"] = as_sent(None if timeout is None else span(timeout))
         await self._api.patch(f"/interrupts/{quote(interrupt_id, safe='')}", body, key=key)
 
     async def claim(

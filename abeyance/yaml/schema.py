@@ -13,11 +13,10 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import AliasChoices, BeforeValidator, Discriminator, Field, Tag
 
 from abeyance.authoring.calendars import Calendar
-from abeyance.authoring.declarations import span
 from abeyance.authoring.terms import Escalation, Quorum
 from abeyance.core.json import Json
 from abeyance.core.terms import BusinessTime
-from abeyance.duration import OptionalSeconds, Seconds
+from abeyance.duration import OptionalSeconds, Seconds, span
 from abeyance.yaml.forms import REFERENCE, Form, Names, Reference, Text, Written, by_sort
 
 INTERRUPT: Final = "interrupt"

@@ -112,6 +112,8 @@ async def test_a_deadline_that_has_passed_is_moved_no_more(api: Api) -> None:
         ({"deadline": "1999999999"}, "/deadline"),
         ({"deadline": "soon"}, "/deadline"),
         ({"timeout": 0}, "/timeout"),
+        ({"timeout": "0bd"}, "/timeout"),
+        ({"timeout": "2bd"}, "/timeout"),
         ({"timeout": "1h", "on_timeout": "resume"}, "/on_timeout"),
         ({"deadline": None, "on_timeout": "halt"}, "/deadline"),
         ({"timeout": "1h", "principal": {"subject": "root"}}, "/principal"),

@@ -8,9 +8,11 @@ import pytest
 from core_drive import ADA, Drive, asked, at, chain, gate, graph
 
 from abeyance.core import events
+from abeyance.core.business_time import moment
 from abeyance.core.json import Json
 from abeyance.core.policy import Principal
-from abeyance.core.spec import START, Default, GoTo, Halt, OnTimeout
+from abeyance.core.spec import START, Default, GoTo, Halt, InterruptNode, InterruptSpec, OnTimeout
+from abeyance.core.terms import BusinessTime, Calendar, Terms
 from abeyance.errors import Code, Refusal
 
 BOSS = Principal(subject="boss", capabilities=("runs:control", "pay"))
@@ -107,6 +109,26 @@ def test_what_happens_at_the_deadline_can_be_changed_but_not_to_a_default() -> N
 
     assert [visit.node for visit in run.state.visits.values()] == ["next"]
     assert run.state.ending is None
+
+
+def test_a_deadline_is_moved_by_the_calendar_of_its_question_or_not_at_all() -> None:
+    def asks(name: str, terms: Terms | None) -> InterruptNode:
+        return InterruptNode(id=name, question=InterruptSpec(name=name, prompt="?", terms=terms))
+
+    weekdays = Calendar(name="five")
+    terms = {"worked": Terms(calendar=weekdays), "plain": None, "free": Terms(priority="high")}
+    nodes = [asks(name, each) for name, each in terms.items()]
+    run = Drive(graph(*nodes, ways=[(START, name) for name in terms]))
+    about = {"principal": BOSS, "moves": True, "timeout": BusinessTime(6, "bd")}
+    for name in ("plain", "free"):
+        refusal = run.refused(events.DeadlineEdited, **about, interrupt_id=run.open(name).id)
+        assert (refusal.code, refusal.details["errors"][0]["pointer"]) == (
+            Code.INVALID_BODY,
+            "/timeout",
+        )
+    run.feed(events.DeadlineEdited, **about, interrupt_id=run.open("worked").id)
+
+    assert run.open("worked").deadline == moment(run.now, BusinessTime(6, "bd"), weekdays)
 
 
 def test_what_is_not_there_cannot_be_moved() -> None:

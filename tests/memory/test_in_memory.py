@@ -207,6 +207,28 @@ async def test_deadlines_and_values_are_edited_as_on_a_server() -> None:
     assert trial.values["log"] == ["edited"]
 
 
+async def test_a_deadline_is_moved_by_the_working_days_of_the_question() -> None:
+    graph = Graph("office")
+    graph.interrupt("ask", prompt="?", calendar="DE-BY", timeout="3bd")
+    graph.interrupt("other", prompt="?", timeout="3d")
+    graph.edge(START, "ask")
+    graph.edge(START, "other")
+    friday = datetime(2026, 3, 6, 12, tzinfo=UTC)
+    trial = testing.InMemoryRun(graph, now=friday)
+    await trial.start()
+    for _ in range(2):
+        await trial.edit_deadline("ask", timeout="1bd", key="k1")
+    moved = {entry.name: entry.deadline for entry in await trial.interrupts()}
+    with pytest.raises(Refusal) as refused:
+        await trial.edit_deadline("other", timeout="1bd")
+    with pytest.raises(Refusal) as backwards:
+        await trial.edit_deadline("ask", timeout="-1bd")
+
+    assert moved["ask"] == friday + timedelta(days=3)
+    assert (refused.value.code, backwards.value.code) == (Code.INVALID_BODY, Code.INVALID_BODY)
+    assert "'other' has no calendar, so 1bd means nothing for it" in refused.value.message
+
+
 async def test_a_pause_may_end_by_itself() -> None:
     trial = testing.InMemoryRun(gated())
     await trial.start()
