@@ -16,6 +16,7 @@ from typing import Any, Final
 from google.adk.agents import BaseAgent, LlmAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.apps import App, ResumabilityConfig
+from google.adk.flows.llm_flows.single_flow import SingleFlow  # noqa: F401 see Workflow
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
@@ -26,6 +27,9 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_confirmation import ToolConfirmation
 from google.adk.tools.tool_context import ToolContext
+
+# ADK would load both in its first run, and hold the worker's loop for longer than a heartbeat may take.
+from google.adk.workflow import Workflow  # noqa: F401
 from google.genai import types
 from pydantic_core import to_jsonable_python
 

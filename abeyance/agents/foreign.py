@@ -9,6 +9,7 @@ the history; the response of the turn refers to it, so a fork or a rewind contin
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import json
 import warnings
@@ -163,6 +164,8 @@ class ForeignAgent(Agent):
         name: str | None = None,
         **options: Any,
     ) -> None:
+        # Loaded in the first turn it would hold the worker's loop for longer than a heartbeat may take.
+        importlib.import_module("pydantic_ai")
         self.framework = framework
         foreign = {entry.name: entry for entry in framework.tools()}
         rules = dict(tools or {})
