@@ -18,6 +18,7 @@ from abeyance.core.effects import Hop, StopNode
 from abeyance.core.events import VisitEnded
 from abeyance.core.outcome import Ran
 from abeyance.core.patch import PatchError
+from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import FunctionNode, GraphSpec, InterruptNode, InterruptSpec, SubgraphNode
 from abeyance.core.state import RunState, Scope
 from abeyance.core.visit import Failure, Running, Visit, transition
@@ -45,6 +46,8 @@ def why_not(graph: GraphSpec, name: str) -> str | None:
             return "it may ask a person (asks=)"
         case FunctionNode(reads_inbox=True) | FunctionNode(guarded=True):
             return "it reads messages"
+        case FunctionNode(retry=RetryPolicy(retries=0)):
+            return "it may run only once (retries=0)"
         case FunctionNode(timeout=timeout) if timeout is not None and timeout > HOP_SECONDS:
             return f"its timeout of {timeout:g} s is longer than a hop, {HOP_SECONDS:g} s"
         case FunctionNode():

@@ -27,7 +27,7 @@ from abeyance.core.outcome import (
     VisitOutcome,
 )
 from abeyance.core.policy import Principal
-from abeyance.core.retries import Attempts
+from abeyance.core.retries import Attempts, RetryPolicy
 from abeyance.core.spec import (
     START,
     Fail,
@@ -108,6 +108,8 @@ def comes_back(drive: Drive, done: tuple[Ran, ...]) -> None:
         (fused("x", asks=("pay",)), "it may ask a person (asks=)"),
         (fused("x", reads_inbox=True), "it reads messages"),
         (fused("x", guarded=True), "it reads messages"),
+        (fused("x", retry=RetryPolicy(retries=0)), "it may run only once (retries=0)"),
+        (fused("x", retry=RetryPolicy(retries=1)), None),
         (fused("x", timeout=61.0), "its timeout of 61 s is longer than a hop, 60 s"),
         (fused("x", timeout=60.0), None),
         (fused("x"), None),
