@@ -224,12 +224,14 @@ class Agent:
         approval_timeout: Duration | None = None,
         on_timeout: OnApprovalTimeout = "halt",
         decisions: Sequence[Decision] | None = None,
+        preview: Callable[..., Any] | None = None,
         **terms: Unpack[TermsOptions],
     ) -> AgentTool:
         """Return this agent as a tool of another agent, with one argument: `task`, a text.
 
         Interrupts inside the agent open at its own address. `description` is shown to the calling model.
-        `approve` and the parameters after it work as in `@tool`.
+        `approve` and the parameters after it work as in `@tool`; `preview` is an async function of a
+        ToolContext and the arguments, a mapping with the `task`.
         """
         task_tool = tool(
             name=self.name if name is None else name,
@@ -240,6 +242,7 @@ class Agent:
             approval_timeout=approval_timeout,
             on_timeout=on_timeout,
             decisions=decisions,
+            preview=preview,
             **terms,
         )(_never_called)
         return AgentTool(agent=self, tool=task_tool)

@@ -147,8 +147,9 @@ class ToolDispatch:
         call = Call(tool=tool.name, id=requested.call_id, interrupts=asked, once=once)
         node = self._offered[tool.name].node
         if tool.name in self._agent.agents and (
-            # Its gate decides again, and after-hooks must see the approved arguments.
+            # Its gate decides again, or shows a preview; after-hooks must see the approved arguments.
             "hooked" in item
+            or (ask is not None and ask.digest is not None and not asked)
             or (asked and any(listens(hook, AfterToolCall) for hook in self._agent.hooks))
         ):
             node = ENTRY_NODE

@@ -15,13 +15,15 @@ of 2025, as are all later calls of this tool.
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
+from abeyance.authoring.callables import can_take
 from abeyance.authoring.declarations import DeclarationErrors
 from abeyance.authoring.retries import DEFAULT_BACKOFF, Backoff, retry_policy
 from abeyance.authoring.terms import decisions_of
@@ -93,7 +95,9 @@ class McpServer:
     `tools` selects the tools to offer, by the server's names, and `exclude` removes some; `prefix` is put
     before each name. `approve` is True if every call needs an approval, or a predicate of the tool's name
     (as the model sees it) and its arguments. Approvers, and people who answer the server's elicitations,
-    need `requested_capability`; `decisions` are those that an approval allows, as in `@tool`.
+    need `requested_capability`; `decisions` are those that an approval allows, as in `@tool`. `preview`
+    is an async function of a ToolContext, whose `tool` is the name of the tool, and the arguments, a
+    mapping: it says what the call would do, and is shown with the approval.
 
     `timeout` bounds the work of a call, without the time that a person takes to answer.
     `connect_timeout` bounds connecting. `retries` counts the attempts after the first (3, or with
@@ -120,6 +124,7 @@ class McpServer:
     approve: Approve = False
     requested_capability: str | None = None
     decisions: Sequence[Decision] | None = None
+    preview: Callable[..., Any] | None = None
     timeout: Duration = 60.0
     connect_timeout: Duration = 30.0
     idle: Duration = 300.0
@@ -152,11 +157,23 @@ class McpServer:
         self._retry(errors.note)
         if self.decisions is not None:
             decisions_of(self.decisions, self.title, errors)
+        errors.faults.extend(self._preview_faults())
         if errors.faults:
             raise ValueError(errors.faults[0])
         if isinstance(self.tools, str) or isinstance(self.exclude, str):
             message = f"tools= or exclude= of {self.title} is a text: pass a list of names"
             raise ValueError(message)  # noqa: TRY004 - as every error of a declaration
+
+    def _preview_faults(self) -> Iterator[str]:
+        if self.preview is None:
+            return
+        if not inspect.iscoroutinefunction(self.preview) or not can_take(self.preview, 2):
+            yield (
+                f"preview={self.preview!r} of {self.title} is invalid: use an async function of "
+                "(context, arguments)"
+            )
+        if not self.approve:
+            yield f"{self.title} has preview= but not approve=, so nobody would see it: set approve="
 
     @property
     def retry(self) -> RetryPolicy:

@@ -69,6 +69,7 @@ class McpToolset:
                 approve=needs_approval if callable(server.approve) else server.approve,
                 requested_capability=server.requested_capability if server.approve else None,
                 decisions=server.decisions if server.approve else None,
+                preview=server.preview if server.approve else None,
                 retries=server.retry.retries,
                 backoff=server.backoff,
                 retry_for=server.retry_for,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo
 
-from abeyance import START, Agent, Graph, McpServer, Refusal, testing
+from abeyance import START, Agent, Graph, McpServer, Refusal, ToolContext, testing
 from abeyance.errors import Blocked, BlockedCode, Code
 from abeyance.mcp.server import close_servers
 
@@ -27,6 +28,10 @@ from abeyance.mcp.server import close_servers
 async def closed() -> AsyncIterator[None]:
     yield
     await close_servers()
+
+
+async def fetched(ctx: ToolContext, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"summary": "nothing"}
 
 
 class Calls:
@@ -171,3 +176,34 @@ async def test_a_server_that_is_not_there_blocks_its_agent_and_says_which(tmp_pa
     with pytest.raises(Blocked, match="the tools of the MCP server 'gone' cannot be listed") as why:
         await run.start()
     assert why.value.code is BlockedCode.TOOLS_UNAVAILABLE
+
+
+async def test_an_approval_of_a_servers_tool_shows_what_the_call_would_do(tmp_path: Path) -> None:
+    async def sums(ctx: ToolContext, arguments: dict[str, Any]) -> dict[str, Any]:
+        return {"summary": f"{ctx.tool} of {arguments['a']} and {arguments['b']}"}
+
+    model = Calls(("add", {"a": 1, "b": 2}))
+    server = started(tmp_path, tools=["add"], approve=True, preview=sums)
+    run = await testing.run(graph_of(model, server), {"task": "add"})
+    (asked,) = await run.interrupts()
+    assert asked.preview == {"summary": "add of 1 and 2"}
+    await run.respond(asked.id, {"approved": True})
+
+    assert run.values["said"].startswith("success: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (
+            {"preview": print, "approve": True},
+            "preview=<built-in function print> of local is invalid",
+        ),
+        ({"preview": fetched}, "local has preview= but not approve="),
+    ],
+)
+def test_a_preview_that_cannot_be_is_a_fault(
+    tmp_path: Path, options: dict[str, Any], fault: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(fault)):
+        started(tmp_path, **options)

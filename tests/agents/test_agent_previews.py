@@ -57,6 +57,53 @@ async def test_an_approval_shows_what_the_call_would_do_and_the_call_is_made() -
     assert script.told() == {"c1": ("success", "paid 5")}
 
 
+async def test_the_call_of_an_agent_has_a_preview_too_and_is_asked_anew_when_it_differs() -> None:
+    left = [100, 100, 50, 50]
+
+    async def costs(ctx: ToolContext, arguments: dict[str, Any]) -> dict[str, Any]:
+        return {"summary": f"{ctx.tool}: {arguments['task']}, with {left.pop(0)} left"}
+
+    helper = Script("helped")
+    script = Script(call("helper", "c1", task="look"), "done")
+    as_tool = Agent("helper", model=helper).as_tool(
+        description="Helps.", approve=True, preview=costs
+    )
+    run = await started(Agent("clerk", model=script, tools=[as_tool]))
+    (first,) = await run.interrupts()
+    assert first.preview == {"summary": "helper: look, with 100 left"}
+    assert first.reason == {"tool": "helper", "arguments": {"task": "look"}}
+    await run.respond(first.id, {"approved": True, "arguments": {"task": "count"}}, principal=ADA)
+
+    (second,) = await run.interrupts()
+    assert second.preview == {"summary": "helper: count, with 100 left", "before": first.preview}
+    await run.respond(second.id, YES, principal=BOB)
+    (third,) = await run.interrupts()
+    assert third.preview["summary"] == "helper: count, with 50 left"
+    assert helper.seen == []
+    await run.respond(third.id, YES, principal=BOB)
+
+    assert helper.heard(0) == ["count"]
+    assert script.told() == {"c1": ("success", "helped")}
+    assert script.heard()[-1].startswith("ada changed the arguments of your call 'c1' of 'helper'")
+
+
+async def test_the_call_of_an_agent_with_a_preview_may_be_rejected() -> None:
+    async def costs(ctx: ToolContext, arguments: dict[str, Any]) -> dict[str, Any]:
+        return {"summary": "much"}
+
+    helper = Script("helped")
+    script = Script(call("helper", "c1", task="look"), "done")
+    as_tool = Agent("helper", model=helper).as_tool(
+        description="Helps.", approve=True, preview=costs
+    )
+    run = await started(Agent("clerk", model=script, tools=[as_tool]))
+    await run.respond("approve", {"approved": False, "reason": "too dear"})
+
+    assert (helper.seen, run.status) == ([], "completed")
+    assert script.told()["c1"][0] == "denied"
+    assert "too dear" in script.told()["c1"][1]
+
+
 async def test_the_digest_covers_the_preview() -> None:
     rich, poor = Purse(), Purse()
     poor.balance = 10
