@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, PrivateAttr, WrapSerializer
 
@@ -408,6 +408,28 @@ class StreamEvent(Event):
 
     graph: str
     event_id: str
+
+
+class NewText(Record):
+    """What a model has said since the last `model.delta`, which goes into its text at `offset`.
+
+    What the text had from there on is replaced. `turn` is that of `model.turn`; `offset` is in
+    characters, and 0 with an empty text if the turn began anew.
+    """
+
+    turn: int
+    offset: int
+    text: str
+
+
+class ModelDelta(Record):
+    """An event that is sent only to those who watch at the time, and that has no id."""
+
+    time: datetime
+    type: Literal["model.delta"] = "model.delta"
+    run_id: str
+    address: str
+    data: NewText
 
 
 TERMINAL_EVENTS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.halted"})

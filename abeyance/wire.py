@@ -23,6 +23,7 @@ from pydantic import (
     PrivateAttr,
 )
 
+from abeyance.core.live_text import LiveText
 from abeyance.core.outcome import Ran, VisitOutcome
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits
@@ -243,6 +244,7 @@ class Journal(Record):
     code of the reason that the run was told last, "" if it was told that the visit is not blocked.
     `blocked_inside`: the code of the node had begun when the last attempt was blocked. `done` are the
     visits that have ended in the activity; the rest is that of the one after them.
+    `live` is a part of what a model says now: it is for watchers, and no attempt reads it.
     """
 
     visit: str = ""
@@ -251,6 +253,7 @@ class Journal(Record):
     excused: int = 0
     blocked_by: str | None = None
     blocked_inside: bool = False
+    live: LiveText | None = None
 
     @staticmethod
     def owner(execution: str, address: str) -> str:

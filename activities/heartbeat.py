@@ -1,7 +1,8 @@
 """Heartbeats of a visit, whose details carry the journal to the next attempt.
 
 A write of the journal is stored when the call returns (`workarounds.heartbeat`). It is retried while
-Temporal or the storage is unavailable: continuing without it could repeat finished work later.
+Temporal or the storage is unavailable: continuing without it could repeat finished work later. While a
+model speaks, the details also have what it says (`speech`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from temporalio.service import RPCError
 
 from abeyance import metrics, wire
 from abeyance.activities.blocked import BlockageReporter, ReportBlocked
+from abeyance.activities.speech import Speech
 from abeyance.core.json import Json
 from abeyance.errors import BlockedCode, SettingsError, Unavailable
 from abeyance.storage.converter import of_run, storage_code
@@ -108,13 +110,14 @@ class Checkpoints:
 
 
 HEARTBEAT_SECONDS: Final = 1.0
-"""Interval of heartbeats, and so the delay of a cancellation; less for a short heartbeat timeout."""
+"""Interval of heartbeats, and so the delay of a cancellation; less for a short heartbeat timeout. It is
+half of that while a model speaks."""
 
 
 def journal_in(written: DecodedPayloads, visit: str) -> wire.Journal:
     """Return the combined journal of earlier attempts of a visit."""
     read = [wire.Journal.model_validate(value) for value in written.values]
-    journals = [journal for journal in read if journal.is_of(visit)]
+    journals = [journal for journal in read if journal.is_of(visit) and journal.live is None]
     return wire.Journal(
         visit=visit,
         done=tuple(ran for journal in journals for ran in journal.done),
@@ -167,7 +170,10 @@ class Heartbeater:
         checkpoints: Checkpoints,
         visit: str,
         blockage: BlockageReporter,
+        *,
+        speech: Speech,
     ) -> None:
+        self.speech = speech
         self.journal = journal_in(before, visit)
         if self.journal.blocked_by is not None:
             blockage.reported = self.journal.blocked_by or None
@@ -191,7 +197,11 @@ class Heartbeater:
 
         async def beat() -> None:
             while True:
-                await asyncio.sleep(pause)
+                # A short heartbeat timeout makes the pause short enough for what a model says.
+                half = pause / 2 if pause == HEARTBEAT_SECONDS else pause
+                await asyncio.sleep(half)
+                if not self.speech.has_more:
+                    await asyncio.sleep(pause - half)
                 await self.beat()
 
         if self._info.is_local:
@@ -202,6 +212,7 @@ class Heartbeater:
             yield
         finally:
             beating.cancel()
+            self.speech.end()
             with suppress(asyncio.CancelledError):
                 await beating
 
@@ -244,9 +255,11 @@ class Heartbeater:
             if stored is None or not is_same or stored.journal.steps != journal.steps:
                 payload = await encode(journal.model_dump(mode="json"), self.report_blocked)
                 stored = Kept(payload=payload, journal=journal)
-            details = [stored.payload]
-            if (rest := stored.rest_of(journal)) is not None:
-                details.append(await encode(rest.model_dump(mode="json"), self.report_blocked))
+            beside = self._beside(stored, journal)
+            details = [
+                stored.payload,
+                *[await encode(each, self.report_blocked) for each in beside],
+            ]
             async with self._lock:
                 is_to_stop = await record(details)
                 self.journal, self._kept = journal, stored
@@ -267,5 +280,10 @@ class Heartbeater:
         details: Any = RawValue(stored.payload)
         if not is_reference(stored.payload):
             details = stored.journal.model_dump(mode="json")
-        rest = stored.rest_of(self.journal)
-        activity.heartbeat(details, *([] if rest is None else [rest.model_dump(mode="json")]))
+        activity.heartbeat(details, *self._beside(stored, self.journal))
+
+    def _beside(self, stored: Kept, journal: wire.Journal) -> list[dict[str, Any]]:
+        """Return the details after the stored journal: the counts added since, then what a model says."""
+        rest = stored.rest_of(journal)
+        beside = [*([] if rest is None else [rest]), *self.speech.parts()]
+        return [each.model_dump(mode="json", exclude_defaults=True) for each in beside]

@@ -16,6 +16,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Coroutine, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,7 @@ from abeyance import commands, views, wire
 from abeyance.activities.blocked import BlockageReporter, ReportBlocked
 from abeyance.activities.heartbeat import Checkpoints, Heartbeater, encode, unreadable
 from abeyance.activities.hops import Hop, LeftHop, taken_over
+from abeyance.activities.speech import Speech
 from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
@@ -85,6 +87,7 @@ class NodeActivities:
         self._blobs = blobs
         self._default_timeout = default_timeout
         self._enable_metrics = enable_metrics
+        self._speaking: Counter[str] = Counter()
 
     @activity.defn(dynamic=True)
     async def run(self, arguments: Sequence[RawValue]) -> wire.VisitReport:
@@ -104,7 +107,11 @@ class NodeActivities:
         blockage = BlockageReporter(
             self._client, visit_input.run_id, visit_input.address, visit_input.blocked_by
         )
-        heartbeater = Heartbeater(before, activity.info(), Checkpoints(meter), visit, blockage)
+        converter = activity.client().data_converter
+        speech = Speech(visit_input.run_id, self._speaking, converter)
+        heartbeater = Heartbeater(
+            before, activity.info(), Checkpoints(meter), visit, blockage, speech=speech
+        )
         hop = Hop(visit_input, heartbeater)
 
         async def outcome_of(each: VisitInput) -> VisitOutcome:
@@ -134,7 +141,7 @@ class NodeActivities:
                 "worked": done[0].worked if visit_input.metered else None,
             }
             report = report.model_copy(update=about)
-            if is_all_sealed(activity.client().data_converter):
+            if is_all_sealed(converter):
                 report = report.stamped(
                     wire.Stamp(order=visit_input.address, execution=visit_input.execution)
                 )
@@ -353,6 +360,7 @@ class Attempt:
                 blobs=self._blobs,
                 attempts=self._attempts,
                 begin=self._pulse.begin,
+                speak=self._pulse.speech.begin,
                 links_base=self._links_base,
             ),
         )

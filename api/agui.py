@@ -13,7 +13,7 @@ from ag_ui import core as protocol
 from abeyance import views
 from abeyance.agents import tool_results
 from abeyance.agents.transcript_view import TranscriptItem
-from abeyance.api import segments
+from abeyance.api import parts, segments
 from abeyance.api.threads import Said
 from abeyance.core.json import Json
 from abeyance.core.state import Status
@@ -32,30 +32,36 @@ _REASONS: Final = {
 _INPUT: Final = "input_required"
 
 
-def events_of(
-    part: segments.Part, *, thread_id: str, segment_id: str
-) -> Iterator[protocol.BaseEvent]:
+def events_of(part: parts.Part, *, thread_id: str, segment_id: str) -> Iterator[protocol.BaseEvent]:
     """Yield the events of a part."""
     match part:
-        case segments.StepBegan(name=name):
+        case parts.StepBegan(name=name):
             yield protocol.StepStartedEvent(step_name=name)
-        case segments.StepEnded(name=name):
+        case parts.StepEnded(name=name):
             yield protocol.StepFinishedEvent(step_name=name)
-        case segments.SubagentBegan(agent=agent):
+        case parts.SubagentBegan(agent=agent):
             yield protocol.SubagentStartedEvent(
                 subagent_run_id=agent.id,
                 name=agent.name,
                 parent_subagent_run_id=agent.parent,
                 parent_tool_call_id=agent.call_id,
             )
-        case segments.SubagentEnded(agent=agent, is_waiting=True, interrupts=ids):
+        case parts.SubagentEnded(agent=agent, is_waiting=True, interrupts=ids):
             suspended = protocol.SubagentFinishedSuspendedOutcome(interrupt_ids=[*ids])
             yield protocol.SubagentFinishedEvent(subagent_run_id=agent.id, outcome=suspended)
-        case segments.SubagentEnded(agent=agent):
+        case parts.SubagentEnded(agent=agent):
             yield protocol.SubagentFinishedEvent(subagent_run_id=agent.id)
-        case segments.Turn():
-            yield from _of_turn(part)
-        case segments.Result(status=status):
+        case parts.TextBegan(id=id_, subagent=by):
+            yield protocol.TextMessageStartEvent(
+                message_id=id_, role="assistant", subagent_run_id=by
+            )
+        case parts.TextDelta(id=id_, text=text, subagent=by):
+            yield protocol.TextMessageContentEvent(message_id=id_, delta=text, subagent_run_id=by)
+        case parts.TextEnded(id=id_, subagent=by):
+            yield protocol.TextMessageEndEvent(message_id=id_, subagent_run_id=by)
+        case parts.Turn():
+            yield from _calls_of(part)
+        case parts.Result(status=status):
             yield protocol.ToolCallResultEvent(
                 message_id=part.id,
                 tool_call_id=part.call_id,
@@ -64,7 +70,7 @@ def events_of(
                 subagent_run_id=part.subagent,
                 metadata={OURS: {"status": status}},
             )
-        case segments.Opened(interrupts=asked):
+        case parts.Opened(interrupts=asked):
             value = {
                 "status": "asked",
                 "interrupts": [
@@ -72,9 +78,9 @@ def events_of(
                 ],
             }
             yield protocol.CustomEvent(name=OURS, value=value)
-        case segments.Notice(name=name, value=value):
+        case parts.Notice(name=name, value=value):
             yield protocol.CustomEvent(name=name, value=value)
-        case segments.Waiting(interrupts=asked):
+        case parts.Waiting(interrupts=asked):
             yield protocol.RunFinishedEvent(
                 thread_id=thread_id,
                 run_id=segment_id,
@@ -83,22 +89,14 @@ def events_of(
                 ),
                 usage=_usage(part.usage),
             )
-        case segments.Ended(view=view):
+        case parts.Ended(view=view):
             yield _end(view, part, thread_id, segment_id)
         case _:
             assert_never(part)
 
 
-def _of_turn(turn: segments.Turn) -> Iterator[protocol.BaseEvent]:
+def _calls_of(turn: parts.Turn) -> Iterator[protocol.BaseEvent]:
     by = turn.subagent
-    if turn.text:
-        yield protocol.TextMessageStartEvent(
-            message_id=turn.id, role="assistant", subagent_run_id=by
-        )
-        yield protocol.TextMessageContentEvent(
-            message_id=turn.id, delta=turn.text, subagent_run_id=by
-        )
-        yield protocol.TextMessageEndEvent(message_id=turn.id, subagent_run_id=by)
     for call in turn.calls:
         yield protocol.ToolCallStartEvent(
             tool_call_id=call.id,
@@ -113,7 +111,7 @@ def _of_turn(turn: segments.Turn) -> Iterator[protocol.BaseEvent]:
 
 
 def _end(
-    view: views.RunView, part: segments.Ended, thread_id: str, segment_id: str
+    view: views.RunView, part: parts.Ended, thread_id: str, segment_id: str
 ) -> protocol.BaseEvent:
     outcome: protocol.RunFinishedOutcome
     match view.status:
@@ -258,7 +256,7 @@ def _subagent(agent: str) -> str | None:
     return None if segments.subagent_of(agent) is None else agent
 
 
-def _usage(usage: Sequence[segments.Usage]) -> list[protocol.TokenUsage] | None:
+def _usage(usage: Sequence[parts.Usage]) -> list[protocol.TokenUsage] | None:
     return [
         protocol.TokenUsage(
             model=each.model,

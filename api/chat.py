@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, assert_never
 
 from abeyance import views
-from abeyance.api import segments
+from abeyance.api import parts, segments
 from abeyance.api.problems import invalid
 from abeyance.api.threads import Answer, Posted, new_message
 from abeyance.core.json import Json
@@ -105,6 +105,8 @@ class ChunkWriter:
     calls: set[str] = field(default_factory=set)
     where: tuple[str, ...] = ()
     _is_in_step: bool = False
+    _texts: set[str] = field(default_factory=set)
+    _spoken: str = ""
 
     def begin(self, run_id: str, conversation_id: str, *, is_continued: bool) -> Chunk:
         """Return the first chunk. A stream that continues a message keeps the id of the message."""
@@ -114,51 +116,61 @@ class ChunkWriter:
         )
         return {"type": "start", **id_, "messageMetadata": {"abeyance": about}}
 
-    def write(self, part: segments.Part) -> list[Chunk]:
+    def write(self, part: parts.Part) -> list[Chunk]:
         """Return the chunks of a part."""
         return list(self._chunks(part))
 
-    def _chunks(self, part: segments.Part) -> Iterator[Chunk]:
+    def _chunks(self, part: parts.Part) -> Iterator[Chunk]:
         match part:
             case (
-                segments.StepBegan()
-                | segments.StepEnded()
-                | segments.SubagentBegan()
-                | segments.SubagentEnded()
+                parts.StepBegan()
+                | parts.StepEnded()
+                | parts.SubagentBegan()
+                | parts.SubagentEnded()
             ):
                 # Messages have no place for them. A step is a turn here.
                 return
-            case segments.Turn(id=id_, text=text):
+            case parts.TextBegan(id=id_):
                 yield from self._step()
-                if text:
-                    yield {"type": "text-start", "id": id_}
-                    yield {"type": "text-delta", "id": id_, "delta": text}
-                    yield {"type": "text-end", "id": id_}
+                self._spoken = id_
+                self._texts.add(id_)
+                yield {"type": "text-start", "id": id_}
+            case parts.TextDelta(id=id_, text=text):
+                yield {"type": "text-delta", "id": id_, "delta": text}
+            case parts.TextEnded(id=id_):
+                self._texts.discard(id_)
+                yield {"type": "text-end", "id": id_}
+            case parts.Turn(id=id_):
+                if id_ != self._spoken:
+                    yield from self._step()
                 for call in part.calls:
                     yield self._call(call.id, call.tool, call.arguments)
-            case segments.Result(call_id=call_id):
+            case parts.Result(call_id=call_id):
                 if call_id not in self.calls:
                     arguments = None if part.call is None else part.call.arguments
                     yield self._call(call_id, part.tool, arguments)
                 yield _result(part)
-            case segments.Opened(interrupts=asked):
+            case parts.Opened(interrupts=asked):
                 for question in asked:
                     yield from self._question(question)
-            case segments.Notice(name="abeyance", value=value):
+            case parts.Notice(name="abeyance", value=value):
                 yield {"type": _DATA, "data": value, "transient": True}
-            case segments.Notice(name=name, value=value):
+            case parts.Notice(name=name, value=value):
                 yield {"type": _DATA, "data": {"event": name, "data": value}}
-            case segments.Waiting(interrupts=asked):
+            case parts.Waiting(interrupts=asked):
                 for question in asked:
                     # Again: a vote leaves the question open, and the message takes it for answered.
                     yield from self._question(question)
                 yield from self._finish("tool-calls")
-            case segments.Ended(view=view):
+            case parts.Ended(view=view):
                 yield from self._end(view)
             case _:
                 assert_never(part)
 
     def _step(self) -> Iterator[Chunk]:
+        if self._texts:
+            # The end of a step would cut off those who still speak.
+            return
         if self._is_in_step:
             yield {"type": "finish-step"}
         self._is_in_step = True
@@ -202,7 +214,7 @@ class ChunkWriter:
                 yield from self._finish("error")
 
 
-def _result(result: segments.Result) -> Chunk:
+def _result(result: parts.Result) -> Chunk:
     about = {"toolCallId": result.call_id}
     match result.status:
         case "success":

@@ -2,158 +2,47 @@
 
 A user interface follows a *segment* of a run: from what it has sent to the next questions, or to the end.
 `Segment` turns each event of the run, with what was `Found` about it, into parts, which every protocol
-writes in its own form. Text comes a turn at a time.
+writes in its own form. Text comes while a model speaks, and all of it when its turn is over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias
 
 from abeyance import views
-from abeyance.agents.agent import MODEL_NODE
+from abeyance.agents.agent import MODEL_NODE, is_turn
 from abeyance.agents.output import FINAL_RESULT
 from abeyance.agents.transcript_view import TranscriptItem
+from abeyance.api.parts import (
+    Call,
+    Ended,
+    Notice,
+    Opened,
+    Part,
+    Result,
+    StepBegan,
+    StepEnded,
+    Subagent,
+    SubagentBegan,
+    SubagentEnded,
+    TextBegan,
+    TextDelta,
+    TextEnded,
+    Turn,
+    Usage,
+    Waiting,
+)
+from abeyance.core import live_text
 from abeyance.core.address import Address
 from abeyance.core.json import Json
+from abeyance.core.live_text import LiveText
 from abeyance.core.state import Status
 
 _ID_CHARS: Final = 24
 _BETWEEN: Final = "#"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepBegan:
-    """The code of a node, or a turn of an agent, began."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepEnded:
-    """It is over, or waits for an answer."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subagent:
-    """An agent that another one calls as a tool. `id` is its address, `parent` that of the other one if
-    it is itself called by one, and `call_id` the call.
-    """
-
-    id: str
-    name: str
-    parent: str | None
-    call_id: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubagentBegan:
-    """A subagent works."""
-
-    agent: Subagent
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubagentEnded:
-    """A subagent is done, or waits for answers to these questions, which may be those of others."""
-
-    agent: Subagent
-    is_waiting: bool = False
-    interrupts: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """A tool call of a model."""
-
-    id: str
-    tool: str
-    arguments: Json
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """What a model has said in a turn. `id` is that of the message; `subagent` is who spoke, if any."""
-
-    id: str
-    text: str
-    calls: tuple[Call, ...]
-    subagent: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """A tool call has ended. `status` is `success`, `failed`, `denied` or `interrupted`.
-
-    `call` is None if the transcript cannot be read.
-    """
-
-    id: str
-    call_id: str
-    tool: str
-    status: str
-    content: Json
-    call: Call | None = None
-    subagent: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
-    """Questions have opened while other parts of the run go on."""
-
-    interrupts: tuple[views.InterruptView, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """Why nothing happens (`paused`, `blocked`, ...), or what the code of a node has emitted (`name`)."""
-
-    name: str
-    value: Json
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """The tokens of one model."""
-
-    model: str
-    input_tokens: int
-    output_tokens: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """The segment is over: the run waits for people."""
-
-    view: views.RunView
-    interrupts: tuple[views.InterruptView, ...]
-    usage: tuple[Usage, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """The segment and the run are over."""
-
-    view: views.RunView
-    usage: tuple[Usage, ...] = ()
-
-
-Part: TypeAlias = (
-    StepBegan
-    | StepEnded
-    | SubagentBegan
-    | SubagentEnded
-    | Turn
-    | Result
-    | Opened
-    | Notice
-    | Waiting
-    | Ended
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +173,8 @@ class Segment:
     _agents: dict[str, Subagent] = field(default_factory=dict)
     _results: set[tuple[str | None, str]] = field(default_factory=set)
     _usage: dict[str, Usage] = field(default_factory=dict)
+    _texts: dict[str, LiveText] = field(default_factory=dict)
+    _ids: dict[str, list[str]] = field(default_factory=dict)
     is_over: bool = False
 
     def skip(self, event: views.Event) -> None:
@@ -311,12 +202,51 @@ class Segment:
         """Return the parts of an event."""
         return list(self._parts(event, found))
 
+    def hear(self, delta: views.ModelDelta) -> list[Part]:
+        """Return the parts of what a model has said, while it speaks."""
+        return list(self._heard(delta))
+
+    def _heard(self, delta: views.ModelDelta) -> Iterator[Part]:
+        agent, new = agent_of(delta.address), delta.data
+        if agent is None:
+            return
+        seen = self._texts.get(agent)
+        now = LiveText(turn=new.turn, text=new.text, offset=new.offset)
+        if (more := live_text.news(seen, now)) is None:
+            return
+        if seen is not None and more.turn == seen.turn and more.offset >= seen.end:
+            if more.offset > seen.end:
+                # Something was missed. The end of the turn has all of it.
+                return
+        elif seen is not None:
+            yield from self._silence(agent)
+        if more.text and (agent in self._texts or not more.offset):
+            yield from self._began(delta.address)
+            yield from self._say(agent, more)
+
+    def _say(self, agent: str, new: LiveText) -> Iterator[Part]:
+        seen, by = self._texts.get(agent), _speaker(agent)
+        if seen is None:
+            ids = self._ids.setdefault(agent, [])
+            again = [len(ids)] if ids else []
+            ids.append(message_id(self.run_id, agent, new.turn, *again))
+            yield TextBegan(id=ids[-1], subagent=by)
+        self._texts[agent] = replace(new, text=(seen.text if seen else "") + new.text, offset=0)
+        yield TextDelta(id=self._ids[agent][-1], text=new.text, subagent=by)
+
+    def _silence(self, agent: str) -> Iterator[Part]:
+        if self._texts.pop(agent, None) is not None:
+            yield TextEnded(id=self._ids[agent][-1], subagent=_speaker(agent))
+
     def _parts(self, event: views.Event, found: Found) -> Iterator[Part]:
         yield from self._began(event.address)
         match event.type:
             case "node.started":
                 yield from self._step(event.address)
             case type_ if type_ in _STEP_ENDS:
+                # The turn that has finished follows.
+                if type_ != "node.finished" and is_turn(event.address or ""):
+                    yield from self._silence(agent_of(event.address) or "")
                 yield from self._step_ended(event.address)
             case "model.turn":
                 yield from self._turn(event, found.items)
@@ -356,7 +286,7 @@ class Segment:
     def _turn(self, event: views.Event, items: Sequence[TranscriptItem]) -> Iterator[Part]:
         agent, number = agent_of(event.address), event.data.get("turn")
         self._count(event)
-        subagent = None if subagent_of(agent) is None else agent
+        subagent = None if agent is None else _speaker(agent)
         for item in items:
             if item.turn != number or agent is None:
                 continue
@@ -364,8 +294,21 @@ class Segment:
                 # Of a call whose result no event has: of an agent, or given by a person.
                 yield self._read(agent, item, items, subagent)
             if item.role == "assistant":
+                said = LiveText(turn=item.turn, text=item.text or "")
+                seen = self._texts.get(agent)
+                rest = live_text.news(seen, said)
+                if seen is not None and rest is not None and rest.offset < seen.end:
+                    yield from self._silence(agent)
+                if rest is not None and rest.text:
+                    yield from self._say(agent, rest)
                 id_ = message_id(self.run_id, agent, item.turn)
-                yield Turn(id=id_, text=item.text or "", calls=calls_of(item), subagent=subagent)
+                if agent in self._texts:
+                    id_ = self._ids[agent][-1]
+                    yield from self._silence(agent)
+                yield Turn(id=id_, calls=calls_of(item), subagent=subagent)
+        if agent is not None:
+            yield from self._silence(agent)
+            self._ids.pop(agent, None)
         calls = [name for name in event.data.get("calls") or () if name != FINAL_RESULT]
         if not calls and agent in self._agents:
             yield SubagentEnded(agent=self._agents.pop(agent))
@@ -406,7 +349,7 @@ class Segment:
             status=status,
             content=content,
             call=_call(found.items, call_id),
-            subagent=None if subagent_of(agent) is None else agent,
+            subagent=_speaker(agent),
         )
 
     def _count(self, event: views.Event) -> None:
@@ -429,6 +372,8 @@ class Segment:
                 yield _notice("held")
             return
         self.is_over = True
+        for agent_id in [*self._texts]:
+            yield from self._silence(agent_id)
         yield from (StepEnded(name=name) for name in self._steps)
         self._steps.clear()
         for agent in reversed(self._agents.values()):
@@ -445,6 +390,10 @@ class Segment:
 def _call(items: Sequence[TranscriptItem], call_id: str) -> Call | None:
     calls = [call for item in items for call in calls_of(item) if call.id == call_id]
     return calls[-1] if calls else None
+
+
+def _speaker(agent: str) -> str | None:
+    return None if subagent_of(agent) is None else agent
 
 
 def _notice(status: str, **about: Json) -> Notice:

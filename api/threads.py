@@ -380,8 +380,12 @@ class Thread:
             if segment.is_over:
                 return
             is_fresh, before = False, after
-            async with aclosing(await feed.opened(place.run_id, after)) as latest:
+            async with aclosing(await feed.watched(place.run_id, after)) as latest:
                 async for event in latest:
+                    if isinstance(event, views.ModelDelta):
+                        for part in segment.hear(event):
+                            yield part
+                        continue
                     after = event.id
                     async for part in self._parts(run, segment, [event]):
                         yield part

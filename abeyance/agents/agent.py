@@ -31,6 +31,7 @@ from abeyance.authoring.retries import (
     retry_policy,
 )
 from abeyance.authoring.terms import TermsOptions
+from abeyance.core.address import Address
 from abeyance.core.json import Json
 from abeyance.core.terms import Decision
 from abeyance.duration import Duration, seconds
@@ -50,6 +51,13 @@ MODEL_NODE: Final = "model"
 """The node that runs the turns of the model; reserved as a tool name."""
 ENTRY_NODE: Final = "agents.entry"
 """The node that asks hooks and approvers before a sub-agent is entered."""
+
+
+def is_turn(address: str) -> bool:
+    """Return whether an address is that of a turn of an agent's model."""
+    segments = Address.parse(address).segments[-2:]
+    return [each.type for each in segments] == ["agent", "node"] and segments[1].id == MODEL_NODE
+
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ILLEGAL_IN_NODE: Final = re.compile(r"[^A-Za-z0-9_.-]")
@@ -188,6 +196,7 @@ class Agent:
         before: Sequence[ModelMessage],
         messages: Sequence[ModelMessage],
         on_partial: Callable[[ModelResponse], None] | None = None,
+        on_stream: Callable[[Callable[[], str]], None] | None = None,
     ) -> ModelResponse:
         """Ask the model for its next response to `messages`; `before` is the conversation so far.
 
@@ -202,6 +211,7 @@ class Agent:
             instructions="\n\n".join(filter(None, (self.instructions, NOTE))),
             settings=self.model_settings,
             on_partial=on_partial,
+            on_stream=on_stream,
         )
 
     async def available_tools(self) -> dict[str, Offer]:

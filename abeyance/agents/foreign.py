@@ -229,12 +229,13 @@ class ForeignAgent(Agent):
         before: Sequence[ModelMessage],
         messages: Sequence[ModelMessage],
         on_partial: Callable[[ModelResponse], None] | None = None,
+        on_stream: Callable[[Callable[[], str]], None] | None = None,
     ) -> ModelResponse:
         """Let the framework take a turn. Raise AgentFailed if its state cannot be stored."""
         from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
         from pydantic_ai.usage import RequestUsage
 
-        del on_partial
+        del on_partial, on_stream
         assert ctx.runtime.blobs is not None  # noqa: S101 every visit of an agent has them
         kept = await self._kept(ctx, before)
         added = messages[len(before) :]

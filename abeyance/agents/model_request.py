@@ -142,6 +142,7 @@ async def request(
     instructions: str | None = None,
     settings: Mapping[str, Any] | None = None,
     on_partial: Callable[[ModelResponse], None] | None = None,
+    on_stream: Callable[[Callable[[], str]], None] | None = None,
 ) -> ModelResponse:
     """Send one request to a model.
 
@@ -158,6 +159,8 @@ async def request(
         instructions: The system instructions.
         settings: Settings of the model library, such as `max_tokens` or `temperature`.
         on_partial: Called at most once, when the task is cancelled.
+        on_stream: Called at most once, when the model begins to respond, with a function that returns the
+            text of the response so far. Not called for a model that cannot stream.
 
     Returns:
         The response. Each call in it has an id of 1 to 128 characters, unique in the conversation.
@@ -174,7 +177,8 @@ async def request(
                 without_downloads(name, messages),
                 _parameters(tools, output, instructions),
                 dict(settings or {}),
-                on_partial,
+                on_partial=on_partial,
+                on_stream=on_stream,
             )
     except Exception as error:
         failure = request_failure(name, error)
@@ -252,7 +256,9 @@ async def _answer(
     messages: Sequence[ModelMessage],
     parameters: ModelRequestParameters,
     settings: Mapping[str, Any],
+    *,
     on_partial: Callable[[ModelResponse], None] | None,
+    on_stream: Callable[[Callable[[], str]], None] | None,
 ) -> ModelResponse:
     from pydantic_ai import direct
     from pydantic_ai.settings import ModelSettings
@@ -265,6 +271,8 @@ async def _answer(
     async with direct.model_request_stream(
         model, messages, model_settings=model_settings, model_request_parameters=parameters
     ) as stream:
+        if on_stream is not None:
+            on_stream(lambda: _clean(stream.get().text or ""))
         try:
             async for _ in stream:
                 pass

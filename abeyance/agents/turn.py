@@ -9,6 +9,7 @@ first response.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -208,7 +209,8 @@ class Turn:
             return response  # type: ignore[return-value]
         partial: list[ModelResponse] = []
         try:
-            return await agent.request(ctx, before, messages, partial.append)
+            speak = functools.partial(ctx.runtime.speak, state.turns + 1)
+            return await agent.request(ctx, before, messages, partial.append, speak)
         except asyncio.CancelledError:
             await self._save_partial(state, ctx, [*added, *partial])
             raise

@@ -75,13 +75,18 @@ async def _nothing() -> None:
     pass
 
 
+def _unheard(turn: int, said: Callable[[], str]) -> None:
+    del turn, said
+
+
 @dataclass(frozen=True, kw_only=True)
 class VisitRuntime:
     """The services behind a `Context`; authors do not use them.
 
     `attempts` returns the attempts that count if the present one fails now. `blobs` stores large data
     outside the history. `begin` is called right before the author's code: a visit that was blocked until
-    then is not any more. `links_base` is where people reach the API.
+    then is not any more. `links_base` is where people reach the API. `speak(turn, said)` shows watchers
+    what a model says in a turn: `said()` is all of it so far, until the visit ends or speaks again.
     """
 
     journal: Journal
@@ -90,6 +95,7 @@ class VisitRuntime:
     blobs: Blobs | None = None
     attempts: Callable[[], Attempts] = lambda: Attempts(count=1)
     begin: Callable[[], Awaitable[None]] = _nothing
+    speak: Callable[[int, Callable[[], str]], None] = _unheard
     links_base: str = "http://127.0.0.1:8000"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, TypeVar
@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.api.workflow.v1 import PendingActivityInfo, WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
@@ -94,6 +94,14 @@ class HistoryClient:
             is_running=info.status in _RUNNING,
             reset_to=response.workflow_extended_info.reset_run_id,
         )
+
+    async def pending(self, run_id: str) -> Sequence[PendingActivityInfo]:
+        """The pending activities of a run of which one execution was found. Raises RPCError."""
+        request = DescribeWorkflowExecutionRequest(
+            namespace=self._namespace, execution=WorkflowExecution(workflow_id=run_id)
+        )
+        response = await self._service.describe_workflow_execution(request, timeout=_RPC)
+        return response.pending_activities
 
     async def _origin(self, run_id: str, info: WorkflowExecutionInfo) -> str:
         payload = info.memo.fields.get(names.MEMO_START)

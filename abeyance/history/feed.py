@@ -12,14 +12,18 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
+from datetime import UTC, datetime
 from typing import Final, cast
 
 from temporalio.client import Client as TemporalClient
 
 from abeyance import views
+from abeyance.core import live_text
+from abeyance.core.live_text import LiveText
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.client import Execution, unknown_run
 from abeyance.history.cursors import is_later, order
+from abeyance.history.live_texts import TURN_ENDS
 from abeyance.history.reader import Histories, HistoryWalk, Place
 from abeyance.temporal.retry import NotFound
 from abeyance.temporal.update_limiter import SingleFlight
@@ -87,6 +91,7 @@ class Tail:
         self._executions = {newest.id}
         self._has_whole_run = newest.origin == newest.id
         self._followers: set[Follower] = set()
+        self.live = histories.live_texts(run_id, self._move)
         self._task = asyncio.create_task(self._read(newest))
         self._task.add_done_callback(self._over)
 
@@ -99,14 +104,18 @@ class Tail:
         """Whether the tail reads, or has read, the history that a walk is in."""
         return walk.execution in self._executions or (self._has_whole_run and not walk.seen)
 
-    def seat(self) -> Follower:
+    def seat(self, *, hears_models: bool) -> Follower:
         """A new follower, which has to `leave`."""
-        follower = Follower(self)
+        follower = Follower(self, hears_models=hears_models)
         self._followers.add(follower)
+        if hears_models:
+            self.live.enter()
         return follower
 
     def leave(self, follower: Follower) -> None:
         """Remove a follower; the last one stops the tail."""
+        if follower in self._followers and follower.hears_models:
+            self.live.leave()
         self._followers.discard(follower)
         if not self._followers:
             self._task.cancel()
@@ -131,6 +140,7 @@ class Tail:
                 if place is not None:
                     self._executions.add(place.state.execution)
                 self.recent.add(page.events)
+                self.live.heed(page.events)
                 if page.is_last:
                     # Only a read without `wait` shows that there is nothing more. Reads with `wait`
                     # have to begin at the beginning again.
@@ -162,12 +172,17 @@ class Tail:
 
 
 class Follower:
-    """One reader of a tail. `number` is that of the next event to read, None until `join`."""
+    """One reader of a tail. `number` is that of the next event to read, None until `join`.
 
-    def __init__(self, tail: Tail) -> None:
+    With `hears_models` it also gets what models say, whenever it has read all events.
+    """
+
+    def __init__(self, tail: Tail, *, hears_models: bool) -> None:
         self.tail = tail
         self.number: int | None = None
         self.was_dropped = False
+        self.hears_models = hears_models
+        self._heard: dict[str, LiveText] = {}
         self._seen = ""
 
     def join(self, walk: HistoryWalk) -> bool:
@@ -187,7 +202,23 @@ class Follower:
         """Stop reading."""
         self.tail.leave(self)
 
-    async def next(self) -> views.Event | None:
+    def _delta(self) -> views.ModelDelta | None:
+        latest = self.tail.live.latest if self.hears_models else {}
+        for address in {**self._heard, **latest}:
+            now = latest.get(address)
+            new = live_text.news(self._heard.pop(address, None), now)
+            if now is not None:
+                self._heard[address] = now
+            if new is not None and address in self.tail.live.turns:
+                return views.ModelDelta(
+                    time=datetime.now(UTC),
+                    run_id=self.tail.run_id,
+                    address=address,
+                    data=views.NewText(turn=new.turn, offset=new.offset, text=new.text),
+                )
+        return None
+
+    async def next(self) -> views.Event | views.ModelDelta | None:
         """Wait for the next event; None after the last.
 
         Raises Unavailable if the follower fell too far behind, or Temporal cannot be reached.
@@ -206,8 +237,12 @@ class Follower:
                 event = self.tail.recent.at(self.number)
                 self.number += 1
                 # The walk may have read events that the tail has yet to read.
+                if event.type in TURN_ENDS:
+                    self._heard.pop(event.address or "", None)
                 if is_later(event.id, self._seen):
                     return event
+            elif (delta := self._delta()) is not None:
+                return delta
             elif self.tail.is_over:
                 self.tail.raise_error()
                 return None
@@ -285,17 +320,24 @@ class Feed:
         Raises the refusals of `page`, `too_many_runs` if as many runs are followed as may be, and
         Unavailable. The generator has to be closed, or read to its end.
         """
-        events = self._events(run_id, after)
-        # The first item is None, after which nothing is refused; the others are events.
-        await anext(events)
+        events = await self.watched(run_id, after, hears_models=False)
         return cast("AsyncGenerator[views.Event, None]", events)
 
+    async def watched(
+        self, run_id: str, after: str | None, *, hears_models: bool = True
+    ) -> AsyncGenerator[views.Event | views.ModelDelta, None]:
+        """Follow as `opened`, and with `hears_models` also yield what models say while they speak."""
+        events = self._events(run_id, after, hears_models=hears_models)
+        # The first item is None, after which nothing is refused.
+        await anext(events)
+        return cast("AsyncGenerator[views.Event | views.ModelDelta, None]", events)
+
     async def _events(
-        self, run_id: str, after: str | None
-    ) -> AsyncGenerator[views.Event | None, None]:
+        self, run_id: str, after: str | None, *, hears_models: bool
+    ) -> AsyncGenerator[views.Event | views.ModelDelta | None, None]:
         walk = HistoryWalk(self._histories, run_id, after)
         is_open = False
-        follower = await self._seat(run_id)
+        follower = await self._seat(run_id, hears_models=hears_models)
         try:
             if follower is not None:
                 await follower.tail.is_level.wait()
@@ -314,7 +356,7 @@ class Feed:
                 if not walk.is_at_present:
                     continue
                 if follower is None or moved is None or follower.tail.is_over:
-                    follower = await self._seat(run_id)
+                    follower = await self._seat(run_id, hears_models=hears_models)
                 elif not follower.join(walk):
                     # The tail is a moment behind this walk.
                     await moved.wait()
@@ -326,11 +368,11 @@ class Feed:
             if follower is not None:
                 follower.leave()
 
-    async def _seat(self, run_id: str) -> Follower | None:
+    async def _seat(self, run_id: str, *, hears_models: bool) -> Follower | None:
         """A follower of the run's tail; None if the run has ended."""
         tail = self._tails.get(run_id)
         if tail is not None:
-            return tail.seat()
+            return tail.seat(hears_models=hears_models)
         newest = await self._newest.read(run_id, lambda: self._histories.newest(run_id))
         if not newest.is_running:
             return None
@@ -346,7 +388,7 @@ class Feed:
                 )
             tail = Tail(self._histories, run_id, newest, kept=self._kept, on_over=self._forget)
             self._tails[run_id] = tail
-        return tail.seat()
+        return tail.seat(hears_models=hears_models)
 
     def _forget(self, tail: Tail) -> None:
         if self._tails.get(tail.run_id) is tail:

@@ -22,6 +22,7 @@ from abeyance.history.event_translation import (
     sources,
     translate,
 )
+from abeyance.history.live_texts import LiveTexts
 from abeyance.storage.converter import decode_message
 from abeyance.temporal.retry import NotFound
 
@@ -123,6 +124,10 @@ class Histories:
 
     def __init__(self, temporal: TemporalClient, task_queue: str, *, patience: float) -> None:
         self._source = HistoryClient(temporal, task_queue, patience=patience)
+
+    def live_texts(self, run_id: str, on_change: Callable[[], None]) -> LiveTexts:
+        """What the models of a run say while they speak."""
+        return LiveTexts(self._source, run_id, on_change)
 
     async def newest(self, run_id: str) -> Execution:
         """The run's newest execution. Raises the refusal `unknown_run`, and Unavailable."""

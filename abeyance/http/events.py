@@ -20,6 +20,7 @@ Query: TypeAlias = Mapping[str, str | Sequence[str]]
 _PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)
 """Seconds before each attempt to reopen the stream."""
 _PAGE: Final = "500"
+_DELTA: Final = "model.delta"
 
 
 async def past(api: Connection, path: str, after: str | None) -> AsyncGenerator[EventJson, None]:
@@ -37,23 +38,33 @@ async def past(api: Connection, path: str, after: str | None) -> AsyncGenerator[
 
 
 async def follow(
-    api: Connection, path: str, after: str | None, *, on_gap: Callable[[], None]
+    api: Connection,
+    path: str,
+    after: str | None,
+    *,
+    on_gap: Callable[[], None],
+    on_delta: Callable[[EventJson], None] | None = None,
 ) -> AsyncGenerator[EventJson, None]:
     """Yield past events and then new ones, until the run ends.
 
-    `on_gap` is called before an interrupted stream is reopened. Raises as `Connection.get`: at once on
-    the first attempt, later after the last one.
+    `on_gap` is called before an interrupted stream is reopened, and `on_delta` with each `model.delta`:
+    what a model says while it speaks. Raises as `Connection.get`: at once on the first attempt, later
+    after the last one.
     """
+    live = {"live": "false"} if on_delta is None else {}
     last = after
     was_open = False
     tries = 0
     while True:
         try:
-            async with api.stream(f"{path}/events", last) as events:
+            async with api.stream(f"{path}/events", last, **live) as events:
                 was_open = True
                 async for event in events:
                     tries = 0
-                    if event is not None:
+                    if event is not None and event["type"] == _DELTA:
+                        if on_delta is not None:
+                            on_delta(event)
+                    elif event is not None:
                         yield event
                         last = event["id"]
                         # The run goes on after its end if it was retried.

@@ -34,7 +34,7 @@ async function start() {
     return fail(error);
   }
   draw();
-  stop = listen(`${path}/events`, heard);
+  stop = listen(`${path}/events?live=false`, heard);
   return undefined;
 }
 

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Body, Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from abeyance.api import agui, openapi, segments
+from abeyance.api import agui, openapi, parts
 from abeyance.api.auth import READ, CredentialsDep
 from abeyance.api.dependencies import BackendDep, ClientDep
 from abeyance.api.routers.events import EventStream, ServerSentEvents
@@ -213,9 +213,9 @@ async def _events(
     if not place.is_new and (messages := await _messages(thread, posted, place, is_open=True)):
         yield protocol.MessagesSnapshotEvent(messages=messages)
     async for part in thread.follow(place):
-        if isinstance(part, segments.Waiting | segments.Ended):
+        if isinstance(part, parts.Waiting | parts.Ended):
             yield protocol.StateSnapshotEvent(snapshot=part.view.values)
-            is_open = isinstance(part, segments.Waiting)
+            is_open = isinstance(part, parts.Waiting)
             if messages := await _messages(thread, posted, place, is_open=is_open):
                 yield protocol.MessagesSnapshotEvent(messages=messages)
         for event in agui.events_of(part, thread_id=place.conversation_id, segment_id=segment_id):

@@ -50,6 +50,15 @@ class EventsQuery(BaseModel):
     )
 
 
+class RunEventsQuery(EventsQuery):
+    """The query of a page of the events of a run."""
+
+    live: bool = Field(
+        default=True,
+        description="Whether a stream also has what models say while they speak, as `model.delta`.",
+    )
+
+
 def _of_pages_and_streams(event: dict[str, Any], stream: str, *refusals: Code) -> openapi.Responses:
     responses = openapi.read(
         "A page of events, or a stream as text/event-stream.",
@@ -154,7 +163,7 @@ async def read_stream(
 async def read_events(
     *,
     run_id: RunId,
-    query: Annotated[EventsQuery, Query()],
+    query: Annotated[RunEventsQuery, Query()],
     feed: FeedDep,
     backend: BackendDep,
     credentials: CredentialsDep,
@@ -166,11 +175,11 @@ async def read_events(
 
     Continue after the last id to get every event exactly once. After the run's last event, the stream
     ends and `next_cursor` is null. A stream ends early if its reader is too slow, or if its token expires
-    or is revoked.
+    or is revoked. It also has what models say while they speak, as `model.delta`, which has no id.
     """
     after = last_event_id or query.after
     if _wants_stream(request.headers.get("accept", "")):
-        events = await feed.opened(run_id, after)
+        events = await feed.watched(run_id, after, hears_models=query.live)
         return EventStream(
             events,
             stopping=backend.stopping,
@@ -191,7 +200,10 @@ def _as_comment(reason: str) -> str:
     return f": {reason}\n\n"
 
 
-def _as_event(event: views.Event) -> str:
+def _as_event(event: views.Event | views.ModelDelta) -> str:
+    if isinstance(event, views.ModelDelta):
+        # Without an id: a reader who reconnects gets the text so far.
+        return f"event: {event.type}\ndata: {event.model_dump_json()}\n\n"
     return f"id: {event.id}\nevent: {_one_line(event.type)}\ndata: {event.model_dump_json()}\n\n"
 
 

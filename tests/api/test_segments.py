@@ -9,22 +9,24 @@ from abeyance import views
 from abeyance.agents.transcript_view import TranscriptCall, TranscriptItem
 from abeyance.api import agui
 from abeyance.api.chat import ChunkWriter, posted_by
-from abeyance.api.segments import (
+from abeyance.api.parts import (
     Call,
     Ended,
-    Found,
     Notice,
     Opened,
     Part,
     Result,
-    Segment,
     StepBegan,
     StepEnded,
     SubagentBegan,
     SubagentEnded,
+    TextBegan,
+    TextDelta,
+    TextEnded,
     Turn,
     Waiting,
 )
+from abeyance.api.segments import Found, Segment, message_id
 from abeyance.api.threads import Said
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -78,6 +80,34 @@ def kinds(parts: list[Part]) -> list[type[Part]]:
     return [type(part) for part in parts]
 
 
+TEXT: list[type[Part]] = [TextBegan, TextDelta, TextEnded]
+
+
+def spoken(parts: list[Part]) -> list[tuple[str, str]]:
+    """The texts of messages, which are numbered in the order in which they begin."""
+    texts: dict[str, str] = {}
+    open_: set[str] = set()
+    for part in parts:
+        match part:
+            case TextBegan(id=id_):
+                assert id_ not in texts
+                texts[id_] = ""
+                open_.add(id_)
+            case TextDelta(id=id_, text=text):
+                assert id_ in open_
+                texts[id_] += text
+            case TextEnded(id=id_):
+                open_.remove(id_)
+            case _:
+                pass
+    return [(str(number), text) for number, text in enumerate(texts.values(), start=1)]
+
+
+def delta(text: str, offset: int = 0, number: int = 1, agent: str = CLERK) -> views.ModelDelta:
+    new = views.NewText(turn=number, offset=offset, text=text)
+    return views.ModelDelta(time=NOW, run_id="r", address=f"{agent};node:model", data=new)
+
+
 def test_a_node_and_a_turn_are_steps_that_end_before_the_segment_does() -> None:
     segment = Segment(run_id="r")
     parts = [
@@ -112,21 +142,92 @@ def test_a_turn_has_its_text_and_calls_and_the_results_that_no_event_has() -> No
     again = segment.on(called, Found(items=items, result=("success", 5)))
     second = segment.on(turn(2), Found(items=items))
 
-    assert [each.text for each in first if isinstance(each, Turn)] == ["one"]
+    assert spoken(first) == [("1", "one")]
+    assert kinds(first) == [*TEXT, Turn]
     (done,) = told
     assert isinstance(done, Result)
     assert (done.call_id, done.content) == ("c1", 5)
     assert done.call == Call(id="c1", tool="pay", arguments={"n": 1})
     assert again == []
-    assert kinds(second) == [Result, Turn]
+    assert kinds(second) == [Result, *TEXT, Turn]
     assert [each.status for each in second if isinstance(each, Result)] == ["denied"]
+
+
+def test_what_a_model_says_is_one_message_with_the_rest_that_comes_at_the_end_of_its_turn() -> None:
+    segment = Segment(run_id="r")
+    heard = [*segment.hear(delta("The let")), *segment.hear(delta("ter is", 7))]
+    # A watcher who comes back gets the text so far.
+    heard += segment.hear(delta("The letter is on"))
+    ended = segment.on(
+        turn(1, "pay"), Found(items=[response(1, "The letter is on its way.", "c1")])
+    )
+
+    assert kinds(heard) == [TextBegan, TextDelta, TextDelta, TextDelta]
+    assert kinds(ended) == [TextDelta, TextEnded, Turn]
+    assert spoken([*heard, *ended]) == [("1", "The letter is on its way.")]
+    assert len({part.id for part in [*heard, *ended] if isinstance(part, TextDelta | Turn)}) == 1
+    (anew,) = [part.id for part in segment.hear(delta("Next", 0, 2)) if isinstance(part, TextDelta)]
+    assert anew == message_id("r", CLERK, 2)
+
+
+def test_a_turn_that_begins_anew_is_another_message() -> None:
+    segment = Segment(run_id="r")
+    said = [*segment.hear(delta("The let")), *segment.hear(delta(""))]
+    said += [*segment.hear(delta("My")), *segment.hear(delta("Your"))]
+    said += segment.on(turn(1), Found(items=[response(1, "Your letter")]))
+
+    assert spoken(said) == [("1", "The let"), ("2", "My"), ("3", "Your letter")]
+    assert isinstance(said[-1], Turn)
+    assert said[-1].id == message_id("r", CLERK, 1, 2)
+
+
+def test_a_text_of_which_something_was_missed_comes_at_the_end_of_its_turn() -> None:
+    segment = Segment(run_id="r")
+    late = [*segment.hear(delta("its way", 900)), *segment.hear(delta("The"))]
+    late += [*segment.hear(delta("on its way", 40)), *segment.hear(delta(".", 50))]
+
+    assert spoken(late) == [("1", "The")]
+    ended = segment.on(turn(1), Found(items=[response(1, "The letter is on its way.")]))
+    assert spoken([*late, *ended]) == [("1", "The letter is on its way.")]
+
+
+def test_a_text_ends_with_its_turn_whatever_becomes_of_it() -> None:
+    ends = [
+        event("node.stopped", f"{CLERK};node:model"),
+        event("node.failed", f"{CLERK};node:model", code="x", message="no"),
+        event("node.retrying", f"{CLERK};node:model"),
+        turn(1),
+    ]
+    for each in ends:
+        segment = Segment(run_id="r")
+        segment.hear(delta("The let"))
+        assert kinds(segment.on(each, Found())) == [TextEnded], each.type
+    segment = Segment(run_id="r")
+    segment.hear(delta("The let"))
+    assert kinds(segment.closed(view("cancelled"), [])) == [TextEnded, Ended]
+    assert Segment(run_id="r").hear(delta("no agent's", agent="graph:g")) == []
+
+
+def test_a_step_of_the_ai_sdk_lasts_while_somebody_still_speaks() -> None:
+    segment, writer = Segment(run_id="r"), ChunkWriter()
+    told = [*segment.hear(delta("a")), *segment.hear(delta("b", agent=HELPER))]
+    told += segment.on(turn(1, "pay"), Found(items=[response(1, "a", "c1")]))
+    told += segment.on(turn(1, agent=HELPER), Found(items=[response(1, "b")]))
+    types = [chunk["type"] for part in told for chunk in writer.write(part)]
+
+    assert types == [
+        *("start-step", "text-start", "text-delta", "text-start", "text-delta"),
+        *("text-end", "tool-input-available", "text-end"),
+    ]
 
 
 def test_a_result_before_the_segment_is_not_sent_again() -> None:
     segment = Segment(run_id="r")
     segment.skip(event("tool.finished", f"{CLERK};tool:pay:c1", outcome="success"))
 
-    assert kinds(segment.on(turn(2), Found(items=[result(2, "c1", 5), response(2, "x")]))) == [Turn]
+    found = Found(items=[result(2, "c1", 5), response(2, "x")])
+
+    assert kinds(segment.on(turn(2), found)) == [*TEXT, Turn]
 
 
 def test_a_call_whose_result_cannot_be_read_has_the_outcome_of_its_event() -> None:
@@ -149,9 +250,8 @@ def test_a_subagent_begins_with_its_first_event_and_ends_with_its_last_turn() ->
     (began,) = begun
     assert isinstance(began, SubagentBegan)
     assert (began.agent.name, began.agent.call_id, began.agent.parent) == ("helper", "c9", None)
-    assert kinds(ended) == [Turn, SubagentEnded]
-    assert isinstance(ended[0], Turn)
-    assert ended[0].subagent == HELPER
+    assert kinds(ended) == [*TEXT, Turn, SubagentEnded]
+    assert {each.subagent for each in ended if isinstance(each, TextDelta | Turn)} == {HELPER}
 
 
 def test_a_segment_ends_where_somebody_can_answer() -> None:
