@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -12,10 +13,13 @@ import typer
 
 from abeyance.cli.api_call import PANEL, RunId, run_path, with_api
 from abeyance.cli.errors import ErrorText, print_error
-from abeyance.cli.formatting import Line, call_text, short_time
+from abeyance.cli.formatting import Line, call_text, can_draw, short_time
+from abeyance.cli.watch import Said, render
 from abeyance.errors import Code, Refusal, Unavailable
 
 if TYPE_CHECKING:
+    from rich.live import Live
+
     from abeyance.http import Connection
 
 
@@ -131,7 +135,12 @@ def transcript(
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Continue until the run ends.")
+        bool,
+        typer.Option(
+            "--follow",
+            "-f",
+            help="Continue until the run ends. In a terminal, also show text while the model speaks.",
+        ),
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print each item as one line of JSON.")
@@ -150,6 +159,10 @@ class _Reader:
         self._as_json = as_json
         self._query = {"limit": _PAGE, **({} if address is None else {"address": address})}
         self._position: dict[str, str] = {}
+        inner = re.match(r"(.*;agent:[^;]+)", address or "")
+        self._agent = None if inner is None else inner[1]
+        self._said = Said()
+        self._live: Live | None = None
 
     async def read(self, api: Connection) -> bool:
         """Print new items. Return True if the transcript is complete."""
@@ -185,6 +198,7 @@ class _Reader:
         finally:
             listening.cancel()
             await asyncio.wait({listening})
+            self._end_speech()
 
     async def _read_on(self, api: Connection, *, is_last: bool) -> bool:
         try:
@@ -207,12 +221,35 @@ class _Reader:
             if not self._as_json:
                 print_error("the event stream was interrupted; reconnecting")
 
-        async with aclosing(follow(api, self._path, None, on_gap=on_gap)) as events:
+        on_delta = self._speak if can_draw() and not self._as_json else None
+        stream = follow(api, self._path, None, on_gap=on_gap, on_delta=on_delta)
+        async with aclosing(stream) as events:
             async for event in events:
+                self._said.end(event)
                 if event["type"] in _NEWS:
                     news.set()
 
+    def _speak(self, delta: Mapping[str, Any]) -> None:
+        """Draw what the model says below the items, until the next one is printed."""
+        from rich.console import Console
+        from rich.live import Live
+
+        if self._agent is not None and delta["address"].rpartition(";")[0] != self._agent:
+            return
+        self._said.hear(delta)
+        if self._live is None:
+            console = Console(highlight=False)
+            self._live = Live(console=console, auto_refresh=False, transient=True)
+            self._live.start()
+        self._live.update(render(self._said.lines()), refresh=True)
+
+    def _end_speech(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
     def _print(self, item: dict[str, Any]) -> None:
+        self._end_speech()
         if self._as_json:
             typer.echo(json.dumps(item))
             return

@@ -16,6 +16,7 @@ import typer
 from abeyance.cli.api_call import PANEL, AsJsonLines, RunId, run_path, with_api
 from abeyance.cli.errors import ErrorText, code_of_run, print_error
 from abeyance.cli.formatting import Line, can_draw, readable, run_lines
+from abeyance.core.live_text import merged
 from abeyance.errors import SettingsError, Unavailable
 
 if TYPE_CHECKING:
@@ -28,8 +29,35 @@ _EVENTS: Final = 8
 _QUESTIONS: Final = 3
 _PROMPT: Final = 6
 """Maximum number of events, questions, and lines of a question in the live view."""
+_SAID: Final = 3
+"""Maximum number of lines of what a model says, the last ones, in the live view."""
 _TYPE: Final = 25
 _LABEL: Final = 9
+
+
+class Said:
+    """What the models of a run say while they speak, by the address of the turn."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def hear(self, delta: Mapping[str, Any]) -> None:
+        """Take a `model.delta`."""
+        address, new = delta["address"], delta["data"]
+        before = self._texts.get(address, "")
+        self._texts[address] = merged(before, new["text"], new["offset"])
+
+    def end(self, event: Mapping[str, Any]) -> None:
+        """Forget the text of a turn that an event is about: it is over, or begins anew."""
+        self._texts.pop(event.get("address") or "", None)
+
+    def lines(self) -> list[Line]:
+        """Return the last lines of each text."""
+        return [
+            Line("says" if number == 0 else "", line)
+            for text in self._texts.values()
+            for number, line in enumerate(text.split("\n")[-_SAID:] if text else ())
+        ]
 
 
 class LiveView:
@@ -38,11 +66,13 @@ class LiveView:
     def __init__(self, view: Mapping[str, Any]) -> None:
         self.view = view
         self.trouble = ""
+        self.said = Said()
         self._events: deque[Mapping[str, Any]] = deque(maxlen=_EVENTS)
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Add an event."""
         self._events.append(event)
+        self.said.end(event)
 
     @property
     def is_stale(self) -> bool:
@@ -60,6 +90,7 @@ class LiveView:
             Line("" if number else "events", _event_text(event))
             for number, event in enumerate(self._events)
         )
+        lines.extend(self.said.lines())
         if self.trouble:
             lines.append(Line("trouble", self.trouble))
         return lines
@@ -189,7 +220,8 @@ def events(
 def watch(run_id: RunId, *, as_json: AsJsonLines = False) -> None:
     """Watch a run until it ends. Ctrl-C stops watching; the run continues.
 
-    Without a terminal or rich, events are printed one per line. The exit code is 1 if the run ends with
+    In a terminal, what models say is shown while they speak. Without a terminal or rich, events are
+    printed one per line. The exit code is 1 if the run ends with
     another status than completed.
     """
     from abeyance.cli.formatting import can_draw
@@ -247,7 +279,8 @@ async def _draw(api: Connection, path: str) -> Any:
 
     current = live_view.lines(datetime.now(UTC))
     with Live(render(current), console=Console(highlight=False), auto_refresh=False) as live:
-        async with aclosing(follow(api, path, None, on_gap=on_gap)) as stream:
+        events = follow(api, path, None, on_gap=on_gap, on_delta=live_view.said.hear)
+        async with aclosing(events) as stream:
             reading = asyncio.create_task(_take(stream, live_view, changed))
             looking = asyncio.create_task(_look(api, path, live_view, changed))
             try:

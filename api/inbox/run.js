@@ -13,6 +13,8 @@ const run = decodeURIComponent(location.pathname.split("/").pop());
 const path = `/runs/${encodeURIComponent(run)}`;
 const events = [];
 const nodes = new Map();
+// What models say while they speak, by the address of the turn.
+const said = new Map();
 let view = null;
 let spec = null;
 
@@ -34,7 +36,7 @@ async function start() {
     return fail(error);
   }
   draw();
-  stop = listen(`${path}/events?live=false`, heard);
+  stop = listen(`${path}/events`, heard);
   return undefined;
 }
 
@@ -59,6 +61,8 @@ let waiting = null;
 let stop = null;
 function heard(event) {
   if (!event.data?.type) return;
+  if (event.data.type === "model.delta") return speak(event.data);
+  said.delete(event.data.address);
   // The last event of a run: the stream is over.
   if (ENDED.has(event.data.type.replace("run.", ""))) stop();
   events.push(event.data);
@@ -73,6 +77,19 @@ function heard(event) {
       at("state").textContent = visible(problemText(error));
     }
   }, REDRAW_MS);
+}
+
+function speak({address, data: {offset, text}}) {
+  // Offsets count code points.
+  const before = [...(said.get(address) ?? "")];
+  said.set(address, before.slice(0, offset).join("") + (offset > before.length ? "…" : "") + text);
+  at("speech")?.replaceWith(speech());
+}
+
+function speech() {
+  const texts = [...said].filter(([, text]) => text);
+  return element("section", {id: "speech", "aria-label": "Live text"},
+    ...texts.flatMap(([address, text]) => [element("h2", {}, `${labelOf(address)} says`), element("p", {class: "said"}, text)]));
 }
 
 // The node of the outermost graph that an event is about.
@@ -111,7 +128,7 @@ function draw() {
   at("state").textContent = visible(`${view.status}${view.outcome && view.outcome !== view.status ? ` as ${view.outcome}` : ""}${view.degraded ? " (no worker answers: this may be old)" : ""}`);
   at("run").replaceChildren(
     element("h1", {tabindex: "-1"}, view.run_id),
-    ...[facts(), ...waits(), graph(), control(), steering(), part("Values", "values", shownValue(view.values)), timeline(), conversationOf()].filter(Boolean),
+    ...[facts(), ...waits(), graph(), control(), steering(), speech(), part("Values", "values", shownValue(view.values)), timeline(), conversationOf()].filter(Boolean),
   );
   for (const each of document.querySelectorAll("details[data-part]")) each.open = open.has(each.dataset.part) || each.open;
   for (const [id, value] of typed) if (id && at(id)) at(id).value = value;

@@ -1,30 +1,178 @@
-"""What a model says while it speaks: told to whoever watches, and written down nowhere."""
+"""What a model says while it speaks: sent to whoever watches, and written down nowhere."""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from rpc_counter import counted
+from sealed_site import a_key
 from speaking import TURN, Listener, Speaker
-from temporal_site import Site
+from stored import connected
+from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance.history.feed import Feed
+from abeyance.settings import Settings
+
+DESCRIBE = "describe_workflow_execution"
 
 
-async def test_a_watcher_hears_what_a_model_says_before_its_turn_is_over(
+def feed_of(site: Site) -> Feed:
+    return Feed(site.temporal, site.settings.task_queue)
+
+
+@asynccontextmanager
+async def listening(feed: Feed, run_id: str) -> AsyncIterator[Listener]:
+    listener = Listener(await feed.watched(run_id, None))
+    try:
+        yield listener
+    finally:
+        await listener.close()
+
+
+async def pending_turn(temporal: TemporalClient, run_id: str) -> Any:
+    """The turn as the server describes it, None if it is not under way."""
+    description = await temporal.get_workflow_handle(run_id).describe()
+    found = description.raw_description.pending_activities
+    return next((each for each in found if each.activity_id == TURN), None)
+
+
+async def test_a_watcher_hears_what_a_model_says_and_the_history_gets_nothing_of_it(
     temporal: TemporalClient,
 ) -> None:
     speaker = Speaker()
     site = Site(temporal, speaker.desk())
     async with site.worker():
         run_id = await site.start()
-        listener = Listener(await Feed(temporal, site.settings.task_queue).watched(run_id, None))
-        await listener.until(lambda it: any(each.address == TURN for each in it.events))
-        speaker.say("The letter ")
-        await listener.hears("The letter ")
-        speaker.say("is ", "on ")
-        await listener.hears("The letter is on ")
-        speaker.say("its way.")
-        await listener.hears("The letter is on its way.")
+        async with listening(feed_of(site), run_id) as listener:
+            speaker.say("The letter ")
+            await listener.hears("The letter ")
+            events = len((await site.history(run_id)).events)
+            speaker.say("is ", "on ")
+            await listener.hears("The letter is on ")
+
+            history = (await site.history(run_id)).events
+            assert len(history) == events
+            assert not [each for each in history if b"letter" in each.SerializeToString()]
+            speaker.say("its way.")
+            speaker.end()
+            view = await site.ended(run_id)
+            assert view.values["report"] == "The letter is on its way."
+            await listener.until(lambda it: it.events[-1].type == "run.completed")
+
+
+async def test_who_comes_late_or_again_hears_the_text_so_far_first(
+    temporal: TemporalClient,
+) -> None:
+    speaker = Speaker()
+    site = Site(temporal, speaker.desk())
+    feed = feed_of(site)
+    async with site.worker():
+        run_id = await site.start()
+        async with listening(feed, run_id) as first:
+            speaker.say("The ")
+            await first.hears("The ")
+            speaker.say("letter")
+            await first.hears("The letter")
+        async with listening(feed, run_id) as again:
+            await again.hears("The letter")
+        assert [(each.data.offset, each.data.text) for each in again.deltas] == [(0, "The letter")]
+        speaker.end()
+        await site.ended(run_id)
+
+
+async def test_all_watchers_of_a_run_share_one_reader_and_nobody_else_costs_a_call(
+    temporal: TemporalClient,
+) -> None:
+    speaker = Speaker()
+    site = Site(temporal, speaker.desk())
+    client, counter = counted(temporal)
+    feed = Feed(client, site.settings.task_queue)
+    async with site.worker():
+        run_id = await site.start()
+        deaf = await feed.opened(run_id, None)
+        while (await anext(deaf)).address != TURN:
+            pass
+        before = counter.calls[DESCRIBE]
+        speaker.say("The letter")
+
+        async def is_sent() -> bool:
+            turn = await pending_turn(temporal, run_id)
+            return turn is not None and b"letter" in turn.SerializeToString()
+
+        await eventually(is_sent)
+        assert counter.calls[DESCRIBE] == before
+
+        began = time.monotonic()
+        listeners = [Listener(await feed.watched(run_id, None)) for _ in range(20)]
+        for listener in listeners:
+            await listener.hears("The letter")
+        speaker.say(" is on its way")
+        for listener in listeners:
+            await listener.hears("The letter is on its way")
+        assert 0 < counter.calls[DESCRIBE] - before <= 1 + (time.monotonic() - began) / 0.35
+        for listener in listeners:
+            await listener.close()
+
+        left = counter.calls[DESCRIBE]
+        speaker.end()
+        await site.ended(run_id)
+        assert counter.calls[DESCRIBE] == left
+        await deaf.aclose()
+
+
+async def test_a_worker_sends_at_most_two_heartbeats_a_second_while_its_model_speaks(
+    temporal: TemporalClient,
+) -> None:
+    speaker = Speaker()
+    site = Site(temporal, speaker.desk())
+    async with site.worker():
+        run_id = await site.start()
+        began, beats = time.monotonic(), set()
+        while (passed := time.monotonic() - began) < 5:
+            speaker.say("word ")
+            if (turn := await pending_turn(temporal, run_id)) is not None:
+                beats.add(turn.last_heartbeat_time.ToNanoseconds())
+            await asyncio.sleep(0.05)
+        assert 2 < len(beats) <= 2 + 2 * passed
+        speaker.end()
+        await site.ended(run_id)
+
+
+async def test_what_a_model_says_is_encrypted_on_its_way(temporal: TemporalClient) -> None:
+    speaker = Speaker()
+    settings = Settings(encryption_keys=a_key())
+    sealed = connected(temporal, settings)
+    site = Site(sealed, speaker.desk())
+    async with site.worker():
+        run_id = await site.start()
+        async with listening(feed_of(site), run_id) as listener:
+            speaker.say("The letter")
+            await listener.hears("The letter")
+        turn = await pending_turn(sealed, run_id)
+        assert turn.heartbeat_details.payloads
+        assert b"letter" not in turn.SerializeToString()
+        speaker.end()
+        await site.ended(run_id)
+
+
+async def test_what_a_lost_worker_had_its_model_say_is_replaced(temporal: TemporalClient) -> None:
+    speaker = Speaker()
+    site = Site(temporal, speaker.desk())
+    async with site.worker():
+        run_id = await site.start()
+        listener = Listener(await feed_of(site).watched(run_id, None))
+        speaker.say("The letter is")
+        await listener.hears("The letter is")
+    async with site.worker():
+        await eventually(lambda: speaker.requests == 2)
+        speaker.say("My answer")
+        await listener.hears("My answer")
         speaker.end()
         view = await site.ended(run_id)
-        assert view.values["report"] == "The letter is on its way."
-        await listener.close()
+    assert view.values["report"] == "My answer"
+    await listener.close()

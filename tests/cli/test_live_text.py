@@ -1,0 +1,80 @@
+"""What a model says while it speaks, in the terminals of those who watch."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+from dev_stack import Place, until
+from screen import Screen
+
+from abeyance.cli.watch import Said
+
+TALKING = """\
+import asyncio
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from abeyance import START, Agent, Graph
+
+
+class Talk(BaseModel):
+    question: str = "What is it?"
+    report: str = ""
+
+
+async def speak(messages, info):
+    yield "It is again" if Path("begun").exists() else "It is first"
+    Path("begun").touch()
+    while not Path("end").exists():
+        await asyncio.sleep(0.05)
+    yield " and the end"
+
+
+graph = Graph("talk", state=Talk)
+graph.agent("clerk", Agent("clerk", model=speak), input="question", output="report")
+graph.edge(START, "clerk")
+"""
+
+
+def test_the_last_lines_of_a_text_are_shown_until_its_turn_is_over() -> None:
+    said = Said()
+    for offset, text in ((0, "one\ntwo\n"), (8, "three\nfor"), (14, "four")):
+        said.hear({"address": "a", "data": {"turn": 1, "offset": offset, "text": text}})
+
+    assert [tuple(line) for line in said.lines()] == [("says", "two"), ("", "three"), ("", "four")]
+    said.end({"type": "node.started", "address": "b"})
+    assert said.lines()
+    said.hear({"address": "a", "data": {"turn": 1, "offset": 0, "text": ""}})
+    assert said.lines() == []
+    said.hear({"address": "a", "data": {"turn": 1, "offset": 0, "text": "x"}})
+    said.end({"type": "node.finished", "address": "a"})
+    assert said.lines() == []
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_what_a_model_says_also_after_its_worker_was_killed(
+    tmp_path: Path,
+) -> None:
+    place = Place(tmp_path)
+    (tmp_path / "sums.py").write_text(TALKING)
+    with place.stack() as stack:
+        body = {"graph": "talk", "input": {}, "run_id": "r"}
+        assert httpx.post(f"{stack.api}/runs", json=body, timeout=30).status_code == 201
+        screens = [Screen(stack, "watch", "r"), Screen(stack, "transcript", "r", "--follow")]
+        try:
+            for screen in screens:
+                until(partial(screen.shows, "It is first"), "the text of the first attempt")
+            stack.kill("worker")
+            for screen in screens:
+                until(partial(screen.shows, "It is again"), "the text of the second attempt")
+            (tmp_path / "end").touch()
+            for screen, end in zip(screens, ("completed", "It is again and the end"), strict=True):
+                until(partial(screen.shows, end), "the end")
+                assert screen.process.wait(timeout=30) == 0
+        finally:
+            for screen in screens:
+                screen.close()
