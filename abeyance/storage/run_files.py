@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import mimetypes
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from abeyance.core.json import Json
 from abeyance.core.text import truncate, visible
 from abeyance.errors import Code, Fatal, Refusal
 from abeyance.storage.blobs import BlobMissing, Blobs, folder_of
@@ -84,6 +85,21 @@ async def load(blobs: Blobs, run_id: str, file: Mapping[str, str] | str) -> RunF
         "question of this run.",
         run_id=run_id,
     )
+
+
+def carried(value: Json) -> Iterator[Mapping[str, str]]:
+    """Yield the references to files in a value."""
+    match value:
+        case {"$file": str(), **rest} if all(isinstance(each, str) for each in rest.values()):
+            yield value
+        case Mapping():
+            for each in value.values():
+                yield from carried(each)
+        case list():
+            for each in value:
+                yield from carried(each)
+        case _:
+            return
 
 
 def id_of(file: Mapping[str, str] | str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from string import Template
@@ -22,6 +23,7 @@ from abeyance import commands, views, wire
 from abeyance.api.dependencies import Backend, BackendDep
 from abeyance.api.inbox import PATH as INBOX
 from abeyance.api.problems import PROBLEMS
+from abeyance.api.routers.runs import PICTURES, sent
 from abeyance.api.sessions import SIGN_IN
 from abeyance.client.run import TemporalRun
 from abeyance.core.text import visible
@@ -30,6 +32,7 @@ from abeyance.notifications import links
 from abeyance.notifications.config import Notifications
 from abeyance.notifications.links import PATH, PersonalLink, link_expired
 from abeyance.notifications.matching import asked_of
+from abeyance.storage import run_files
 
 router = APIRouter(include_in_schema=False)
 
@@ -39,7 +42,7 @@ _SCRIPT: Final = (_FOLDER / "page.js").read_text(encoding="utf-8")
 _STYLE: Final = (_FOLDER / "page.css").read_text(encoding="utf-8")
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     # The address is what allows to answer.
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -97,7 +100,23 @@ async def read(token: Token, request: Request, backend: BackendDep) -> Response:
     if wants_json:
         content = question.model_dump_json()
         return Response(content, media_type="application/json", headers=_HEADERS)
-    return _page(link, question)
+    return _page(token, link, question)
+
+
+@router.get(f"{PATH}/{{token}}/files/{{file_id}}")
+async def read_file(token: Token, file_id: str, backend: BackendDep) -> Response:
+    """Retrieve a file that the question shows, and no other of its run."""
+    link, _, question = await _opened(token, backend)
+    run = _run(link, backend)
+    if file_id not in {run_files.id_of(each) for each in _files(question)}:
+        raise Refusal(
+            Code.UNKNOWN_FILE,
+            "The question of this link shows no such file: take the address from its page.",
+            run_id=run.run_id,
+        )
+    response = sent(await run.run_file(file_id))
+    response.headers.update({name: _HEADERS[name] for name in ("Referrer-Policy", "X-Robots-Tag")})
+    return response
 
 
 @router.post(f"{PATH}/{{token}}")
@@ -171,7 +190,32 @@ def _check(link: PersonalLink, file: Notifications, question: views.InterruptVie
         raise link_expired("leads to a question that was given to others")
 
 
-def _page(link: PersonalLink, question: views.InterruptView) -> Response:
+def _files(question: views.InterruptView) -> list[Mapping[str, str]]:
+    """Return the references to the files that a question shows, each once."""
+    shown = [question.reason, question.payload, question.preview]
+    return [*{run_files.id_of(each): each for each in run_files.carried(shown)}.values()]
+
+
+def _file(token: str, file: Mapping[str, str]) -> str:
+    address = html.escape(f"{PATH}/{token}/files/{run_files.id_of(file)}")
+    name = _text(file.get("name", "file"))
+    if file.get("type") in PICTURES:
+        return f"<p><img src='{address}' alt='{name}'></p>"
+    return f"<p><a href='{address}' download='{name}'>{name}</a></p>"
+
+
+def _claimed(link: PersonalLink, question: views.InterruptView) -> str:
+    """Return who else keeps the question for themselves, as a sentence; empty if nobody does."""
+    claim = question.claim
+    if claim is None or link.person in claim.people or claim.until <= datetime.now(UTC):
+        return ""
+    return (
+        f"{claim.by} has claimed this question until {claim.until:%Y-%m-%d %H:%M} UTC, and answers it. "
+        "Until then nobody else can."
+    )
+
+
+def _page(token: str, link: PersonalLink, question: views.InterruptView) -> Response:
     is_open = question.status not in _ANSWERED
     shown = {
         "Asked in": question.graph,
@@ -188,8 +232,10 @@ def _page(link: PersonalLink, question: views.InterruptView) -> Response:
         for title, value in {"Reason": question.reason, "Details": question.payload}.items()
         if value is not None
     )
+    if files := _files(question):
+        details += f"<h2>Files</h2>{''.join(_file(token, each) for each in files)}"
     when = "" if question.answered_at is None else f" at {question.answered_at:%Y-%m-%d %H:%M} UTC"
-    status = "" if is_open else f"You have answered this{when}."
+    status = _claimed(link, question) if is_open else f"You have answered this{when}."
     return _filled(
         title=_text(question.name),
         prompt=_text(question.prompt),

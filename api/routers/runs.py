@@ -43,6 +43,7 @@ from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
 from abeyance.handle import RunFilter, Started
 from abeyance.history import transcripts
+from abeyance.storage.run_files import RunFile
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
@@ -298,7 +299,7 @@ async def read_result(run_id: RunId, client: ClientDep) -> RunResult:
     return RunResult.of(run_id, await client.run(run_id).result())
 
 
-_SHOWN: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Media types that a browser shows in place; everything else is downloaded."""
 
 
@@ -328,8 +329,12 @@ async def read_file(
     Pictures (PNG, JPEG, GIF, WebP) are sent to be shown, anything else to be downloaded. No browser runs
     what is in it.
     """
-    file = await client.run(run_id).run_file(file_id)
-    way = "inline" if file.type in _SHOWN else "attachment"
+    return sent(await client.run(run_id).run_file(file_id))
+
+
+def sent(file: RunFile) -> Response:
+    """Return a file as it is sent: a picture to be shown, anything else to be downloaded."""
+    way = "inline" if file.type in PICTURES else "attachment"
     headers = {
         "Content-Disposition": f"{way}; filename*=UTF-8''{quote(file.name, safe='')}",
         "Content-Security-Policy": "default-src 'none'; sandbox",

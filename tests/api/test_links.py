@@ -13,7 +13,7 @@ from stack import Api, app_for, problem, served
 from temporal_site import ANYBODY, Site
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Graph, Principal, views
+from abeyance import START, Context, Graph, Principal, views
 from abeyance.notifications.links import PersonalLink
 
 KEY = b"k" * 40
@@ -72,6 +72,69 @@ def link(question: views.InterruptView, person: str = "ada", **changes: Any) -> 
         {**question.model_dump(mode="json"), **changes}, person, now=datetime.now(UTC)
     )
     return f"/links/{made.token(KEY)}"
+
+
+def filed() -> Graph:
+    graph = Graph("filed", state=State)
+
+    @graph.node(asks="refunds:approve")
+    async def show(state: State, ctx: Context) -> None:
+        await ctx.file("other.png", b"another picture")
+        payload = {
+            "scan": [await ctx.file("a 'scan'.png", b"a picture")],
+            "letter": await ctx.file("letter.html", b"<script>"),
+            "trap": {"$file": "javascript:alert(1)", "name": "trap"},
+        }
+        asked = {"assignees": ["ada"], "requested_capability": "refunds:approve"}
+        await ctx.interrupt("see", prompt="Pay?", payload=payload, response=bool, **asked)
+
+    graph.edge(START, "show")
+    return graph
+
+
+async def test_a_link_shows_the_files_of_its_question_and_no_others(
+    temporal: TemporalClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(temporal, filed())
+    monkeypatch.setenv("LINK_KEY", KEY.decode())
+    file = tmp_path / "notifications.yaml"
+    file.write_text(FILE, encoding="utf-8")
+    async with site.worker(), served(app_for(site, notifications=file)) as api:
+        question = await asked(site)
+        at = link(question)
+        page = await api.http.get(at)
+        scan, letter = (
+            question.payload["scan"][0]["$file"].rpartition("/")[2],
+            question.payload["letter"]["$file"].rpartition("/")[2],
+        )
+        picture = await api.http.get(f"{at}/files/{scan}")
+        text = await api.http.get(f"{at}/files/{letter}")
+        other = await api.http.get(f"{at}/files/{'0' * 64}")
+        forged = await api.http.get(f"{at}x/files/{scan}")
+
+    assert f"<img src='{at}/files/{scan}' alt='a &#x27;scan&#x27;.png'>" in page.text
+    assert f"<a href='{at}/files/{letter}' download='letter.html'>" in page.text
+    assert "href='javascript" not in page.text
+    assert (picture.content, picture.headers["content-type"]) == (b"a picture", "image/png")
+    assert text.headers["content-disposition"].startswith("attachment")
+    problem(other, 404, "unknown_file")
+    problem(forged, 401, "link_expired")
+
+
+async def test_a_link_says_that_somebody_else_has_claimed_its_question(
+    site: Site, api: Api
+) -> None:
+    question = await asked(site)
+    bob = Principal(subject="bob", capabilities=("refunds:approve",))
+    await site.client.run(question.run_id).claim(question.id, principal=bob)
+    shown = (await api.http.get(link(question))).text
+    refused = await api.http.post(link(question), json={"response": True})
+    await site.client.run(question.run_id).release(question.id, principal=bob)
+    after = (await api.http.get(link(question))).text
+
+    assert "bob has claimed this question until " in shown
+    problem(refused, 409, "claimed")
+    assert "has claimed" not in after
 
 
 async def test_a_link_shows_its_question_to_somebody_who_has_no_token(site: Site, api: Api) -> None:
