@@ -122,7 +122,7 @@ class LangGraph:
         return None if self._result is _last_text else Any
 
     async def turn(self, turn: ForeignTurn) -> TurnTaken:
-        saver = InMemorySaver()
+        saver = _Saver()
         held = self._held(saver, turn)
         given: Any = self._enter(turn.text)
         before = 0
@@ -262,6 +262,25 @@ def _holding(node: Any) -> Any:
     held._awrap_tool_call = wait  # noqa: SLF001 it has no other name
     held.afunc = held._afunc  # noqa: SLF001
     return held
+
+
+class _Saver(InMemorySaver):
+    """A saver that says which field of the state cannot be stored."""
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        for name, value in writes:
+            try:
+                self.serde.dumps_typed(value)
+            except TypeError as error:
+                message = f"{name!r} in the state of the graph cannot be stored: {error}"
+                raise AgentFailed(FailureCode.NODE_FAILED, message) from error
+        super().put_writes(config, writes, task_id, task_path)
 
 
 def _recorded(node: Any, serde: SerializerProtocol, turn: ForeignTurn) -> Any:

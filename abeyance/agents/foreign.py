@@ -234,6 +234,7 @@ class ForeignAgent(Agent):
         """Let the framework take a turn. Raise AgentFailed if its state cannot be stored."""
         from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
         from pydantic_ai.usage import RequestUsage
+        from pydantic_core import PydanticSerializationError
 
         del on_partial, on_stream
         assert ctx.runtime.blobs is not None  # noqa: S101 every visit of an agent has them
@@ -247,6 +248,9 @@ class ForeignAgent(Agent):
         )
         try:
             taken = await self.framework.turn(turn)
+        except PydanticSerializationError as error:
+            message = f"the state of the agent {self.name!r} cannot be stored: {error}"
+            raise AgentFailed(FailureCode.NODE_FAILED, message) from error
         except Exception as error:
             failure = foreign_failure(self.framework.name, error)
             if failure is None or failure is error:

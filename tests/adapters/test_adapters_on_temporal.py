@@ -41,3 +41,30 @@ async def test_turns_and_calls_are_told_like_those_of_an_agent_and_workers_may_c
     assert [turn["usage"]["input_tokens"] for turn in turns] == [7, 7]
     assert "not today" in str(transcript)
     assert "looked 2" in str(transcript)
+
+
+class _Wordy(Office):
+    def look(self, x: int) -> str:
+        return super().look(x) + "." * 50_000
+
+
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+async def test_a_large_state_is_stored_outside_the_history(
+    temporal: TemporalClient, framework: str
+) -> None:
+    office = _Wordy([("c1", "look", 1)], [("c2", "pay", 2)], "Done.")
+    site = Site(temporal, desk(FRAMEWORKS[framework](office)))
+
+    async def question() -> views.InterruptView | None:
+        return next(iter((await site.client.run(run_id).view()).interrupts), None)
+
+    async with site.worker():
+        run_id = await site.start()
+        asked = await eventually(question)
+        await site.client.run(run_id).respond({asked.id: {"approved": True}}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+    history = await temporal.get_workflow_handle(run_id).fetch_history()
+
+    assert ended.values["reply"] == "Done."
+    assert max(map(len, office.heard)) > 50_000
+    assert max(event.ByteSize() for event in history.events) < site.settings.max_payload

@@ -85,3 +85,18 @@ async def test_the_middleware_decides_what_is_asked_in_both_of_its_modes(mode: A
 
     assert run.values == {**Letter().model_dump(), "reply": "Done."}
     assert office.lines == ["turn 1", "look 2", "pay 9", "turn 2"]
+
+
+async def test_what_cannot_be_stored_is_named() -> None:
+    graph = StateGraph(Offer)
+    graph.add_node("open", lambda _: {"text": object()})
+    graph.add_edge(START, "open")
+    graph.add_edge("open", END)
+    agent = langgraph_agent(
+        graph.compile(name="offer"), enter=lambda text: {"text": text, "said": []}, result=str
+    )
+    run = await started(agent)
+
+    assert run.status == "failed"
+    assert "'text' in the state of the graph cannot be stored" in (run.reason or "")
+    assert "object" in (run.reason or "")
