@@ -85,8 +85,14 @@ def filed() -> Graph:
             "letter": await ctx.file("letter.html", b"<script>"),
             "trap": {"$file": "javascript:alert(1)", "name": "trap"},
         }
-        asked = {"assignees": ["ada"], "requested_capability": "refunds:approve"}
-        await ctx.interrupt("see", prompt="Pay?", payload=payload, response=bool, **asked)
+        await ctx.interrupt(
+            "see",
+            prompt="Pay?",
+            payload=payload,
+            response=bool,
+            assignees=["ada"],
+            requested_capability="refunds:approve",
+        )
 
     graph.edge(START, "show")
     return graph
