@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from abeyance.core import events
+from abeyance.core.delegations import Delegation, may_be_lent
 from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
 from abeyance.core.outcome import Finished
@@ -86,6 +87,41 @@ class Runs(Peopled):
         for id_ in chosen if refusal is None else ():
             entry = self.state.ledger.open.get(id_)
             assert entry is None or entry.status == "held" or entry.votes
+
+    @precondition(lambda self: self.watch.opened)
+    @rule(data=st.data(), value=ANSWERS, maker=st.sampled_from(PEOPLE), is_over=RARELY)
+    def a_delegate_answers(
+        self, data: st.DataObject, value: Json, maker: Principal, *, is_over: bool
+    ) -> None:
+        self.notice_what_is_due()
+        if not self.state.ledger.open:
+            return
+        asked = data.draw(st.sampled_from(list(self.state.ledger.open.values())))
+        lent = tuple(name for name in maker.capabilities if may_be_lent(name))
+        delegation = Delegation(
+            id="d",
+            by=maker.subject,
+            to="dan",
+            capabilities=lent,
+            since=self.now - timedelta(seconds=9),
+            until=self.now + timedelta(seconds=-1 if is_over else 9),
+            created_at=self.now,
+        )
+        refusal = self.feed(
+            events.Responded,
+            principal=Principal(subject="dan"),
+            answers={asked.id: fitting(self.state, data, asked.id, value)},
+            schema_faults={asked.id: ()},
+            delegations=(delegation,),
+        )
+        if refusal is None and asked.status == "open" and asked.requested_capability is not None:
+            assert not is_over
+            assert asked.requested_capability in lent
+            now = self.state.ledger.open.get(asked.id) or self.state.ledger.settled[asked.id]
+            named = [now.held, *now.votes] if now.held or now.votes else [now]
+            assert ("dan", maker.subject) in {
+                (e.by, e.on_behalf_of) for e in named if e is not None
+            }
 
     @precondition(lambda self: self.state.ledger.settled)
     @rule(data=st.data())

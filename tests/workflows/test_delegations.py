@@ -1,0 +1,43 @@
+"""The book of delegations on a real server: it outlives its histories."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from sample_graphs import gated
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import Principal
+from abeyance.util import delegations_workflow_id
+
+ADA = Principal(subject="ada", capabilities=("pay",))
+_ROUNDS = 100
+"""Two updates each, of five events or so: more than one history has."""
+
+
+async def test_delegations_outlive_a_history_that_grows_long(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated(capability="pay"))
+    until = datetime.now(UTC) + timedelta(days=1)
+    book = temporal.get_workflow_handle(delegations_workflow_id(site.client.task_queue))
+    async with site.worker():
+        kept = await site.client.delegations.make("bob", until=until, principal=ADA)
+        first = (await book.describe()).run_id
+        for _ in range(_ROUNDS):
+            made = await site.client.delegations.make("eve", until=until, principal=ADA)
+            await site.client.delegations.delete(made.id, principal=ADA)
+
+        async def is_continued() -> bool:
+            return (await book.describe()).run_id != first
+
+        await eventually(is_continued)
+        listed = await site.client.delegations.list(ANYBODY)
+        run_id = await site.start()
+        (question,) = (await site.until(run_id, "awaiting-input")).interrupts
+        (receipt,) = await site.client.run(run_id).respond(
+            question.id, {"approved": True}, principal=Principal(subject="bob")
+        )
+        await book.terminate()
+
+    assert [each.id for each in listed] == [kept.id]
+    assert (receipt.answered_by, receipt.on_behalf_of) == ("bob", "ada")
