@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from abeyance.cli.answers import answering
 from abeyance.cli.api_call import PANEL
 from abeyance.cli.audit import auditing
 from abeyance.cli.batch import bulk, clearing, conversing
+from abeyance.cli.control import controlling
 from abeyance.cli.doctor import examination
 from abeyance.cli.errors import ErrorText, ExitCode, leave, print_error
 from abeyance.cli.graphs import charts
@@ -42,6 +44,8 @@ commands = typer.Typer(
 )
 for of_runs in (
     calls,
+    answering,
+    controlling,
     people,
     moving,
     overview,
