@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from abeyance import commands, views, wire
-from abeyance.api import openapi_examples
+from abeyance.api import examples
 from abeyance.api.problems import invalid
 from abeyance.core.json import sha256
 from abeyance.core.state import Called, Limits, Status
@@ -155,7 +155,7 @@ def _widening(name: str, value: Any, bound: Any) -> str | None:
 class StartBody(wire.Request):
     """A run to start."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.START]})
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.runs.START]})
 
     graph: str = Field(min_length=1, max_length=256, description="The name of the graph.")
     input: JsonValue = Field(
@@ -205,7 +205,7 @@ class StartBody(wire.Request):
 class AnswerBody(wire.Request):
     """The answer to one interrupt. null is a valid answer."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.ANSWER_TO_ONE]})
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.interrupts.ANSWER_TO_ONE]})
 
     response: JsonValue
     note: str | None = Field(default=None, max_length=2_000)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body
 from pydantic import BaseModel, Field
 
 from abeyance import wire
-from abeyance.api import openapi, openapi_examples
+from abeyance.api import examples, openapi
 from abeyance.api.auth import ADMIN, Caller
 from abeyance.api.dependencies import VALID_KEY, BackendDep, ClientDep
 from abeyance.api.problems import invalid
@@ -51,14 +51,14 @@ class Evicted(BaseModel):
     "/evict",
     dependencies=[VALID_KEY],
     responses=openapi.change(
-        200, "The runs were halted.", openapi_examples.EVICTED, Code.OUTSIDE_READS
+        200, "The runs were halted.", examples.runs.EVICTED, Code.OUTSIDE_READS
     ),
 )
 async def evict(
     caller: Caller,
     backend: BackendDep,
     client: ClientDep,
-    body: Annotated[EvictBody | None, Body(examples=[openapi_examples.EVICT])] = None,
+    body: Annotated[EvictBody | None, Body(examples=[examples.runs.EVICT])] = None,
 ) -> Evicted:
     """Halt runs that are inactive, or too many, with the reason `evicted`.
 

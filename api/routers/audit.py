@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from abeyance import wire
-from abeyance.api import openapi, openapi_examples
+from abeyance.api import examples, openapi
 from abeyance.api.auth import ADMIN, READ, Caller
 from abeyance.api.dependencies import VALID_KEY, ClientDep, RunId
 from abeyance.errors import Code
@@ -31,7 +31,7 @@ class ErasedRun(BaseModel):
 
 def _lines() -> openapi.Responses:
     responses = openapi.read("The audit.", None, Code.UNKNOWN_RUN, Code.ERASED)
-    lines: dict[str, Any] = {"schema": {"type": "string"}, "example": openapi_examples.AUDIT}
+    lines: dict[str, Any] = {"schema": {"type": "string"}, "example": examples.events.AUDIT}
     responses[200]["content"] = {_NDJSON: lines}
     return responses
 
@@ -57,7 +57,7 @@ async def read_audit(run_id: RunId, caller: Caller, client: ClientDep) -> Respon
     responses=openapi.change(
         202,
         "The run is being erased.",
-        openapi_examples.ERASING,
+        examples.runs.ERASING,
         Code.UNKNOWN_RUN,
         Code.NOT_FINISHED,
     ),

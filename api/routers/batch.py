@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from abeyance import commands, wire
-from abeyance.api import openapi, openapi_examples
+from abeyance.api import examples, openapi
 from abeyance.api.auth import CONTROL, RESPOND, Caller, require
 from abeyance.api.dependencies import BackendDep, ClientDep, Key
 from abeyance.api.read_rights import Reads, require_readable
@@ -96,28 +96,28 @@ class Selection(wire.Request):
 class PauseBatch(Selection):
     """Runs to pause."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.PAUSE_MANY]})
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.batch.PAUSE_MANY]})
     body: commands.PauseBody = Field(default_factory=commands.PauseBody)
 
 
 class ResumeBatch(Selection):
     """Runs to resume."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.RESUME_MANY]})
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.batch.RESUME_MANY]})
     body: commands.ControlBody = Field(default_factory=commands.ControlBody)
 
 
 class CancelBatch(Selection):
     """Runs to cancel."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.CANCEL_MANY]})
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.batch.CANCEL_MANY]})
     body: commands.CancelBody = Field(default_factory=commands.CancelBody)
 
 
 class SteerBatch(Selection):
     """Runs to steer, with the same message."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.STEER_MANY]})
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.batch.STEER_MANY]})
     body: commands.MessageBody
 
 
@@ -126,7 +126,7 @@ class RespondBatch(Selection):
     interrupts by id.
     """
 
-    model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.RESPOND_MANY]})
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.batch.RESPOND_MANY]})
     body: commands.Answers
 
 
@@ -148,7 +148,7 @@ class BatchOutcome(BaseModel):
     next_cursor: str | None = None
 
 
-_RESPONSES: Final = openapi.change(200, "The result for each run.", openapi_examples.DONE_TO_MANY)
+_RESPONSES: Final = openapi.change(200, "The result for each run.", examples.batch.DONE_TO_MANY)
 
 
 @router.post("/pause", dependencies=[CONTROL], responses=_RESPONSES)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from fastapi import APIRouter, Body, Request, Response
 
 from abeyance import commands, views
-from abeyance.api import openapi, openapi_examples
+from abeyance.api import examples, openapi
 from abeyance.api.auth import CONTROL, Caller, require
 from abeyance.api.dependencies import (
     Backend,
@@ -35,14 +35,12 @@ from abeyance.errors import Code, Refusal
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["control"])
 
-PauseBody: TypeAlias = Annotated[commands.PauseBody | None, Body(examples=[openapi_examples.PAUSE])]
+PauseBody: TypeAlias = Annotated[commands.PauseBody | None, Body(examples=[examples.runs.PAUSE])]
 ResumeBody: TypeAlias = Annotated[
-    commands.ControlBody | None, Body(examples=[openapi_examples.RESUME])
+    commands.ControlBody | None, Body(examples=[examples.runs.RESUME])
 ]
-CancelBody: TypeAlias = Annotated[
-    commands.CancelBody | None, Body(examples=[openapi_examples.CANCEL])
-]
-ValuesBody: TypeAlias = Annotated[commands.ValuesBody, Body(examples=[openapi_examples.VALUES])]
+CancelBody: TypeAlias = Annotated[commands.CancelBody | None, Body(examples=[examples.runs.CANCEL])]
+ValuesBody: TypeAlias = Annotated[commands.ValuesBody, Body(examples=[examples.runs.VALUES])]
 SignalResponse: TypeAlias = Accepted | views.RunView | RunStatus
 
 _GOTO: Final = "goto:"
@@ -64,7 +62,7 @@ def signal_responses(example: Any, with_wait: Any, *refusals: Code) -> openapi.R
 @router.post(
     "/pause",
     status_code=202,
-    responses=signal_responses(openapi_examples.ACCEPTED, openapi_examples.PAUSED_RUN, *_CODES),
+    responses=signal_responses(examples.runs.ACCEPTED, examples.runs.PAUSED_RUN, *_CODES),
 )
 async def pause(
     *,
@@ -99,7 +97,7 @@ async def pause(
     "/resume",
     status_code=202,
     dependencies=[CONTROL],
-    responses=signal_responses(openapi_examples.ACCEPTED, openapi_examples.RUN, *_CODES),
+    responses=signal_responses(examples.runs.ACCEPTED, examples.runs.RUN, *_CODES),
 )
 async def resume(
     *,
@@ -118,9 +116,7 @@ async def resume(
     return await signal_response(backend, caller, Accepted(run_id=run_id), wait, request, response)
 
 
-_CANCELLED: Final = signal_responses(
-    openapi_examples.ACCEPTED, openapi_examples.ENDING_RUN, *_CODES
-)
+_CANCELLED: Final = signal_responses(examples.runs.ACCEPTED, examples.runs.ENDING_RUN, *_CODES)
 
 
 @router.post("/cancel", status_code=202, dependencies=[CONTROL], responses=_CANCELLED)
@@ -153,7 +149,7 @@ async def cancel(
     responses=openapi.change(
         200,
         "The run with its new values.",
-        openapi_examples.RUN,
+        examples.runs.RUN,
         *_CODES,
         Code.NATIVELY_PAUSED,
         Code.UNKNOWN_GRAPH,

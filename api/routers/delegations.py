@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 from fastapi import APIRouter, Body, Path
 
 from abeyance import commands, views
-from abeyance.api import openapi, openapi_examples
+from abeyance.api import examples, openapi
 from abeyance.api.auth import RESPOND, RESPONDS, Caller, require
 from abeyance.api.dependencies import ClientDep, Key
 from abeyance.api.schemas import Listed
@@ -18,7 +18,7 @@ from abeyance.errors import Code
 router = APIRouter(prefix="/delegations", tags=["delegations"])
 
 DelegateBody: TypeAlias = Annotated[
-    commands.DelegateBody, Body(examples=[openapi_examples.DELEGATE])
+    commands.DelegateBody, Body(examples=[examples.interrupts.DELEGATE])
 ]
 DelegationId: TypeAlias = Annotated[
     str, Path(description="The id of a delegation.", max_length=100)
@@ -30,7 +30,7 @@ DelegationId: TypeAlias = Annotated[
     status_code=201,
     dependencies=[RESPOND],
     responses=openapi.change(
-        201, "The delegation.", openapi_examples.DELEGATION, Code.IDEMPOTENCY_CONFLICT
+        201, "The delegation.", examples.interrupts.DELEGATION, Code.IDEMPOTENCY_CONFLICT
     ),
 )
 async def delegate(
@@ -55,9 +55,7 @@ async def delegate(
 
 @router.get(
     "",
-    responses=openapi.read(
-        "The delegations.", openapi_examples.listed(openapi_examples.DELEGATION)
-    ),
+    responses=openapi.read("The delegations.", examples.listed(examples.interrupts.DELEGATION)),
 )
 async def list_delegations(caller: Caller, client: ClientDep) -> Listed[views.DelegationView]:
     """List the delegations that the caller made or may use and that have not ended. With `admin`, all.
@@ -74,7 +72,7 @@ async def list_delegations(caller: Caller, client: ClientDep) -> Listed[views.De
     responses=openapi.change(
         200,
         "The delegation, which counts no more.",
-        openapi_examples.DELEGATION,
+        examples.interrupts.DELEGATION,
         Code.UNKNOWN_DELEGATION,
     ),
 )

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Receive, Scope, Send
 
 from abeyance import views, wire
-from abeyance.api import openapi, openapi_examples
+from abeyance.api import examples, openapi
 from abeyance.api.auth import READ, CredentialsDep
 from abeyance.api.dependencies import BackendDep, ClientDep, FeedDep, RunId
 from abeyance.api.schemas import MAX_FILTERS, Listed, Name
@@ -62,7 +62,7 @@ class RunEventsQuery(EventsQuery):
 def _of_pages_and_streams(event: dict[str, Any], stream: str, *refusals: Code) -> openapi.Responses:
     responses = openapi.read(
         "A page of events, or a stream as text/event-stream.",
-        openapi_examples.listed(event, event["id"]),
+        examples.listed(event, event["id"]),
         *refusals,
     )
     content: dict[str, Any] = responses[200]["content"]
@@ -106,7 +106,7 @@ LastEventId: TypeAlias = Annotated[
     "/events",
     response_model=Listed[views.StreamEvent],
     responses=_of_pages_and_streams(
-        openapi_examples.STREAM_EVENT, openapi_examples.STREAM_OF_ALL, Code.GONE
+        examples.events.STREAM_EVENT, examples.events.STREAM_OF_ALL, Code.GONE
     ),
 )
 async def read_stream(
@@ -153,8 +153,8 @@ async def read_stream(
     "/runs/{run_id}/events",
     response_model=Listed[views.Event],
     responses=_of_pages_and_streams(
-        openapi_examples.EVENT,
-        openapi_examples.EVENT_STREAM,
+        examples.events.EVENT,
+        examples.events.EVENT_STREAM,
         Code.UNKNOWN_RUN,
         Code.GONE,
         Code.TOO_MANY_RUNS,

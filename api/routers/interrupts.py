@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Query
 from pydantic import Field
 
 from abeyance import commands, views, wire
-from abeyance.api import openapi, openapi_examples
+from abeyance.api import examples, openapi
 from abeyance.api.auth import READ, RESPOND, RESPONDS, Caller, require
 from abeyance.api.dependencies import ClientDep, InterruptId, Key, RunId, unknown_interrupt
 from abeyance.api.inbox import markdown
@@ -40,17 +40,19 @@ StatusFilter: TypeAlias = Literal[
 ]
 
 AnswersBody: TypeAlias = Annotated[
-    commands.Answers, Body(openapi_examples=openapi_examples.ANSWERS)
+    commands.Answers, Body(openapi_examples=examples.interrupts.ANSWERS)
 ]
 TakeBackBody: TypeAlias = Annotated[
-    commands.TakeBackBody | None, Body(examples=[openapi_examples.TAKE_BACK])
+    commands.TakeBackBody | None, Body(examples=[examples.interrupts.TAKE_BACK])
 ]
-ClaimBody: TypeAlias = Annotated[commands.ClaimBody | None, Body(examples=[openapi_examples.CLAIM])]
+ClaimBody: TypeAlias = Annotated[
+    commands.ClaimBody | None, Body(examples=[examples.interrupts.CLAIM])
+]
 ReassignBody: TypeAlias = Annotated[
-    commands.ReassignBody, Body(examples=[openapi_examples.REASSIGN])
+    commands.ReassignBody, Body(examples=[examples.interrupts.REASSIGN])
 ]
 DeadlineBody: TypeAlias = Annotated[
-    commands.DeadlineBody, Body(examples=[openapi_examples.DEADLINE])
+    commands.DeadlineBody, Body(examples=[examples.interrupts.DEADLINE])
 ]
 
 WithView: TypeAlias = Annotated[
@@ -89,7 +91,7 @@ _ANSWER_CODES: Final = (
     dependencies=[READ],
     responses=openapi.read(
         "The interrupts, open ones first.",
-        openapi_examples.listed(openapi_examples.INTERRUPT),
+        examples.listed(examples.interrupts.INTERRUPT),
         *(Code.UNKNOWN_RUN, Code.ERASED),
     ),
 )
@@ -111,7 +113,7 @@ async def list_interrupts(
     dependencies=[READ],
     responses=openapi.read(
         "The interrupt.",
-        openapi_examples.INTERRUPT,
+        examples.interrupts.INTERRUPT,
         *(Code.UNKNOWN_RUN, Code.UNKNOWN_INTERRUPT, Code.ERASED),
     ),
 )
@@ -176,7 +178,7 @@ class InboxQuery(ListQuery):
     dependencies=[READ],
     responses=openapi.read(
         "A page of open or held interrupts, sorted by deadline.",
-        openapi_examples.listed(openapi_examples.LISTED_INTERRUPT, "eyJub3ci.2c26b46b"),
+        examples.listed(examples.interrupts.LISTED_INTERRUPT, "eyJub3ci.2c26b46b"),
     ),
 )
 async def list_open_interrupts(
@@ -212,7 +214,7 @@ async def list_open_interrupts(
     responses=openapi.change(
         200,
         "A receipt for each answer.",
-        openapi_examples.RECEIPTS,
+        examples.interrupts.RECEIPTS,
         *_ANSWER_CODES,
         Code.NOTHING_OPEN,
         Code.AMBIGUOUS_INTERRUPT,
@@ -246,7 +248,7 @@ async def respond(
     "/interrupts/{interrupt_id}/respond",
     dependencies=[RESPOND],
     responses=openapi.change(
-        200, "A receipt for the answer.", openapi_examples.RECEIPTS, *_ANSWER_CODES
+        200, "A receipt for the answer.", examples.interrupts.RECEIPTS, *_ANSWER_CODES
     ),
 )
 async def respond_to_interrupt(
@@ -286,7 +288,7 @@ async def _answer(
     responses=openapi.change(
         200,
         "The interrupt with its new deadline.",
-        openapi_examples.INTERRUPT,
+        examples.interrupts.INTERRUPT,
         Code.UNKNOWN_RUN,
         Code.IDEMPOTENCY_CONFLICT,
         Code.NATIVELY_PAUSED,
@@ -331,7 +333,7 @@ _CLAIM_CODES: Final = (
     responses=openapi.change(
         200,
         "The interrupt, with the claim.",
-        openapi_examples.INTERRUPT,
+        examples.interrupts.INTERRUPT,
         *_CLAIM_CODES,
         Code.NOT_ASSIGNED,
         Code.SEPARATION_OF_DUTIES,
@@ -359,7 +361,7 @@ async def claim(
 @router.post(
     "/interrupts/{interrupt_id}/release",
     responses=openapi.change(
-        200, "The interrupt, without a claim.", openapi_examples.INTERRUPT, *_CLAIM_CODES
+        200, "The interrupt, without a claim.", examples.interrupts.INTERRUPT, *_CLAIM_CODES
     ),
 )
 async def release(
@@ -380,7 +382,7 @@ async def release(
 @router.post(
     "/interrupts/{interrupt_id}/reassign",
     responses=openapi.change(
-        200, "The interrupt, with its new assignees.", openapi_examples.INTERRUPT, *_CLAIM_CODES
+        200, "The interrupt, with its new assignees.", examples.interrupts.INTERRUPT, *_CLAIM_CODES
     ),
 )
 async def reassign(
@@ -409,7 +411,7 @@ def _require_either(caller: Principal) -> None:
     responses=openapi.change(
         200,
         "The interrupt, which is open again.",
-        openapi_examples.INTERRUPT,
+        examples.interrupts.INTERRUPT,
         Code.UNKNOWN_RUN,
         Code.NOT_RUNNING,
         Code.UNKNOWN_INTERRUPT,

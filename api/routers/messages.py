@@ -12,7 +12,7 @@ from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import BaseModel
 
 from abeyance import commands, views
-from abeyance.api import openapi, openapi_examples
+from abeyance.api import examples, openapi
 from abeyance.api.auth import READ, STEER, Caller
 from abeyance.api.dependencies import (
     Backend,
@@ -97,7 +97,7 @@ def _states(graph: Graph) -> Iterator[StateModel]:
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["messages"])
 
-MessageBody: TypeAlias = Annotated[commands.MessageBody, Body(examples=[openapi_examples.MESSAGE])]
+MessageBody: TypeAlias = Annotated[commands.MessageBody, Body(examples=[examples.messages.MESSAGE])]
 
 _MAX_PAGE_SIZE: Final = 1_000
 _DEFAULT_PAGE_SIZE: Final = 50
@@ -137,8 +137,8 @@ Timeout: TypeAlias = Annotated[
     "/steer",
     status_code=202,
     responses=signal_responses(
-        openapi_examples.ACCEPTED_MESSAGE,
-        openapi_examples.RUN,
+        examples.messages.ACCEPTED_MESSAGE,
+        examples.runs.RUN,
         Code.UNKNOWN_RUN,
         Code.NOT_RUNNING,
         Code.INVALID_MESSAGE,
@@ -180,7 +180,7 @@ async def steer(
     responses=openapi.change(
         201,
         "The message is queued.",
-        openapi_examples.MESSAGE_RECEIPT,
+        examples.messages.MESSAGE_RECEIPT,
         *_CODES,
         Code.NATIVELY_PAUSED,
     ),
@@ -214,7 +214,10 @@ async def send_message(
     "/messages",
     dependencies=[READ],
     responses=openapi.read(
-        "A page of messages.", openapi_examples.MESSAGE_PAGE, Code.UNKNOWN_RUN, Code.NATIVELY_PAUSED
+        "A page of messages.",
+        examples.messages.MESSAGE_PAGE,
+        Code.UNKNOWN_RUN,
+        Code.NATIVELY_PAUSED,
     ),
 )
 async def list_messages(
@@ -244,7 +247,7 @@ async def list_messages(
     responses=openapi.change(
         200,
         "The number of deleted messages.",
-        openapi_examples.CLEARED,
+        examples.messages.CLEARED,
         Code.UNKNOWN_RUN,
         Code.NOT_RUNNING,
         Code.IDEMPOTENCY_CONFLICT,
@@ -267,7 +270,7 @@ async def clear_messages(
     responses=openapi.change(
         202,
         "The message is queued.",
-        openapi_examples.MESSAGE_RECEIPT,
+        examples.messages.MESSAGE_RECEIPT,
         *_CODES,
         Code.IDEMPOTENCY_CONFLICT,
     ),

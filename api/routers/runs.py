@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from abeyance import views
 from abeyance.agents.transcript_view import TranscriptItem
-from abeyance.api import openapi, openapi_examples
+from abeyance.api import examples, openapi
 from abeyance.api.auth import READ, START, Caller
 from abeyance.api.dependencies import (
     Backend,
@@ -81,12 +81,12 @@ Until: TypeAlias = Annotated[
     dependencies=[START],
     responses={
         200: openapi.also(
-            "The run, which an earlier request started.", openapi_examples.RUN, views.RunView
+            "The run, which an earlier request started.", examples.runs.RUN, views.RunView
         ),
         **openapi.change(
             201,
             "The new run.",
-            openapi_examples.RUN,
+            examples.runs.RUN,
             Code.UNKNOWN_GRAPH,
             Code.UNKNOWN_NODE,
             Code.RUN_EXISTS,
@@ -220,7 +220,7 @@ class RunsQuery(ListQuery):
     dependencies=[READ],
     responses=openapi.read(
         "A page of runs, newest first.",
-        openapi_examples.listed(openapi_examples.LISTED_RUN, "eyJzdGFy.9b74c989"),
+        examples.listed(examples.runs.LISTED_RUN, "eyJzdGFy.9b74c989"),
     ),
 )
 async def list_runs(
@@ -248,7 +248,7 @@ async def list_runs(
     "/{run_id}",
     dependencies=[READ],
     response_model=views.RunView,
-    responses=openapi.read("The run.", openapi_examples.RUN, Code.UNKNOWN_RUN, Code.ERASED),
+    responses=openapi.read("The run.", examples.runs.RUN, Code.UNKNOWN_RUN, Code.ERASED),
 )
 async def read_run(
     *,
@@ -290,7 +290,7 @@ async def _awaited(
     dependencies=[READ],
     responses=openapi.read(
         "The result of the run.",
-        openapi_examples.RESULT,
+        examples.runs.RESULT,
         *(Code.UNKNOWN_RUN, Code.NOT_FINISHED, Code.ERASED, Code.GONE),
     ),
 )
@@ -355,7 +355,7 @@ class TranscriptQuery(BaseModel):
         max_length=_MAX_ADDRESS_CHARS,
         description="The address of the agent, or of something in it, such as an interrupt. Required if "
         "the run has several transcripts.",
-        examples=[openapi_examples.AGENT],
+        examples=[examples.messages.AGENT],
     )
     cursor: str | None = Field(
         default=None,
@@ -374,7 +374,7 @@ class TranscriptQuery(BaseModel):
     dependencies=[READ],
     responses=openapi.read(
         "A page of the transcript, oldest first.",
-        openapi_examples.listed(openapi_examples.SAID, "eyJhZGRy.2c26b46b68ffc68f"),
+        examples.listed(examples.messages.SAID, "eyJhZGRy.2c26b46b68ffc68f"),
         Code.UNKNOWN_RUN,
         Code.UNKNOWN_NODE,
         Code.GONE,

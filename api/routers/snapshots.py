@@ -7,7 +7,7 @@ from typing import Annotated, Final, TypeAlias
 from fastapi import APIRouter, Body, Response
 
 from abeyance import commands, views
-from abeyance.api import openapi, openapi_examples
+from abeyance.api import examples, openapi
 from abeyance.api.auth import Caller, require
 from abeyance.api.dependencies import (
     Backend,
@@ -30,10 +30,10 @@ from abeyance.errors import Code, Refusal
 router = APIRouter(prefix="/runs/{run_id}", tags=["control"])
 
 MigrateBody: TypeAlias = Annotated[
-    commands.MigrateBody | None, Body(examples=[openapi_examples.MIGRATE])
+    commands.MigrateBody | None, Body(examples=[examples.runs.MIGRATE])
 ]
-RetryBody: TypeAlias = Annotated[commands.RetryBody | None, Body(examples=[openapi_examples.RETRY])]
-ForkBody: TypeAlias = Annotated[commands.ForkBody | None, Body(examples=[openapi_examples.FORK])]
+RetryBody: TypeAlias = Annotated[commands.RetryBody | None, Body(examples=[examples.runs.RETRY])]
+ForkBody: TypeAlias = Annotated[commands.ForkBody | None, Body(examples=[examples.runs.FORK])]
 
 _OF_STARTS: Final = (Code.TOO_MANY_RUNS, Code.GONE)
 
@@ -43,7 +43,7 @@ _OF_STARTS: Final = (Code.TOO_MANY_RUNS, Code.GONE)
     responses=openapi.change(
         200,
         "What the migration did, or with `dry_run` would do.",
-        openapi_examples.MIGRATION,
+        examples.runs.MIGRATION,
         Code.UNKNOWN_RUN,
         Code.NOT_RUNNING,
         Code.IDEMPOTENCY_CONFLICT,
@@ -86,7 +86,7 @@ async def migrate(
     responses=openapi.change(
         200,
         "The run, which goes on.",
-        openapi_examples.RUN,
+        examples.runs.RUN,
         Code.UNKNOWN_RUN,
         Code.UNKNOWN_GRAPH,
         Code.NOT_FINISHED,
@@ -133,12 +133,12 @@ async def retry(
     status_code=201,
     responses={
         200: openapi.also(
-            "The fork, which an earlier request started.", openapi_examples.FORKED, ForkedRun
+            "The fork, which an earlier request started.", examples.runs.FORKED, ForkedRun
         ),
         **openapi.change(
             201,
             "The new run, and the questions that it asks first.",
-            openapi_examples.FORKED,
+            examples.runs.FORKED,
             Code.UNKNOWN_RUN,
             Code.RUN_EXISTS,
             Code.NOT_FINISHED,

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from abeyance import wire
-from abeyance.api import openapi, openapi_examples
+from abeyance.api import examples, openapi
 from abeyance.api.auth import LOCAL, Credentials, CredentialsDep
 from abeyance.api.dependencies import DECLARED_PARAMETERS, KNOWN_PARAMETERS, Backend, BackendDep
 from abeyance.api.problems import PROBLEMS, invalid
@@ -101,7 +101,7 @@ class Me(BaseModel):
 @router.get(
     "/me",
     dependencies=[KNOWN_PARAMETERS],
-    responses=openapi.read("The caller.", openapi_examples.ME),
+    responses=openapi.read("The caller.", examples.accounts.ME),
 )
 async def read_me(credentials: CredentialsDep, backend: BackendDep) -> Me:
     """Retrieve who the caller is: the subject, its capabilities, its groups, and the runs that it may
@@ -114,11 +114,11 @@ async def read_me(credentials: CredentialsDep, backend: BackendDep) -> Me:
     SIGN_IN,
     dependencies=[DECLARED_PARAMETERS],
     responses=openapi.change(
-        200, "The caller, who has a session from now on.", openapi_examples.SIGNED_IN
+        200, "The caller, who has a session from now on.", examples.accounts.SIGNED_IN
     ),
 )
 async def sign_in(
-    body: Annotated[SignIn, Body(examples=[openapi_examples.SIGN_IN])],
+    body: Annotated[SignIn, Body(examples=[examples.accounts.SIGN_IN])],
     request: Request,
     response: Response,
     backend: BackendDep,
@@ -138,7 +138,7 @@ async def sign_in(
 @router.post(
     "/signout",
     dependencies=[DECLARED_PARAMETERS],
-    responses=openapi.change(200, "The caller has no session.", openapi_examples.SIGNED_OUT),
+    responses=openapi.change(200, "The caller has no session.", examples.accounts.SIGNED_OUT),
 )
 async def sign_out(request: Request, response: Response, backend: BackendDep) -> SignedOut:
     """Sign out: end the session of the caller's cookie, and have the browser forget it."""

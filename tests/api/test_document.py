@@ -11,7 +11,7 @@ from stack import Api
 
 from abeyance import commands, views
 from abeyance.agents.transcript_view import TranscriptItem
-from abeyance.api import openapi_examples, schemas, signin
+from abeyance.api import examples, schemas, signin
 from abeyance.api.app import create_app
 from abeyance.api.problems import MEDIA_TYPE, PROBLEMS
 from abeyance.api.routers import admin, batch, conversations, messages
@@ -104,27 +104,27 @@ def test_every_problem_stands_at_its_own_status(document: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("model", "example"),
     [
-        (views.RunView, openapi_examples.RUN),
-        (views.RunView, openapi_examples.LISTED_RUN),
-        (views.RunView, openapi_examples.PAUSED_RUN),
-        (views.RunView, openapi_examples.ENDING_RUN),
-        (views.InterruptView, openapi_examples.INTERRUPT),
-        (views.InterruptView, openapi_examples.LISTED_INTERRUPT),
-        (views.Event, openapi_examples.EVENT),
-        (views.Receipts, openapi_examples.RECEIPTS),
-        (schemas.RunResult, openapi_examples.RESULT),
-        (schemas.GraphSummary, openapi_examples.GRAPH),
-        (views.MessageReceipt, openapi_examples.MESSAGE_RECEIPT),
-        (messages.MessagePage, openapi_examples.MESSAGE_PAGE),
-        (views.Cleared, openapi_examples.CLEARED),
-        (conversations.Reached, openapi_examples.REACHED),
-        (conversations.Steered, openapi_examples.STEERED),
-        (batch.BatchOutcome, openapi_examples.DONE_TO_MANY),
-        (admin.Evicted, openapi_examples.EVICTED),
-        (TranscriptItem, openapi_examples.SAID),
-        (signin.Me, openapi_examples.ME),
-        (signin.Me, openapi_examples.SIGNED_IN),
-        (signin.SignedOut, openapi_examples.SIGNED_OUT),
+        (views.RunView, examples.runs.RUN),
+        (views.RunView, examples.runs.LISTED_RUN),
+        (views.RunView, examples.runs.PAUSED_RUN),
+        (views.RunView, examples.runs.ENDING_RUN),
+        (views.InterruptView, examples.interrupts.INTERRUPT),
+        (views.InterruptView, examples.interrupts.LISTED_INTERRUPT),
+        (views.Event, examples.events.EVENT),
+        (views.Receipts, examples.interrupts.RECEIPTS),
+        (schemas.RunResult, examples.runs.RESULT),
+        (schemas.GraphSummary, examples.graphs.GRAPH),
+        (views.MessageReceipt, examples.messages.MESSAGE_RECEIPT),
+        (messages.MessagePage, examples.messages.MESSAGE_PAGE),
+        (views.Cleared, examples.messages.CLEARED),
+        (conversations.Reached, examples.batch.REACHED),
+        (conversations.Steered, examples.batch.STEERED),
+        (batch.BatchOutcome, examples.batch.DONE_TO_MANY),
+        (admin.Evicted, examples.runs.EVICTED),
+        (TranscriptItem, examples.messages.SAID),
+        (signin.Me, examples.accounts.ME),
+        (signin.Me, examples.accounts.SIGNED_IN),
+        (signin.SignedOut, examples.accounts.SIGNED_OUT),
     ],
 )
 def test_an_example_of_an_answer_is_one(model: type[BaseModel], example: dict[str, Any]) -> None:
@@ -134,23 +134,23 @@ def test_an_example_of_an_answer_is_one(model: type[BaseModel], example: dict[st
 @pytest.mark.parametrize(
     ("model", "example"),
     [
-        (schemas.StartBody, openapi_examples.START),
-        (schemas.AnswerBody, openapi_examples.ANSWER_TO_ONE),
-        (commands.PauseBody, openapi_examples.PAUSE),
-        (commands.ControlBody, openapi_examples.RESUME),
-        (commands.CancelBody, openapi_examples.CANCEL),
-        (commands.ValuesBody, openapi_examples.VALUES),
-        (commands.DeadlineBody, openapi_examples.DEADLINE),
-        (commands.MessageBody, openapi_examples.MESSAGE),
-        (commands.MessageBody, openapi_examples.TO_ALL),
-        (batch.PauseBatch, openapi_examples.PAUSE_MANY),
-        (batch.ResumeBatch, openapi_examples.RESUME_MANY),
-        (batch.CancelBatch, openapi_examples.CANCEL_MANY),
-        (batch.SteerBatch, openapi_examples.STEER_MANY),
-        (batch.RespondBatch, openapi_examples.RESPOND_MANY),
-        (admin.EvictBody, openapi_examples.EVICT),
-        (signin.SignIn, openapi_examples.SIGN_IN),
-        *((commands.Answers, example["value"]) for example in openapi_examples.ANSWERS.values()),
+        (schemas.StartBody, examples.runs.START),
+        (schemas.AnswerBody, examples.interrupts.ANSWER_TO_ONE),
+        (commands.PauseBody, examples.runs.PAUSE),
+        (commands.ControlBody, examples.runs.RESUME),
+        (commands.CancelBody, examples.runs.CANCEL),
+        (commands.ValuesBody, examples.runs.VALUES),
+        (commands.DeadlineBody, examples.interrupts.DEADLINE),
+        (commands.MessageBody, examples.messages.MESSAGE),
+        (commands.MessageBody, examples.batch.TO_ALL),
+        (batch.PauseBatch, examples.batch.PAUSE_MANY),
+        (batch.ResumeBatch, examples.batch.RESUME_MANY),
+        (batch.CancelBatch, examples.batch.CANCEL_MANY),
+        (batch.SteerBatch, examples.batch.STEER_MANY),
+        (batch.RespondBatch, examples.batch.RESPOND_MANY),
+        (admin.EvictBody, examples.runs.EVICT),
+        (signin.SignIn, examples.accounts.SIGN_IN),
+        *((commands.Answers, example["value"]) for example in examples.interrupts.ANSWERS.values()),
     ],
 )
 def test_an_example_of_a_body_is_accepted(model: type[BaseModel], example: dict[str, Any]) -> None:
@@ -160,6 +160,6 @@ def test_an_example_of_a_body_is_accepted(model: type[BaseModel], example: dict[
 async def test_a_graph_is_shown_as_in_the_example(api: Api) -> None:
     whole = (await api.http.get("/graphs/gated")).json()
 
-    assert set(openapi_examples.GRAPH_SPEC) <= set(whole)
-    assert set(openapi_examples.GRAPH_SPEC["nodes"]["pay"]) <= set(whole["nodes"]["after"])
-    assert set(openapi_examples.GRAPH_SPEC["edges"][0]) <= set(whole["edges"][0])
+    assert set(examples.graphs.GRAPH_SPEC) <= set(whole)
+    assert set(examples.graphs.GRAPH_SPEC["nodes"]["pay"]) <= set(whole["nodes"]["after"])
+    assert set(examples.graphs.GRAPH_SPEC["edges"][0]) <= set(whole["edges"][0])

@@ -20,12 +20,12 @@ from pydantic import BaseModel
 from sample_graphs import Decision
 
 from abeyance import END, START, Graph
-from abeyance.api import openapi_examples
+from abeyance.api import examples
 from abeyance.api.app import create_app
 from abeyance.settings import Settings
 
-_RUN = openapi_examples.START["run_id"]
-_ASKED = {"id": openapi_examples.INTERRUPT["id"]}
+_RUN = examples.runs.START["run_id"]
+_ASKED = {"id": examples.interrupts.INTERRUPT["id"]}
 """What the run asks: each that takes its id asks under an id of its own."""
 _LONGEST_WAIT = 1.0
 """In seconds: nobody here waits for what a long poll waits for."""
@@ -52,10 +52,10 @@ def map_path_parameters(
     there_are = {
         "run_id": _RUN,
         "interrupt_id": _ASKED["id"],
-        "name": openapi_examples.START["graph"],
-        "graph": openapi_examples.START["graph"],
+        "name": examples.runs.START["graph"],
+        "graph": examples.runs.START["graph"],
         "conversation_id": "chat-17",
-        "delegation_id": openapi_examples.DELEGATION["id"],
+        "delegation_id": examples.interrupts.DELEGATION["id"],
     }
     return path_parameters and {
         name: there_are.get(name, given) if len(str(given)) % 2 else given
@@ -127,7 +127,7 @@ def url(base: str, session: requests.Session) -> str:
 
     session.post(f"{base}/runs/{_RUN}/cancel", json={"mode": "now"}, timeout=40)
     until(is_over, "the run of the test before to end")
-    order = {**openapi_examples.START, "reuse": True}
+    order = {**examples.runs.START, "reuse": True}
     started = session.post(f"{base}/runs", json=order, timeout=40)
     assert started.status_code == 201, started.text
     until(asks, "the run of the examples to ask")
