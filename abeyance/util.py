@@ -12,7 +12,7 @@ import ipaddress
 import re
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeVar
@@ -115,6 +115,11 @@ async def gather_limited(
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
     return [results[number] for number, _ in numbered]
+
+
+def as_names(names: str | Sequence[str]) -> tuple[str, ...]:
+    """Return several names, or only one, as a tuple."""
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 RUN_ID_RULE: Final = r"^[A-Za-z0-9_-]{1,256}$"

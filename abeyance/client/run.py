@@ -36,6 +36,7 @@ from abeyance.orders import deadline_order, migrate_order, order_of, respond_ord
 from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.update_limiter import Turn
+from abeyance.util import as_names
 
 _SIGNALS: Final[Mapping[type[commands.Order], Control]] = {
     commands.Pause: "pause",
@@ -278,7 +279,7 @@ class TemporalRun(RunMailbox):
         key: str | None = None,
     ) -> None:
         """Replace whom a question is for. Raises as `RunHandle.reassign`."""
-        about = {"to": _names(to), "note": note, "principal": principal or TEMPORAL, "key": key}
+        about = {"to": as_names(to), "note": note, "principal": principal or TEMPORAL, "key": key}
         await self.edit(order_of(commands.Reassign, {"interrupt_id": interrupt_id, **about}))
 
     async def take_back(
@@ -494,7 +495,3 @@ class TemporalRun(RunMailbox):
         await self.control(pause)
         sent = await self.signal_message(message)
         return views.MessageReceipt(message_id=sent, duplicate=False, queue_depth=None)
-
-
-def _names(given: str | Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)

@@ -23,7 +23,7 @@ from abeyance.projections import LARGEST_ATTRIBUTE, guards_for_memo, run_view
 from abeyance.runtime.graph_today import pinned as pinned_graph
 from abeyance.schemas import answers as limits_
 from abeyance.schemas.state_model import to_mapping
-from abeyance.util import checked_run_id, generated_run_id
+from abeyance.util import as_names, checked_run_id, generated_run_id
 
 _LARGEST: Final = 1_900_000
 """In bytes: Temporal's server takes 2 MB, for all arguments of a start together."""
@@ -92,8 +92,8 @@ class StartPlan:
                 graph_version=version,
                 request=request,
                 salt=salt,
-                interrupt_before=_names(interrupt_before),
-                interrupt_after=_names(interrupt_after),
+                interrupt_before=as_names(interrupt_before),
+                interrupt_after=as_names(interrupt_after),
                 on_error=on_error,
             ),
         )
@@ -216,16 +216,12 @@ class StartPlan:
         return TypedSearchAttributes(pairs)
 
 
-def _names(nodes: str | Sequence[str]) -> tuple[str, ...]:
-    return (nodes,) if isinstance(nodes, str) else tuple(nodes)
-
-
 def _spec_of(
     graph: Graph, before: str | Sequence[str], after: str | Sequence[str], on_error: str | None
 ) -> GraphSpec:
     nodes = graph.build().nodes
     for listed in (before, after):
-        for name in _names(listed):
+        for name in as_names(listed):
             if name not in nodes and name != "*":
                 raise Refusal(
                     Code.UNKNOWN_NODE,

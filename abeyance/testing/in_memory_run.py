@@ -36,6 +36,7 @@ from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.blobs import Blobs
 from abeyance.testing.driver import Driver
 from abeyance.testing.reader import InMemoryReader
+from abeyance.util import as_names
 from abeyance.views import (
     MessageReceipt,
     MessageView,
@@ -70,8 +71,8 @@ class InMemoryRun(InMemoryReader):
             run_id=run_id,
             started_by=started_by,
             graph_version=graph.build().version,
-            interrupt_before=_names(interrupt_before),
-            interrupt_after=_names(interrupt_after),
+            interrupt_before=as_names(interrupt_before),
+            interrupt_after=as_names(interrupt_after),
             on_error=on_error,
         )
         spec = graph.build_for(
@@ -392,7 +393,7 @@ class InMemoryRun(InMemoryReader):
     ) -> None:
         """Replace whom a question, by id or name, is for."""
         by = {"interrupt_id": self._id_of(interrupt_id), "principal": principal or ANYBODY}
-        order = order_of(commands.Reassign, {**by, "to": _names(to), "note": note, "key": key})
+        order = order_of(commands.Reassign, {**by, "to": as_names(to), "note": note, "key": key})
         await self._driver.feed(as_events.reassigned(order, self.now))
 
     async def take_back(
@@ -510,7 +511,3 @@ class InMemoryRun(InMemoryReader):
     def _begin(self, changes: Mapping[str, Any]) -> None:
         self._start = self._start.model_copy(update=changes)
         self._driver.begin(self._start)
-
-
-def _names(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
