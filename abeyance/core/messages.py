@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Final, assert_never
 
 from abeyance.core import approvals, authority, items
 from abeyance.core.address import Address
@@ -20,7 +20,7 @@ from abeyance.core.json import size, why_not_json
 from abeyance.core.mailbox import PREVIEW_CHARS, UndeliveredReason, preview
 from abeyance.core.outcome import Finished
 from abeyance.core.policy import Principal
-from abeyance.core.spec import GraphSpec, SubgraphNode
+from abeyance.core.spec import Ask, FunctionNode, GraphSpec, InterruptNode, SubgraphNode
 from abeyance.core.state import Limits, RunState, Step
 from abeyance.core.text import truncate
 from abeyance.core.visit import Inbox, Running, Visit
@@ -308,7 +308,7 @@ def _refuse_to_wait_behind_a_gate(state: RunState, message: Message) -> None:
     if any(target in (step.node, step.address) for step in _last_steps(state)):
         return
     name = target if target in _nodes(state.spec) else Address.parse(target).segments[-1].id
-    if name in state.spec.behind_questions():
+    if name in _behind_questions(state.spec):
         raise Refusal(
             Code.ACTION_NOT_ALLOWED,
             f"{message.action!r} would wait for {target!r}, which lies behind a question of "
@@ -316,6 +316,41 @@ def _refuse_to_wait_behind_a_gate(state: RunState, message: Message) -> None:
             "when the run is there, or answer otherwise.",
             message_id=message.message_id,
         )
+
+
+def _behind_questions(spec: GraphSpec) -> frozenset[str]:
+    """Return the names of nodes, and of nested graphs with theirs, that can be reached by way of a
+    question.
+    """
+    asking = [name for name in spec.nodes if _asks(spec, name)]
+    behind: set[str] = set()
+    while asking:
+        reached = spec.successors(asking.pop()) - behind
+        behind |= reached
+        asking += reached
+    for name, node in spec.nodes.items():
+        if isinstance(node, SubgraphNode):
+            behind |= _every_name(node.graph) if name in behind else _behind_questions(node.graph)
+    return frozenset(behind)
+
+
+def _every_name(spec: GraphSpec) -> frozenset[str]:
+    inner = [node.graph for node in spec.nodes.values() if isinstance(node, SubgraphNode)]
+    return frozenset({spec.name, *spec.nodes}).union(*map(_every_name, inner))
+
+
+def _asks(spec: GraphSpec, name: str) -> bool:
+    node = spec.nodes[name]
+    by_rule = any(isinstance(act, Ask) for rule in spec.rules_on(name) for act in rule.actions)
+    match node:
+        case InterruptNode():
+            return True
+        case SubgraphNode(graph=graph):
+            return by_rule or bool(node.asks or graph.questions or graph.guarded_by)
+        case FunctionNode():
+            return by_rule or bool(node.asks)
+        case _:
+            assert_never(node)
 
 
 def _last_steps(state: RunState) -> Iterator[Step]:

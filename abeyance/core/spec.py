@@ -469,40 +469,6 @@ class GraphSpec:
             names.update(self.asks_of(name), inner)
         return tuple(sorted(name for name in names if name is not None))
 
-    def behind_questions(self) -> frozenset[str]:
-        """Return the names of nodes, and of nested graphs with theirs, that can be reached by way of a
-        question.
-        """
-        asking = [name for name in self.nodes if self._asks(name)]
-        behind: set[str] = set()
-        while asking:
-            reached = self.successors(asking.pop()) - behind
-            behind |= reached
-            asking += reached
-        for name, node in self.nodes.items():
-            if isinstance(node, SubgraphNode):
-                behind |= node.graph.every_name if name in behind else node.graph.behind_questions()
-        return frozenset(behind)
-
-    @property
-    def every_name(self) -> frozenset[str]:
-        """Its own name, and those of all nodes, including nested graphs."""
-        inner = [node.graph for node in self.nodes.values() if isinstance(node, SubgraphNode)]
-        return frozenset({self.name, *self.nodes}).union(*(graph.every_name for graph in inner))
-
-    def _asks(self, name: str) -> bool:
-        node = self.nodes[name]
-        by_rule = any(isinstance(act, Ask) for rule in self.rules_on(name) for act in rule.actions)
-        match node:
-            case InterruptNode():
-                return True
-            case SubgraphNode(graph=graph):
-                return by_rule or bool(node.asks or graph.questions or graph.guarded_by)
-            case FunctionNode():
-                return by_rule or bool(node.asks)
-            case _:
-                assert_never(node)
-
     def successors(self, source: str) -> frozenset[str]:
         """Return every node that may run because of `source`."""
         targets = {edge.target for edge in self.edges_from(source)}
