@@ -18,7 +18,7 @@ from abeyance.authoring.budgets import Budget, budget_of
 from abeyance.authoring.callables import NodeCode, code_of, reads_inbox, summary
 from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.authoring.question_names import CodeQuestions, questions_in
-from abeyance.authoring.repeated_questions import repeated_questions
+from abeyance.authoring.repeated_questions import repeated_faults
 from abeyance.authoring.retired import RetiredNode, RetiredNodes
 from abeyance.authoring.retries import (
     ANY_ERROR,
@@ -190,12 +190,8 @@ class Graph:
                 self._by_default.add(id_)
             if fuse is None and not local:
                 self._fusing.add(id_)
-            for question in repeated_questions(function):
-                intake.note(
-                    f"{label} asks {question!r} again in the same visit, whose answers are found by "
-                    "name: end the loop after the question, or give each one a name of its own, as "
-                    f'f"{question}-{{n}}"'
-                )
+            for fault in repeated_faults(function, label):
+                intake.note(fault)
             self.code_questions |= questions_in(function)
             self.code[id_] = code_of(
                 function,
@@ -471,17 +467,10 @@ class Graph:
     def _compile(
         self, default: OnError, before: tuple[str, ...], after: tuple[str, ...]
     ) -> GraphSpec:
-        fusing = self._fusing if self._is_fused else ()
-        nodes = {
-            name: replace(node, fuse=True)
-            if name in fusing and isinstance(node, FunctionNode)
-            else node
-            for name, node in self._nodes.items()
-        }
         declared = GraphSpec(
             name=self.name,
             description=self.description,
-            nodes=nodes,
+            nodes=compiler.fused(self._nodes, self._fusing if self._is_fused else ()),
             edges=tuple(self._edges),
             routes=tuple(self._routes),
             finally_nodes=tuple(self._finally),

@@ -25,7 +25,17 @@ _EITHER: Final = (ast.IfExp, ast.BoolOp)
 _COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-def repeated_questions(function: Callable[..., Any]) -> tuple[str, ...]:
+def repeated_faults(function: Callable[..., Any], label: str) -> Iterator[str]:
+    """Yield the faults of a node's function that asks the same question twice in one visit."""
+    for question in _repeated_questions(function):
+        yield (
+            f"{label} asks {question!r} again in the same visit, whose answers are found by "
+            "name: end the loop after the question, or give each one a name of its own, as "
+            f'f"{question}-{{n}}"'
+        )
+
+
+def _repeated_questions(function: Callable[..., Any]) -> tuple[str, ...]:
     """Return the names that the function certainly asks, or would ask if its loop went on, twice."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if not isinstance(code, CodeType) or not _may_ask(code):
