@@ -13,8 +13,9 @@ from abeyance import projections
 from abeyance.authoring.graph import Graph
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
+from abeyance.testing.control import ANYBODY
 from abeyance.testing.driver import MAX_STEPS
-from abeyance.testing.in_memory_run import ANYBODY, EPOCH, InMemoryRun
+from abeyance.testing.in_memory_run import EPOCH, InMemoryRun
 from abeyance.views import InterruptView
 
 

@@ -1,53 +1,40 @@
-"""A run in memory as callers have it, and a function that answers its questions."""
+"""A run in memory as callers have it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import EllipsisType
-from typing import Any, Final, Literal, Unpack
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel
 
 from abeyance import commands, wire
 from abeyance.authoring.graph import Graph
 from abeyance.commands import as_events
-from abeyance.core import events, idempotency, machine, messages, replies, snapshots
+from abeyance.core import idempotency, machine, replies, snapshots
 from abeyance.core.delegations import Delegations, Wanted
-from abeyance.core.events import CancelRequested, Control, MessageSent, Paused, Resumed
 from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
-from abeyance.core.policy import EVERYTHING, Principal
+from abeyance.core.policy import Principal
 from abeyance.core.state import Limits, RunState
 from abeyance.duration import Duration, seconds
 from abeyance.errors import Code, Refusal
-from abeyance.handle import Forked, MessageFields
-from abeyance.orders import (
-    deadline_order,
-    message_order,
-    migrate_order,
-    order_of,
-    respond_order,
-    retry_order,
-)
+from abeyance.handle import Forked
+from abeyance.orders import deadline_order, migrate_order, order_of, respond_order, retry_order
 from abeyance.runtime import graph_today, retries
 from abeyance.schemas import answers as limits_
 from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.blobs import Blobs
+from abeyance.testing.control import ANYBODY, InMemoryControl
 from abeyance.testing.driver import Driver
-from abeyance.testing.reader import InMemoryReader
 from abeyance.util import as_names
-from abeyance.views import (
-    MessageReceipt,
-    MessageView,
-    Migration,
-)
+from abeyance.views import Migration
 
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
-ANYBODY: Final = Principal(subject="tester", capabilities=(EVERYTHING,))
 
 
-class InMemoryRun(InMemoryReader):
+class InMemoryRun(InMemoryControl):
     """A run that a test drives (`abeyance.RunHandle`). It changes only while one of its methods runs.
 
     `principal` defaults to `tester`, who has every capability. While a visit is blocked, each method that
@@ -163,129 +150,6 @@ class InMemoryRun(InMemoryReader):
         if not all(receipt.replayed for receipt in receipts):
             await self._driver.feed(event)
         return receipts
-
-    async def pause(
-        self,
-        reason: str | None = None,
-        *,
-        mode: Literal["after-node", "now"] = "after-node",
-        timeout: Duration | None = None,
-        on_timeout: str = "resume",
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Start no new work for at most `timeout`; then do `on_timeout`: `resume`, `halt`, `goto:<node>`.
-
-        Sent as a signal: a refusal is published as the event `signal.refused`.
-        """
-        actor = principal or ANYBODY
-        about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
-        by = {"actor": actor.subject, "capabilities": tuple(actor.capabilities), "key": key}
-        await self._signal(
-            "pause", as_events.control(order_of(commands.Pause, {**about, **by}), self.now)
-        )
-
-    async def resume(
-        self,
-        reason: str | None = None,
-        *,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """End a pause."""
-        about = {"reason": reason, "actor": (principal or ANYBODY).subject, "key": key}
-        await self._signal("resume", as_events.control(order_of(commands.Resume, about), self.now))
-
-    async def cancel(
-        self,
-        reason: str | None = None,
-        *,
-        mode: Literal["graceful", "now"] = "graceful",
-        grace: Duration | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Cancel the run; `grace` is how long its nodes may take to stop."""
-        actor = (principal or ANYBODY).subject
-        about = {"reason": reason, "mode": mode, "grace": grace, "actor": actor, "key": key}
-        order = order_of(commands.Cancel, about)
-        await self._signal("cancel", as_events.control(order, self.now))
-
-    async def _signal(self, name: Control, event: Paused | Resumed | CancelRequested) -> None:
-        if idempotency.earlier(self.state.keys, event) is not None:
-            return
-        self._refuse_ended()
-        try:
-            await self._driver.feed(event)
-        except Refusal as refusal:
-            refused = events.SignalRefused(
-                now=self.now, signal=name, code=str(refusal.code), reason=refusal.message
-            )
-            await self._driver.feed(refused)
-
-    def _refuse_ended(self) -> None:
-        if self.state.finished:
-            raise Refusal(Code.NOT_RUNNING, f"The run {self.run_id!r} has ended ({self.status}).")
-
-    async def steer(self, text: str = "", **fields: Unpack[MessageFields]) -> str:
-        """Send a message as a signal, and return its id.
-
-        A rejection is published as the event `message.rejected`.
-        """
-        sent = self._message(text, fields, signalled=True)
-        messages.refuse_empty(sent.message)
-        self._refuse_ended()
-        await self._driver.feed(sent)
-        return sent.message.message_id
-
-    async def send(self, text: str = "", **fields: Unpack[MessageFields]) -> MessageReceipt:
-        """Send a message, and return its receipt. Raise the Refusal if the run refuses it."""
-        sent = self._message(text, fields)
-        is_duplicate = self.state.mailbox.knows(sent.message)
-        await self._driver.feed(sent)
-        return MessageReceipt(
-            message_id=sent.message.message_id,
-            duplicate=is_duplicate,
-            queue_depth=len(self.state.mailbox.queue),
-        )
-
-    async def pause_and_send(
-        self, text: str = "", **fields: Unpack[MessageFields]
-    ) -> MessageReceipt:
-        """Pause the run, and send a message that is read when it resumes.
-
-        If the run refuses the message, it is not paused.
-        """
-        sent = self._message(text, fields)
-        machine.check(self.state, sent)
-        await self.pause(principal=fields.get("principal"))
-        fields["message_id"] = sent.message.message_id
-        return await self.send(text, **fields)
-
-    def _message(self, text: str, fields: MessageFields, *, signalled: bool = False) -> MessageSent:
-        self._sent += 1
-        order = message_order(text, fields, principal=fields.get("principal") or ANYBODY)
-        sent = as_events.message_sent(order, self.now, f"m{self._sent}", signalled=signalled)
-        named = {"message_id": sent.message.message_id}
-        self._driver.orders.add("send_message", {**order.model_dump(mode="json"), **named})
-        return sent
-
-    async def messages(self) -> list[MessageView]:
-        """Return the unread messages, next first."""
-        return [MessageView.of(message) for message in self.state.mailbox.queue]
-
-    async def clear_messages(
-        self, *, principal: Principal | None = None, key: str | None = None
-    ) -> int:
-        """Discard the unread messages, publish that, and return their number."""
-        actor = (principal or ANYBODY).subject
-        order = order_of(commands.ClearMessages, {"actor": actor, "key": key})
-        event = as_events.messages_cleared(order, self.now)
-        if (earlier := idempotency.earlier(self.state.keys, event)) is not None:
-            return int(earlier.receipt)
-        count = len(self.state.mailbox.queue)
-        await self._driver.feed(event)
-        return count
 
     async def edit_values(
         self,
