@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
@@ -12,11 +14,22 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.workflows import requests
 
 
-class QuestionUpdates:
-    """Answers and what becomes of them, deadlines, claims. `AgentRun` has them beside its own updates."""
+class QuestionUpdates(Protocol):
+    """Answers and what becomes of them, deadlines, claims. `AgentRun` has them beside its own updates.
+
+    A protocol, because they need the state of the run and its one entry for events.
+    """
 
     _state: RunState
     _orders: requests.Orders
+
+    def _feed_update(self, event: events.Event, stamp: wire.Stamp | None) -> None:
+        """Use the stamp, and feed the event to the run. Raise an ApplicationError if it is refused."""
+        ...
+
+    def _check_sealed(self, name: str, order: wire.Request | None) -> None:
+        """Check the stamp of a request. Raise an ApplicationError if it is refused."""
+        ...
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
     async def respond(self, order: commands.Respond) -> views.Receipts:
@@ -102,9 +115,3 @@ class QuestionUpdates:
         self._check_sealed(name, order)
         with requests.refusals_as_application_errors():
             machine.check(self._state, event)
-
-    def _feed_update(self, event: events.Event, stamp: wire.Stamp | None) -> None:
-        raise NotImplementedError
-
-    def _check_sealed(self, name: str, order: wire.Request | None) -> None:
-        raise NotImplementedError
