@@ -23,7 +23,7 @@ from abeyance.core.business_time import moment
 from abeyance.core.events import Responded, TakenBack
 from abeyance.core.json import Json, canonical, rfc3339, sha256
 from abeyance.core.ledger import Interrupt, Receipt
-from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.policy import Principal
 from abeyance.core.spec import InterruptSpec
 from abeyance.core.state import RunState
 from abeyance.core.text import truncate
@@ -87,17 +87,7 @@ def accept(
         entry = _revise(draft, entry, outcome.revision, vote)
     if entry.quorum is not None:
         entry = draft.open[entry.id] = replace(entry, votes=outcome.votes)
-        draft.publish(
-            "interrupt.voted",
-            entry.address,
-            vote.by,
-            id=entry.id,
-            name=entry.name,
-            answer_sha256=vote.answer_sha256,
-            missing=outcome.missing or 0,
-            **({} if vote.note is None else {"note": vote.note}),
-            **({} if vote.on_behalf_of is None else {"on_behalf_of": vote.on_behalf_of}),
-        )
+        _publish(draft, "interrupt.voted", entry, vote, missing=outcome.missing or 0)
     match outcome.status:
         case "voted":
             duties.bar(draft, entry.name)
@@ -105,22 +95,26 @@ def accept(
             until = _until(entry, draft.now)
             entry = replace(entry, status="held", held=vote, held_until=until)
             draft.open[entry.id] = entry
-            draft.publish(
-                "interrupt.held",
-                entry.address,
-                vote.by,
-                id=entry.id,
-                name=entry.name,
-                answer_sha256=vote.answer_sha256,
-                until=rfc3339(until),
-                **({} if vote.note is None else {"note": vote.note}),
-                **({} if vote.on_behalf_of is None else {"on_behalf_of": vote.on_behalf_of}),
-            )
+            _publish(draft, "interrupt.held", entry, vote, until=rfc3339(until))
             duties.bar(draft, entry.name)
         case "answered":
             _settle(draft, entry, vote)
         case _:
             assert_never(outcome.status)
+
+
+def _publish(draft: WorkingState, type_: str, entry: Interrupt, vote: Vote, **about: Json) -> None:
+    draft.publish(
+        type_,
+        entry.address,
+        vote.by,
+        id=entry.id,
+        name=entry.name,
+        answer_sha256=vote.answer_sha256,
+        **about,
+        **({} if vote.note is None else {"note": vote.note}),
+        **({} if vote.on_behalf_of is None else {"on_behalf_of": vote.on_behalf_of}),
+    )
 
 
 def end_hold(draft: WorkingState, entry: Interrupt) -> None:
@@ -142,14 +136,12 @@ def refuse_take_back(state: RunState, event: TakenBack) -> None:
             "question.",
             interrupt_id=event.interrupt_id,
         )
-    if not (_own(entry, event.principal) or _controls(event.principal)):
-        raise Refusal(
-            Code.CAPABILITY_REQUIRED,
+    if not _own(entry, event.principal):
+        authority.refuse_without_control(
+            event.principal,
+            entry,
             f"{event.principal.subject!r} has not approved {entry.name!r}, and taking back the answer of "
             f"somebody else requires {authority.CONTROL!r}.",
-            interrupt_id=entry.id,
-            capability=authority.CONTROL,
-            capabilities=[authority.CONTROL],
         )
 
 
@@ -169,10 +161,6 @@ def _own(entry: Interrupt, principal: Principal) -> tuple[Vote, ...]:
     """Return the approvals of a held interrupt that are the caller's, or were given for the caller."""
     approvals = entry.votes or filter(None, [entry.held])
     return tuple(v for v in approvals if v.is_yes and principal.subject in v.people)
-
-
-def _controls(principal: Principal) -> bool:
-    return principal == TEMPORAL or principal.may(authority.CONTROL)
 
 
 def _vote(answer: Json, event: Responded, name: str | None) -> Vote:

@@ -71,6 +71,19 @@ def lacks(principal: Principal, doing: str, lacking: tuple[str, ...]) -> Refusal
     )
 
 
+def refuse_without_control(principal: Principal, entry: Interrupt, problem: str) -> None:
+    """Refuse to a principal without `runs:control` what they may not do to this question otherwise."""
+    if principal == TEMPORAL or principal.may(CONTROL):
+        return
+    raise Refusal(
+        Code.CAPABILITY_REQUIRED,
+        problem,
+        interrupt_id=entry.id,
+        capability=CONTROL,
+        capabilities=[CONTROL],
+    )
+
+
 def refuse(state: RunState, event: events.Event) -> None:
     """Refuse an event by which a principal would change the course of a run without permission.
 

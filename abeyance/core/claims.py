@@ -14,7 +14,7 @@ from typing import assert_never
 from abeyance.core import authority, edits, events, standing
 from abeyance.core.json import rfc3339
 from abeyance.core.ledger import Interrupt
-from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.policy import Principal
 from abeyance.core.standing import Claim
 from abeyance.core.state import RunState
 from abeyance.core.terms import PLAIN
@@ -49,13 +49,11 @@ def claim(draft: WorkingState, event: events.Claimed) -> None:
     name = standing.acting_for(entry, event.request)
     taken = Claim(by=event.principal.subject, on_behalf_of=name, at=event.now, until=until)
     draft.open[entry.id] = replace(entry, claim=taken)
-    draft.state.last_activity_at = draft.now
-    draft.publish(
+    edits.publish(
+        draft,
         "interrupt.claimed",
-        entry.address,
-        event.principal.subject,
-        id=entry.id,
-        name=entry.name,
+        entry,
+        event.principal,
         until=rfc3339(until),
         **({} if name is None else {"on_behalf_of": name}),
     )
@@ -68,14 +66,7 @@ def release(draft: WorkingState, event: events.Released) -> None:
         return
     draft.open[entry.id] = replace(entry, claim=None)
     if standing.claimed(entry, event.now) is not None:
-        draft.state.last_activity_at = draft.now
-        draft.publish(
-            "interrupt.released",
-            entry.address,
-            event.principal.subject,
-            id=entry.id,
-            name=entry.name,
-        )
+        edits.publish(draft, "interrupt.released", entry, event.principal)
 
 
 def reassign(draft: WorkingState, event: events.Reassigned) -> None:
@@ -83,13 +74,11 @@ def reassign(draft: WorkingState, event: events.Reassigned) -> None:
     entry = draft.state.ledger.open[event.interrupt_id]
     terms = replace(entry.terms or PLAIN, assignees=event.to)
     draft.open[entry.id] = replace(entry, terms=terms, claim=None, reassigned=True)
-    draft.state.last_activity_at = draft.now
-    draft.publish(
+    edits.publish(
+        draft,
         "interrupt.reassigned",
-        entry.address,
-        event.principal.subject,
-        id=entry.id,
-        name=entry.name,
+        entry,
+        event.principal,
         to=list(event.to),
         capability=entry.requested_capability,
         deadline=entry.deadline and rfc3339(entry.deadline),
@@ -113,12 +102,9 @@ def _refuse_claim(entry: Interrupt, event: events.Claimed) -> None:
 
 
 def _refuse_others(entry: Interrupt, principal: Principal, doing: str) -> None:
-    if principal != TEMPORAL and not principal.may(authority.CONTROL):
-        raise Refusal(
-            Code.CAPABILITY_REQUIRED,
-            f"{principal.subject!r} may not {doing}: without {authority.CONTROL!r} only who has claimed "
-            f"{entry.name!r} may, and to reassign it also its assignees.",
-            interrupt_id=entry.id,
-            capability=authority.CONTROL,
-            capabilities=[authority.CONTROL],
-        )
+    authority.refuse_without_control(
+        principal,
+        entry,
+        f"{principal.subject!r} may not {doing}: without {authority.CONTROL!r} only who has claimed "
+        f"{entry.name!r} may, and to reassign it also its assignees.",
+    )

@@ -12,8 +12,9 @@ from datetime import datetime
 
 from abeyance.core import events, interrupts, items, operator_questions, reminders
 from abeyance.core.business_time import moment
-from abeyance.core.json import rfc3339, why_not_json
+from abeyance.core.json import Json, rfc3339, why_not_json
 from abeyance.core.ledger import Interrupt, Ledger
+from abeyance.core.policy import Principal
 from abeyance.core.replies import unknown
 from abeyance.core.spec import Default, GoTo
 from abeyance.core.state import RunState, Status
@@ -118,13 +119,11 @@ def edit_deadline(draft: WorkingState, event: events.DeadlineEdited) -> None:
         on_timeout=event.on_timeout or interrupt.on_timeout,
     )
     draft.open[interrupt.id] = reminders.deadline_moved(interrupt, edited, draft.now)
-    draft.state.last_activity_at = draft.now
-    draft.publish(
+    publish(
+        draft,
         "interrupt.deadline_edited",
-        interrupt.address,
-        event.principal.subject,
-        id=interrupt.id,
-        name=interrupt.name,
+        interrupt,
+        event.principal,
         deadline=edited.deadline and rfc3339(edited.deadline),
         was=interrupt.deadline and rfc3339(interrupt.deadline),
         on_timeout=edited.on_timeout.kind,
@@ -139,6 +138,16 @@ def _deadline(interrupt: Interrupt, event: events.DeadlineEdited) -> datetime | 
     if isinstance(event.timeout, BusinessTime):
         return moment(event.now, event.timeout, _calendar(interrupt))
     return event.deadline if event.moves else interrupt.deadline
+
+
+def publish(
+    draft: WorkingState, type_: str, interrupt: Interrupt, by: Principal, **about: Json
+) -> None:
+    """Publish what a person changed about an open interrupt, which is activity of the run."""
+    draft.state.last_activity_at = draft.now
+    draft.publish(
+        type_, interrupt.address, by.subject, id=interrupt.id, name=interrupt.name, **about
+    )
 
 
 def open_interrupt(
