@@ -39,7 +39,9 @@ router = APIRouter(include_in_schema=False)
 _FOLDER: Final = Path(__file__).parent
 _PAGE: Final = Template((_FOLDER / "page.html").read_text(encoding="utf-8"))
 _SCRIPT: Final = (_FOLDER / "page.js").read_text(encoding="utf-8")
-_STYLE: Final = (_FOLDER / "page.css").read_text(encoding="utf-8")
+_STYLE: Final = "\n".join(
+    path.read_text(encoding="utf-8") for path in (_FOLDER.parent / "page.css", _FOLDER / "page.css")
+)
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

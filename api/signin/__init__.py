@@ -31,7 +31,10 @@ router = APIRouter(tags=["sign-in"])
 _FOLDER: Final = Path(__file__).parent
 _PAGE: Final = Template((_FOLDER / "page.html").read_text(encoding="utf-8"))
 _SCRIPT: Final = (_FOLDER / "signin.js").read_text(encoding="utf-8")
-_STYLE: Final = (_FOLDER / "signin.css").read_text(encoding="utf-8")
+_STYLE: Final = "\n".join(
+    path.read_text(encoding="utf-8")
+    for path in (_FOLDER.parent / "page.css", _FOLDER / "signin.css")
+)
 _PROVIDER: Final = f"{SIGN_IN}/oidc"
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
