@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -15,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from sample_graphs import gated
-from stack import Api, app_for, new_id, problem, served
+from stack import Api, app_for, new_id, problem, served, stream_events
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
@@ -34,7 +33,7 @@ YES = {"approved": True}
 async def following(
     api: Api, run_id: str, headers: dict[str, str] | None = None, **query: str
 ) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-    """The events of a stream that is open, each checked for what its lines say."""
+    """The events of a stream that is open."""
     async with (
         httpx.AsyncClient(base_url=api.url, timeout=40, trust_env=False) as http,
         http.stream(
@@ -44,21 +43,8 @@ async def following(
         assert response.status_code == 200
         assert response.headers["content-type"].startswith("text/event-stream")
         assert response.headers["cache-control"] == "no-store"
-        async with aclosing(_parsed(response)) as events:
+        async with aclosing(stream_events(response)) as events:
             yield events
-
-
-async def _parsed(response: httpx.Response) -> AsyncGenerator[dict[str, Any], None]:
-    told: dict[str, str] = {}
-    async for line in response.aiter_lines():
-        if line:
-            name, _, value = line.partition(": ")
-            told[name] = value
-        elif "data" in told:
-            event = json.loads(told["data"])
-            assert (event["id"], event["type"]) == (told["id"], told["event"])
-            yield event
-            told = {}
 
 
 async def page(api: Api, run_id: str, **query: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -12,7 +11,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from sample_graphs import chain, gated, gates
-from stack import Api, app_for, new_id, problem, served
+from stack import Api, app_for, new_id, problem, served, stream_events
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
@@ -82,21 +81,8 @@ async def following(
     ):
         assert response.status_code == 200
         assert response.headers["content-type"].startswith("text/event-stream")
-        async with aclosing(_parsed(response)) as events:
+        async with aclosing(stream_events(response)) as events:
             yield events
-
-
-async def _parsed(response: httpx.Response) -> AsyncGenerator[dict[str, Any], None]:
-    fields: dict[str, str] = {}
-    async for line in response.aiter_lines():
-        if line:
-            name, _, value = line.partition(": ")
-            fields[name] = value
-        elif "data" in fields:
-            event = json.loads(fields["data"])
-            assert (event["id"], event["type"]) == (fields["id"], fields["event"])
-            yield event
-            fields = {}
 
 
 async def page(api: Api, **query: Any) -> dict[str, Any]:

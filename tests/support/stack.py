@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 import socket
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeAlias
 
@@ -176,6 +177,20 @@ def app_for(site: Site, **settings: Any) -> FastAPI:
     return create_app(
         Settings(task_queue=site.settings.task_queue, **settings), site.graphs, site.client
     )
+
+
+async def stream_events(response: httpx.Response) -> AsyncGenerator[dict[str, Any], None]:
+    """The events of a stream, each checked for what its lines say."""
+    fields: dict[str, str] = {}
+    async for line in response.aiter_lines():
+        if line:
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        elif "data" in fields:
+            event = json.loads(fields["data"])
+            assert (event["id"], event["type"]) == (fields["id"], fields["event"])
+            yield event
+            fields = {}
 
 
 def new_id(prefix: str = "run") -> str:
