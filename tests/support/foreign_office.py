@@ -147,7 +147,7 @@ def openai_model(office: Office) -> Any:
             return ModelResponse(output=output, usage=usage, response_id=None)
 
         def stream_response(self, *args: Any, **kwargs: Any) -> Any:
-            raise NotImplementedError
+            raise AssertionError("the script has whole responses, and no stream of them")
 
     return Scripted()
 
@@ -269,14 +269,17 @@ def strands_model(office: Office) -> Any:
     from strands.models.model import Model
 
     class Scripted(Model):
+        def __init__(self) -> None:
+            self._config: dict[str, Any] = {}
+
         def update_config(self, **config: Any) -> None:
-            raise NotImplementedError
+            self._config |= config
 
         def get_config(self) -> Any:
-            return {}
+            return self._config
 
         def structured_output(self, *args: Any, **kwargs: Any) -> Any:
-            raise NotImplementedError
+            raise AssertionError("the script has texts and calls, and no structured output")
 
         async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
             blocks = [block for message in messages for block in message["content"]]
