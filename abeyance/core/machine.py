@@ -247,7 +247,7 @@ def _apply_request(draft: WorkingState, event: events.Keyed) -> None:
         case events.Reassigned():
             claims.reassign(draft, event)
         case events.Migrated():
-            _migrated(draft, event)
+            migration.migrated(draft, event)
         case _:
             assert_never(event)
 
@@ -272,24 +272,6 @@ def _resume(draft: WorkingState, resumption: Resumption) -> None:
         _visit_ended(draft, ended)
     if not draft.state.visits and not draft.state.counters.visits:
         visits.start_scope(draft, draft.state.root.address)
-
-
-def _migrated(draft: WorkingState, event: events.Migrated) -> None:
-    before = draft.state.spec
-    if event.spec == before and not event.patch:
-        return
-    migration.migrate(draft, event.spec, changes=event.patch, renames=event.renames)
-    blocked.try_again(draft)
-    draft.state.last_activity_at = event.now
-    draft.publish(
-        "run.migrated",
-        draft.state.root.address,
-        event.principal.subject,
-        from_version=event.versions[0],
-        to_version=event.versions[1],
-        renames=dict(event.renames),
-        fields=sorted(event.patch),
-    )
 
 
 def _note(draft: WorkingState, event: events.SignalRefused | events.NotificationFailed) -> None:

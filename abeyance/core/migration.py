@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from abeyance.core import blocked, items, messages, operator_questions, patch, visits
-from abeyance.core.events import Message
+from abeyance.core.events import Message, Migrated
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.outcome import Call, Finished
@@ -68,6 +68,24 @@ def refuse(
         f"The run cannot move to version {spec.version} of {state.spec.name!r}. Nothing has changed. In "
         f"the way are {'; '.join(listed)}.",
         obstacles=places.obstacles,
+    )
+
+
+def migrated(draft: WorkingState, event: Migrated) -> None:
+    """Move an open run to another graph, and publish that. `refuse` has found no obstacle."""
+    if event.spec == draft.state.spec and not event.patch:
+        return
+    migrate(draft, event.spec, changes=event.patch, renames=event.renames)
+    blocked.try_again(draft)
+    draft.state.last_activity_at = event.now
+    draft.publish(
+        "run.migrated",
+        draft.state.root.address,
+        event.principal.subject,
+        from_version=event.versions[0],
+        to_version=event.versions[1],
+        renames=dict(event.renames),
+        fields=sorted(event.patch),
     )
 
 
