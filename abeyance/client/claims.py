@@ -12,15 +12,15 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from temporalio.client import WithStartWorkflowOperation, WorkflowUpdateFailedError
+from temporalio.client import WithStartWorkflowOperation
 from temporalio.common import WorkflowIDConflictPolicy
 
 from abeyance import names, wire
-from abeyance.client.rpc import RPC, WorkflowRpc, is_lost, refusal_of
+from abeyance.client.rpc import RPC, WorkflowRpc, update_with_start_errors
 from abeyance.core.conversation import Claim, Conversation
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.conversations import roster
-from abeyance.temporal.retry import NotFound, RetryableError, retry_until
+from abeyance.temporal.retry import NotFound, retry_until
 from abeyance.temporal.update_limiter import Turn, UpdateLimiter
 from abeyance.util import conversation_workflow_id, gather_limited
 
@@ -104,7 +104,7 @@ class Claims:
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             )
             async with self._claiming.turn(workflow_id, Turn.SEND_MESSAGE):
-                try:
+                with update_with_start_errors():
                     await self._line.temporal.execute_update_with_start_workflow(
                         "claim",
                         claim,
@@ -112,12 +112,6 @@ class Claims:
                         id=claim.token,
                         rpc_timeout=RPC,
                     )
-                except WorkflowUpdateFailedError as error:
-                    if is_lost(error):
-                        raise RetryableError(str(error.cause)) from error
-                    if (refusal := refusal_of(error)) is None:
-                        raise
-                    raise refusal from error
 
         await retry_until(claim.run_id, send, seconds=self._line.patience)
 

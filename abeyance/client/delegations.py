@@ -12,17 +12,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from temporalio.client import WithStartWorkflowOperation, WorkflowUpdateFailedError
+from temporalio.client import WithStartWorkflowOperation
 from temporalio.common import WorkflowIDConflictPolicy
 
 from abeyance import commands, names
-from abeyance.client.rpc import RPC, WorkflowRpc, is_lost, refusal_of
+from abeyance.client.rpc import RPC, WorkflowRpc, update_with_start_errors
 from abeyance.core.delegations import Delegation, Wanted
 from abeyance.core.delegations import Delegations as Book
 from abeyance.core.json import sha256
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.errors import Code, Refusal
-from abeyance.temporal.retry import RetryableError, retry_until
+from abeyance.temporal.retry import retry_until
 from abeyance.temporal.update_limiter import Turn, UpdateLimiter
 from abeyance.util import delegations_workflow_id
 
@@ -142,7 +142,7 @@ class Delegations:
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             )
             async with self._making.turn(self._id, Turn.RESPOND):
-                try:
+                with update_with_start_errors():
                     return await self._line.temporal.execute_update_with_start_workflow(
                         name,
                         order,
@@ -151,11 +151,5 @@ class Delegations:
                         result_type=result_type,
                         rpc_timeout=RPC,
                     )
-                except WorkflowUpdateFailedError as error:
-                    if is_lost(error):
-                        raise RetryableError(str(error.cause)) from error
-                    if (refusal := refusal_of(error)) is None:
-                        raise
-                    raise refusal from error
 
         return await retry_until("the delegations", send, seconds=self._line.patience)

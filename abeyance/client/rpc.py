@@ -15,7 +15,8 @@ import secrets
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -378,6 +379,19 @@ class WorkflowRpc:
             f"the worker of the run {run_id!r} could not handle this: {why}. It may have another version "
             "than this client; repeat the call."
         )
+
+
+@contextmanager
+def update_with_start_errors() -> Iterator[None]:
+    """Raise what an update that starts its workflow failed with as a Refusal, or as a RetryableError."""
+    try:
+        yield
+    except WorkflowUpdateFailedError as error:
+        if is_lost(error):
+            raise RetryableError(str(error.cause)) from error
+        if (refusal := refusal_of(error)) is None:
+            raise
+        raise refusal from error
 
 
 def is_lost(error: WorkflowUpdateFailedError) -> bool:

@@ -82,11 +82,7 @@ async def follow(
             if not was_open:
                 raise
             gap = error
-        if tries == len(_PAUSES):
-            raise gap
-        if tries == 0:
-            on_gap()
-        await asyncio.sleep(_PAUSES[tries])
+        await _pause(tries, gap, on_gap)
         tries += 1
 
 
@@ -130,12 +126,17 @@ async def follow_all(
             if not was_open:
                 raise
             gap = error
-        if tries == len(_PAUSES):
-            raise gap
-        if tries == 0:
-            on_gap()
-        await asyncio.sleep(_PAUSES[tries])
+        await _pause(tries, gap, on_gap)
         tries += 1
+
+
+async def _pause(tries: int, gap: Unavailable, on_gap: Callable[[], None]) -> None:
+    """Wait before an interrupted stream is opened again; raise `gap` if that was tried often enough."""
+    if tries == len(_PAUSES):
+        raise gap
+    if tries == 0:
+        on_gap()
+    await asyncio.sleep(_PAUSES[tries])
 
 
 async def _is_last(api: Connection, path: str, last: str | None) -> bool:
