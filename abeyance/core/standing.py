@@ -205,9 +205,7 @@ def _right(question: Interrupt, request: Request) -> str | None:
 
 
 def _fulfils(person: _Person, question: Interrupt, now: datetime) -> bool:
-    capability, terms = question.requested_capability, question.terms
-    if terms is None:
-        return person.may(capability)
+    capability, terms = question.requested_capability, question.terms or PLAIN
     voters = () if terms.quorum is None else terms.quorum.of
     is_asked = not terms.assignees_only or person.is_among(terms.assignees)
     has_vote = not voters or person.is_among(voters)

@@ -28,7 +28,7 @@ from abeyance.core.events import Responded
 from abeyance.core.json import rfc3339
 from abeyance.core.policy import Principal
 from abeyance.core.spec import START
-from abeyance.core.terms import STARTER, Quorum, Terms
+from abeyance.core.terms import STARTER, Escalation, Quorum, Terms
 from abeyance.errors import Code
 
 
@@ -129,7 +129,11 @@ def test_who_may_answer_for_two_names_one() -> None:
     delegations = (lent("ada", "bob", PAY), lent("carol", "bob", PAY), lent("dan"))
     refusal = refusal_of(run, BOB, delegations=delegations)
     assert refusal.code is Code.AMBIGUOUS_DELEGATION
-    assert refusal.details["on_behalf_of"] == ["ada", "carol"]
+    assert "'bob' may answer 'ask' for 'ada', 'carol'" in refusal.message
+    assert refusal.details == {
+        "interrupt_id": run.open("ask").id,
+        "on_behalf_of": ["ada", "carol"],
+    }
     run.answer("ask", "yes", principal=BOB, delegations=delegations, on_behalf_of="carol")
     assert run.settled("ask").on_behalf_of == "carol"
 
@@ -171,6 +175,34 @@ def test_a_claim_in_somebodys_place_keeps_a_question_for_both_and_says_so() -> N
         "on_behalf_of": "ada",
     }
     run.answer("ask", "yes", principal=ADA)
+
+
+def test_a_delegate_of_whom_an_escalation_names_answers_from_then_on() -> None:
+    run = asking(capability=PAY, escalate=(Escalation(after=60, to=("carol",)),))
+    about: dict[str, Any] = {"principal": BOB, "delegations": (lent("carol"),)}
+
+    def names() -> list[str]:
+        return standing.names(run.open("ask"), standing.Request(now=run.now, **about))
+
+    assert (names(), refusal_of(run, BOB).code) == ([], Code.CAPABILITY_REQUIRED)
+    run.wait(60)
+    assert names() == ["carol"]
+    run.answer("ask", "yes", **about)
+    assert run.settled("ask").on_behalf_of == "carol"
+
+
+def test_who_may_not_answer_a_question_may_not_learn_what_became_of_it() -> None:
+    run = asking(capability=PAY)
+    run.answer("ask", "yes", principal=CFO)
+    settled = run.settled("ask")
+    for who, delegations, learns in (
+        (BOB, (), False),
+        (BOB, (lent("ada"),), False),
+        (BOB, (lent("ada", "bob", PAY),), True),
+        (person("eve", PAY), (), True),
+        (person("cfo"), (), True),
+    ):
+        assert standing.may_learn_of(settled, who, delegations) is learns
 
 
 def test_a_claim_in_ones_own_right_names_nobody_else() -> None:

@@ -20,16 +20,16 @@ from core_askers import (
     refusal_of,
     started_by,
 )
-from core_drive import Drive, asked, chain, edge, gate, graph, nested, restored
+from core_drive import Drive, asked, at, chain, edge, gate, graph, nested, restored
 from core_fans import sending, sent
 
-from abeyance.core import duties
+from abeyance.core import duties, standing
 from abeyance.core.events import Responded
 from abeyance.core.policy import EVERYTHING, TEMPORAL, Principal
 from abeyance.core.snapshots import forked
 from abeyance.core.spec import START, Default
 from abeyance.core.terms import STARTER, Escalation, Quorum, Terms
-from abeyance.errors import Code
+from abeyance.errors import Code, Refusal
 
 # assignees
 
@@ -139,6 +139,21 @@ def test_who_an_escalation_names_gets_the_receipt_of_their_answer_again() -> Non
     before = run.state
     run.feed(Responded, **run.response({id_: "yes"}, principal=CAROL))
     assert run.state is before
+
+
+def test_an_escalation_without_its_moment_never_comes() -> None:
+    run = asking(capability=PAY, escalate=(Escalation(after=60, to=("carol",)),))
+    entry = replace(run.open("ask"), escalations=())
+    with pytest.raises(Refusal) as refused:
+        standing.acting_for(entry, standing.Request(principal=CAROL, now=at(61)))
+    assert refused.value.code is Code.CAPABILITY_REQUIRED
+
+
+def test_a_question_without_terms_asks_for_its_capability() -> None:
+    run = Drive(chain(gate("ask", capability=PAY)))
+    assert refusal_of(run, ADA).code is Code.CAPABILITY_REQUIRED
+    run.answer("ask", "yes", principal=CFO)
+    assert run.settled("ask").by == "cfo"
 
 
 # four eyes
