@@ -63,7 +63,7 @@ simulate: venv  ## play random schedules of runs against a simulated Temporal (S
 
 mutate: venv  ## change one thing in the core at a time, and see whether a test fails (MODULE=ledger, or all)
 	$(PIP) -e ".[$(EXTRAS),mutation]"
-	$(BIN)/python tests/mutation/run.py $(MODULE) $(if $(TESTS),--tests $(TESTS))
+	$(BIN)/python tests/mutation/run.py $(MODULE) $(if $(TESTS),--tests $(TESTS)) $(if $(AGAIN),--again)
 
 ENDURANCE := PYTHONPATH=.:tests/support $(BIN)/python tests/endurance
 

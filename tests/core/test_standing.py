@@ -97,6 +97,8 @@ def test_who_may_not_answer_is_told_which_question_it_is_and_what_it_takes() -> 
     refusal = refusal_of(run, TEMPORAL)
     assert "takes the votes of 2 people" in refusal.message
     assert refusal.details == {"interrupt_id": run.open("ask").id}
+    run = asking(quorum=Quorum(count=2), capability=PAY)
+    assert refusal_of(run, TEMPORAL).code is Code.CAPABILITY_REQUIRED
 
 
 def test_a_refusal_names_the_first_twenty_of_whom_a_question_is_for() -> None:

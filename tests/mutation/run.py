@@ -102,11 +102,12 @@ def _run(*, only_living: bool) -> int:
     ]
     # mutmut 3.8 asks for it; pytest 9.2 has only the public one.
     pytest.Item._nodeid = property(lambda item: item.nodeid)  # type: ignore[attr-defined]
-    names = ()
     if only_living:
-        known = mutmut.collect_source_file_mutation_data(mutant_names=())[0]
-        names = tuple(name for _, name, code in known if _status(code) not in KILLED)
-    mutmut._run(names, 1)
+        for data, name, code in mutmut.collect_source_file_mutation_data(mutant_names=())[0]:
+            if _status(code) not in KILLED:
+                data.exit_code_by_key[name] = None
+                data.save()
+    mutmut._run((), 1)
     listed = {" ".join(line.split()) for line in PAGE.read_text().splitlines()}
     killed, living, unlisted = 0, 0, 0
     for data, name, code in mutmut.collect_source_file_mutation_data(mutant_names=())[0]:
