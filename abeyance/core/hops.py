@@ -24,7 +24,7 @@ MAX_BYTES: Final = 300_000
 """How large the changes of the visits of a hop may grow until it has to end: beside those of one more
 visit they travel in one piece.
 """
-_REST: Final = "rest"
+REST: Final = "rest"
 """Stands for everything else in the run, so that it does not end when the branch does."""
 
 
@@ -110,7 +110,7 @@ def _branch(first: VisitInput, hop: Hop, now: datetime) -> RunState:
         scopes={address: scope},
         visits={
             first.address: visit,
-            _REST: Visit(address=_REST, scope="", node="", state=Running()),
+            REST: Visit(address=REST, scope="", node="", state=Running()),
         },
         salt=first.salt,
     )

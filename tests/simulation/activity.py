@@ -63,7 +63,7 @@ class Activity:
             self.server.idle.append(lambda: self._dispatch(attempt))
             return
         self.state, self.worker = "started", worker
-        self.token = f"{self.execution.run_id} {self.id} {attempt}".encode()
+        self.token = f"{self.execution.run_id} {self.id} {self.seq} {attempt}".encode()
         self.server.activities[self.token] = self
         self._bound(self.order.start_to_close_timeout, _START_TO_CLOSE, since=self.server.now())
         self.beat(None)

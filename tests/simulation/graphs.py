@@ -28,6 +28,8 @@ from abeyance.schemas.state_model import StateModel
 from tests.simulation.chance import Chance
 
 _POOL = 300
+_OF_FUSED = [8, 4, 5, 0.5, 1, 0.7, 0.5]
+"""How often a fused node does what: what ends its hop is rare."""
 
 
 class State(BaseModel):
@@ -44,7 +46,23 @@ _FIELDS = _STATES.field_specs()
 def pool() -> Sequence[GraphSpec]:
     """Many graphs, the same ones each time."""
     kinds = [(gated_graphs(), _POOL), (graphs(), _POOL), (fused_graphs(), _POOL // 2)]
-    return [spec for strategy, count in kinds for spec in _drawn(strategy, count)]
+    specs = [spec for strategy, count in kinds for spec in _drawn(strategy, count)]
+    return [spec if number % 5 else _fused(spec) for number, spec in enumerate(specs)]
+
+
+def _fused(spec: GraphSpec) -> GraphSpec:
+    nodes = {name: _fused_node(node) for name, node in spec.nodes.items()}
+    return replace(spec, nodes=nodes)
+
+
+def _fused_node(node: Node) -> Node:
+    match node:
+        case FunctionNode():
+            return replace(node, fuse=True)
+        case SubgraphNode(graph=inner):
+            return replace(node, graph=_fused(inner))
+        case _:
+            return node
 
 
 def _drawn(strategy: SearchStrategy[GraphSpec], count: int) -> list[GraphSpec]:
@@ -81,17 +99,19 @@ class Plan:
 class Effects:
     """What code has done outside of its run, counted by somebody who never forgets.
 
-    `recorded` are the steps after which the code went on; `answers` are those that it was given.
-    `repeated` are recorded steps that were done again, by an attempt that `is_awaited`: what a worker
-    still does after the server has given it up, nobody can prevent.
+    `recorded` are the steps after which the code went on, and in which activity; `answers` are those that
+    it was given. `repeated` are recorded steps that were done again, by an attempt that `is_awaited`:
+    what a worker still does after the server has given it up, nobody can prevent. `inside` is how often a
+    node began in the activity of another one.
     """
 
     is_awaited: Callable[[bytes], bool] = lambda _: True
 
-    recorded: set[tuple[str, str]] = field(default_factory=set)
-    repeated: list[tuple[str, str]] = field(default_factory=list)
+    recorded: dict[tuple[str, str], str] = field(default_factory=dict)
+    repeated: list[tuple[str, str, str]] = field(default_factory=list)
     answers: dict[tuple[str, str], list[Json]] = field(default_factory=dict)
     runs: Counter[str] = field(default_factory=Counter)
+    inside: int = 0
     read: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -108,7 +128,8 @@ class RandomGraph(Graph):
         for node in spec.nodes.values():
             match node:
                 case FunctionNode():
-                    retry = RetryPolicy(retries=chance.choice([2, 0, 5]))
+                    # A node that may run only once would end each hop.
+                    retry = RetryPolicy(retries=chance.choice([2, 1 if node.fuse else 0, 5]))
                     timeout = chance.choice([None, None, None, 5.0])
                     nodes[node.id] = replace(node, retry=retry, timeout=timeout)
                     self.code[node.id] = NodeCode(function=self._run, takes=2)
@@ -120,6 +141,9 @@ class RandomGraph(Graph):
         self._given = replace(spec, nodes=nodes, fields=_FIELDS)
         for route in spec.routes:
             self.route_code[route.source, route.name] = self._route(chance.choice(route.targets))
+        self._fused = {
+            n for n, each in nodes.items() if isinstance(each, FunctionNode) and each.fuse
+        }
         self._senders = {
             name
             for name in spec.nodes
@@ -149,7 +173,7 @@ class RandomGraph(Graph):
                 else [
                     draw.choices(
                         ["nothing", "nap", "step", "ask", "look", "fail", "long"],
-                        [8, 4, 5, 2, 2, 2, 0.5],
+                        _OF_FUSED if ctx.node in self._fused else [8, 4, 5, 2, 2, 2, 0.5],
                     )[0]
                     for _ in range(3)
                 ]
@@ -167,6 +191,7 @@ class RandomGraph(Graph):
     async def _run(self, state: State, ctx: Context) -> Any:
         plan, effects = self._plan(ctx), self._effects
         effects.runs[ctx.address] += 1
+        effects.inside += activity.info().activity_id != ctx.address
         for waiting in ctx.input.inbox:
             effects.read.setdefault(waiting.message_id, []).append(ctx.address)
         for number, act in enumerate(plan.acts):
@@ -198,12 +223,12 @@ class RandomGraph(Graph):
 
         async def once() -> str:
             if key in effects.recorded and effects.is_awaited(activity.info().task_token):
-                effects.repeated.append((ctx.address, name))
+                effects.repeated.append((effects.recorded[key], ctx.address, name))
             await asyncio.sleep(0.05)
             return f"done {name}"
 
         assert await ctx.step(name, once) == f"done {name}"
-        effects.recorded.add(key)
+        effects.recorded[key] = activity.info().activity_id
 
     async def _ask(self, ctx: Context, name: str) -> None:
         capability = ctx.input.asks[0].replace("*", "b") if ctx.input.asks else None

@@ -14,7 +14,7 @@ from typing import Any
 from core_standing import Standing
 from core_watch import Watch
 
-from abeyance.core import events, machine
+from abeyance.core import events, hops, machine
 from abeyance.core.effects import Effect, Publish
 from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Receipt
@@ -45,7 +45,9 @@ class Steps:
 
         def told(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effect, ...]]:
             after, effects = advance(state, event)
-            self._steps.append((state, event, after, effects))
+            # The worker decides by it too what follows in a hop: that is no step of the run.
+            if hops.REST not in state.visits:
+                self._steps.append((state, event, after, effects))
             return after, effects
 
         machine.advance = told
@@ -83,7 +85,8 @@ class Promises:
             self.watch.check(after)
         self._is_what_it_came_to(execution, attempt)
         forgotten = execution.server.forgotten
-        if again := [each for each in self.effects.repeated if each[0] not in forgotten]:
+        repeated = self.effects.repeated
+        if again := [each for each in repeated if forgotten.isdisjoint(each[:2])]:
             raise Broken(f"a step that was done is done again: {again}")
 
     def _has_the_right(self, before: RunState, event: events.Event, after: RunState) -> None:

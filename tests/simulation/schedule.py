@@ -28,13 +28,16 @@ _STEPS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """What became of a schedule: `fault` is empty, or says which promise it broke."""
+    """What became of a schedule: `fault` is empty, or says which promise it broke. `inside` is how often
+    a node began in the activity of another one.
+    """
 
     seed: int
     draws: list[int]
     log: list[str]
     fault: str
     steps: int
+    inside: int
 
     @property
     def kind(self) -> str:
@@ -61,6 +64,7 @@ def play(seed: int, draws: Sequence[int] | None = None) -> Played:
         log=site.server.log,
         fault=fault,
         steps=site.promises.steps,
+        inside=site.effects.inside,
     )
 
 
