@@ -52,7 +52,7 @@ def test_whatever_happens_every_promise_is_kept_in_many_schedules(part: int) -> 
     [
         pytest.param(name, 400, marks=[pytest.mark.slow, pytest.mark.timeout(600)])
         if name in RARE
-        else pytest.param(name, 40)
+        else pytest.param(name, 150)
         for name in FAULTS
     ],
 )
