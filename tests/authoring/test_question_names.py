@@ -111,7 +111,7 @@ class Callable:
 @pytest.mark.parametrize(
     "code",
     [computes, passes_on, aliases, raises_elsewhere, Callable(), functools.partial(plain)],
-    ids=str,
+    ids=["computed", "passed on", "aliased", "raised elsewhere", "callable", "partial"],
 )
 def test_where_code_may_ask_under_any_name_the_run_finds_out(code: Any) -> None:
     assert then(second(), code).build().asked in ((), ("frist",))
