@@ -452,8 +452,12 @@ class RunReader:
                 aclosing(watch_status(self._line, self.run_id, until)) as read,
             ):
                 async for event in read:
-                    record = event and await self._record_in(event)
-                    view = record.view if record else await self._seen()
+                    if event is None:
+                        view = await self._seen()
+                    else:
+                        # A terminated run has no record, and its worker still answers queries.
+                        record = await self._record_in(event)
+                        view = await self.view() if record is None else record.view
                     if view.is_awaited(until):
                         return view
         except TimeoutError:

@@ -87,7 +87,7 @@ def accept(
         entry = _revise(draft, entry, outcome.revision, vote)
     if entry.quorum is not None:
         entry = draft.open[entry.id] = replace(entry, votes=outcome.votes)
-        _publish(draft, "interrupt.voted", entry, vote, missing=outcome.missing or 0)
+        _publish_vote(draft, "interrupt.voted", entry, vote, missing=outcome.missing or 0)
     match outcome.status:
         case "voted":
             duties.bar(draft, entry.name)
@@ -95,7 +95,7 @@ def accept(
             until = _until(entry, draft.now)
             entry = replace(entry, status="held", held=vote, held_until=until)
             draft.open[entry.id] = entry
-            _publish(draft, "interrupt.held", entry, vote, until=rfc3339(until))
+            _publish_vote(draft, "interrupt.held", entry, vote, until=rfc3339(until))
             duties.bar(draft, entry.name)
         case "answered":
             _settle(draft, entry, vote)
@@ -103,7 +103,9 @@ def accept(
             assert_never(outcome.status)
 
 
-def _publish(draft: WorkingState, type_: str, entry: Interrupt, vote: Vote, **about: Json) -> None:
+def _publish_vote(
+    draft: WorkingState, type_: str, entry: Interrupt, vote: Vote, **about: Json
+) -> None:
     draft.publish(
         type_,
         entry.address,

@@ -49,7 +49,7 @@ def claim(draft: WorkingState, event: events.Claimed) -> None:
     name = standing.acting_for(entry, event.request)
     taken = Claim(by=event.principal.subject, on_behalf_of=name, at=event.now, until=until)
     draft.open[entry.id] = replace(entry, claim=taken)
-    edits.publish(
+    edits.publish_edit(
         draft,
         "interrupt.claimed",
         entry,
@@ -66,7 +66,7 @@ def release(draft: WorkingState, event: events.Released) -> None:
         return
     draft.open[entry.id] = replace(entry, claim=None)
     if standing.claimed(entry, event.now) is not None:
-        edits.publish(draft, "interrupt.released", entry, event.principal)
+        edits.publish_edit(draft, "interrupt.released", entry, event.principal)
 
 
 def reassign(draft: WorkingState, event: events.Reassigned) -> None:
@@ -74,7 +74,7 @@ def reassign(draft: WorkingState, event: events.Reassigned) -> None:
     entry = draft.state.ledger.open[event.interrupt_id]
     terms = replace(entry.terms or PLAIN, assignees=event.to)
     draft.open[entry.id] = replace(entry, terms=terms, claim=None, reassigned=True)
-    edits.publish(
+    edits.publish_edit(
         draft,
         "interrupt.reassigned",
         entry,

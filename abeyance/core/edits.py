@@ -119,7 +119,7 @@ def edit_deadline(draft: WorkingState, event: events.DeadlineEdited) -> None:
         on_timeout=event.on_timeout or interrupt.on_timeout,
     )
     draft.open[interrupt.id] = reminders.deadline_moved(interrupt, edited, draft.now)
-    publish(
+    publish_edit(
         draft,
         "interrupt.deadline_edited",
         interrupt,
@@ -140,7 +140,7 @@ def _deadline(interrupt: Interrupt, event: events.DeadlineEdited) -> datetime | 
     return event.deadline if event.moves else interrupt.deadline
 
 
-def publish(
+def publish_edit(
     draft: WorkingState, type_: str, interrupt: Interrupt, by: Principal, **about: Json
 ) -> None:
     """Publish what a person changed about an open interrupt, which is activity of the run."""

@@ -78,9 +78,9 @@ def test_all_that_is_asked_is_shown() -> None:
     # A new field of a question has to be in the view; everything between the two copies by name.
     asked = {entry.name for part in (InterruptSpec, Terms) for entry in fields(part)}
 
-    # Lengths of time are shown as moments.
+    # Lengths of time are shown as moments, and a result that is too large is refused with its limit.
     lengths = {"timeout", "remind", "escalate"}
-    assert asked - views.InterruptView.model_fields.keys() == {*lengths, "terms"}
+    assert asked - views.InterruptView.model_fields.keys() == {*lengths, "max_result", "terms"}
 
 
 def test_a_held_question_shows_the_whole_answer_that_will_count_if_there_is_room() -> None:

@@ -22,8 +22,15 @@ _ROWS = re.findall(r"^\| `([\w.]+)` \| (fact|history) \|(.*?)\| .+ \|$", _PAGE, 
 _TABLE = {(type_, source): {*re.findall(r"`(\w+)`", data)} for type_, source, data in _ROWS}
 
 
+_PUBLISHING = {"publish_edit", "publish_vote"}
+
+
 def calls_of(path: Path, name: str) -> Iterator[ast.Call]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    return calls_in(ast.parse(path.read_text(encoding="utf-8")), name)
+
+
+def calls_in(tree: ast.AST, name: str) -> Iterator[ast.Call]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call) and name in (
             getattr(node.func, "attr", None),
             getattr(node.func, "id", None),
@@ -42,18 +49,37 @@ def keys_in(node: ast.expr) -> set[str]:
     }
 
 
+def fields_of(call: ast.Call) -> set[str]:
+    """The keyword arguments of a call of `publish` that are data."""
+    fields: set[str] = set()
+    for keyword in call.keywords:
+        if keyword.arg is None:
+            fields |= keys_in(keyword.value)
+        elif keyword.arg not in ("address", "actor", "shown"):
+            fields.add(keyword.arg)
+    return fields
+
+
 def facts() -> Mapping[tuple[str, str], set[str]]:
-    """What the core publishes: the first argument of `publish`, and its keyword arguments."""
+    """What the core publishes: the type among the arguments of `publish`, and its keyword arguments.
+
+    A function that is given the type adds data of its own to that of its callers.
+    """
     told: dict[tuple[str, str], set[str]] = {}
-    for path in (_ROOT / "abeyance" / "core").glob("*.py"):
-        for call in calls_of(path, "publish"):
-            type_ = ast.literal_eval(call.args[0])
-            fields = told.setdefault((type_, "fact"), set())
-            for keyword in call.keywords:
-                if keyword.arg is None:
-                    fields |= keys_in(keyword.value)
-                elif keyword.arg not in ("address", "actor", "shown"):
-                    fields.add(keyword.arg)
+    paths = [*(_ROOT / "abeyance" / "core").glob("*.py")]
+    adding = {"publish": set[str]()}
+    for path in paths:
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(function, ast.FunctionDef) and function.name.strip("_") in _PUBLISHING:
+                (call,) = calls_in(function, "publish")
+                adding[function.name] = fields_of(call)
+    assert len(adding) == 1 + len(_PUBLISHING)
+    for name, added in adding.items():
+        for call in (call for path in paths for call in calls_of(path, name)):
+            type_ = call.args[0 if name == "publish" else 1]
+            if name != "publish" or not isinstance(type_, ast.Name):
+                fields = told.setdefault((ast.literal_eval(type_), "fact"), set())
+                fields |= added | fields_of(call)
     return told
 
 
