@@ -37,13 +37,13 @@ class Connection(ServiceClient):
 
     @property
     def worker_service_client(self) -> Any:
-        raise NotImplementedError
+        raise AssertionError("a simulated connection has no worker, metadata or key of its own")
 
     def update_rpc_metadata(self, metadata: Mapping[str, str | bytes]) -> None:
-        raise NotImplementedError
+        raise AssertionError("a simulated connection has no worker, metadata or key of its own")
 
     def update_api_key(self, api_key: str | None) -> None:
-        raise NotImplementedError
+        raise AssertionError("a simulated connection has no worker, metadata or key of its own")
 
     async def _rpc_call(
         self,
