@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import agents
 import pytest
 from dev_stack import ANY_PORTS, Place, command, until
+from foreign_office import Office, openai_model
 from pages import blocks as blocks_of
 from pages import read
 from pydantic_ai.messages import (
@@ -40,7 +42,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", _README, re.DOTALL)
 
 
-GRAPH, TEST, AGENT = blocks("python")
+GRAPH, TEST, AGENT, BROUGHT = blocks("python")
 INSTALL, MAKE, SERVE, SESSION = blocks("console")
 START_PAGE = "get-started.md"
 
@@ -123,6 +125,29 @@ async def test_the_smallest_agent_asks_about_a_large_refund_and_takes_another_am
     await run.respond("approve", edited, principal=_CLERK)
 
     assert run.values["reply"] == "We have paid 90 back for A-7."
+
+
+async def test_an_agent_of_another_framework_asks_before_it_acts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @agents.function_tool(needs_approval=True)
+    def refund(order: str, amount: float) -> str:
+        return f"paid {amount:g} back for order {order}"
+
+    office = Office([("c1", "refund", {"order": "A-7", "amount": 250})], "It is paid back.")
+    letters = types.ModuleType("letters")
+    letters.__dict__["clerk"] = agents.Agent(
+        name="clerk", model=openai_model(office), tools=[refund]
+    )
+    monkeypatch.setitem(sys.modules, "letters", letters)
+    run = testing.InMemoryRun(graph_of(BROUGHT), {"letter": "My order A-7 never came."})
+    await run.start()
+    (asked,) = await run.interrupts()
+    assert asked.kind == "approval"
+    assert asked.reason == {"tool": "refund", "arguments": {"order": "A-7", "amount": 250}}
+    await run.respond(asked.id, {"approved": True}, principal=_CLERK)
+
+    assert run.values["reply"] == "It is paid back."
 
 
 async def test_a_run_that_waits_goes_on_by_the_graph_it_was_started_with(
