@@ -212,6 +212,7 @@ def interrupt_lines(
                 lines.append(Line("", f"until {entry['deadline']}{far}{_then(entry)}"))
             if entry.get("requested_capability"):
                 lines.append(Line("", f"requires the capability {entry['requested_capability']}"))
+            lines.extend(_urgency_lines(entry))
             lines.extend(_for_whom_lines(entry))
             if entry.get("missing") is not None:
                 lines.append(Line("", _progress(entry)))
@@ -290,11 +291,26 @@ def _for(entry: Mapping[str, Any]) -> str:
     return f" for {name}" if name else ""
 
 
+def _urgency_lines(entry: Mapping[str, Any]) -> Iterator[Line]:
+    """Yield how urgent a question is, and when its reminders come."""
+    priority = entry.get("priority") or "normal"
+    marks = [f"{priority} priority"] if priority != "normal" else []
+    if entry.get("risk") is not None:
+        marks.append(f"risk {entry['risk']}")
+    if marks:
+        yield Line("", ", ".join(marks))
+    if entry.get("reminders"):
+        yield Line("", f"reminders at {', '.join(entry['reminders'])}")
+
+
 def _for_whom_lines(entry: Mapping[str, Any]) -> Iterator[Line]:
     """Yield for whom a question is, who has claimed it, and why its reader may not answer it."""
     if entry.get("assignees"):
         only = "only " if entry.get("assignees_only") else ""
         yield Line("", f"{only}for {', '.join(entry['assignees'])}")
+    for step in entry.get("escalations") or ():
+        others = [*step["to"], step["requested_capability"]]
+        yield Line("", f"from {step['at']} also for {', '.join(filter(None, others))}")
     if claim := entry.get("claim"):
         yield Line("", f"claimed by {claim['by']}{_for(claim)} until {claim['until']}")
     for warning in entry.get("warnings", ()):

@@ -20,6 +20,7 @@ async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
         gated("brief", timeout="300ms"),
         gated("defaulting", timeout="300ms", on_timeout={"default": {"approved": False}}),
         gated("held", hold="1h"),
+        gated("dated", calendar="DE", timeout="2bd", remind=["3bh", "-1bd"]),
         gated("voted", quorum=2, hold="1h", assignees=["group:finance"], priority="high", risk=80),
         gated(
             "assigned",

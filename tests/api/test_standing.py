@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import httpx
+from command_line import called
 from stack import Api, new_id, problem
-from temporal_site import eventually
+from temporal_site import Site, eventually
+
+from abeyance.authoring.calendars import calendar_of
+from abeyance.core.business_time import moment
+from abeyance.core.json import rfc3339
+from abeyance.core.terms import BusinessTime
+from abeyance.http import HttpClient
 
 PAY = "refunds:approve"
 YES = {"response": {"approved": True}}
@@ -64,6 +71,29 @@ async def test_a_question_is_only_for_its_assignees_and_says_so_to_others(api: A
         f"/interrupts/{id_}/respond", json=YES, headers=headers("carl", groups="finance")
     )
     assert receipt.json()["receipts"][0]["answered_by"] == "carl"
+
+
+async def test_business_time_is_shown_as_the_moments_that_it_leads_to(api: Api) -> None:
+    def after(start: datetime, amount: int, unit: Literal["bd", "bh"]) -> datetime:
+        return moment(start, BusinessTime(amount, unit), calendar_of("DE"))
+
+    run_id, id_ = await asking(api, "dated")
+    async with HttpClient(api.url) as client:
+        (shown,) = await client.run(run_id).interrupts()
+        assert shown.deadline == after(shown.created_at, 2, "bd")
+        reminders = [after(shown.created_at, 3, "bh"), after(shown.deadline, -1, "bd")]
+        # On a weekend the one before the deadline comes first.
+        assert shown.reminders == sorted(reminders)
+        _, out, _ = await called("show", run_id, ABEYANCE_URL=api.url)
+        assert f"until {rfc3339(shown.deadline)}" in out
+        assert f"reminders at {', '.join(map(rfc3339, shown.reminders))}" in out
+
+        code, _, _ = await called("deadline", id_, "5bd", ABEYANCE_URL=api.url)
+        moved = await client.run(run_id).interrupt(id_)
+        assert moved is not None
+        edited = (await events_of(api, run_id))[-1]
+    assert (code, edited["type"]) == (0, "interrupt.deadline_edited")
+    assert moved.deadline == after(datetime.fromisoformat(edited["time"]), 5, "bd")
 
 
 async def test_who_started_the_run_may_not_answer(api: Api) -> None:

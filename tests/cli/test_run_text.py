@@ -65,6 +65,26 @@ def test_a_question_is_printed_with_the_votes_that_it_has_and_needs() -> None:
     ]
 
 
+def test_a_question_is_printed_with_its_urgency_and_whom_it_is_for_later() -> None:
+    urgent = {
+        **ASKED,
+        "priority": "high",
+        "risk": 0,
+        "reminders": ["2026-03-03T09:00:00Z"],
+        "escalations": [
+            {"at": "2026-03-04T09:00:00Z", "to": ["group:legal"], "requested_capability": "all"}
+        ],
+        "assignees": ["ada"],
+    }
+
+    assert [text for _, text in interrupt_lines([urgent])][2:6] == [
+        "high priority, risk 0",
+        "reminders at 2026-03-03T09:00:00Z",
+        "for ada",
+        "from 2026-03-04T09:00:00Z also for group:legal, all",
+    ]
+
+
 def test_a_held_answer_is_printed_with_how_to_take_it_back() -> None:
     held = {
         **ASKED,
