@@ -8,7 +8,7 @@ from typing import Any, Literal
 import httpx
 from command_line import called
 from stack import Api, new_id, problem
-from temporal_site import Site, eventually
+from temporal_site import eventually
 
 from abeyance.authoring.calendars import calendar_of
 from abeyance.core.business_time import moment
