@@ -278,7 +278,10 @@ class _Saver(InMemorySaver):
             try:
                 self.serde.dumps_typed(value)
             except TypeError as error:
-                message = f"{name!r} in the state of the graph cannot be stored: {error}"
+                message = (
+                    f"{name!r} in the state of the graph cannot be stored: {error}. Keep in it what "
+                    "LangGraph can serialise, and make such an object anew where it is used"
+                )
                 raise AgentFailed(FailureCode.NODE_FAILED, message) from error
         super().put_writes(config, writes, task_id, task_path)
 

@@ -44,6 +44,7 @@ from abeyance.agents.foreign import (
     answer_of,
     warn_untested,
 )
+from abeyance.agents.model_request import can_stream
 from abeyance.agents.tool_errors import ResultError
 from abeyance.core.json import Json
 
@@ -220,7 +221,14 @@ class _Journaled(WrapperModel):
         self.asked += 1
 
         async def ask() -> Any:
-            response = await self.wrapped.request(*args, **kwargs)
+            if not can_stream(self.wrapped):
+                response = await self.wrapped.request(*args, **kwargs)
+            else:
+                async with self.wrapped.request_stream(*args, **kwargs) as stream:
+                    self.turn.speak(lambda: stream.get().text or "")
+                    async for _ in stream:
+                        pass
+                    response = stream.get()
             return to_jsonable_python([response], bytes_mode="base64")
 
         recorded = await self.turn.journal(f"turn {self.asked}", ask)

@@ -175,7 +175,13 @@ def _recorded(model: Model, turn: ForeignTurn) -> Model:
 
     async def stream(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         async def request() -> Json:
-            return encode_bytes_values([each async for each in model.stream(*args, **kwargs)])
+            pieces: list[str] = []
+            turn.speak(lambda: "".join(pieces))
+            events = []
+            async for each in model.stream(*args, **kwargs):
+                events.append(each)
+                pieces.append(each.get("contentBlockDelta", {}).get("delta", {}).get("text", ""))
+            return encode_bytes_values(events)
 
         for each in decode_bytes_values(await turn.journal("model", request)):
             yield each

@@ -79,6 +79,10 @@ class CallResult:
     ok: bool = True
 
 
+def _unheard(_: Callable[[], str]) -> None:
+    """Nobody watches."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignTurn:
     """What a framework takes its next turn from.
@@ -86,13 +90,15 @@ class ForeignTurn:
     `state` is what the last turn returned, None in the first. `results` are those of the last turn's
     calls, by id. `prompts` are what people said since: the input first, then messages, each marked with
     its sender. `journal(name, function)` calls a function once, whatever happens to the worker, and
-    returns its result, which is JSON; the same name again is another call.
+    returns its result, which is JSON; the same name again is another call. `speak(said)` shows watchers
+    what the model says: `said()` is all of it so far, until the turn ends or speaks again.
     """
 
     state: Json
     results: Mapping[str, CallResult]
     prompts: Sequence[Prompt]
     journal: Callable[[str, Callable[[], Awaitable[Json]]], Awaitable[Json]]
+    speak: Callable[[Callable[[], str]], None] = _unheard
 
     @property
     def text(self) -> str:
@@ -236,7 +242,7 @@ class ForeignAgent(Agent):
         from pydantic_ai.usage import RequestUsage
         from pydantic_core import PydanticSerializationError
 
-        del on_partial, on_stream
+        del on_partial
         assert ctx.runtime.blobs is not None  # noqa: S101 every visit of an agent has them
         kept = await self._kept(ctx, before)
         added = messages[len(before) :]
@@ -245,12 +251,12 @@ class ForeignAgent(Agent):
             results={kept.own(id_): result for id_, result in _results(added).items()},
             prompts=_prompts(added),
             journal=_Requests(ctx).journal,
+            speak=on_stream or _unheard,
         )
         try:
             taken = await self.framework.turn(turn)
         except PydanticSerializationError as error:
-            message = f"the state of the agent {self.name!r} cannot be stored: {error}"
-            raise AgentFailed(FailureCode.NODE_FAILED, message) from error
+            raise self._not_stored(str(error)) from error
         except Exception as error:
             failure = foreign_failure(self.framework.name, error)
             if failure is None or failure is error:
@@ -266,10 +272,13 @@ class ForeignAgent(Agent):
             arguments = call.arguments if isinstance(call.arguments, str) else dict(call.arguments)
             parts.append(ToolCallPart(call.tool, arguments, id_))
         if not taken.calls:
-            parts.append(self._output_part(taken.output, used))
+            try:
+                parts.append(self._output_part(taken.output, used))
+            except PydanticSerializationError as error:
+                message = f"the output of the agent {self.name!r} is no JSON: {error}"
+                raise AgentFailed(FailureCode.NODE_FAILED, message) from error
         if (fault := why_not_json(taken.state)) is not None:
-            message = f"the state of the agent {self.name!r} cannot be stored: {fault}"
-            raise AgentFailed(FailureCode.NODE_FAILED, message)
+            raise self._not_stored(fault)
         reference = await ctx.runtime.blobs.put(
             ctx.run_id, json.dumps({"state": taken.state, "ids": ids}).encode()
         )
@@ -279,6 +288,13 @@ class ForeignAgent(Agent):
             usage=RequestUsage(input_tokens=taken.input_tokens, output_tokens=taken.output_tokens),
             metadata={_STATE: reference},
         )
+
+    def _not_stored(self, fault: str) -> AgentFailed:
+        message = (
+            f"the state of the agent {self.name!r} cannot be stored: {fault}. It lasts from turn to turn "
+            "on any worker: keep in it what JSON can hold, and make such an object anew where it is used"
+        )
+        return AgentFailed(FailureCode.NODE_FAILED, message)
 
     async def _kept(self, ctx: Context, before: Sequence[ModelMessage]) -> _Kept:
         from pydantic_ai.messages import ModelResponse

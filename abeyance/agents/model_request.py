@@ -264,7 +264,7 @@ async def _answer(
     from pydantic_ai.settings import ModelSettings
 
     model_settings = ModelSettings(**settings)  # type: ignore[typeddict-item]
-    if not _can_stream(model):
+    if not can_stream(model):
         return await direct.model_request(
             model, messages, model_settings=model_settings, model_request_parameters=parameters
         )
@@ -311,7 +311,8 @@ def _definition(tool: ToolSpec, kind: Any = "function") -> ToolDefinition:
     )
 
 
-def _can_stream(model: Model) -> bool:
+def can_stream(model: Model) -> bool:
+    """Return whether a model tells what it says while it speaks."""
     from pydantic_ai.models import Model
     from pydantic_ai.models.fallback import FallbackModel
     from pydantic_ai.models.function import FunctionModel
@@ -321,9 +322,9 @@ def _can_stream(model: Model) -> bool:
         case FunctionModel():
             return model.stream_function is not None
         case WrapperModel():
-            return _can_stream(model.wrapped)
+            return can_stream(model.wrapped)
         case FallbackModel():
-            return all(_can_stream(member) for member in model.models)
+            return all(can_stream(member) for member in model.models)
         case _:
             return type(model).request_stream is not Model.request_stream
 

@@ -211,7 +211,7 @@ def events(
             stream = follow_all(api, given, after, on_gap=_on_gap(as_json=as_json))
         else:
             stream = past_of_all(api, given, after)
-        await _print(stream, as_json=as_json, of_all=not path)
+        await _print(stream, _form(as_json=as_json, of_all=not path))
 
     with_api(read)
 
@@ -220,9 +220,8 @@ def events(
 def watch(run_id: RunId, *, as_json: AsJsonLines = False) -> None:
     """Watch a run until it ends. Ctrl-C stops watching; the run continues.
 
-    In a terminal, what models say is shown while they speak. Without a terminal or rich, events are
-    printed one per line. The exit code is 1 if the run ends with
-    another status than completed.
+    What models say is shown while they speak. Without a terminal or rich, events are printed one per
+    line, `model.delta` among them. The exit code is 1 if the run ends with another status than completed.
     """
     from abeyance.cli.formatting import can_draw
 
@@ -231,7 +230,11 @@ def watch(run_id: RunId, *, as_json: AsJsonLines = False) -> None:
     async def look(api: Connection) -> Any:
         if can_draw() and not as_json:
             return await _draw(api, path)
-        await _print(_followed(api, path, None, as_json=as_json), as_json=as_json)
+        form = _form(as_json=as_json)
+        stream = _followed(
+            api, path, None, as_json=as_json, on_delta=lambda delta: typer.echo(form(delta))
+        )
+        await _print(stream, form)
         return await _final_view(api, path)
 
     view = with_api(look)
@@ -239,25 +242,31 @@ def watch(run_id: RunId, *, as_json: AsJsonLines = False) -> None:
 
 
 def _followed(
-    api: Connection, path: str, after: str | None, *, as_json: bool
+    api: Connection,
+    path: str,
+    after: str | None,
+    *,
+    as_json: bool,
+    on_delta: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> AsyncGenerator[Mapping[str, Any], None]:
     from abeyance.http.events import follow
 
-    return follow(api, path, after, on_gap=_on_gap(as_json=as_json))
+    return follow(api, path, after, on_gap=_on_gap(as_json=as_json), on_delta=on_delta)
 
 
 def _on_gap(*, as_json: bool) -> Callable[[], None]:
     return lambda: None if as_json else print_error(_GAP)
 
 
-async def _print(
-    stream: AsyncGenerator[Mapping[str, Any], None], *, as_json: bool, of_all: bool = False
-) -> None:
+def _form(*, as_json: bool, of_all: bool = False) -> Callable[[Mapping[str, Any]], str]:
     from abeyance.cli.formatting import event_line
 
-    form: Callable[[Mapping[str, Any]], str] = (
-        json.dumps if as_json else partial(event_line, with_run=of_all)
-    )
+    return json.dumps if as_json else partial(event_line, with_run=of_all)
+
+
+async def _print(
+    stream: AsyncGenerator[Mapping[str, Any], None], form: Callable[[Mapping[str, Any]], str]
+) -> None:
     async with aclosing(stream):
         async for event in stream:
             typer.echo(form(event))

@@ -100,3 +100,20 @@ async def test_what_cannot_be_stored_is_named() -> None:
     assert run.status == "failed"
     assert "'text' in the state of the graph cannot be stored" in (run.reason or "")
     assert "object" in (run.reason or "")
+
+
+async def test_an_output_that_is_no_json_is_named() -> None:
+    graph = StateGraph(Offer)
+    graph.add_node("open", lambda _: {"text": "x"})
+    graph.add_edge(START, "open")
+    graph.add_edge("open", END)
+    agent = langgraph_agent(
+        graph.compile(name="offer"),
+        enter=lambda text: {"text": text, "said": []},
+        result=lambda _: object(),
+    )
+    run = await started(agent)
+
+    assert run.status == "failed"
+    assert "the output of the agent 'offer' is no JSON" in (run.reason or "")
+    assert "'object'" in (run.reason or "")

@@ -64,7 +64,12 @@ def test_a_terminal_shows_what_a_model_says_also_after_its_worker_was_killed(
     with place.stack() as stack:
         body = {"graph": "talk", "input": {}, "run_id": "r"}
         assert httpx.post(f"{stack.api}/runs", json=body, timeout=30).status_code == 201
-        screens = [Screen(stack, "watch", "r"), Screen(stack, "transcript", "r", "--follow")]
+        screens = [
+            Screen(stack, "watch", "r"),
+            Screen(stack, "watch", "r", "--json"),
+            Screen(stack, "transcript", "r", "--follow"),
+        ]
+        ends = ("completed", "run.completed", "It is again and the end")
         try:
             for screen in screens:
                 until(partial(screen.shows, "It is first"), "the text of the first attempt")
@@ -72,7 +77,7 @@ def test_a_terminal_shows_what_a_model_says_also_after_its_worker_was_killed(
             for screen in screens:
                 until(partial(screen.shows, "It is again"), "the text of the second attempt")
             (tmp_path / "end").touch()
-            for screen, end in zip(screens, ("completed", "It is again and the end"), strict=True):
+            for screen, end in zip(screens, ends, strict=True):
                 until(partial(screen.shows, end), "the end")
                 assert screen.process.wait(timeout=30) == 0
         finally:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pydantic_ai
+from pydantic_ai.models.function import FunctionModel
 from rpc_counter import counted
+from scripted_agents import desk
 from sealed_site import a_key
 from speaking import TURN, Listener, Speaker
 from stored import connected
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
+from abeyance.adapters.pydantic_ai import pydantic_ai_agent
 from abeyance.history.feed import Feed
 from abeyance.settings import Settings
 
@@ -63,6 +68,40 @@ async def test_a_watcher_hears_what_a_model_says_and_the_history_gets_nothing_of
             view = await site.ended(run_id)
             assert view.values["report"] == "The letter is on its way."
             await listener.until(lambda it: it.events[-1].type == "run.completed")
+
+
+async def test_a_watcher_hears_a_text_within_a_second(temporal: TemporalClient) -> None:
+    speaker = Speaker()
+    site = Site(temporal, speaker.desk())
+    delays = []
+    async with site.worker():
+        run_id = await site.start()
+        async with listening(feed_of(site), run_id) as listener:
+            for number in range(1, 10):
+                speaker.say("word ")
+                began = time.monotonic()
+                await listener.hears("word " * number)
+                delays.append(time.monotonic() - began)
+        speaker.end()
+        await site.ended(run_id)
+    # Of most: the machine may be busy with something else.
+    assert statistics.median(delays) < 1, delays
+
+
+async def test_a_model_of_pydantic_ai_is_heard_too(temporal: TemporalClient) -> None:
+    speaker = Speaker()
+    agent = pydantic_ai.Agent(FunctionModel(stream_function=speaker.model), name="clerk")
+    site = Site(temporal, desk(pydantic_ai_agent(agent)))
+    async with site.worker():
+        run_id = await site.start()
+        async with listening(feed_of(site), run_id) as listener:
+            speaker.say("The letter ")
+            await listener.hears("The letter ")
+            speaker.say("is on its way.")
+            await listener.hears("The letter is on its way.")
+            speaker.end()
+            view = await site.ended(run_id)
+    assert view.values["report"] == "The letter is on its way."
 
 
 async def test_who_comes_late_or_again_hears_the_text_so_far_first(
