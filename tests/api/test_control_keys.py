@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 from sample_graphs import gated, gates
-from stack import Api, app_for, new_id, problem, served
+from stack import Api, app_for, new_id, openapi_document, problem, served
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance.api.app import create_app
 from abeyance.client import Client
-from abeyance.settings import Settings
 
 
 async def post(api: Api, path: str, key: str | None = None, **body: Any) -> Any:
@@ -213,7 +212,7 @@ KEYLESS = {
 
 
 def test_every_call_that_changes_something_says_that_it_takes_a_key() -> None:
-    paths = create_app(Settings(), {}).openapi()["paths"]
+    paths = openapi_document()["paths"]
     without = {
         f"{method.upper()} {path}"
         for path, calls in paths.items()

@@ -7,20 +7,18 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, TypeAdapter
-from stack import Api
+from stack import Api, openapi_document
 
 from abeyance import commands, views
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.api import examples, schemas, signin
-from abeyance.api.app import create_app
 from abeyance.api.problems import MEDIA_TYPE, PROBLEMS
 from abeyance.api.routers import admin, batch, conversations, messages
-from abeyance.settings import Settings
 
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return create_app(Settings(), {}).openapi()
+    return openapi_document()
 
 
 def calls(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from ports import free_port
 from scraped import Scraped
-from stack import Api, app_for, new_id, problem, served
+from stack import Api, app_for, new_id, openapi_document, problem, served
 from temporal_site import Site
 
 from abeyance import metrics
@@ -201,7 +201,7 @@ def test_every_call_that_changes_something_is_an_operation() -> None:
     # The framework makes the summary from the name of the route.
     names = [
         call["summary"].lower().replace(" ", "_")
-        for path, calls in create_app(Settings(), {}).openapi()["paths"].items()
+        for path, calls in openapi_document()["paths"].items()
         for method, call in calls.items()
         # A session is of a browser, and concerns no run.
         if method.upper() in _CHANGING and path not in {"/signin", "/signout"}

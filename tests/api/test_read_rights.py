@@ -9,11 +9,9 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from stack import Api, app_for, new_id, problem, served
+from stack import Api, app_for, new_id, openapi_document, problem, served
 from temporal_site import Site, eventually
 
-from abeyance.api.app import create_app
-from abeyance.settings import Settings
 from abeyance.token_file import add_token
 
 ALL = ["runs:start", "runs:read", "runs:control", "runs:respond", "runs:steer", "admin"]
@@ -25,7 +23,7 @@ _BODIES: dict[str, dict[str, Any]] = {
     "pause-and-send": {"text": "x"},
     "values": {"patch": {"approved": True}, "version": 0},
 }
-_DOCUMENT = create_app(Settings(), {}).openapi()
+_DOCUMENT = openapi_document()
 _OF_A_RUN = [
     (method.upper(), path)
     for path, calls in _DOCUMENT["paths"].items()

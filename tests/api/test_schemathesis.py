@@ -1,8 +1,9 @@
 """No call, however odd, makes the service err, and the OpenAPI document says what it answers.
 
-The requests are made from the document: its own examples, the limits of what it allows, what it
-forbids, and what chance finds. Every answer is held against it again. The graph and the run of the
-document's examples are there, so that some of the calls find what they name.
+The requests are made from the document: its own examples, and what chance finds that it allows or
+forbids; under the profile `wide` also the limits of what it allows. Every answer is held against it
+again. The graph and the run of the document's examples are there, so that some of the calls find what
+they name.
 """
 
 from __future__ import annotations
@@ -18,19 +19,18 @@ from hypothesis import HealthCheck, settings
 from own_thread import threaded
 from pydantic import BaseModel
 from sample_graphs import Decision
+from stack import openapi_document
 
 from abeyance import END, START, Graph
 from abeyance.api import examples
-from abeyance.api.app import create_app
-from abeyance.settings import Settings
 
 _RUN = examples.runs.START["run_id"]
 _ASKED = {"id": examples.interrupts.INTERRUPT["id"]}
 """What the run asks: each that takes its id asks under an id of its own."""
 _LONGEST_WAIT = 1.0
 """In seconds: nobody here waits for what a long poll waits for."""
-_EXAMPLES = settings().max_examples // 20
-"""Of each operation: five, and twenty in the profile `wide`, beside those that the document leads to."""
+_EXAMPLES = settings().max_examples // 10
+"""Of each operation: ten, and forty in the profile `wide`, beside those of the document."""
 
 _CONFIG = schemathesis.Config.from_dict(
     {
@@ -38,10 +38,13 @@ _CONFIG = schemathesis.Config.from_dict(
             # What has the right form may still mean nothing: a cursor of another list, the input of
             # another graph, a capability that the graph asks for.
             "positive_data_acceptance": {"enabled": False},
-        }
+        },
+        # The limits of what the document allows are thousands of calls, which each process of a run of
+        # all tests would make up before its first test: they are for the profile `wide`.
+        "phases": {"coverage": {"enabled": _EXAMPLES > 10}},
     }
 )
-schema = schemathesis.openapi.from_dict(create_app(Settings(), {}).openapi(), config=_CONFIG)
+schema = schemathesis.openapi.from_dict(openapi_document(), config=_CONFIG)
 
 
 @schema.hook

@@ -12,9 +12,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 from pages import Block, blocks, call_of
-
-from abeyance.api.app import create_app
-from abeyance.settings import Settings
+from stack import openapi_document
 
 PAGE = "how-to/http.md"
 
@@ -54,7 +52,7 @@ ANSWERS = {
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return create_app(Settings(), {}).openapi()
+    return openapi_document()
 
 
 def partial(schema: Any) -> Any:

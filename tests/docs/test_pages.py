@@ -14,18 +14,17 @@ import jsonschema_rs
 import pytest
 import typer
 from pages import Block, blocks, call_of, perform, prose
+from stack import openapi_document
 
 import abeyance
 from abeyance import testing
 from abeyance.agents.hooks import EVENTS
-from abeyance.api.app import create_app
 from abeyance.api.problems import PROBLEMS
 from abeyance.cli import main
 from abeyance.client.conversations import Conversations
 from abeyance.client.inbox import Inbox
 from abeyance.client.runs import Runs
 from abeyance.mcp.server import close_servers
-from abeyance.settings import Settings
 
 PAGES = [
     "how-to/writing-graphs.md",
@@ -92,7 +91,7 @@ def ours(page: str) -> str:
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return create_app(Settings(), {}).openapi()
+    return openapi_document()
 
 
 def fields(document: dict[str, Any], call: dict[str, Any]) -> set[str]:
