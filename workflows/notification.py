@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy, WorkflowIDReusePolicy
+from temporalio.common import RetryPolicy, SearchAttributeKey, WorkflowIDReusePolicy
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -45,6 +45,7 @@ _BEAT: Final = timedelta(seconds=6)
 _GATHERED: Final = timedelta(seconds=10)
 """How long the first failure is held back, so that the run is told of several at once."""
 _REPORTED_WITHIN: Final = timedelta(hours=1)
+_FAILED: Final = SearchAttributeKey.for_keyword(names.STATUS).value_set("failed")
 
 
 class Announcer:
@@ -138,7 +139,7 @@ class Notification:
     def __init__(self) -> None:
         self._delivered: list[str] = []
         self._undelivered: list[wire.Undelivered] = []
-        self._unreported: list[wire.Undelivered] = []
+        self._unreported: list[dict[str, Any]] = []
         self._left = 0
 
     @workflow.run
@@ -198,10 +199,14 @@ class Notification:
                 await workflow.wait_condition(lambda: not self._left, timeout=_GATHERED)
             fresh, reported = self._undelivered[reported:], len(self._undelivered)
             workflow.upsert_memo({names.MEMO_UNDELIVERED: _rows(self._undelivered)})
+            if self._left and workflow.patched("failed-before-its-end"):
+                # Others may be away for a day: who looks for failures finds this one now.
+                workflow.upsert_search_attributes([_FAILED])
             if not await self._is_told(moment, fresh):
                 # Its feed has ended. The stream of all runs shows what stands here.
-                self._unreported += fresh
-                workflow.upsert_memo({names.MEMO_UNREPORTED: _rows(self._unreported)})
+                at = workflow.now().isoformat()
+                self._unreported += ({**row, "at": at} for row in _rows(fresh))
+                workflow.upsert_memo({names.MEMO_UNREPORTED: self._unreported})
 
     async def _is_told(self, moment: Moment, fresh: Sequence[wire.Undelivered]) -> bool:
         """Tell the run, and return whether it is open."""
@@ -224,7 +229,7 @@ class Notification:
         return is_open
 
 
-def _rows(undelivered: Sequence[wire.Undelivered]) -> list[Any]:
+def _rows(undelivered: Sequence[wire.Undelivered]) -> list[dict[str, Any]]:
     return [each.model_dump(mode="json") for each in undelivered]
 
 

@@ -25,7 +25,10 @@ from abeyance.storage.converter import of_run
 from abeyance.util import notification_queue
 
 _RUNS: Final = f"WorkflowType = '{names.WORKFLOW}'"
-_LOST: Final = f"WorkflowType = '{names.NOTIFICATION_WORKFLOW}' AND ExecutionStatus = 'Failed'"
+_LOST: Final = (
+    f"WorkflowType = '{names.NOTIFICATION_WORKFLOW}' "
+    f"AND (ExecutionStatus = 'Failed' OR {names.STATUS} = 'failed')"
+)
 _MEMO: Final = (names.MEMO_SUMMARY, names.MEMO_FACTS)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
@@ -80,18 +83,17 @@ class Row:
 class Lost:
     """A notification that did not reach somebody, of which its run was not told because it had ended.
 
-    `at` is when the notification ended, in microseconds; `receivers` are rows of `wire.Undelivered`.
+    `receivers` are rows of `wire.Undelivered`, each with when it was given up, in microseconds.
     """
 
     execution: str
-    at: int
     run_id: str
     graph: str
     labels: Mapping[str, str]
     about: str
     interrupt: str | None
     capability: str | None
-    receivers: Sequence[Mapping[str, Any]]
+    receivers: Sequence[tuple[int, Mapping[str, Any]]]
 
 
 class Changes:
@@ -111,8 +113,9 @@ class Changes:
         return sorted(rows, key=lambda row: (row.start, row.execution))
 
     async def lost(self, since: int) -> list[Lost]:
-        """The notifications that ended at `since` or later without having reached everybody."""
-        query = f"{_LOST} AND CloseTime >= '{_written(since - _ROUNDED)}'"
+        """The notifications that were open at `since` or later and did not reach somebody."""
+        recent = f"(CloseTime IS NULL OR CloseTime >= '{_written(since - _ROUNDED)}')"
+        query = f"{_LOST} AND {recent}"
         rows = await self._notifications.all(query)
         return [lost for row in rows if (lost := await self._lost(row)) is not None]
 
@@ -128,14 +131,13 @@ class Changes:
             return None
         return Lost(
             execution=row.execution.run_id,
-            at=row.close_time.ToMicroseconds(),
             run_id=moment["run_id"],
             graph=moment["graph"],
             labels=moment["labels"],
             about=moment["event"],
             interrupt=moment["interrupt"],
             capability=moment["capability"],
-            receivers=receivers,
+            receivers=[_given_up(each, row) for each in receivers],
         )
 
     async def split(self, rows: Sequence[Row], since: int) -> tuple[list[Row], list[Row]]:
@@ -179,6 +181,17 @@ class Changes:
                     break
         # If very many began at the same moment, they are read at once.
         return max(low, since + _ROUNDED)
+
+
+def _given_up(
+    receiver: Mapping[str, Any], row: WorkflowExecutionInfo
+) -> tuple[int, dict[str, Any]]:
+    """Return when a receiver was given up, and its row without that."""
+    rest = dict(receiver)
+    # Earlier versions wrote no time.
+    at = rest.pop("at", None)
+    when = row.close_time.ToMicroseconds()
+    return (when if at is None else (datetime.fromisoformat(at) - _EPOCH) // _MICROSECOND), rest
 
 
 def _attribute(row: WorkflowExecutionInfo, name: str) -> Any:

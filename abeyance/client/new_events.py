@@ -60,30 +60,27 @@ def failed_notifications(
     for each in lost:
         items = [
             Item(
-                event=event,
-                at=each.at,
-                capability=each.capability,
-                graph=each.graph,
-                labels=each.labels,
+                event=event, at=at, capability=each.capability, graph=each.graph, labels=each.labels
             )
-            for event in _events_of(each)
-            if (until is None or each.at <= until) and positions.is_new(event)
+            for at, event in _events_of(each)
+            if (until is None or at <= until) and positions.is_new(event)
         ]
         if items:
             yield items
 
 
-def _events_of(lost: Lost) -> Iterator[views.Event]:
-    recording = views.Recording(origin=lost.execution, at=lost.at, capability=lost.capability)
-    for index, receiver in enumerate(lost.receivers):
+def _events_of(lost: Lost) -> Iterator[tuple[int, views.Event]]:
+    for index, (at, receiver) in enumerate(lost.receivers):
         cursor = Cursor(run_id=lost.run_id, execution=lost.execution, birth=0, event=1, index=index)
-        yield views.Event(
+        event = views.Event(
             id=str(cursor),
-            time=datetime.fromtimestamp(lost.at / 1_000_000, UTC),
+            time=datetime.fromtimestamp(at / 1_000_000, UTC),
             type="notification.failed",
             run_id=lost.run_id,
             data={"event": lost.about, **receiver, "id": lost.interrupt},
-        ).recorded(recording)
+        )
+        recording = views.Recording(origin=lost.execution, at=at, capability=lost.capability)
+        yield at, event.recorded(recording)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from abeyance.util import notification_queue
 _RPC: Final = timedelta(seconds=5)
 _QUERY: Final = (
     f"WorkflowType = '{names.NOTIFICATION_WORKFLOW}' "
-    "AND ExecutionStatus IN ('Failed', 'Terminated')"
+    f"AND (ExecutionStatus IN ('Failed', 'Terminated') OR {names.STATUS} = 'failed')"
 )
 _SHOWN: Final = 3
 

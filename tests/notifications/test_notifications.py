@@ -175,6 +175,34 @@ async def test_the_stream_of_all_runs_has_what_failed_after_a_run_has_ended_and_
     assert read == [[first, last], []]
 
 
+async def test_who_is_given_up_is_seen_while_others_are_still_tried(
+    temporal: TemporalClient,
+) -> None:
+    async with receiver([410]) as gone, receiver([503] * 9) as busy:
+        targets = [hook(f"{each.url}/hook") for each in (gone, busy)]
+        file = rules(({"event": "run.completed"}, targets))
+        site = Site(temporal, gates(1), notifications=file)
+        only = EventFilter(types=("notification.failed",))
+        async with site.worker(), site.notifier():
+            run_id = await site.start()
+            await site.until(run_id, "awaiting-input")
+            await site.client.run(run_id).respond(response=1, principal=ANYBODY)
+            await site.ended(run_id)
+
+            async def streamed() -> list[Any]:
+                return [each async for each in site.client.events(only, follow=False)]
+
+            (event,) = await eventually(streamed, seconds=30)
+            (lost,) = await undelivered(temporal, site.settings.task_queue, limit=10)
+            # A reader who has it does not get it again.
+            after = site.client.events(only, after=event.id, follow=False)
+            again = [each async for each in after]
+
+    assert event.data["receiver"] == f"{gone.url}/hook"
+    assert (event.run_id, event.data["event"], again) == (run_id, "run.completed", [])
+    assert lost.reasons == (f"{gone.url}/hook: the receiver answered 410",)
+
+
 async def test_an_attempt_that_fails_is_followed_by_one_with_the_same_id(
     temporal: TemporalClient,
 ) -> None:
