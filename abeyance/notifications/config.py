@@ -7,6 +7,7 @@ import re
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -43,8 +44,11 @@ def _listed(value: Any) -> Any:
 def _known_event(pattern: str) -> str:
     if pattern.startswith(OWN) or any(matches(pattern, event) for event in EVENTS):
         return pattern
+    nearest = get_close_matches(pattern, EVENTS, n=1, cutoff=0.8)
+    meant = f" (did you mean {nearest[0]!r}?)" if nearest else ""
     message = (
-        f"{pattern!r} is no event that anybody can be notified of: see docs/reference/events.md"
+        f"{pattern!r} is no event that anybody can be notified of{meant}: a rule can name the facts in "
+        "docs/reference/events.md, the end of a run as run.failed, and user.<name>"
     )
     raise ValueError(message)
 

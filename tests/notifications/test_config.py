@@ -88,11 +88,15 @@ rules:
     found = dict(each.split(": ", 1) for each in faults(file, text)[:-2])
     address = "is not an address: write https://host/path, without a user"
     kinds = "webhook, apprise, apprise_env, assignees"
+    nobody = "is no event that anybody can be notified of"
+    known = (
+        "a rule can name the facts in docs/reference/events.md, the end of a run as run.failed, and "
+        "user.<name>"
+    )
 
     assert found == {
         "line 1": f"'base': 'ftp://example.com' {address}",
-        "line 3": "'event': 'run.faild' is no event that anybody can be notified of: see "
-        "docs/reference/events.md",
+        "line 3": f"'event': 'run.faild' {nobody} (did you mean 'run.failed'?): {known}",
         "line 5": f"'webhook': 'https://u:p@example.com' {address}",
         "line 6": f"to[1] should have one of the keys {kinds}, not {{'webhok': 'https://example.com'}}",
         "line 7": "'assignees' should be 'mail' or 'apprise', not 'fax'",
