@@ -76,9 +76,7 @@ export function signInLink() {
 
 /** Return a text for a person about what went wrong. */
 export function problemText(error) {
-  if (!(error instanceof Problem)) return "The service cannot be reached. This page tries again.";
-  const faults = error.errors.map(({pointer, message}) => `${pointer || "The answer"}: ${message}`);
-  return visible([error.message, ...faults].join("\n"));
+  return error instanceof Problem ? visible(error.message) : "The service cannot be reached. This page tries again.";
 }
 
 /**

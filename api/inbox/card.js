@@ -51,7 +51,7 @@ function approvalCard(question) {
   const {arguments: asked} = question.reason;
   const decisions = new Set(question.decisions ?? ["approve", "edit", "reject"]);
   const isEditable = decisions.has("edit") && schema.properties?.arguments;
-  const form = isEditable ? formFor(schema.properties.arguments, {label: "Arguments", start: asked, root: schema}) : null;
+  const form = isEditable ? formFor(schema.properties.arguments, {label: "Arguments", start: asked, root: schema, isAll: true}) : null;
   const reason = element("textarea", {id: "why", rows: 2, maxlength: 2000});
   const result = element("textarea", {id: "in-place", rows: 3});
   const edited = () => {

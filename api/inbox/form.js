@@ -24,13 +24,14 @@ export class Fault extends Error {
 }
 
 /**
- * Create a form for values of a schema. `start` is what the fields are filled with. `read()` returns the value or
- * throws a Fault; `show(faults)` puts faults (`{pointer, message}`) beside their fields, and returns those
- * that have none.
+ * Create a form for values of a schema. `start` is what the fields are filled with; what nobody touches is
+ * read as it was there, and with `isAll` nothing of it is left out. `read()` returns the value or throws a
+ * Fault; `show(faults)` puts faults (`{pointer, message}`) beside their fields, and returns those that
+ * have none.
  */
-export function formFor(schema, {start, label = "Answer", root = schema} = {}) {
+export function formFor(schema, {start, label = "Answer", root = schema, isAll = false} = {}) {
   const fields = [];
-  const field = fieldOf(schema, {root, label, required: true, depth: 0, start, path: "", fields});
+  const field = fieldOf(schema, {root, label, required: true, depth: 0, start, path: () => "", fields, isAll});
   return {
     element: field.element,
     read: () => {
@@ -68,9 +69,11 @@ function clear({control, problem}) {
   control.removeAttribute("aria-invalid");
 }
 
+// Rows may have been removed since, and those after them have another path.
 function nearest(fields, pointer) {
-  const matching = fields.filter(({path}) => path && (pointer === path || pointer.endsWith(path) || pointer.startsWith(`${path}/`)));
-  return matching.sort((one, other) => other.path.length - one.path.length)[0];
+  const there = fields.filter(({control}) => control.isConnected).map((field) => ({field, path: field.path()}));
+  const matching = there.filter(({path}) => path && (pointer === path || pointer.endsWith(path) || pointer.startsWith(`${path}/`)));
+  return matching.sort((one, other) => other.path.length - one.path.length)[0]?.field;
 }
 
 function fieldOf(declared, about) {
@@ -84,7 +87,10 @@ function fieldOf(declared, about) {
     hint: schema.description ?? declared?.description,
     start: about.start === undefined ? (declared?.default ?? schema.default) : about.start,
   };
-  if ("const" in schema) return constField(schema.const, inner);
+  if ("const" in schema) {
+    const isGiven = inner.required || (!nullable && inner.start !== undefined);
+    return isGiven ? constField(schema.const, inner) : choiceField([option(schema.const)], inner);
+  }
   if (Array.isArray(schema.enum) && schema.enum.length) return choiceField(schema.enum.map(option), inner);
   const named = constants(schema, about.root);
   if (named) return choiceField(named, inner);
@@ -100,7 +106,7 @@ function fieldOf(declared, about) {
       if (schema.items && !schema.prefixItems && about.depth < DEEPEST) return arrayField(schema, inner);
       break;
     case "object":
-      if (isPlainObject(schema) && about.depth < DEEPEST) return objectField(schema, inner);
+      if (isPlainObject(schema) && about.depth < DEEPEST && !(about.isAll && hasOthers(inner.start, schema))) return objectField(schema, inner);
   }
   return jsonField(inner);
 }
@@ -108,6 +114,8 @@ function fieldOf(declared, about) {
 function isPlainObject(schema) {
   return schema.properties && Object.keys(schema.properties).length > 0 && !schema.anyOf && !schema.oneOf;
 }
+
+const hasOthers = (value, schema) => Object.keys(value ?? {}).some((name) => !Object.hasOwn(schema.properties, name));
 
 const option = (value) => ({label: typeof value === "string" ? value : JSON.stringify(value), value});
 
@@ -245,19 +253,27 @@ function numberField(schema, about) {
 function textField(schema, about) {
   const picker = PICKERS[schema.format];
   const start = typeof about.start === "string" ? about.start : "";
-  const isLong = about.depth === 0 || start.length > LONG_TEXT || start.includes("\n") || PROSE.test(about.path);
+  const isLong = about.depth === 0 || start.length > LONG_TEXT || start.includes("\n") || PROSE.test(about.path());
   const control = picker
     ? element("input", {type: picker, step: schema.format === "date-time" ? 1 : null})
     : isLong
       ? element("textarea", {rows: about.depth === 0 ? 4 : 2, maxlength: schema.maxLength})
       : element("input", {autocomplete: "off", maxlength: schema.maxLength});
   control.value = schema.format === "date-time" ? localTime(start) : start;
-  const {frame, field} = framed(about, control, schema.format === "date-time" ? "In your own time zone." : null);
+  if (start && !control.value) {
+    // No picker shows it, so it is shown as it is.
+    control.type = "text";
+    control.value = start;
+  }
+  const isMoment = control.type === "datetime-local";
+  const untouched = control.value;
+  const {frame, field} = framed(about, control, isMoment ? "In your own time zone." : null);
   const read = () => {
     const text = control.value;
+    if (text === untouched && typeof about.start === "string") return {present: true, value: about.start};
     // An empty string is a valid answer if the field is required and takes any text.
     if (text === "" && (about.nullable || !about.required || picker)) return emptyValue(about, field, "enter a value");
-    return {present: true, value: schema.format === "date-time" ? new Date(text).toISOString() : text};
+    return {present: true, value: isMoment ? new Date(text).toISOString() : text};
   };
   return {element: frame, read};
 }
@@ -282,7 +298,7 @@ function objectField(schema, about) {
       label: spoken(name),
       required: needed.has(name),
       depth: about.depth + 1,
-      path: `${about.path}/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`,
+      path: () => `${about.path()}/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`,
       start: Object.hasOwn(start, name) ? start[name] : undefined,
     }),
   ]);
@@ -309,12 +325,13 @@ function objectField(schema, about) {
       isEmpty = isEmpty && part.value === null;
       Object.defineProperty(value, name, {value: part.value, enumerable: true});
     }
-    if (isEmpty && about.nullable && about.depth > 0) return {present: true, value: null};
+    if (isEmpty && !about.required && about.depth > 0 && !isPresent(about.start)) return emptyValue(about, null, "");
     return {present: true, value};
   };
   return {element: frame, read};
 }
 
+const isPresent = (value) => value !== null && value !== undefined;
 const isUntouched = (frame) =>
   [...frame.querySelectorAll("input, textarea, select")].every((each) => (each.type === "radio" || each.type === "checkbox" ? !each.checked : each.value === ""));
 
@@ -332,7 +349,7 @@ function arrayField(schema, about) {
       label: `${about.label} ${rows.length + 1}`,
       required: true,
       depth: about.depth + 1,
-      path: `${about.path}/${rows.length}`,
+      path: () => `${about.path()}/${rows.indexOf(row)}`,
       start,
     });
     const remove = button("Remove", () => {
@@ -352,7 +369,7 @@ function arrayField(schema, about) {
   const hint = [about.hint, about.required ? null : "Optional."].filter(Boolean).join(" ");
   const frame = element("fieldset", {}, element("legend", {}, about.label), hint ? element("small", {}, hint) : null, list, more, problem);
   const read = () => {
-    if (!rows.length && !about.required) return about.nullable ? {present: true, value: null} : {present: Array.isArray(about.start), value: []};
+    if (!rows.length && !about.required && !Array.isArray(about.start)) return emptyValue(about, null, "");
     return {present: true, value: rows.map((row) => row.field.read().value)};
   };
   return {element: frame, read};

@@ -294,10 +294,8 @@ async function submit(question, way, card, {note, maker, problem, form, after}) 
     const receipt = await respond(question, response, {note: note.value.trim(), on_behalf_of: maker?.value});
     after({text: decided(question, way.kind, response, receipt), receipt});
   } catch (error) {
-    if (error instanceof Problem && error.errors.length) {
-      const others = card.show(error.errors);
-      problem.textContent = visible([error.message, ...others.map(({pointer, message}) => `${pointer || "The answer"}: ${message}`)].join("\n"));
-    } else if (error instanceof Problem) {
+    if (error instanceof Problem) {
+      card.show(error.errors);
       problem.textContent = visible(error.message);
       if (SETTLED_ELSEWHERE.includes(error.code)) after();
     } else {

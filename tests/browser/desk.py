@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from datetime import date
+from collections.abc import Callable
+from datetime import date, datetime, time
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
@@ -16,7 +17,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo
 
-from abeyance import START, Agent, Context, Graph, Interrupt, Quorum, tool
+from abeyance import START, Agent, Budget, Context, Graph, Interrupt, Quorum, tool
 
 
 class Matter(BaseModel):
@@ -32,7 +33,7 @@ class Line(BaseModel):
     """A line of an order."""
 
     article: str
-    pieces: int = 1
+    pieces: int = Field(default=1, le=9)
 
 
 def gate(name: str, **terms: Any) -> Graph:
@@ -51,24 +52,67 @@ async def refund(
     return f"sent {amount:g} to {to} by {by} ({way}, {len(lines)} lines)"
 
 
-def pay(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Ask for one refund, then say what came of it."""
-    del info
-    for part in messages[-1].parts:
-        if isinstance(part, ToolReturnPart):
-            return ModelResponse(parts=[TextPart(str(part.content))])
-    arguments = {
-        "amount": 5000,
-        "to": "Ada",
-        "by": "2026-12-24",
-        "lines": [{"article": "lamp", "pieces": 2}],
-    }
-    return ModelResponse(parts=[TextPart("She is right."), ToolCallPart("refund", arguments, "1")])
+def calls(name: str, *said: str, **arguments: Any) -> Callable[..., ModelResponse]:
+    """A model that calls a tool, and then says what came of it."""
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        for part in messages[-1].parts:
+            if isinstance(part, ToolReturnPart):
+                return ModelResponse(parts=[TextPart(str(part.content))])
+        return ModelResponse(parts=[*map(TextPart, said), ToolCallPart(name, arguments, "1")])
+
+    return answer
 
 
-payments = Graph("payments", state=Matter)
-payments.agent("clerk", Agent("clerk", model=pay, tools=[refund]), input="prompt", output="report")
-payments.edge(START, "clerk")
+pay = calls(
+    "refund",
+    "She is right.",
+    amount=5000,
+    to="Ada",
+    by="2026-12-24",
+    lines=[{"article": "lamp", "pieces": 2}],
+)
+
+
+def desk(name: str, **options: Any) -> Graph:
+    """A graph of one agent."""
+    working = Graph(name, state=Matter)
+    working.agent("clerk", Agent("clerk", **options), input="prompt", output="report")
+    working.edge(START, "clerk")
+    return working
+
+
+@tool(approve=True, prompt="Ship?")
+async def ship(
+    *,
+    at: datetime,
+    gate: time,
+    lines: list[Line],
+    note: str = "",
+    tags: list[str] | None = None,
+    place: dict[str, str] | None = None,
+) -> str:
+    """Ship an order."""
+    pieces = [f"{line.pieces} {line.article}" for line in lines]
+    return f"{at.isoformat()} {gate.isoformat()} {pieces} {note!r} {tags} {place}"
+
+
+# No field of a form shows these as they are.
+send = calls(
+    "ship",
+    at="2026-12-24T10:00:00.250+01:00",
+    gate="09:30:00+01:00",
+    lines=[{"article": "lamp"}, {"article": "rope"}],
+    note="",
+    tags=[],
+)
+
+
+@tool
+async def look() -> str:
+    """Look at an order."""
+    return "all is well"
+
 
 PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
@@ -111,7 +155,9 @@ graph = [
     gate("voted", quorum=Quorum(2), assignees=["group:finance"]),
     gate("held", hold="1h"),
     gate("apart", assignees=["bob"], assignees_only=True),
-    payments,
+    desk("payments", model=pay, tools=[refund]),
+    desk("shipping", model=send, tools=[ship]),
+    desk("budgeted", model=calls("look"), tools=[look], budget=Budget(turns=1, usd=2)),
     shown,
     many,
 ]
