@@ -25,8 +25,8 @@ Ask: TypeAlias = Callable[[str], Awaitable[list[views.InterruptView]]]
 
 _MAX_QUERIED: Final = 5
 """How many runs are queried for one page; then the page ends."""
-_MAX_SORTED: Final = 5_000
-"""How many interrupts are sorted by something else than their deadline."""
+_BATCH: Final = 5_000
+"""How many interrupts are sorted together by something else than their deadline."""
 _SORTED_PAGE: Final = 1_000
 _FAR: Final = datetime.max.replace(tzinfo=UTC)
 _EDGES: Final = (timedelta(0), timedelta(days=1), timedelta(days=7))
@@ -69,11 +69,15 @@ class _Mark:
 
 
 class Inbox:
-    """The inbox of a namespace. `ask` queries a run that has more open interrupts than its memo holds."""
+    """The inbox of a namespace. `ask` queries a run that has more open interrupts than its memo holds.
 
-    def __init__(self, listing: Listing, ask: Ask) -> None:
+    `batch` is how many interrupts are sorted together by something else than their deadline.
+    """
+
+    def __init__(self, listing: Listing, ask: Ask, *, batch: int = _BATCH) -> None:
         self._listing = listing
         self._ask = ask
+        self._batch = batch
 
     async def _window(
         self, filters: InboxFilter, query: str, mark: _Mark, page: _Page
@@ -144,26 +148,30 @@ class Inbox:
     async def _sorted(
         self, filters: InboxFilter, *, cursor: str | None, limit: int
     ) -> tuple[Entries, str | None]:
-        """Sort what Temporal lists by deadline only: all of it, as far as it is not too much."""
+        """Sort what Temporal lists by deadline only: all of it, or one batch after another."""
         criteria = _criteria(filters)
-        first = 0 if cursor is None else _offset(criteria, cursor)
+        start, first = (None, 0) if cursor is None else _in_batch(criteria, cursor)
         by_deadline = replace(filters, sort="deadline")
         found: Entries = []
-        following: str | None = None
-        while len(found) < _MAX_SORTED:
-            page, following = await self.list(by_deadline, cursor=following, limit=_SORTED_PAGE)
+        following = start
+        while (room := self._batch - len(found)) > 0:
+            size = min(room, _SORTED_PAGE)
+            page, following = await self.list(by_deadline, cursor=following, limit=size)
             found += page
             if following is None:
                 break
         found.sort(key=_ORDERS[filters.sort])
-        rest = len(found) - first - limit
-        place = cursors.write(criteria, {"offset": first + limit}) if rest > 0 else None
-        return found[first : first + limit], place
+        end = first + limit
+        place = (start, end) if end < len(found) else (following, 0)
+        next_cursor = None if place == (None, 0) else cursors.write(criteria, {"in_batch": place})
+        return found[first:end], next_cursor
 
 
-def _offset(criteria: Mapping[str, Any], cursor: str) -> int:
+def _in_batch(criteria: Mapping[str, Any], cursor: str) -> tuple[str | None, int]:
+    """Return the cursor at which a batch begins, and how many of its interrupts were returned."""
     try:
-        return max(0, int(cursors.read(criteria, cursor)["offset"]))
+        start, first = cursors.read(criteria, cursor)["in_batch"]
+        return (None if start is None else str(start)), max(0, int(first))
     except (LookupError, TypeError, ValueError):
         raise cursors.unusable(cursor) from None
 

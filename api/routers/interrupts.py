@@ -153,7 +153,7 @@ class InboxQuery(ListQuery):
     sort: Sort = Field(
         default="deadline",
         description="`deadline`: the nearest first. `priority` and `risk`: the highest first. `age`: the "
-        "oldest first. All but `deadline` sort the first 5,000 by deadline.",
+        "oldest first. All but `deadline` sort 5,000 at a time, those due first.",
     )
 
     status: Literal["open", "held"] = Field(

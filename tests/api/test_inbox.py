@@ -11,6 +11,11 @@ from stack import Api, app_for, new_id, problem, served
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
+from abeyance.client.inbox import Inbox
+from abeyance.client.listing import Listing
+from abeyance.errors import Refusal
+from abeyance.handle import InboxFilter
+
 
 async def pages(api: Api, **query: Any) -> list[list[dict[str, Any]]]:
     """All pages of a filter."""
@@ -36,6 +41,33 @@ async def seen(api: Api, expected: list[str], **query: Any) -> None:
         return await ids(api, **query) == expected
 
     await eventually(is_seen)
+
+
+async def test_more_questions_than_are_sorted_at_once_come_in_batches(
+    site: Site, api: Api, temporal: TemporalClient
+) -> None:
+    talk = new_id("talk")
+    asked = [
+        await api.waiting("gated", conversation_id=talk, session_type="listed") for _ in range(5)
+    ]
+    due = [id_ for _, (id_,) in reversed(asked)]
+    for hours, id_ in enumerate(due, start=1):
+        await api.http.patch(f"/interrupts/{id_}", json={"timeout": f"{hours}h"})
+    await seen(api, due, conversation_id=talk)
+    listing = Listing(temporal, site.settings.task_queue, patience=10)
+    inbox = Inbox(listing, lambda run_id: site.client.run(run_id).interrupts(), batch=3)
+    by_age = InboxFilter(conversation_id=talk, sort="age")
+
+    found, cursor = await inbox.list(by_age, limit=2)
+    pages = [[entry.id for entry in found]]
+    while cursor is not None:
+        found, cursor = await inbox.list(by_age, cursor=cursor, limit=2)
+        pages.append([entry.id for entry in found])
+    soon, later = due[:3], due[3:]
+    oldest = [*reversed(soon), *reversed(later)]
+    assert pages == [oldest[:2], oldest[2:3], oldest[3:]]
+    with pytest.raises(Refusal):
+        await inbox.list(InboxFilter(sort="age"), cursor="no cursor")
 
 
 async def test_the_inbox_goes_by_windows_of_deadlines(api: Api) -> None:
