@@ -95,9 +95,11 @@ class MeteredRun:
         was, self.now[gauge] = self.now[gauge], value
         with _cached_lock:
             _cached[self._run] = self
+            # Adding up takes long beside a thousand cached runs, most of which add nothing.
+            if not (was or value):
+                return
             total = sum(other.now[gauge] for other in _cached.values() if self._is_beside(other))
-        if was or value:
-            self._gauges[gauge].set(total, {"graph": self._graph})
+        self._gauges[gauge].set(total, {"graph": self._graph})
 
     def _is_beside(self, other: MeteredRun) -> bool:
         return (self._run[0], self._graph) == (other._run[0], other._graph)
