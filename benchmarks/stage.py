@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Final
 
 import httpx
+from temporalio.client import Client
+from temporalio.service import GrpcCompression
 
 from abeyance.dev import server as devserver
 from abeyance.dev.parent_death import STDIN, leashed
 from abeyance.dev.ports import closed_to_browsers, free_ports
+from abeyance.temporal.converter import data_converter
 
 _HERE: Final = Path(__file__).parent
 _READY_SECONDS: Final = 30.0
@@ -82,6 +85,13 @@ async def temporal_server(folder: Path) -> AsyncIterator[Server]:
         with _process(command, os.environ, folder / "server.log") as pid:
             await devserver.until_set_up(port, timeout=_READY_SECONDS, database=database)
             yield Server(port, pid)
+
+
+async def connected(address: str) -> Client:
+    """The connection of what is written by hand: it converts as ours does, and compresses as little."""
+    return await Client.connect(
+        address, data_converter=data_converter(), grpc_compression=GrpcCompression.NONE
+    )
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client as TemporalClient
 from temporalio.envconfig import ClientConfig
 from temporalio.runtime import Runtime
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import GrpcCompression, RPCError, RPCStatusCode
 
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.names import SEARCH_ATTRIBUTES
@@ -66,14 +66,17 @@ async def connect_temporal(
         config["namespace"] = namespace
     target = config.setdefault("target_host", DEFAULT_ADDRESS)
     check_reach(settings, target)
+    is_local = is_on_this_machine(target)
     # A client beside `abeyance dev` can read its payloads without configuration.
-    reads = None if is_explicit or not is_on_this_machine(target) else DEFAULT_FOLDER
+    reads = DEFAULT_FOLDER if is_local and not is_explicit else None
     try:
         return await TemporalClient.connect(
             **config,
             data_converter=data_converter(settings, reads=reads),
             runtime=runtime,
             interceptors=[Tracing()] if are_on() else [],
+            # To compress what crosses no network costs the server and the worker a tenth of their time.
+            grpc_compression=GrpcCompression.NONE if is_local else GrpcCompression.GZIP,
         )
     except RuntimeError as error:
         raise Unavailable(

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from agent.workload import Added, cut, found, script
 from pydantic import BaseModel
-from stage import Processes, temporal_server, worker
+from stage import Processes, connected, temporal_server, worker
 from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
@@ -25,7 +25,6 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from abeyance.agents import transcript
 from abeyance.storage.blobs import FolderBlobs
-from abeyance.temporal.converter import data_converter
 
 _QUEUE: Final = "by-hand"
 _SECONDS: Final = timedelta(seconds=30)
@@ -138,14 +137,14 @@ async def opened(folder: Path) -> AsyncIterator[ByHand]:
     program = f"from agent.by_hand import main; main({str(folder / 'blobs')!r})"
     async with temporal_server(folder) as server:
         with worker(server, program, folder) as pid:
-            temporal = await Client.connect(server.address, data_converter=data_converter())
+            temporal = await connected(server.address)
             yield ByHand(temporal, Processes(server=server.pid, worker=pid))
 
 
 async def _serve(folder: str) -> None:
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     serving = Worker(
-        await Client.connect(os.environ["TEMPORAL_ADDRESS"], data_converter=data_converter()),
+        await connected(os.environ["TEMPORAL_ADDRESS"]),
         task_queue=_QUEUE,
         workflows=[Conversation],
         activities=[Activities(folder).model, read, search],

@@ -30,9 +30,8 @@ with workflow.unsafe.imports_passed_through():
         Trace,
         visit,
     )
-    from stage import Processes, temporal_server, worker
+    from stage import Processes, connected, temporal_server, worker
 
-    from abeyance.temporal.converter import data_converter
 
 _QUEUE: Final = "by-hand"
 _NODE_SECONDS: Final = timedelta(seconds=30)
@@ -117,18 +116,14 @@ async def opened(folder: Path, *, local: bool = False) -> AsyncIterator[ByHand]:
     """The floor, with its server and its worker."""
     async with temporal_server(folder) as server:
         with worker(server, "from approval.by_hand import main; main()", folder) as pid:
-            temporal = await _connected(server.address)
+            temporal = await connected(server.address)
             yield ByHand(temporal, Processes(server=server.pid, worker=pid), local=local)
-
-
-async def _connected(address: str) -> Client:
-    return await Client.connect(address, data_converter=data_converter())
 
 
 async def _serve() -> None:
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     serving = Worker(
-        await _connected(os.environ["TEMPORAL_ADDRESS"]),
+        await connected(os.environ["TEMPORAL_ADDRESS"]),
         task_queue=_QUEUE,
         workflows=[ClaimApproval],
         activities=[_node(name) for name in (*BEFORE, *AFTER)],

@@ -17,9 +17,8 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 with workflow.unsafe.imports_passed_through():
     from fanout.workload import work
-    from stage import Processes, temporal_server, worker
+    from stage import Processes, connected, temporal_server, worker
 
-    from abeyance.temporal.converter import data_converter
 
 _QUEUE: Final = "by-hand"
 _NODE_SECONDS: Final = timedelta(seconds=30)
@@ -77,7 +76,7 @@ async def opened(folder: Path) -> AsyncIterator[ByHand]:
     """The floor, with its server and its worker."""
     async with temporal_server(folder) as server:
         with worker(server, "from fanout.by_hand import main; main()", folder) as pid:
-            temporal = await Client.connect(server.address, data_converter=data_converter())
+            temporal = await connected(server.address)
             yield ByHand(temporal, Processes(server=server.pid, worker=pid))
 
 
@@ -85,7 +84,7 @@ async def _serve() -> None:
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     address = os.environ["TEMPORAL_ADDRESS"]
     serving = Worker(
-        await Client.connect(address, data_converter=data_converter()),
+        await connected(address),
         task_queue=_QUEUE,
         workflows=[Spread],
         activities=[split, one, collect],

@@ -17,9 +17,8 @@ from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 with workflow.unsafe.imports_passed_through():
-    from stage import Processes, temporal_server, worker
+    from stage import Processes, connected, temporal_server, worker
 
-    from abeyance.temporal.converter import data_converter
 
 _QUEUE: Final = "by-hand"
 _STAYS_OPEN: Final = timedelta(days=7)
@@ -75,14 +74,14 @@ async def opened(folder: Path) -> AsyncIterator[ByHand]:
     """The floor, with its server and its worker."""
     async with temporal_server(folder) as server:
         with worker(server, "from parked.by_hand import main; main()", folder) as pid:
-            temporal = await Client.connect(server.address, data_converter=data_converter())
+            temporal = await connected(server.address)
             yield ByHand(temporal, Processes(server=server.pid, worker=pid))
 
 
 async def _serve() -> None:
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     serving = Worker(
-        await Client.connect(os.environ["TEMPORAL_ADDRESS"], data_converter=data_converter()),
+        await connected(os.environ["TEMPORAL_ADDRESS"]),
         task_queue=_QUEUE,
         workflows=[Waiting],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),

@@ -18,9 +18,8 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 with workflow.unsafe.imports_passed_through():
     from pause.workload import BEAT_SECONDS, work
-    from stage import Processes, temporal_server, worker
+    from stage import Processes, connected, temporal_server, worker
 
-    from abeyance.temporal.converter import data_converter
 
 _QUEUE: Final = "by-hand"
 _LOST_AFTER: Final = timedelta(seconds=5)
@@ -111,14 +110,14 @@ async def opened(folder: Path) -> AsyncIterator[ByHand]:
     """The floor, with its server and its worker."""
     async with temporal_server(folder) as server:
         with worker(server, "from pause.by_hand import main; main()", folder) as pid:
-            temporal = await Client.connect(server.address, data_converter=data_converter())
+            temporal = await connected(server.address)
             yield ByHand(temporal, Processes(server=server.pid, worker=pid))
 
 
 async def _serve() -> None:
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     serving = Worker(
-        await Client.connect(os.environ["TEMPORAL_ADDRESS"], data_converter=data_converter()),
+        await connected(os.environ["TEMPORAL_ADDRESS"]),
         task_queue=_QUEUE,
         workflows=[Stoppable],
         activities=[node],

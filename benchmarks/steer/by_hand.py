@@ -17,10 +17,9 @@ from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 with workflow.unsafe.imports_passed_through():
-    from stage import Processes, temporal_server, worker
+    from stage import Processes, connected, temporal_server, worker
     from steer.workload import read
 
-    from abeyance.temporal.converter import data_converter
 
 _QUEUE: Final = "by-hand"
 _BOUND: Final = 100
@@ -115,7 +114,7 @@ async def opened(folder: Path, *, by_signal: bool = False) -> AsyncIterator[ByHa
     """The floor, with its server and its worker."""
     async with temporal_server(folder) as server:
         with worker(server, "from steer.by_hand import main; main()", folder) as pid:
-            temporal = await Client.connect(server.address, data_converter=data_converter())
+            temporal = await connected(server.address)
             processes = Processes(server=server.pid, worker=pid)
             yield ByHand(temporal, processes, by_signal=by_signal)
 
@@ -123,7 +122,7 @@ async def opened(folder: Path, *, by_signal: bool = False) -> AsyncIterator[ByHa
 async def _serve() -> None:
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     serving = Worker(
-        await Client.connect(os.environ["TEMPORAL_ADDRESS"], data_converter=data_converter()),
+        await connected(os.environ["TEMPORAL_ADDRESS"]),
         task_queue=_QUEUE,
         workflows=[Steered],
         activities=[node],

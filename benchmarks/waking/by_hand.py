@@ -17,9 +17,8 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 with workflow.unsafe.imports_passed_through():
     from marks import leave
-    from stage import Server, temporal_server, worker
+    from stage import Server, connected, temporal_server, worker
 
-    from abeyance.temporal.converter import data_converter
 
 _QUEUE: Final = "by-hand"
 _STAYS_OPEN: Final = timedelta(days=7)
@@ -93,14 +92,14 @@ class ByHand:
 async def opened(folder: Path) -> AsyncIterator[ByHand]:
     """The floor, with its server; workers come and go."""
     async with temporal_server(folder) as server:
-        temporal = await Client.connect(server.address, data_converter=data_converter())
+        temporal = await connected(server.address)
         yield ByHand(temporal, server, folder)
 
 
 async def _serve() -> None:
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     serving = Worker(
-        await Client.connect(os.environ["TEMPORAL_ADDRESS"], data_converter=data_converter()),
+        await connected(os.environ["TEMPORAL_ADDRESS"]),
         task_queue=_QUEUE,
         workflows=[Waking],
         activities=[step, after],

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from temporalio.client import Client
+from temporalio.service import GrpcCompression
 
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.temporal.connection import connect_temporal
@@ -44,3 +46,9 @@ async def test_what_is_no_temporal_is_told_in_words_of_this_world() -> None:
 async def test_what_is_no_address_is_a_setting_to_mend(address: str) -> None:
     with pytest.raises(SettingsError, match=f"TEMPORAL_ADDRESS: '{address}' is not an address"):
         await connect_temporal(address)
+
+
+async def test_a_connection_that_stays_on_this_machine_is_not_compressed(temporal: Client) -> None:
+    own = await connect_temporal(temporal.service_client.config.target_host)
+
+    assert own.service_client.config.grpc_compression is GrpcCompression.NONE
