@@ -124,16 +124,19 @@ def terms_of(
 
 def _nobody(terms: Terms) -> Iterator[str]:
     """Yield the rules that nobody can fulfil."""
-    people = (*terms.assignees, *(name for each in terms.escalate for name in each.to))
-    is_for_more = any(not each.to for each in terms.escalate)
-    if not terms.assignees_only or is_for_more or any(n.startswith(core.GROUP) for n in people):
+    people = core.named(terms)
+    if people is None:
         return
-    if not people:
+    if not people and not terms.assignees:
         yield "assignees_only=True: the question is for nobody: name its assignees="
-    elif terms.quorum is not None and terms.quorum.count > len({*people}):
+    elif not people:
         yield (
-            f"quorum={terms.quorum.count} cannot be reached by {len({*people})} people with "
-            "assignees_only=True: name more in assignees="
+            "quorum, of=: nobody of them is in assignees=, so with assignees_only=True nobody may answer"
+        )
+    elif terms.quorum is not None and terms.quorum.count > len(people):
+        yield (
+            f"quorum={terms.quorum.count} cannot be reached by {', '.join(sorted(people))}: nobody else "
+            "may answer, so name more people, or a group"
         )
 
 
@@ -276,7 +279,8 @@ def _calendar(value: object, label: str, errors: DeclarationErrors) -> core.Cale
         return None if value is None else calendar_of(value)
     except ValueError as error:
         errors.note(f"{label}, calendar=: {error}")
-        return None
+        # Times that need a calendar are no faults of their own then.
+        return core.Calendar(name="")
 
 
 def _escalation(value: object, label: str, errors: DeclarationErrors) -> core.Escalation | None:
@@ -314,8 +318,4 @@ def _quorum(value: object, label: str, errors: DeclarationErrors) -> core.Quorum
         errors.note(f"{label}: quorum={count!r} is invalid: use a whole number above zero")
         return None
     of = people(value.of, f"{label}, quorum, of=", errors)
-    if of and len(of) < count and not any(name.startswith(core.GROUP) for name in of):
-        errors.note(
-            f"{label}: quorum={count} cannot be reached by {len(of)} people: name more in of="
-        )
     return core.Quorum(count=count, of=of, veto=_flag(value.veto, f"{label}, quorum, veto", errors))

@@ -17,7 +17,7 @@ from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.standing import Answerer
 from abeyance.core.state import Item, RunState
-from abeyance.core.terms import GROUP, STARTER, Terms
+from abeyance.core.terms import STARTER, Terms, named
 from abeyance.core.visit import FanOutBranch, Visit
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
@@ -132,15 +132,14 @@ def warnings(state: RunState, entry: Interrupt) -> list[str]:
     if terms is None:
         return []
     found = []
-    people = (*terms.assignees, *(name for each in terms.escalate for name in each.to))
-    is_open = any(each.requested_capability and not each.to for each in terms.escalate)
-    if terms.assignees_only and not is_open:
-        left = [name for name in people if name not in entry.barred]
+    if (people := named(terms)) is not None:
+        left = people - entry.barred.keys()
+        has_votes = terms.quorum is not None and bool(terms.quorum.of)
+        way_out = "give it a deadline, or cancel the run" if has_votes else "reassign it"
         if not left:
-            found.append("nobody whom it is for may answer: reassign it")
-        is_short = terms.quorum is not None and terms.quorum.count > len(left) > 0
-        if is_short and not any(name.startswith(GROUP) for name in left):
-            found.append("it takes the approval of more people than it is for: reassign it")
+            found.append(f"nobody whom it is for may answer: {way_out}")
+        elif terms.quorum is not None and terms.quorum.count > len(left):
+            found.append(f"it takes the approval of more people than it is for: {way_out}")
     visit = state.visits[entry.visit]
     lost = (name for name in terms.not_by if not _is_known(state, visit, name))
     return [

@@ -107,3 +107,21 @@ class Terms:
 
 PLAIN: Final = Terms()
 """The terms of a question that names none."""
+
+
+def named(terms: Terms) -> frozenset[str] | None:
+    """Return the only people who may ever answer a question; None if that cannot be said, because it is
+    up to who has a capability, or is in a group.
+    """
+    limits = [terms.assignees] if terms.assignees_only else []
+    if terms.quorum is not None and terms.quorum.of:
+        limits.append(terms.quorum.of)
+    known = [frozenset(people) for people in limits if not _has_group(people)]
+    later = [each.to for each in terms.escalate]
+    if not known or any(not people or _has_group(people) for people in later):
+        return None
+    return frozenset.intersection(*known).union(*later)
+
+
+def _has_group(people: tuple[str, ...]) -> bool:
+    return any(name.startswith(GROUP) for name in people)

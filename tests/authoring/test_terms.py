@@ -170,7 +170,10 @@ def test_a_question_that_names_no_terms_has_none() -> None:
         ({"escalate": Escalation(after="2d")}, "names nobody: set to= or requested_capability="),
         ({"quorum": 0}, "quorum=0 is invalid: use a whole number above zero"),
         ({"quorum": "2"}, "quorum='2' is invalid: use Quorum(2, of=['group:finance'])"),
-        ({"quorum": Quorum(3, of=["ada", "bob"])}, "quorum=3 cannot be reached by 2 people"),
+        (
+            {"quorum": Quorum(3, of=["ada", "bob"])},
+            "quorum=3 cannot be reached by ada, bob: nobody",
+        ),
         (
             {"quorum": 2, "response": None},
             "has quorum, and its answer is no yes or no: use response=",
@@ -222,7 +225,25 @@ def test_a_question_of_code_that_nobody_can_approve_takes_no_votes() -> None:
         ({"assignees_only": True}, "is for nobody"),
         (
             {"assignees": ["ada"], "assignees_only": True, "quorum": 2, "response": bool},
-            "quorum=2 cannot be reached by 1 people",
+            "quorum=2 cannot be reached by ada: nobody else may answer, so name more",
+        ),
+        (
+            {
+                "assignees": ["ada", "group:a"],
+                "quorum": Quorum(2, of=["ada"]),
+                "escalate": Escalation(after="1d", to="ada"),
+                "response": bool,
+            },
+            "quorum=2 cannot be reached by ada: nobody else may answer, so name more",
+        ),
+        (
+            {
+                "assignees": "ada",
+                "assignees_only": True,
+                "quorum": Quorum(1, of=["bob"]),
+                "response": bool,
+            },
+            "nobody of them is in assignees=",
         ),
     ],
 )
@@ -238,6 +259,12 @@ def test_a_rule_that_nobody_can_fulfil_is_a_fault(terms: dict[str, Any], fault: 
     "terms",
     [
         {"assignees": "group:a", "quorum": 2, "response": bool},
+        {
+            "assignees": "ada",
+            "quorum": Quorum(2, of=["ada"]),
+            "escalate": Escalation(after="1d", to="bob"),
+            "response": bool,
+        },
         {"escalate": Escalation(after="1d", requested_capability="direct")},
     ],
 )
