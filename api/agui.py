@@ -195,12 +195,17 @@ def messages_of(run_id: str, said: Said, *, first: str = "") -> list[protocol.Me
             if (message := _message(id_, agent, item)) is not None:
                 ordered.append((latest, number, message))
     messages = [message for *_, message in sorted(ordered, key=lambda each: each[:2])]
+    # A turn that has stored what it heard may wait, with the results that it began with.
+    known = {message.id for message in messages}
     for agent, results in said.results.items():
         for call_id, result in results.items():
+            id_ = segments.message_id(run_id, agent, "result", call_id)
+            if id_ in known:
+                continue
             _, content = tool_results.to_model_text(result)
             messages.append(
                 protocol.ToolMessage(
-                    id=segments.message_id(run_id, agent, "result", call_id),
+                    id=id_,
                     content=_plain(content),
                     tool_call_id=call_id,
                     subagent_run_id=_subagent(agent),

@@ -420,8 +420,10 @@ class Thread:
                 agent, call = agent_of(event.address), call_of(event.address)
                 if agent is None or call is None:
                     return Found()
+                result = await _result(run, agent, call[1])
+                # Afterwards: what is no longer among the results of the run is in the transcript.
                 items = await self._items(run, agent)
-                return Found(items=items, result=await _result(run, agent, call[1], items))
+                return Found(items=items, result=result or _read_result(items, call[1]))
 
     async def _items(self, run: TemporalRun, agent: str | None) -> list[TranscriptItem]:
         try:
@@ -467,18 +469,21 @@ async def open_questions(run: TemporalRun) -> list[views.InterruptView]:
     return asked
 
 
-async def _result(
-    run: TemporalRun, agent: str, call_id: str, items: Sequence[TranscriptItem]
-) -> tuple[str, Json] | None:
-    """The status and the content of the result of a call, as its model gets them."""
-    for item in reversed(items):
-        if item.role == "tool" and item.call_id == call_id:
-            return item.outcome or "success", item.result
+async def _result(run: TemporalRun, agent: str, call_id: str) -> tuple[str, Json] | None:
+    """The status and the content of the result of a call that is in no transcript yet."""
     try:
         result = (await run.call_results()).get(agent, {}).get(call_id)
     except (Refusal, Unavailable):
         return None
     return None if result is None else tool_results.to_model_text(result)
+
+
+def _read_result(items: Sequence[TranscriptItem], call_id: str) -> tuple[str, Json] | None:
+    """The same of one that its model has read."""
+    for item in reversed(items):
+        if item.role == "tool" and item.call_id == call_id:
+            return item.outcome or "success", item.result
+    return None
 
 
 def new_message(id_: object, text: str) -> UserMessage:

@@ -384,8 +384,8 @@ class RunReader:
         }
 
     async def call_results(self) -> dict[str, dict[str, dict[str, Json]]]:
-        """Return the results of tool calls that no model has read yet, by agent and call. The others are
-        in the transcripts.
+        """Return the results of tool calls that are in no transcript yet, by agent and call: no turn has
+        ended that has read them.
 
         Raises the refusals `unknown_run` and `natively_paused`, and Unavailable: only the run has them.
         """

@@ -262,10 +262,10 @@ def transcripts(state: RunState) -> dict[str, str]:
 
 
 def call_results(state: RunState) -> dict[str, dict[str, Json]]:
-    """Return the results of tool calls that no model has read yet, by the address of the agent and the
-    id of the call.
+    """Return the results of tool calls that are in no transcript yet, by the address of the agent and the
+    id of the call: of fan-outs under way, and of those that the current turn is reading.
     """
-    return {
+    results = {
         scope.address: {
             str(item.item["call_id"]): item.result
             for fan in scope.fans.values()
@@ -275,6 +275,17 @@ def call_results(state: RunState) -> dict[str, dict[str, Json]]:
         for scope in state.scopes.values()
         if scope.is_agent and scope.fans
     }
+    for visit in state.visits.values():
+        scope = state.scopes.get(visit.scope)
+        if visit.results and scope is not None and scope.is_agent:
+            results.setdefault(scope.address, {}).update(
+                {
+                    str(each["item"]["call_id"]): each["result"]
+                    for each in visit.results
+                    if "result" in each
+                }
+            )
+    return results
 
 
 def _agent_key(visit: Visit) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,6 +11,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from agent_graphs import Task, metered, payments, teams
+from pydantic_ai.models.function import DeltaToolCall
 from sample_graphs import gated
 from scripted_agents import desk, scripted
 from stack import Api, app_for, new_id, problem, served
@@ -17,7 +19,7 @@ from talked import agui, events_in, user
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Agent, Graph
+from abeyance import START, Agent, Graph, tool
 from abeyance.api import app as application
 from abeyance.settings import Settings
 
@@ -37,10 +39,29 @@ def broken() -> Graph:
     return graph
 
 
+read = asyncio.Event()
+
+
+@tool
+async def look(shelf: int) -> str:
+    """Look at a shelf."""
+    return f"{shelf} books"
+
+
+async def slow_reader(messages: list[Any], info: Any) -> AsyncIterator[Any]:
+    """A model that takes its time to read what a call came to."""
+    if len(messages) == 1:
+        yield {0: DeltaToolCall(name="look", json_args='{"shelf": 3}', tool_call_id="c1")}
+        return
+    await read.wait()
+    yield "Three."
+
+
 @pytest_asyncio.fixture(scope="module")
 async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
     writer = desk(Agent("writer", model=scripted("a text")), "writing")
-    site = Site(temporal, payments(), metered(), teams(), writer, broken(), gated())
+    reader = desk(Agent("reader", model=slow_reader, tools=[look]), "reading")
+    site = Site(temporal, payments(), metered(), teams(), writer, reader, broken(), gated())
     async with site.worker():
         yield site
 
@@ -261,6 +282,20 @@ async def test_an_agent_that_another_one_calls_is_a_subagent(talks: Api) -> None
     assert (began["name"], began["parentToolCallId"]) == ("clerk", "call_9")
     assert ended["outcome"] == {"type": "suspended", "interruptIds": [interrupt["id"]]}
     assert interrupt["subagentRunId"] == began["subagentRunId"] == ended["subagentRunId"]
+
+
+async def test_what_a_call_came_to_is_shown_while_the_model_reads_it(talks: Api) -> None:
+    body = {"threadId": new_id("thread"), "runId": "1", "messages": [user("look")]}
+    async with (
+        httpx.AsyncClient(base_url=talks.url, trust_env=False) as http,
+        http.stream("POST", "/agui/reading", json=body) as response,
+    ):
+        async for line in response.aiter_lines():
+            if "TOOL_CALL_RESULT" in line:
+                (result,) = events_in(line)
+                read.set()
+
+    assert result["content"] == "3 books"
 
 
 async def test_while_a_run_is_paused_the_stream_stays_open_and_says_so(talks: Api) -> None:

@@ -148,7 +148,7 @@ def test_what_is_kept_survives_a_hand_over() -> None:
     assert transcripts(run.state) == {CLERK: "t1", "graph:g;node:review:2;agent:clerk": "t1"}
 
 
-def test_results_of_calls_are_kept_until_the_model_reads_them() -> None:
+def test_results_of_calls_are_kept_until_the_turn_that_reads_them_is_over() -> None:
     run = reviewing()
     assert call_results(run.state) == {}
     turn(run, call("c1"), call("c2"), transcript="t1")
@@ -158,4 +158,6 @@ def test_results_of_calls_are_kept_until_the_model_reads_them() -> None:
     done(run, "c2", 2)
 
     assert before == {CLERK: {"c1": 1}}
+    assert call_results(run.state) == {CLERK: {"c1": 1, "c2": 2}}
+    run.finish("model", {"output": 1, "transcript": "t2"})
     assert call_results(run.state) == {}
