@@ -13,7 +13,8 @@ import asyncio
 import copy
 import hashlib
 import inspect
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -209,7 +210,7 @@ def _resolve_model(name: str, model: ModelLike) -> Model:
         return model
     if not isinstance(model, str):
         if inspect.isasyncgenfunction(model):
-            return FunctionModel(stream_function=model, model_name=name)
+            return FunctionModel(stream_function=_never_empty(model), model_name=name)
         return FunctionModel(_checked_function(name, model), model_name=name)
     try:
         return infer_model(model)
@@ -249,6 +250,21 @@ def _checked_function(
         return replace(returned, parts=[*map(_without_surrogates, returned.parts)])
 
     return model
+
+
+def _never_empty(function: Callable[..., Any]) -> Callable[..., AsyncIterator[Any]]:
+    """Return a model that streams at least an empty text: the library refuses a stream of nothing."""
+
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
+        is_empty = True
+        async with aclosing(function(messages, info)) as pieces:
+            async for piece in pieces:
+                is_empty = False
+                yield piece
+        if is_empty:
+            yield ""
+
+    return stream
 
 
 async def _answer(

@@ -43,8 +43,8 @@ class Recent:
         """The number of the event that comes next."""
         return self.first + len(self._events)
 
-    def add(self, events: Iterable[views.Event]) -> None:
-        """Add the events that are later than the latest.
+    def add(self, events: Iterable[views.Event]) -> list[views.Event]:
+        """Add the events that are later than the latest, and return those.
 
         Old ones are dropped before, so that a burst drops none that an up-to-date reader still needs.
         """
@@ -52,7 +52,9 @@ class Recent:
             self._dropped = self._events.popleft().id
             self.first += 1
         latest = self._events[-1].id if self._events else self._dropped
-        self._events.extend(event for event in events if is_later(event.id, latest))
+        fresh = [event for event in events if is_later(event.id, latest)]
+        self._events.extend(fresh)
+        return fresh
 
     def number_after(self, cursor: str) -> int | None:
         """The number of the first event after a cursor, None if that may be dropped already."""
@@ -139,8 +141,8 @@ class Tail:
                 place = page.then
                 if place is not None:
                     self._executions.add(place.state.execution)
-                self.recent.add(page.events)
-                self.live.heed(page.events)
+                # The first read with `wait` has all events once more.
+                self.live.heed(self.recent.add(page.events))
                 if page.is_last:
                     # Only a read without `wait` shows that there is nothing more. Reads with `wait`
                     # have to begin at the beginning again.

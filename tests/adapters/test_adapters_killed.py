@@ -14,7 +14,7 @@ from temporal_site import ANYBODY, eventually
 
 from abeyance import views
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -61,7 +61,7 @@ async def test_nothing_of_what_ended_runs_again_after_a_kill(
 
     async def answer_all() -> None:
         for _ in kinds[len(asked) :]:
-            question = await eventually(open_question, seconds=90)
+            question = await eventually(open_question, seconds=120)
             asked.append(question.kind)
             receipt = {question.id: answers[question.kind]}
             await client.run(run_id).respond(receipt, principal=ANYBODY)
@@ -71,10 +71,10 @@ async def test_nothing_of_what_ended_runs_again_after_a_kill(
     with worker(1) as first:
         if in_call:
             await answer_all()
-        await eventually(lambda: first.poll() is not None, seconds=90)
+        await eventually(lambda: first.poll() is not None, seconds=120)
         with worker(2):
             await answer_all()
-            ended = await client.run(run_id).wait(timeout=90)
+            ended = await client.run(run_id).wait(timeout=120)
 
     assert ended.status == "completed", ended
     assert asked == kinds

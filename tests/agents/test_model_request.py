@@ -122,6 +122,14 @@ async def test_what_a_provider_streams_is_put_together_and_the_provider_can_be_a
     assert [message["role"] for message in server.asked[0]["messages"]] == ["system", "user"]
 
 
+async def test_a_stream_of_nothing_is_an_empty_response() -> None:
+    async def silent(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        for text in ():
+            yield text
+
+    assert (await request(silent, QUESTION)).text in ("", None)
+
+
 @pytest.mark.parametrize("returned", ["hello", None, {"parts": []}])
 async def test_a_function_that_returns_no_response_is_told_so(returned: Any) -> None:
     def odd(messages: list[ModelMessage], info: AgentInfo) -> Any:
