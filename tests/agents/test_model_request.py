@@ -123,9 +123,11 @@ async def test_what_a_provider_streams_is_put_together_and_the_provider_can_be_a
 
 
 async def test_a_stream_of_nothing_is_an_empty_response() -> None:
+    pieces: list[str] = []
+
     async def silent(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
-        for text in ():
-            yield text
+        for piece in pieces:
+            yield piece
 
     assert (await request(silent, QUESTION)).text in ("", None)
 
