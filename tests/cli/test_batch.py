@@ -107,7 +107,7 @@ def test_evictions_are_counted(terminal: Terminal) -> None:
 
 def test_setup_lets_a_janitor_evict_where_it_is_told_to(place: Place, standing: Stack) -> None:
     def setup(*arguments: str, **environment: Any) -> list[str]:
-        done = place.run(
+        done = place.call(
             "setup",
             *arguments,
             TEMPORAL_ADDRESS=standing.temporal,

@@ -18,10 +18,8 @@ def blobs_of(stack: Stack) -> list[Path]:
     ]
 
 
-def delete(
-    stack: Stack, *arguments: str, given: str | None = None
-) -> subprocess.CompletedProcess[str]:
-    return stack.place.run(
+def delete(stack: Stack, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return stack.place.call(
         "blobs",
         "delete",
         *arguments,
@@ -59,12 +57,12 @@ def test_the_blobs_of_ended_runs_are_deleted_and_one_that_goes_on_keeps_its_own(
 
 
 def test_what_names_no_run_is_told_and_deletes_nothing(place: Place) -> None:
-    done = place.run("blobs", "delete", "-", given="\n", TEMPORAL_ADDRESS="127.0.0.1:1")
+    done = place.call("blobs", "delete", "-", given="\n", TEMPORAL_ADDRESS="127.0.0.1:1")
     assert (done.returncode, done.stderr) == (
         2,
         "abeyance: RUN -: stdin holds no run id: write one per line\n",
     )
 
-    done = place.run("blobs", "delete", "a-run", TEMPORAL_ADDRESS="127.0.0.1:1")
+    done = place.call("blobs", "delete", "a-run", TEMPORAL_ADDRESS="127.0.0.1:1")
     assert done.returncode == 4
     assert "Temporal does not answer at 127.0.0.1:1" in done.stderr

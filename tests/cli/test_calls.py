@@ -282,7 +282,7 @@ def test_an_address_of_something_else_is_told(terminal: Terminal) -> None:
 
 def test_setup_says_the_same_each_time_and_sets_the_retention(standing: Stack) -> None:
     def setup(*arguments: str) -> list[str]:
-        done = standing.place.run("setup", *arguments, TEMPORAL_ADDRESS=standing.temporal)
+        done = standing.place.call("setup", *arguments, TEMPORAL_ADDRESS=standing.temporal)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout.splitlines()
 
@@ -296,7 +296,7 @@ def test_setup_says_the_same_each_time_and_sets_the_retention(standing: Stack) -
 
 
 def test_a_retention_that_temporal_cannot_keep_is_told_in_our_words(standing: Stack) -> None:
-    done = standing.place.run("setup", "--retention", "3", TEMPORAL_ADDRESS=standing.temporal)
+    done = standing.place.call("setup", "--retention", "3", TEMPORAL_ADDRESS=standing.temporal)
 
     assert done.returncode == 2
     assert "0:00:03 is too short: Temporal keeps ended runs for at least a day" in done.stderr
@@ -332,7 +332,7 @@ def test_a_worker_waits_for_a_temporal_that_is_not_there_and_says_so_once(place:
 
 
 def test_setup_of_a_server_that_is_not_there_is_one_line(place: Place) -> None:
-    done = place.run("setup", TEMPORAL_ADDRESS="127.0.0.1:1")
+    done = place.call("setup", TEMPORAL_ADDRESS="127.0.0.1:1")
 
     assert (done.returncode, done.stdout) == (4, "")
     (line,) = done.stderr.splitlines()

@@ -15,7 +15,7 @@ from abeyance.temporal.connection import clock_offset
 
 def examined(place: Place, **variables: Any) -> tuple[int, dict[str, tuple[str, str]]]:
     """The exit code, and the status and the text of each check with its remedy."""
-    made = place.run("doctor", "--json", **variables)
+    made = place.call("doctor", "--json", **variables)
     found = json.loads(made.stdout)
     return made.returncode, {
         entry["check"]: (entry["status"], f"{entry['text']}: {entry['remedy']}") for entry in found
@@ -73,7 +73,7 @@ def test_what_is_wrong_is_told_with_its_remedy(
 
 
 def test_without_temporal_it_says_where_it_looked_and_fails(place: Place) -> None:
-    made = place.run("doctor", TEMPORAL_ADDRESS="127.0.0.1:1")
+    made = place.call("doctor", TEMPORAL_ADDRESS="127.0.0.1:1")
 
     assert made.returncode == 1
     lines = [line.split(maxsplit=1)[0] for line in made.stdout.splitlines()]

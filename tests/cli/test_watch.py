@@ -108,7 +108,7 @@ def test_who_follows_misses_nothing_and_sees_nothing_twice_when_the_api_is_kille
 
 
 def answered(stack: Stack, run_id: str) -> bool:
-    done = stack.place.run("respond", run_id, "2", ABEYANCE_URL=stack.api)
+    done = stack.place.call("respond", run_id, "2", ABEYANCE_URL=stack.api)
     assert done.returncode in (0, 4)
     return done.returncode == 0
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import os
 from typing import Any
 
 import pytest
-from dev_stack import command
+from dev_stack import call
 
 from abeyance.cli.main import run
 
@@ -47,16 +46,6 @@ class Terminal:
 
 
 async def called(*arguments: str, **variables: str) -> tuple[int, str, str]:
-    """A command in a process of its own, beside what this one serves."""
-    inherited = {
-        n: v for n, v in os.environ.items() if not n.startswith(("ABEYANCE_", "TEMPORAL_"))
-    }
-    process = await asyncio.create_subprocess_exec(
-        *command(*arguments),
-        env={**inherited, **variables},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    return process.returncode or 0, out.decode(), err.decode()
+    """A command in a thread, beside what this one serves."""
+    done = await asyncio.to_thread(call, *arguments, **variables)
+    return done.returncode, done.stdout, done.stderr

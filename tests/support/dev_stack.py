@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -9,11 +10,15 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import httpx
+import pytest
+
+from abeyance.cli.main import run
 
 T = TypeVar("T")
 
@@ -74,10 +79,18 @@ class Place:
             if not name.startswith(("ABEYANCE_", "TEMPORAL_"))
         }
 
+    def call(
+        self, *arguments: str, given: str = "", **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """A command, run to its end in this process."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.folder)
+            return call(*arguments, given=given, **variables)
+
     def run(
         self, *arguments: str, given: str | None = None, seconds: float = 60, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """A command, run to its end."""
+        """A command, run to its end in a process of its own."""
         return self.python(*command(*arguments)[1:], given=given, seconds=seconds, **variables)
 
     def python(
@@ -208,6 +221,20 @@ class Stack:
             self.process.stdout.close()
         for pid in self.processes():
             os.kill(pid, signal.SIGKILL)
+
+
+def call(*arguments: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    """A command, run to its end in this process: half a second less than in one of its own."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        for name in [*os.environ]:
+            if name.startswith(("ABEYANCE_", "TEMPORAL_")):
+                patch.delenv(name)
+        for name, text in variables.items():
+            patch.setenv(name, text)
+        patch.setattr("sys.stdin", io.StringIO(given))
+        code = run(arguments)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 def command(*arguments: str) -> list[str]:
