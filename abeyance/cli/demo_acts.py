@@ -16,7 +16,7 @@ import httpx
 
 from abeyance.cli.formatting import Line, read_line, readable, show
 from abeyance.core.json import rfc3339
-from abeyance.errors import SettingsError, Unavailable
+from abeyance.errors import Code, SettingsError, Unavailable
 from abeyance.handle import RunHandle
 from abeyance.http import HttpClient, HttpRun
 from abeyance.views import InterruptView, RunView
@@ -182,6 +182,8 @@ class Tidying:
 _PAYOUT: Final = "payout"
 _PAYMENT: Final = {"payee": "the printer", "amount": 900}
 _VARIABLE: Final = "DEMO_HOOK_VARIABLE"
+_TOO_LATE: Final = frozenset({Code.NOT_HELD, Code.NOT_RUNNING})
+"""Codes of a take-back once the hold is over."""
 _RULES: Final = """\
 rules:
   - when: {{event: interrupt.opened, graph: payout}}
@@ -241,6 +243,14 @@ class Webhooks:
             return None
 
         return await wait_for(look, "the webhook")
+
+
+class _Refused(Unavailable):
+    """The API refused a call, with a code."""
+
+    def __init__(self, message: str, response: httpx.Response) -> None:
+        self.code = response.json().get("code")
+        super().__init__(message)
 
 
 class PayingOut:
@@ -316,10 +326,10 @@ class PayingOut:
         path = f"/interrupts/{question.id}/take-back"
         try:
             await self._as(name, path, {"note": "the invoice came twice"})
-        except Unavailable:
-            if (await run.view()).interrupts:
-                raise
-            return False
+        except _Refused as refused:
+            if refused.code in _TOO_LATE:
+                return False
+            raise
         again = await run.interrupt(question.id)
         missing = again and again.missing
         say("take back", f"{name} takes that back; the question is open again, {missing} missing")
@@ -341,5 +351,5 @@ class PayingOut:
         async with httpx.AsyncClient(trust_env=False, headers=caller, timeout=_PATIENCE) as http:
             response = await http.post(f"{self._api_url}{path}", json=dict(body))
         if response.is_error:
-            raise Unavailable(f"POST {path} by {name} was refused: {response.text}")
+            raise _Refused(f"POST {path} by {name} was refused: {response.text}", response)
         return response.json()
