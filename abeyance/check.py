@@ -68,7 +68,7 @@ def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> ProcessRep
     Raise SettingsError for what a graph or a setting needs and this process lacks. A model that cannot
     be used, because its key is missing, is a warning: other graphs can be served.
     """
-    agents = [*_agents(graphs.values())]
+    agents = [*agents_of(graphs.values())]
     for agent in agents:
         _check_extra(agent, "pydantic_ai")
         if agent.servers:
@@ -96,11 +96,12 @@ def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> ProcessRep
     )
 
 
-def _agents(graphs: Collection[Graph]) -> Iterator[Agent]:
+def agents_of(graphs: Collection[Graph]) -> Iterator[Agent]:
+    """Yield the agents of graphs, and those that they call."""
     for graph in graphs:
         if graph.compiled_from is not None:
             yield graph.compiled_from
-        yield from _agents(graph.subgraphs.values())
+        yield from agents_of(graph.subgraphs.values())
 
 
 def _check_extra(agent: Agent, module: str) -> None:

@@ -26,8 +26,10 @@ from abeyance.activities.maintenance import (
 )
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.notification import AnnouncingActivities, NotificationActivities
+from abeyance.agents.model_request import setup_fault
 from abeyance.app import load_graphs
 from abeyance.authoring.graph import Graph
+from abeyance.check import agents_of
 from abeyance.cli.errors import leave
 from abeyance.client import Client
 from abeyance.dev.signals import stopped_by_signals
@@ -205,6 +207,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     or a visit whose journal cannot be written because Temporal is unavailable.
     """
     graphs = load_graphs(settings.app)
+    load_models(graphs)
     notifications = load_notifications(settings)
     tracing.begin("abeyance-worker")
     temporal = await _connected(settings, stop)
@@ -243,6 +246,16 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     notifying.cancel()
     await asyncio.wait({waking, notifying})
     await running
+
+
+def load_models(graphs: Mapping[str, Graph]) -> None:
+    """Import what the models of these graphs need.
+
+    In the first turn that would hold up the event loop for seconds, and with it the heartbeats of all
+    visits. A model that cannot be used blocks its own turns only.
+    """
+    for agent in agents_of(graphs.values()):
+        setup_fault(agent.model)
 
 
 def _spare_what_stays() -> None:

@@ -21,18 +21,49 @@ before = set(sys.modules)
 asyncio.run(run.start())
 print(len(set(sys.modules) - before))
 """
+_NATIVE = """
+import asyncio, sys
+from pydantic import BaseModel
+from abeyance import START, Agent, Graph
+from abeyance.testing import InMemoryRun
+from abeyance.worker import load_models
+
+class Letter(BaseModel):
+    letter: str = "Pay what is due."
+    reply: str | None = None
+
+async def speak(messages, info):
+    yield "Done."
+
+graph = Graph("desk", state=Letter)
+graph.agent("clerk", Agent("clerk", model=speak), input="letter", output="reply")
+graph.edge(START, "clerk")
+load_models({"desk": graph})
+before = set(sys.modules)
+asyncio.run(InMemoryRun(graph).start())
+print(len(set(sys.modules) - before))
+"""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
-def test_a_framework_is_loaded_before_its_first_turn(framework: str) -> None:
+def loaded_in_a_turn(program: str, *arguments: str) -> int:
+    """How many modules a program says that its first turn has loaded."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _TURN, framework],
+        [sys.executable, "-W", "ignore", "-c", program, *arguments],
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
-
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 40
+    return int(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+def test_a_framework_is_loaded_before_its_first_turn(framework: str) -> None:
+    assert loaded_in_a_turn(_TURN, framework) < 40
+
+
+@pytest.mark.slow
+def test_a_worker_loads_what_agents_need_before_it_serves_them() -> None:
+    assert loaded_in_a_turn(_NATIVE) < 40
