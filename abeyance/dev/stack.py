@@ -297,8 +297,10 @@ async def _check_app(plan: Plan, environment: Mapping[str, str]) -> None:
         await process.wait()
         raise
     if code != 0:
-        lines = output.decode("utf-8", "replace").strip().splitlines() or [f"exit code {code}"]
-        raise SettingsError(lines[-1].removeprefix("abeyance: "))
+        told = output.decode("utf-8", "replace").strip() or f"exit code {code}"
+        _, mark, error = f"\n{told}".rpartition("\nabeyance: ")
+        # Without the mark it is the traceback of a module: its last line says what it was.
+        raise SettingsError(error if mark else told.splitlines()[-1])
 
 
 async def _until_ready(url: str, *, logs: Path, announce: Callable[[str], None]) -> None:

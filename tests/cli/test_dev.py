@@ -280,6 +280,22 @@ def test_an_app(place: Place, source: str | None, told: str) -> None:
     assert told in refused(place, "app:graph", *ANY_PORTS)
 
 
+def test_each_fault_of_the_notifications_file_is_told(place: Place) -> None:
+    file = place.folder / "rules.yaml"
+    file.write_text(
+        "people:\n  ada: {mail: none}\nrules:\n  - {when: {event: run.faild}, to: []}\n"
+    )
+
+    done = place.run("dev", "sums:graph", *ANY_PORTS, ABEYANCE_NOTIFICATIONS=str(file))
+
+    first, *faults = done.stderr.splitlines()
+    assert (done.returncode, first) == (
+        2,
+        f"abeyance: the notifications file {file} cannot be used:",
+    )
+    assert [fault.split(": ")[0] for fault in faults] == ["  line 2", "  line 4", "  line 4"]
+
+
 def test_without_a_server_binary_it_says_how_to_get_one(place: Place) -> None:
     # The binary is looked for beside the interpreter, and on the path: nothing stands in this folder.
     empty = place.folder / "bin"
