@@ -335,7 +335,7 @@ def _update(name: str, value: Any) -> SearchAttributeUpdate[Any]:
 def record_of(state: RunState, start: wire.StartRun) -> views.ClosingRecord:
     """Return the closing record of a finished run. Raises to close it as failed or cancelled."""
     record = projections.closing_record(state, start)
-    if size(record.model_dump(mode="json")) > state.limits.visit_bytes:
+    if len(record.model_dump_json().encode()) > state.limits.visit_bytes:
         record = record.model_copy(update={"snapshot": None})
     ending = state.ending
     if ending is not None and ending.native:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -66,7 +66,7 @@ class StartPlan:
         pinned = graph.build()
         spec = _spec_of(graph, interrupt_before, interrupt_after, on_error)
         values = graph.states.initial(input)
-        _check_size("The graph and its input", size(values) + size(asdict(spec)), _LARGEST)
+        _check_size("The graph and its input", size(values) + spec.size, _LARGEST)
         # Each label has a frame of its own in the search attribute.
         _check_size(
             "The labels", sum(size(label) + 6 for label in _label_words(labels)), LARGEST_ATTRIBUTE
@@ -105,7 +105,7 @@ class StartPlan:
         carried, _, values = parted(state)
         _check_size(
             "The state of the run",
-            size(to_jsonable_python(carried)) + size(values) + size(asdict(state.spec)),
+            size(to_jsonable_python(carried)) + size(values) + state.spec.size,
             state.limits.visit_bytes,
         )
         return plan

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Literal, TypeAlias, assert_never
 
-from abeyance.core.json import Json, fill_by, sha256
+from abeyance.core.json import Json, fill_by, sha256, size
 from abeyance.core.retries import RetryPolicy
 from abeyance.core.terms import Span, Terms
 from abeyance.core.usage import Amounts
@@ -363,7 +364,8 @@ class BudgetSpec:
     question: InterruptSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without slots, because it keeps what is derived from it.
+@dataclass(frozen=True, kw_only=True)
 class GraphSpec:
     """A graph. Nodes are in order of declaration; `open_values` lets patches add any field. `asked` are
     the names of the questions that its code asks, as far as its source says.
@@ -384,10 +386,19 @@ class GraphSpec:
     asked: tuple[str, ...] = ()
     budget: BudgetSpec | None = None
 
-    @property
+    @cached_property
     def version(self) -> str:
         """Twelve hex digits that change whenever anything in the graph does."""
-        return sha256(asdict(self)).removeprefix("sha256:")[:12]
+        return sha256(self._plain).removeprefix("sha256:")[:12]
+
+    @cached_property
+    def size(self) -> int:
+        """The bytes of the graph as it is sent."""
+        return size(self._plain)
+
+    @property
+    def _plain(self) -> Json:
+        return asdict(self)
 
     @property
     def lets_values_be_edited(self) -> bool:

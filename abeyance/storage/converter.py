@@ -8,16 +8,20 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, Never
 
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import DecodeError
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from temporalio import activity
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.failure.v1 import Failure
 from temporalio.common import RawValue
-from temporalio.contrib.pydantic import PydanticPayloadConverter
+from temporalio.contrib.pydantic import (
+    PydanticJSONPlainPayloadConverter,
+    PydanticPayloadConverter,
+)
 from temporalio.converter import (
     CompositePayloadConverter,
     DataConverter,
@@ -32,6 +36,7 @@ from temporalio.converter import (
 from temporalio.exceptions import ApplicationError
 
 from abeyance import names, wire
+from abeyance.core.spec import GraphSpec
 from abeyance.errors import BlockedCode, Code, SettingsError, Unavailable
 from abeyance.keyring import Keyring, NotSealed, WrongKey
 from abeyance.storage.blobs import Blobs
@@ -156,7 +161,26 @@ def is_unread(payload: Payload) -> bool:
     return payload.metadata.get("encoding") == ENCODING.encode()
 
 
-_CONVERTERS: Final = (*PydanticPayloadConverter().converters.values(), _Undecrypted(), _Refused())
+_GRAPHS: Final = TypeAdapter(GraphSpec)
+
+
+@lru_cache(maxsize=16)
+def _graph_of(data: bytes) -> GraphSpec:
+    """Return the graph of a payload. The runs of one graph share it in the memory of their worker."""
+    return _GRAPHS.validate_json(data)
+
+
+class _Json(PydanticJSONPlainPayloadConverter):
+    def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
+        if type_hint is GraphSpec:
+            return _graph_of(payload.data)
+        return super().from_payload(payload, type_hint)
+
+
+_CONVERTERS: Final = tuple(
+    _Json() if isinstance(each, PydanticJSONPlainPayloadConverter) else each
+    for each in (*PydanticPayloadConverter().converters.values(), _Undecrypted(), _Refused())
+)
 """Shared, because they cache how to read each type, and each run gets a new payload converter."""
 
 

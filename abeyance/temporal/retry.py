@@ -49,13 +49,23 @@ class NotFound(Exception):
     """Temporal has no open run with this id."""
 
 
-async def attempts(first: float = 0.02, longest: float = 0.5) -> AsyncIterator[float]:
-    """Yield for each attempt, forever, the seconds until the next one; sleep between them."""
-    pause = first
-    while True:
-        yield pause
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, longest)
+class attempts(AsyncIterator[float]):  # noqa: N801 used as a function
+    """For each attempt, forever, the seconds until the next one; sleep between them.
+
+    No generator: one that is left before its end is closed by a task of its own, at every call.
+    """
+
+    def __init__(self, first: float = 0.02, longest: float = 0.5) -> None:
+        self._pause, self._longest = first, longest
+        self._is_first = True
+
+    async def __anext__(self) -> float:
+        if self._is_first:
+            self._is_first = False
+            return self._pause
+        await asyncio.sleep(self._pause)
+        self._pause = min(2 * self._pause, self._longest)
+        return self._pause
 
 
 async def retry_until(run_id: str, call: Callable[[], Awaitable[T]], *, seconds: float) -> T:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from abeyance.core.spec import FunctionNode, GraphSpec
 from abeyance.storage.converter import PayloadConverter
 from abeyance.temporal.converter import data_converter
 
@@ -43,3 +44,15 @@ def test_what_one_run_has_learned_to_read_the_next_one_reads_without_learning_it
 
     assert cached().misses == before.misses
     assert cached().hits == before.hits + 1
+
+
+def test_the_runs_of_one_graph_share_it_in_the_memory_of_their_worker() -> None:
+    spec, other = (
+        GraphSpec(name="g", nodes={name: FunctionNode(id=name)}) for name in ("one", "two")
+    )
+    payloads = PayloadConverter().to_payloads([spec, spec, other])
+
+    first, second, third = PayloadConverter().from_payloads(payloads, [GraphSpec] * 3)
+
+    assert (first, third) == (spec, other)
+    assert second is first

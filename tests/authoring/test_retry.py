@@ -110,3 +110,11 @@ async def test_a_call_that_hangs_is_given_up() -> None:
     with pytest.raises(Unavailable, match="no answer"):
         await retry_until("r", hang, seconds=0.02)
     assert ended == ["hang"]
+
+
+async def test_a_call_leaves_nothing_behind_for_the_event_loop_to_close() -> None:
+    before = asyncio.all_tasks()
+    await retry_until("r", Server(), seconds=5)
+    await asyncio.sleep(0)
+
+    assert asyncio.all_tasks() == before
