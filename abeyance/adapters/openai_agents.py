@@ -299,12 +299,30 @@ class _Held:
 
     def _copy(self, agent: Agent[Any]) -> Agent[Any]:
         model = agent.model
-        return agent.clone(
+        copy = agent.clone(
             tools=[
                 self._hold(tool) if isinstance(tool, FunctionTool) else tool for tool in agent.tools
             ],
             model=_Asked(model, self) if isinstance(model, Model) else model,
         )
+
+        async def get_mcp_tools(run_context: RunContextWrapper[Any]) -> list[Any]:
+            tools = await agent.get_mcp_tools(run_context)
+            return [
+                self._record(tool) if isinstance(tool, FunctionTool) else tool for tool in tools
+            ]
+
+        copy.get_mcp_tools = get_mcp_tools  # type: ignore[method-assign]
+        return copy
+
+    def _record(self, tool: FunctionTool) -> FunctionTool:
+        async def call(context: ToolContext[Any], arguments: str) -> Any:
+            async def run() -> Any:
+                return to_jsonable_python(await tool.on_invoke_tool(context, arguments))
+
+            return await self.turn.journal(f"call {context.tool_call_id}", run)
+
+        return replace(tool, on_invoke_tool=call)
 
     def _hold(self, tool: FunctionTool) -> FunctionTool:
         async def result(context: ToolContext[Any], _: str) -> Any:

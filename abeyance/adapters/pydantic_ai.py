@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from pydantic import ConfigDict, TypeAdapter
 from pydantic_ai import (
     Agent,
     ApprovalRequired,
@@ -25,7 +26,12 @@ from pydantic_ai import (
     ToolApproved,
     UsageLimits,
 )
-from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
+from pydantic_ai.messages import (
+    ModelMessagesTypeAdapter,
+    ModelResponse,
+    ToolReturn,
+    ToolReturnContent,
+)
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
@@ -49,6 +55,9 @@ from abeyance.agents.tool_errors import ResultError
 from abeyance.core.json import Json
 
 TESTED: Final = ("pydantic-ai-slim", "2.68.0", "3.0.0")
+_RESULTS: Final[TypeAdapter[Any]] = TypeAdapter(
+    ToolReturn[Any] | ToolReturnContent, config=ConfigDict(ser_json_bytes="base64")
+)
 
 
 def pydantic_ai_agent(
@@ -191,18 +200,28 @@ class PydanticAI:
 
 @dataclass
 class _Held(WrapperToolset[Any]):
-    """A toolset whose calls are held, and return what they came to."""
+    """A toolset whose calls are held, and return what they came to. Others are recorded in the visit."""
 
     turn: ForeignTurn
     names: frozenset[str]
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
         if name not in self.names:
-            return await super().call_tool(name, tool_args, ctx, tool)
+            return await self._recorded(name, tool_args, ctx, tool)
         if not ctx.tool_call_approved:
             raise ApprovalRequired
         known = self.turn.results.get(ctx.tool_call_id)
         return None if known is None else known.content
+
+    async def _recorded(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
+        results = []
+
+        async def run() -> Any:
+            results.append(await self.wrapped.call_tool(name, tool_args, ctx, tool))
+            return _RESULTS.dump_python(results[0], mode="json")
+
+        recorded = await self.turn.journal(f"call {ctx.tool_call_id}", run)
+        return results[0] if results else _RESULTS.validate_python(recorded)
 
 
 @dataclass(init=False)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 
 import pytest
-from foreign_office import FRAMEWORKS, THREE, Office, desk
+from foreign_office import FRAMEWORKS, THREE, Office, Recorder, desk
 
 from abeyance import Budget, Principal, Refusal
 from abeyance.adapters import CallResult, ForeignAgent, ForeignTurn
+from abeyance.agents.foreign import warn_untested
 from abeyance.testing import InMemoryRun
 
 CLERK = "graph:desk;node:clerk;agent:clerk"
@@ -82,14 +83,8 @@ async def test_what_a_model_said_is_not_asked_again_when_the_same_turn_is_taken_
     make: Make,
 ) -> None:
     office = Office(THREE, "Done.")
-    recorded: dict[str, str] = {}
-
-    async def journal(name: str, function: Callable[[], Awaitable[Any]]) -> Any:
-        if name not in recorded:
-            recorded[name] = json.dumps(await function())
-        return json.loads(recorded[name])
-
     framework = make(office).framework
+    journal = Recorder().journal
     turn = ForeignTurn(state=None, results={}, prompts=["Pay what is due."], journal=journal)
     one, two = await framework.turn(turn), await framework.turn(turn)
 
@@ -190,6 +185,14 @@ async def test_a_rule_makes_a_tool_ask_that_the_framework_lets_run(make: Make) -
 def test_a_rule_for_a_tool_that_the_agent_does_not_have_is_refused(make: Make) -> None:
     with pytest.raises(TypeError, match=r"no such tool; it has 'pay', 'look'"):
         make(Office("Done."), tools={"refund": {"timeout": "P2D"}})
+
+
+def test_a_version_that_no_test_has_seen_is_warned_of_with_both_numbers() -> None:
+    tested = r"is tested with 99\.0 up to, but not including, 100\.0"
+    with pytest.warns(match=rf"pydantic {version('pydantic')} is installed, .* {tested}"):
+        warn_untested("pydantic", "99.0", "100.0")
+    # Any warning would fail this test.
+    warn_untested("pydantic", "2.0", "100.0")
 
 
 async def test_a_call_id_that_the_model_uses_twice_is_another_call(make: Make) -> None:

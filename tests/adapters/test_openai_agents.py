@@ -1,13 +1,17 @@
-"""What only the OpenAI Agents SDK has: hand-offs, whose filters may write into the input of a model."""
+"""What only the OpenAI Agents SDK has: hand-offs and MCP servers inside a turn."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from agents import Agent, HandoffInputData, handoff
-from foreign_office import Office, desk, openai_model
+import pytest
+from agents import Agent, HandoffInputData, UserError, handoff
+from agents.mcp import MCPServer
+from foreign_office import Died, Office, Recorder, desk, openai_model
+from mcp.types import CallToolResult, TextContent, Tool
 
+from abeyance.adapters import ForeignTurn
 from abeyance.adapters.openai_agents import openai_agent
 from abeyance.testing import InMemoryRun
 
@@ -33,3 +37,50 @@ async def test_what_cannot_be_stored_is_named() -> None:
     assert "the state of the agent 'clerk' cannot be stored" in (run.reason or "")
     assert "Secret" in (run.reason or "")
     assert "keep in it what JSON can hold" in (run.reason or "")
+
+
+class Library(MCPServer):
+    """A server of MCP with one tool."""
+
+    def __init__(self, office: Office) -> None:
+        super().__init__()
+        self._office = office
+
+    @property
+    def name(self) -> str:
+        return "library"
+
+    async def connect(self) -> None:
+        pass
+
+    async def cleanup(self) -> None:
+        pass
+
+    async def list_tools(self, *_: Any) -> list[Tool]:
+        return [Tool(name="look", input_schema={"type": "object", "properties": {}})]
+
+    async def call_tool(self, name: str, arguments: Any, meta: Any = None) -> CallToolResult:
+        return CallToolResult(content=[TextContent(type="text", text=self._office.look(1))])
+
+    async def list_prompts(self) -> Any:
+        raise AssertionError("the library has no prompts")
+
+    async def get_prompt(self, name: str, arguments: Any = None) -> Any:
+        raise AssertionError("the library has no prompts")
+
+
+@pytest.mark.parametrize("lost_after", [1, 2, 3])
+async def test_a_worker_that_is_lost_within_a_turn_repeats_nothing_of_it(lost_after: int) -> None:
+    office = Office([("h1", "transfer_to_expert", {})], [("c1", "look", {})], "Done.")
+    model = openai_model(office)
+    expert = Agent(name="expert", model=model, mcp_servers=[Library(office)])
+    framework = openai_agent(Agent(name="clerk", model=model, handoffs=[expert])).framework
+    journal = Recorder(lost_after).journal
+    turn = ForeignTurn(state=None, results={}, prompts=["Look."], journal=journal)
+    with pytest.raises((Died, UserError)):
+        await framework.turn(turn)
+    taken = await framework.turn(turn)
+
+    assert taken.output == "Done."
+    assert "looked 1" in "".join(office.heard)
+    assert office.lines == ["turn 1", "turn 2", "look 1", "turn 3"]

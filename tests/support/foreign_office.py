@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -72,6 +72,28 @@ class Office:
             number += 1
         self.note(f"turn {number + 1}")
         return self.turns[number]
+
+
+class Died(Exception):
+    """The worker is lost here."""
+
+
+class Recorder:
+    """The journal of one turn, which outlives its worker. With `lost_after` the worker is lost once:
+    after so many entries, where the next one would begin.
+    """
+
+    def __init__(self, lost_after: int | None = None) -> None:
+        self.recorded: dict[str, str] = {}
+        self._lost_after = lost_after
+
+    async def journal(self, name: str, function: Callable[[], Awaitable[Any]]) -> Any:
+        if name not in self.recorded:
+            if len(self.recorded) == self._lost_after:
+                self._lost_after = None
+                raise Died
+            self.recorded[name] = json.dumps(await function())
+        return json.loads(self.recorded[name])
 
 
 def desk(agent: Any) -> Graph:
