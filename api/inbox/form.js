@@ -83,7 +83,8 @@ function fieldOf(declared, about) {
     ...about,
     nullable,
     required: !isOptional,
-    label: schema.title ?? declared?.title ?? about.label,
+    // The title of what is referred to is that of a type, which several fields may have.
+    label: declared?.title ?? about.label,
     hint: schema.description ?? declared?.description,
     start: about.start === undefined ? (declared?.default ?? schema.default) : about.start,
   };

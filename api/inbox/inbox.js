@@ -4,7 +4,7 @@ import {call, identify, listen, me, Problem, problemText, serviceTime, signInLin
 import {conversation} from "./conversation.js";
 import {readDecided} from "./decided.js";
 import {listenToKeys} from "./keyboard.js";
-import {choices, chosen, entry, sections} from "./list.js";
+import {choices, chosen, entry, sections, topic} from "./list.js";
 import {at, button, element, redraw, visible} from "./markup.js";
 import {questionPage} from "./question.js";
 import {showReader} from "./reader.js";
@@ -292,9 +292,8 @@ function pick(id, isPicked) {
 function drawTogether(questions) {
   const chosen = questions.filter(({id}) => picked.has(id));
   if (chosen.length < 2) return redraw(at("together"));
-  const places = new Set(chosen.map(({graph, name}) => `${graph} ${name}`));
   const text = `${chosen.length} selected`;
-  const act = places.size === 1
+  const act = new Set(chosen.map(topic)).size === 1
     ? button("Answer all selected…", () => showTogether(chosen), {"data-stay": "answer"})
     : element("span", {class: "quiet"}, "Only equal questions (same graph and name) can be answered together.");
   const none = button("Select none", () => {

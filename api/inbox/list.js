@@ -66,11 +66,16 @@ export function sections(questions, {order, isGrouped}) {
   return parts.filter(([, members]) => members.length);
 }
 
-// Questions of one graph and name with one schema can be answered together.
+/** Return what equal questions have in common: their graph, their name, and of approvals their tool. */
+export function topic({graph, name, kind, address}) {
+  const tool = kind === "approval" ? address?.split(";").at(-1).match(/^tool:([^:]+)/)?.[1] : null;
+  return [graph, name, tool].filter(Boolean).join(" › ");
+}
+
 function equals(questions) {
   const parts = new Map();
   for (const question of questions) {
-    const key = `${question.graph} › ${question.name}`;
+    const key = topic(question);
     if (!parts.has(key)) parts.set(key, []);
     parts.get(key).push(question);
   }

@@ -3,6 +3,7 @@
 import {call, problemText} from "./api.js";
 import {card} from "./card.js";
 import {Fault, fault} from "./form.js";
+import {topic} from "./list.js";
 import {button, element, oneLine, visible} from "./markup.js";
 import {decided, respond} from "./question.js";
 
@@ -38,7 +39,7 @@ export async function togetherPage(chosen, {answered, over}) {
     button(`${each.label} (${questions.length})`, () => send(each), {class: each.kind === "reject" ? "reject" : "send"}));
   const prompts = element("ul", {}, ...questions.map(({prompt}) => element("li", {}, oneLine(prompt))));
   return [
-    element("h2", {tabindex: "-1"}, `Answer ${questions.length} questions: ${first.graph} › ${first.name}`),
+    element("h2", {tabindex: "-1"}, `Answer ${questions.length} questions: ${topic(first)}`),
     element("details", {open: questions.length <= 10}, element("summary", {}, "What is asked"), prompts),
     element("form", {class: "answer", "aria-label": "Answer", onsubmit: (event) => event.preventDefault()},
       ...way.parts.filter(Boolean), problem, element("p", {class: "buttons"}, ...buttons)),

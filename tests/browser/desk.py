@@ -36,6 +36,12 @@ class Line(BaseModel):
     pieces: int = Field(default=1, le=9)
 
 
+class Place(BaseModel):
+    """Where somebody lives."""
+
+    street: str | None = None
+
+
 def gate(name: str, **terms: Any) -> Graph:
     """A graph that asks one yes or no."""
     asking = Graph(name, state=Matter)
@@ -59,7 +65,7 @@ def calls(name: str, *said: str, **arguments: Any) -> Callable[..., ModelRespons
         for part in messages[-1].parts:
             if isinstance(part, ToolReturnPart):
                 return ModelResponse(parts=[TextPart(str(part.content))])
-        return ModelResponse(parts=[*map(TextPart, said), ToolCallPart(name, arguments, "1")])
+        return ModelResponse(parts=[*map(TextPart, said), ToolCallPart(name, arguments, name)])
 
     return answer
 
@@ -90,11 +96,12 @@ async def ship(
     lines: list[Line],
     note: str = "",
     tags: list[str] | None = None,
-    place: dict[str, str] | None = None,
+    home: Place | None = None,
+    depot: Place | None = None,
 ) -> str:
     """Ship an order."""
     pieces = [f"{line.pieces} {line.article}" for line in lines]
-    return f"{at.isoformat()} {gate.isoformat()} {pieces} {note!r} {tags} {place}"
+    return f"{at.isoformat()} {gate.isoformat()} {pieces} {note!r} {tags} {home} {depot}"
 
 
 # No field of a form shows these as they are.
@@ -106,6 +113,11 @@ send = calls(
     note="",
     tags=[],
 )
+
+
+def both(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """Pay and ship at once."""
+    return ModelResponse(parts=[*pay(messages, info).parts, *send(messages, info).parts])
 
 
 @tool
@@ -157,6 +169,7 @@ graph = [
     gate("apart", assignees=["bob"], assignees_only=True),
     desk("payments", model=pay, tools=[refund]),
     desk("shipping", model=send, tools=[ship]),
+    desk("mixed", model=both, tools=[refund, ship]),
     desk("budgeted", model=calls("look"), tools=[look], budget=Budget(turns=1, usd=2)),
     shown,
     many,

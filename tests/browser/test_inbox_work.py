@@ -131,10 +131,11 @@ def test_arguments_that_nobody_touched_are_approved_as_they_are(page: Page, runn
     run_id = asked(running.api, "send", graph="shipping")
     page.open("Ship?")
     assert page.field("Gate").get_attribute("value") == "09:30:00+01:00"
+    assert {"Home", "Depot"} <= {*page.texts("article legend")}
     page.press("Approve")
     page.says("article", "You approved ship")
     assert "was" not in page.one("article [role=status]").text
-    shipped = "2026-12-24T10:00:00.250000+01:00 09:30:00+01:00 ['1 lamp', '1 rope'] '' [] None"
+    shipped = "2026-12-24T10:00:00.250000+01:00 09:30:00+01:00 ['1 lamp', '1 rope'] '' [] None None"
     assert ended(running.api, run_id)["values"]["report"] == shipped
 
 
@@ -238,6 +239,15 @@ def test_equal_questions_are_answered_together_with_a_result_for_each(
     assert sum(each.startswith("You approved “Publish") for each in results) == 2
     assert sum("bob" in each for each in results) == 1
     page.says("#state", "No open questions")
+
+
+def test_approvals_of_different_tools_are_not_equal(page: Page, running: Stack) -> None:
+    asked(running.api, "pay and send", graph="mixed")
+    page.says("#state", "2 open questions")
+    page.click("#filters summary")
+    page.click("#grouped")
+    page.says("#questions h2", "refund (1)")
+    page.says("#questions h2", "ship (1)")
 
 
 def test_several_people_approve_and_a_yes_is_taken_back(page: Page, running: Stack) -> None:
@@ -354,10 +364,12 @@ def test_no_page_violates_a_rule_of_accessibility(
         return page.driver.execute_async_script(RULES)
 
     found: dict[str, Any] = {}
-    page.says("#state", "3 open questions")
+    for graph in ("budgeted", "shipping"):
+        asked(running.api, "go", graph=graph)
+    page.says("#state", "5 open questions")
     page.click("#filters summary")
     found["list"] = violations()
-    for prompt in ("Publish?", "Refund 5000", "Pay 900?"):
+    for prompt in ("Publish?", "Refund 5000", "Pay 900?", "used up", "Ship?"):
         page.open(prompt)
         found[prompt] = violations()
     page.keys("?")
