@@ -1,15 +1,16 @@
 """What a worker that starts has tried again at once: it may have what earlier workers lacked.
 
-A run that can be read is told, and starts its blocked visits again itself. A worker that lacks a key can
-tell a run nothing, and what it failed to read waits for a retry of Temporal: an activity for up to a
-minute, a workflow task for up to ten. Both are looked for in the descriptions of open runs, and made due.
+What is blocked waits for a retry of Temporal: the activity of a visit for up to a minute, a workflow task
+whose worker could not read the run for up to ten. Both are looked for in the descriptions of open
+workflows, and made due. Where Temporal makes no activity due, the run is told, and starts its blocked
+visits again itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from temporalio.api.common.v1 import Payloads, WorkflowExecution
@@ -30,14 +31,13 @@ from abeyance import names, wire
 from abeyance.client.listing import OPEN_RUNS, Listing
 from abeyance.client.rpc import RunEnded, WorkflowRpc
 from abeyance.errors import AbeyanceError, Refusal
-from abeyance.history.description import read
+from abeyance.history.description import blocking_failure, read
 from abeyance.storage.converter import of_run
-from abeyance.temporal.workarounds.payloads import UNREADABLE_COUNT
 from abeyance.util import gather_limited
 
 _RPC: Final = timedelta(seconds=5)
 _AT_ONCE: Final = 4
-PAUSED_TO_WAKE: Final = "abeyance: a worker has started, so this is tried again at once"
+PAUSED_TO_WAKE: Final = "a worker was killed that was about to retry it; the next that starts does"
 """By this reason of a pause the next worker finds an activity that was not resumed."""
 _UNREAD: Final = frozenset({"WrongKey", "Unavailable", "SettingsError"})
 """Types of the failures of workflow tasks whose worker lacked a key or the storage."""
@@ -51,7 +51,8 @@ _WAITING: Final = (
     # Only a run that computes has activities; one that awaits input may have a workflow task that fails.
     f"{OPEN_RUNS} AND ({names.STATUS} != 'awaiting-input' OR {names.BLOCKED} = true)"
 )
-_FAILING: Final = f"{OPEN_RUNS} AND TemporalReportedProblems IS NOT NULL"
+_FAILING: Final = "CloseTime IS NULL AND TemporalReportedProblems IS NOT NULL"
+"""Conversations and delegations too: they have no activities, but workflow tasks that may fail."""
 
 
 class Waking:
@@ -74,21 +75,22 @@ class Waking:
         with suppress(AbeyanceError, RPCError):
             rows += await self._listing.all(_FAILING)
         ids = dict.fromkeys(row.execution.workflow_id for row in rows)
-        await gather_limited(ids, self._wake_run, at_once=_AT_ONCE)
+        await gather_limited(ids, self._wake_workflow, at_once=_AT_ONCE)
 
-    async def _wake_run(self, run_id: str) -> None:
-        # The run may end meanwhile, and a server may lack the calls or deny them.
+    async def _wake_workflow(self, workflow_id: str) -> None:
+        # It may end meanwhile.
         with suppress(RunEnded, Refusal, RPCError):
-            raw = await self._described(run_id)
+            raw = await self._described(workflow_id)
             description = await read(self._line.temporal, raw)
             if not description.is_running or description.unreadable is not None:
                 return
             if _is_retried(raw) and await self._is_unread(raw):
                 await self._retry_workflow_task(raw)
-            for pending in raw.pending_activities:
-                await self._retry_activity(raw, pending)
-            if (description.memo.get(names.MEMO_SUMMARY) or {}).get("blocked"):
-                await self._tell(run_id)
+            retried = [await self._retry_activity(raw, each) for each in raw.pending_activities]
+            is_blocked = (description.memo.get(names.MEMO_SUMMARY) or {}).get("blocked")
+            # What the run starts again itself, it stops first: not what was made due already.
+            if is_blocked and not any(retried):
+                await self._tell(workflow_id)
 
     async def _described(self, run_id: str) -> DescribeWorkflowExecutionResponse:
         request = DescribeWorkflowExecutionRequest(
@@ -119,47 +121,60 @@ class Waking:
 
         The worker that had it does not report its failure, and Temporal waits until it times out.
         """
-        execution = raw.workflow_execution_info.execution
-        attempt = raw.pending_workflow_task.attempt
-        run = await self._line.cached_run(execution.workflow_id)
-        converter = of_run(self._line.temporal.data_converter, execution.workflow_id)
+        info = raw.workflow_execution_info
+        converter = of_run(self._line.temporal.data_converter, info.execution.workflow_id)
+        # Only a run has a handler for it.
+        order = wire.WorkerStarted()
         for number in range(_MAX_BUFFERED + 1):
-            order = self._line.stamped("worker_started", wire.WorkerStarted(), run.first)
+            stamped = self._line.stamped("worker_started", order, info.first_run_id)
+            attempt = f"{raw.pending_workflow_task.attempt}-{info.history_length}"
             request = SignalWorkflowExecutionRequest(
                 namespace=self._namespace,
-                workflow_execution=execution,
+                workflow_execution=info.execution,
                 signal_name="worker_started",
-                input=Payloads(payloads=await converter.encode([order])),
+                input=Payloads(payloads=await converter.encode([stamped])),
                 # Several workers start at once, and Temporal takes each signal once.
-                request_id=f"abeyance-wake-{attempt}-{raw.workflow_execution_info.history_length}-{number}",
+                request_id=f"abeyance-wake-{attempt}-{number}",
             )
             await self._service.signal_workflow_execution(request, retry=True, timeout=_RPC)
 
     async def _retry_activity(
         self, raw: DescribeWorkflowExecutionResponse, pending: PendingActivityInfo
-    ) -> None:
-        """Resume an activity whose input a worker could not read. Its attempts and heartbeat stay.
+    ) -> bool:
+        """Make the activity of a blocked visit due, unless it is. Its attempts and heartbeat stay.
 
-        To end it, as the run does with what it starts again, would lose the journal in its heartbeat.
+        To end it, as the run does with what it starts again, would lose the journal of a visit that a
+        worker could not read, and would end the only attempt at what may not be repeated. Return whether
+        Temporal tries it at once.
         """
-        is_unread = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED and any(
-            UNREADABLE_COUNT in payload.metadata for payload in pending.heartbeat_details.payloads
-        )
+        is_left = pending.pause_info.manual.reason == PAUSED_TO_WAKE
+        if not is_left and not (_is_waiting(pending) and blocking_failure(pending)):
+            return False
+        if not is_left and pending.next_attempt_schedule_time.ToDatetime(UTC) <= datetime.now(UTC):
+            # A worker may have it any moment, and a pause would end that attempt.
+            return True
         namespace, execution = self._namespace, raw.workflow_execution_info.execution
-        if is_unread:
-            pause = PauseActivityRequest(
-                namespace=namespace,
-                execution=execution,
-                id=pending.activity_id,
-                reason=PAUSED_TO_WAKE,
-            )
-            await self._service.pause_activity(pause, timeout=_RPC)
-        elif pending.pause_info.manual.reason != PAUSED_TO_WAKE:
-            return
+        pause = PauseActivityRequest(
+            namespace=namespace,
+            execution=execution,
+            id=pending.activity_id,
+            reason=PAUSED_TO_WAKE,
+        )
         resume = UnpauseActivityRequest(
             namespace=namespace, execution=execution, id=pending.activity_id
         )
-        await self._service.unpause_activity(resume, retry=True, timeout=_RPC)
+        try:
+            if not is_left:
+                await self._service.pause_activity(pause, timeout=_RPC)
+            await self._service.unpause_activity(resume, retry=True, timeout=_RPC)
+        except RPCError:
+            # It has ended meanwhile, or the server lacks the calls or denies them.
+            return False
+        return True
+
+
+def _is_waiting(pending: PendingActivityInfo) -> bool:
+    return pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 
 
 def _is_retried(raw: DescribeWorkflowExecutionResponse) -> bool:

@@ -57,9 +57,9 @@ def unblock(draft: WorkingState, visit: Visit) -> None:
 def try_again(draft: WorkingState) -> None:
     """Stop the attempts at blocked visits, so that new ones begin without a pause.
 
-    Finally nodes and calls that may run only once are not stopped: their next attempt comes within the
-    pause. Nor is a visit that its worker could not read: its journal is in its heartbeat alone, and would
-    be lost with it. The worker that starts resumes it itself.
+    Finally nodes and calls that may run only once are not stopped. Nor is a visit that its worker could
+    not read: its journal is in its heartbeat alone, and would be lost with it. The worker that starts has
+    Temporal try them again (`abeyance.client.waking`).
     """
     for visit in list(draft.state.visits.values()):
         is_awaited = visit.is_finally or (visit.call is not None and visit.call.once)

@@ -16,6 +16,7 @@ from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as Execution
 from temporalio.api.failure.v1 import Failure
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
@@ -133,9 +134,14 @@ class RunDescription:
         """
         by_address = {each.address: each for each in recorded}
         for pending in self._pending:
-            why = _own_failure(pending.last_failure)
-            code = why.application_failure_info.type
-            if code not in _BLOCKING:
+            why = blocking_failure(pending)
+            if pending.paused:
+                reason = pending.pause_info.manual.reason
+                code = str(Code.NATIVELY_PAUSED)
+                message = f"the visit is paused through Temporal itself ({reason}): unpause it there"
+            elif why is not None:
+                code, message = why.application_failure_info.type, why.message
+            else:
                 continue
             address, node = pending.activity_id, pending.activity_type.name
             if is_visit(node, address):
@@ -147,7 +153,7 @@ class RunDescription:
             known = by_address.get(
                 address, views.BlockedView(code=code, node=node, address=address)
             )
-            latest = {"code": code, "message": why.message, "attempt": pending.attempt}
+            latest = {"code": code, "message": message, "attempt": pending.attempt}
             by_address[address] = known.model_copy(update=latest)
         return [*by_address.values()]
 
@@ -344,7 +350,10 @@ async def decoded(converter: DataConverter, payload: Payload) -> Any:
     return value
 
 
-def _own_failure(failure: Failure) -> Failure:
+def blocking_failure(pending: PendingActivityInfo) -> Failure | None:
+    """The failure that blocks the visit of an activity; None if its latest attempt had no such failure."""
+    failure = pending.last_failure
     # The server truncates a failure that is too large, and wraps it in one of its own.
     is_wrapped = failure.HasField("server_failure_info") and failure.HasField("cause")
-    return failure.cause if is_wrapped else failure
+    own = failure.cause if is_wrapped else failure
+    return own if own.application_failure_info.type in _BLOCKING else None

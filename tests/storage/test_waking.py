@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from blocked_graphs import exporting
 from killable import worker_process
+from rpc_counter import counted
+from scripted_agents import desk, scripted, told
 from stored import State, connected
-from temporal_site import Site, eventually
+from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionResponse,
@@ -20,14 +22,15 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Graph
+from abeyance import START, Agent, Graph, tool
 from abeyance.client.waking import PAUSED_TO_WAKE
 from abeyance.handle import RunFilter
 from abeyance.settings import Settings
 
 _AT_ONCE = 5.0
-_LONG = timedelta(seconds=8)
-"""How long both would still have to wait, at least."""
+_SOON = 15.0
+_LONG = timedelta(seconds=25)
+"""How long all would still have to wait, at least."""
 
 
 async def described(site: Site, run_id: str) -> DescribeWorkflowExecutionResponse:
@@ -35,16 +38,21 @@ async def described(site: Site, run_id: str) -> DescribeWorkflowExecutionRespons
     return (await handle.describe()).raw_description
 
 
-async def both_wait_long(site: Site, run_id: str) -> bool:
-    """Whether neither the activity nor the workflow task will be tried again for long."""
-    raw = await described(site, run_id)
+async def has_no_task(site: Site, workflow_id: str) -> bool:
+    return not (await described(site, workflow_id)).HasField("pending_workflow_task")
+
+
+async def all_wait_long(site: Site, run_id: str, talk: str) -> bool:
+    """Whether neither the activity nor a workflow task will be tried again for long."""
+    raw, of_talk = await described(site, run_id), await described(site, talk)
     (activity,) = raw.pending_activities
-    task = raw.pending_workflow_task
-    # Tasks time out after three seconds here. From the fourth attempt on Temporal adds five, ten, ...
-    lasts = timedelta(seconds=3 + 5 * 2 ** max(0, task.attempt - 4) * (task.attempt > 3))
-    now = datetime.now(UTC)
-    ends = task.started_time.ToDatetime(UTC) + lasts
-    return min(activity.next_attempt_schedule_time.ToDatetime(UTC), ends) - now > _LONG
+    due = [activity.next_attempt_schedule_time.ToDatetime(UTC)]
+    for task in (raw.pending_workflow_task, of_talk.pending_workflow_task):
+        # Tasks time out after three seconds here. From the fourth attempt on Temporal adds five, ten, ...
+        lasts = timedelta(seconds=3 + 5 * 2 ** max(0, task.attempt - 4) * (task.attempt > 3))
+        due.append(task.started_time.ToDatetime(UTC) + lasts)
+    attributes = of_talk.workflow_execution_info.search_attributes.indexed_fields
+    return "TemporalReportedProblems" in attributes and min(due) - datetime.now(UTC) > _LONG
 
 
 @pytest.mark.slow
@@ -64,17 +72,21 @@ async def test_a_worker_with_the_key_that_starts_waits_for_no_retry_of_temporal(
         beside=site,
     )
     async with site.worker():
-        run_id = await site.start({"witness": str(witness)})
+        run_id = await site.start({"witness": str(witness)}, conversation_id="talk")
         await site.until_blocked(run_id)
+    talk = site.conversation_workflow("talk")
     async with poor.worker():
-        # What it cannot read are the activity, and the workflow task of its report.
-        await eventually(lambda: both_wait_long(site, run_id), seconds=60)
+        # What it cannot read are the activity, and the workflow tasks of its report and of the
+        # conversation.
+        await site.temporal.get_workflow_handle(talk).signal("release", ["nobody"])
+        await eventually(lambda: all_wait_long(site, run_id, talk), seconds=150)
     variables = {"ABEYANCE_TASK_QUEUE": site.settings.task_queue, "ABEYANCE_ENCRYPTION_KEYS": keys}
     log = tmp_path / "worker.log"
     with worker_process(address, "blocked_graphs:graphs", log, variables=variables):
         await eventually(lambda: log.exists() and "serving" in log.read_text())
-        async with asyncio.timeout(_AT_ONCE):
+        async with asyncio.timeout(_SOON):
             ended = await site.ended(run_id)
+            await eventually(lambda: has_no_task(site, talk))
     assert ended.status == "completed", ended.error
     assert ended.values["exported"] == 10
     assert witness.read_text() == "collected\n"
@@ -107,6 +119,9 @@ async def test_an_activity_that_a_worker_paused_to_wake_it_is_resumed_by_the_nex
         reason=PAUSED_TO_WAKE,
     )
     await temporal.workflow_service.pause_activity(request)
+    (why,) = (await site.client.run(run_id).view()).blocked
+    assert why.code == "natively_paused"
+    assert PAUSED_TO_WAKE in why.message
     async with site.worker():
         await eventually(lambda: is_listed(site, run_id))
         await site.client.waking.wake()
@@ -114,6 +129,64 @@ async def test_an_activity_that_a_worker_paused_to_wake_it_is_resumed_by_the_nex
     assert (ended.values["log"], begun) == (["worked"], ["work", "work"])
 
 
-async def is_listed(site: Site, run_id: str) -> bool:
-    rows, _ = await site.client.runs.list(RunFilter(statuses=frozenset({"running"})))
-    return [row.run_id for row in rows] == [run_id]
+def working(name: str = "work", *, last: str | None = None) -> Graph:
+    """A graph with a node of this name, and a `finally` node of the name `last`."""
+    graph = Graph("working" if last is None else "closing", state=State)
+    graph.node(name=name)(lambda state: {"log": [name]})
+    graph.edge(START, name)
+    if last is not None:
+        graph.node(name=last)(lambda state: {"log": [last]})
+        graph.finally_(last)
+    return graph
+
+
+def paying(*, has_tool: bool = True) -> Graph:
+    """An agent with one tool, which needs an approval. The worker may lack it."""
+
+    @tool(approve=True)
+    async def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    model = scripted([("pay", {"amount": 3})], told)
+    return desk(Agent("clerk", model=model, tools=[pay] if has_tool else []))
+
+
+async def waits_long(site: Site, run_id: str) -> bool:
+    """Whether its one activity will not be tried again for several seconds."""
+    pending = (await described(site, run_id)).pending_activities
+    soon = datetime.now(UTC) + timedelta(seconds=6)
+    return len(pending) == 1 and pending[0].next_attempt_schedule_time.ToDatetime(UTC) > soon
+
+
+async def test_all_that_is_blocked_is_tried_again_at_once_and_without_the_calls_what_may_be_stopped(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, working(), working(last="archive"), paying())
+    client, counter = counted(temporal)
+    denied = Site(client, *site.graphs.values(), beside=site)
+    counter.denied = {"pause_activity"}
+    async with site.worker():
+        paid = await site.start(graph=site.graphs["desk"])
+        asked = await site.until(paid, "awaiting-input")
+    async with site.worker(working("old"), working(last="old"), paying(has_tool=False)):
+        answer = {asked.interrupts[0].id: {"approved": True}}
+        await site.client.run(paid).respond(answer, principal=ANYBODY)
+        worked, closed = [await site.start(graph=site.graphs[n]) for n in ("working", "closing")]
+
+        async def all_wait() -> bool:
+            each = [await waits_long(site, run_id) for run_id in (worked, closed, paid)]
+            return all(each) and await is_listed(site, worked, closed, paid)
+
+        await eventually(all_wait)
+    async with site.worker(), asyncio.timeout(_AT_ONCE):
+        await denied.client.waking.wake()
+        assert (await site.ended(worked)).values["log"] == ["work"]
+        assert (await site.client.run(closed).view()).blocked
+        await site.client.waking.wake()
+        assert (await site.ended(closed)).values["log"] == ["work", "archive"]
+        assert (await site.ended(paid)).values["report"] == "pay: success: paid 3"
+
+
+async def is_listed(site: Site, *run_ids: str) -> bool:
+    rows, _ = await site.client.runs.list(RunFilter(statuses=frozenset({"running", "ending"})))
+    return {*run_ids} <= {row.run_id for row in rows}

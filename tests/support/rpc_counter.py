@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio.client import Client as TemporalClient
-from temporalio.service import ServiceClient
+from temporalio.service import RPCError, RPCStatusCode, ServiceClient
 
 
 class RpcCounter(ServiceClient):
@@ -25,6 +25,8 @@ class RpcCounter(ServiceClient):
         self.lets_through = asyncio.Event()
         """While it is not set, the answers of long polls are held back, as by a slow network."""
         self.lets_through.set()
+        self.denied: set[str] = set()
+        """Calls that these credentials do not allow."""
 
     @property
     def worker_service_client(self) -> Any:
@@ -48,6 +50,8 @@ class RpcCounter(ServiceClient):
         timeout: timedelta | None,
     ) -> Any:
         self.calls[rpc] += 1
+        if rpc in self.denied:
+            raise RPCError("denied", RPCStatusCode.PERMISSION_DENIED, b"")
         polled = req.execution.workflow_id if getattr(req, "wait_new_event", False) else None
         if polled is not None:
             self.polls[polled] += 1

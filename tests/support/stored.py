@@ -14,7 +14,9 @@ from temporalio.client import (
     Interceptor,
     OutboundInterceptor,
     StartWorkflowInput,
+    StartWorkflowUpdateWithStartInput,
     WorkflowHandle,
+    WorkflowUpdateHandle,
 )
 
 from abeyance import END, START, Context, Graph, append
@@ -24,6 +26,7 @@ from abeyance.temporal.converter import data_converter
 SECRET = "the-recipe-of-the-soup"
 LARGE = SECRET + "".join(chr(97 + n * n % 26) for n in range(200_000))
 SHOWN = 50_000
+_TASK = timedelta(seconds=3)
 LOGGED = ["collect", "stamp", "look True", "look True", "approve True", "done True"]
 
 
@@ -88,8 +91,14 @@ class _ShortTasks(Interceptor):
 
 class _ShortTasksOutbound(OutboundInterceptor):
     async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:
-        input.task_timeout = timedelta(seconds=3)
+        input.task_timeout = _TASK
         return await super().start_workflow(input)
+
+    async def start_update_with_start_workflow(
+        self, input: StartWorkflowUpdateWithStartInput
+    ) -> WorkflowUpdateHandle[Any]:
+        input.start_workflow_input.task_timeout = _TASK
+        return await super().start_update_with_start_workflow(input)
 
 
 def shows(text: str, word: str) -> bool:
