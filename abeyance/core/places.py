@@ -21,8 +21,9 @@ T = TypeVar("T")
 Path: TypeAlias = tuple[str, ...]
 """The names of nodes that lead from the run's graph to a node, with its own; empty for the graph."""
 
-_RETIRE: Final = (
-    "keep the node, as graph.retired({name!r})(function), or give its new name in `map`"
+_PLACE: Final = (
+    "give its new name in `map`, or keep {name!r} in the graph; a run that is not migrated needs only "
+    "graph.retired({name!r})(...)"
 )
 
 
@@ -92,8 +93,10 @@ class Places:
     def _check_rename(
         self, path: Path, name: str, chosen: Mapping[str, str], old: GraphSpec, new: GraphSpec
     ) -> None:
+        remedy = "give the node a name of its own"
         if name not in new.nodes:
             why = f"the other graph has no node {name!r}"
+            remedy = "correct the name in `map`"
         elif (
             name in old.nodes or [*chosen.values()].count(name) > 1 or self._was_visited(path, name)
         ):
@@ -102,7 +105,6 @@ class Places:
             why = f"the other graph has a node {path[-1]!r} too"
         else:
             return
-        remedy = "give the node a name of its own"
         self.obstacle("rename", ".".join(path), why, remedy=remedy)
 
     def _was_visited(self, path: Path, name: str) -> bool:
@@ -135,7 +137,7 @@ class Places:
             why = f"{name!r} is a finally node in one of the two graphs only"
         else:
             return name
-        remedy = _RETIRE.format(name=path[-1])
+        remedy = _PLACE.format(name=path[-1])
         self.obstacle(what, ".".join(path), why, remedy=remedy, address=address)
         return name
 

@@ -359,7 +359,8 @@ def _go_back(draft: WorkingState, back: int) -> None:
     scope = [*draft.state.scopes][-1] if visit is None else visit.scope
     most = directives.most_steps_back(draft.state, scope, visit)
     if not 0 <= back <= most:
-        raise _no_such_past(f"it can go back {most} visits, and not {back}", most)
+        visits = "1 visit" if most == 1 else f"{most} visits"
+        raise _no_such_past(f"it can go back {visits}, and not {back}", most)
     if back:
         try:
             directives.go_back(

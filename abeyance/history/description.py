@@ -138,7 +138,9 @@ class RunDescription:
             if pending.paused:
                 reason = pending.pause_info.manual.reason
                 code = str(Code.NATIVELY_PAUSED)
-                message = f"the visit is paused through Temporal itself ({reason}): unpause it there"
+                message = (
+                    f"the visit is paused through Temporal itself ({reason}): unpause it there"
+                )
             elif why is not None:
                 code, message = why.application_failure_info.type, why.message
             else:
@@ -351,7 +353,7 @@ async def decoded(converter: DataConverter, payload: Payload) -> Any:
 
 
 def blocking_failure(pending: PendingActivityInfo) -> Failure | None:
-    """The failure that blocks the visit of an activity; None if its latest attempt had no such failure."""
+    """The failure that blocks the visit of an activity; None if its last one does not."""
     failure = pending.last_failure
     # The server truncates a failure that is too large, and wraps it in one of its own.
     is_wrapped = failure.HasField("server_failure_info") and failure.HasField("cause")

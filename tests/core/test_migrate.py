@@ -22,6 +22,9 @@ from abeyance.core.spec import (
 from abeyance.core.state import Limits
 from abeyance.errors import Refusal
 
+CORRECT = "correct the name in `map`"
+DISTINGUISH = "give the node a name of its own"
+
 
 def test_a_migration_to_the_same_graph_changes_nothing() -> None:
     run = Drive(chain("a"))
@@ -119,24 +122,28 @@ def test_all_obstacles_are_told_at_once_each_with_what_to_do() -> None:
     assert [each["name"] for each in refusal.details["obstacles"]] == ["a", "ask"]
     first = refusal.details["obstacles"][0]
     assert first["address"] == "graph:g;node:a"
-    assert "graph.retired('a')" in first["remedy"]
+    assert first["remedy"].startswith("give its new name in `map`, or keep 'a' in the graph")
     assert "no node 'ask'" in refusal.message
 
 
 @pytest.mark.parametrize(
-    ("new", "renames"),
+    ("new", "renames", "remedy"),
     [
-        (chain("a", "b"), {"x": "b"}),
-        (chain("a", "b"), {"a": "z"}),
-        (chain("b", "c"), {"a": "b"}),
-        (chain("a", "c"), {"a": "c"}),
-        (chain("c", "d"), {"a": "c", "b": "c"}),
+        (chain("a", "b"), {"x": "b"}, CORRECT),
+        (chain("a", "b"), {"a": "z"}, CORRECT),
+        (chain("b", "c"), {"a": "b"}, DISTINGUISH),
+        (chain("a", "c"), {"a": "c"}, DISTINGUISH),
+        (chain("c", "d"), {"a": "c", "b": "c"}, DISTINGUISH),
     ],
 )
-def test_a_rename_that_cannot_be_is_an_obstacle(new: GraphSpec, renames: Mapping[str, str]) -> None:
+def test_a_rename_that_cannot_be_is_an_obstacle(
+    new: GraphSpec, renames: Mapping[str, str], remedy: str
+) -> None:
     run = Drive(chain("a", "b"))
+    refusal = run.refused(events.Migrated, principal=ROOT, spec=new, renames=renames)
 
-    assert obstacles(run, new, renames=renames)[0][0] == "rename"
+    first = refusal.details["obstacles"][0]
+    assert (first["what"], first["remedy"]) == ("rename", remedy)
 
 
 def test_the_name_of_a_node_that_was_visited_is_not_given_to_another() -> None:
