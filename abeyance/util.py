@@ -69,17 +69,22 @@ def import_string(reference: str) -> Any:
 
 
 _EXTRAS: Final = {
+    "ag_ui": "agui",
+    "agent_framework": "agent-framework",
     "apprise": "people",
     "boto3": "s3",
     "botocore": "s3",
     "clips": "rules",
     "holidays": "people",
+    "langchain": "langgraph",
+    "langgraph": "langgraph",
     "markdown_it": "people",
     "mcp": "agents",
     "nh3": "people",
     "opentelemetry": "otel",
     "pydantic_ai": "agents",
     "standardwebhooks": "people",
+    "strands": "strands",
 }
 
 
