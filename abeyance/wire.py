@@ -7,7 +7,7 @@ read leniently, so that a later worker can replay the run of an earlier one.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -263,6 +263,34 @@ class Journal(Record):
     def is_of(self, visit: str) -> bool:
         """Return whether a visit may use the journal, which may be a copy of another visit's."""
         return self.visit in ("", visit)
+
+    @classmethod
+    def combined(cls, written: Iterable[Journal], visit: str) -> Journal:
+        """Return the journal of a visit from all that its attempts have written."""
+        journals = [each for each in written if each.is_of(visit) and each.live is None]
+        told = [each.blocked_by for each in journals if each.blocked_by is not None]
+        return cls(
+            visit=visit,
+            done=tuple(ran for each in journals for ran in each.done),
+            steps={name: result for each in journals for name, result in each.steps.items()},
+            excused=sum(each.excused for each in journals),
+            blocked_by=told[-1] if told else None,
+            blocked_inside=bool(journals) and journals[-1].blocked_inside,
+        )
+
+
+class ReadJournals(Record):
+    """Read what lost attempts left at these visits, whose journals belong to `execution`."""
+
+    execution: str
+    visits: list[str]
+
+
+class LostAttempts(Record):
+    """How many attempts at a visit were lost with their workers, and the journal that they left."""
+
+    count: int
+    journal: Journal
 
 
 class EvictInactive(Record):

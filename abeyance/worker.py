@@ -23,6 +23,7 @@ from abeyance.activities.maintenance import (
     ConversationActivities,
     EvictionActivities,
     GraphActivities,
+    read_journals,
 )
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.notification import AnnouncingActivities, NotificationActivities
@@ -135,6 +136,7 @@ def make_worker(
             audits.archive,
             audits.erase,
             GraphActivities(graphs).read,
+            read_journals,
             AnnouncingActivities(temporal, settings.task_queue, notifications).announce,
         ],
         interceptors=[] if settings.enable_metrics else [Unmetered()],

@@ -116,18 +116,7 @@ half of that while a model speaks."""
 
 def journal_in(written: DecodedPayloads, visit: str) -> wire.Journal:
     """Return the combined journal of earlier attempts of a visit."""
-    read = [wire.Journal.model_validate(value) for value in written.values]
-    journals = [journal for journal in read if journal.is_of(visit) and journal.live is None]
-    return wire.Journal(
-        visit=visit,
-        done=tuple(ran for journal in journals for ran in journal.done),
-        steps={name: result for journal in journals for name, result in journal.steps.items()},
-        excused=sum(journal.excused for journal in journals),
-        blocked_by=next(
-            (each.blocked_by for each in reversed(journals) if each.blocked_by is not None), None
-        ),
-        blocked_inside=bool(journals) and journals[-1].blocked_inside,
-    )
+    return wire.Journal.combined(map(wire.Journal.model_validate, written.values), visit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

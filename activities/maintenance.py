@@ -1,17 +1,32 @@
-"""Activities beside those of nodes: conversations, the janitor, the archiver, erasures, migrations."""
+"""Activities beside those of nodes, for the workflows that maintain a deployment and its runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from abeyance import names, wire
+from abeyance.activities.heartbeat import journal_in
 from abeyance.authoring.graph import Graph
 from abeyance.client import Client
 from abeyance.errors import Refusal, SettingsError
 from abeyance.runtime import graph_today
+from abeyance.storage.converter import of_run, storage_code
+
+_RPC: Final = timedelta(seconds=5)
+_WAITING: Final = (
+    PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED,
+    PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED,
+)
+"""States of an activity whose next attempt has not begun."""
 
 
 class ConversationActivities:
@@ -77,3 +92,38 @@ class GraphActivities:
             message = f"this worker has no graph {order.graph!r}"
             raise ApplicationError(message, type=names.NO_GRAPH)
         return graph_today.read_graph(graph, order)
+
+
+@activity.defn(name=names.READ_JOURNALS_ACTIVITY)
+async def read_journals(order: wire.ReadJournals) -> dict[str, wire.LostAttempts]:
+    """Return the lost attempts at those of the visits whose next attempt has not begun."""
+    info, temporal = activity.info(), activity.client()
+    description = await temporal.workflow_service.describe_workflow_execution(
+        DescribeWorkflowExecutionRequest(
+            namespace=temporal.namespace,
+            execution=WorkflowExecution(
+                workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or ""
+            ),
+        ),
+        timeout=_RPC,
+    )
+    return {
+        pending.activity_id: await _lost_attempts(pending, order.execution)
+        for pending in description.pending_activities
+        if pending.activity_id in order.visits and pending.state in _WAITING and pending.attempt > 1
+    }
+
+
+async def _lost_attempts(pending: PendingActivityInfo, execution: str) -> wire.LostAttempts:
+    converter = of_run(activity.client().data_converter, activity.info().workflow_id or "")
+    (written,) = await converter.decode(pending.heartbeat_details.payloads)
+    if written.fault is not None:
+        raise ApplicationError(
+            f"this worker cannot read the journal of {pending.activity_id}: {written.fault}",
+            type=storage_code(written.fault),
+            category=ApplicationErrorCategory.BENIGN,
+        )
+    journal = journal_in(written, wire.Journal.owner(execution, pending.activity_id))
+    # Those before belong to a visit of the hop that is done.
+    before = journal.done[-1].attempt - 1 if journal.done else 0
+    return wire.LostAttempts(count=pending.attempt - 1 - before - journal.excused, journal=journal)

@@ -184,17 +184,12 @@ class Attempt:
 
     async def run(self) -> VisitOutcome:
         """Make the attempt. Raises ApplicationError where Temporal is to try again."""
-        visit_input, lost, before = self._input, self._lost, self._before
-        if lost and visit_input.retry.pause_after(before) is None:
-            return Failed(
-                code=FailureCode.NODE_FAILED,
-                message=(
-                    f"{lost} attempt{'s' if lost > 1 else ''} at {visit_input.node!r} "
-                    f"{'were' if lost > 1 else 'was'} lost, because the worker died or was silent. "
-                    f"{visit_input.retry.why_none_left(before)}"
-                ),
-                journal=self._notebook.steps or None,
-            )
+        visit_input, journal = self._input, self._notebook.steps or None
+        failed = outcomes.lost_for_good(
+            visit_input.node, self._lost, visit_input.retry, self._before, journal=journal
+        )
+        if failed is not None:
+            return failed
         try:
             graph = graph_for(visit_input, self._graphs)
             return await self._run_in_time(graph, self._context())

@@ -7,9 +7,10 @@ are timeouts of all attempts, cancellations, or bugs of ours.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -23,16 +24,13 @@ from temporalio.exceptions import (
 )
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import wire
+    from abeyance import names, wire
     from abeyance.core import effects, hops
     from abeyance.core.address import Address
     from abeyance.core.effects import VisitInput
-    from abeyance.core.outcome import Failed, Ran, Stopped
+    from abeyance.core.outcome import Failed, Ran, Stopped, lost_for_good
     from abeyance.errors import FailureCode
     from abeyance.workflows.requests import Orders
-
-VisitHandle: TypeAlias = workflow.ActivityHandle[wire.VisitReport]
-"""The handle of a running visit."""
 
 _LOCAL_TIMEOUT: Final = timedelta(seconds=60)
 _UNBOUNDED: Final = timedelta(days=3650)
@@ -45,9 +43,23 @@ _MAX_NAME: Final = 200
 """In bytes, with all nodes of a hop."""
 _RETRIES: Final = RetryPolicy(maximum_interval=timedelta(minutes=1))
 """Unlimited, for attempts that were lost or excused: the activity enforces the node's `retries`."""
+_READ_WITHIN: Final = timedelta(minutes=1)
+"""How long journals are read, before visits are stopped without what was in them."""
 
 
-def start(effect: effects.RunNode, *, origin: str) -> VisitHandle:
+@dataclass(slots=True)
+class RunningCode:
+    """The activity of a visit, and what it was given.
+
+    `lost` are the attempts that were lost with their workers, if that was read before it is stopped.
+    """
+
+    input: VisitInput
+    handle: workflow.ActivityHandle[wire.VisitReport]
+    lost: wire.LostAttempts | None = None
+
+
+def start(effect: effects.RunNode, *, origin: str) -> RunningCode:
     """Start the activity of a visit, or a local activity for a local node.
 
     `origin` is the first execution of a retried run, else "".
@@ -62,7 +74,7 @@ def start(effect: effects.RunNode, *, origin: str) -> VisitHandle:
     if visit_input.kind == "routes":
         name = f"{visit_input.graph}.{visit_input.node}.route"
     if visit_input.local:
-        return workflow.start_local_activity(
+        handle = workflow.start_local_activity(
             name,
             visit_input,
             result_type=wire.VisitReport,
@@ -70,8 +82,9 @@ def start(effect: effects.RunNode, *, origin: str) -> VisitHandle:
             retry_policy=_RETRIES,
             summary=visit_input.address,
         )
+        return RunningCode(visit_input, handle)
     address = visit_input.address
-    return workflow.start_activity(
+    handle = workflow.start_activity(
         name,
         visit_input,
         # A worker that cannot read the input still knows the visit.
@@ -90,6 +103,7 @@ def start(effect: effects.RunNode, *, origin: str) -> VisitHandle:
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=visit_input.address,
     )
+    return RunningCode(visit_input, handle)
 
 
 def _name(visit_input: VisitInput) -> str:
@@ -102,16 +116,38 @@ def _name(visit_input: VisitInput) -> str:
     return name
 
 
-async def report_of(
-    handle: VisitHandle, visit_input: VisitInput, taken: Orders
-) -> wire.VisitReport:
-    """Wait for the end of a visit, and return its report."""
+async def read_journals(stopping: Sequence[RunningCode]) -> None:
+    """Read what lost attempts left of visits that are to be stopped before their next attempt begins.
+
+    Temporal drops it when it cancels such an activity.
+    """
+    visits = [each.input.address for each in stopping]
+    order = wire.ReadJournals(execution=workflow.info().first_execution_run_id, visits=visits)
     try:
-        return taken.own(visit_input.address, await handle)
+        lost: dict[str, wire.LostAttempts] = await workflow.execute_activity(
+            names.READ_JOURNALS_ACTIVITY,
+            order,
+            result_type=dict[str, wire.LostAttempts],
+            schedule_to_close_timeout=_READ_WITHIN,
+        )
+    except ActivityError as error:
+        text = "the journals of %s could not be read, and what was done there may be repeated: %s"
+        workflow.logger.warning(text, ", ".join(visits), error.cause)
+        return
+    for each in stopping:
+        each.lost = lost.get(each.input.address)
+
+
+async def report_of(running: RunningCode, taken: Orders) -> wire.VisitReport:
+    """Wait for the end of a visit, and return its report."""
+    visit_input = running.input
+    try:
+        return taken.own(visit_input.address, await running.handle)
     except (ActivityError, asyncio.CancelledError) as error:
         if is_cancelled_exception(error):
             # Node code that is stopped while it runs returns Stopped itself.
-            return wire.VisitReport(outcome=Stopped(begun=False))
+            unbegun = wire.VisitReport(outcome=Stopped(begun=False))
+            return unbegun if running.lost is None else _left_by(running.lost, visit_input)
         cause = error.__cause__ or error
         if (stopped := _left_when_stopped(error, visit_input)) is not None:
             return stopped
@@ -157,19 +193,22 @@ def _left_when_stopped(error: BaseException, visit_input: VisitInput) -> wire.Vi
             return wire.VisitReport(outcome=Stopped(journal=left))
         case TimeoutError(type=TimeoutType.HEARTBEAT) as lost:
             # Its worker died.
-            journals = map(wire.Journal.model_validate, lost.last_heartbeat_details)
-            own = [entry for entry in journals if entry.is_of(whose)]
-            done = tuple(ran for entry in own for ran in entry.done)
-            last = hops.following(visit_input, done) if done else visit_input
-            if last is None:
-                return wire.VisitReport.of(done)
-            attempts = last.attempts.with_lost(1)
-            if not done and last.retry.pause_after(attempts) is None:
-                return None
-            steps = {name: result for entry in own for name, result in entry.steps.items()}
-            stopped = Stopped(journal=steps or None, attempts=attempts)
-            now = workflow.now()
-            ran = Ran(visit=last.address, outcome=stopped, began=now, ended=now)
-            return wire.VisitReport.of((*done, ran))
+            written = map(wire.Journal.model_validate, lost.last_heartbeat_details)
+            journal = wire.Journal.combined(written, whose)
+            return _left_by(wire.LostAttempts(count=1, journal=journal), visit_input)
         case _:
             return None
+
+
+def _left_by(lost: wire.LostAttempts, first: VisitInput) -> wire.VisitReport:
+    """Return what lost attempts at a visit came to, and at those after it in its activity."""
+    done, steps = lost.journal.done, lost.journal.steps or None
+    last = hops.following(first, done) if done else first
+    if last is None:
+        return wire.VisitReport.of(done)
+    attempts = last.attempts.with_lost(lost.count)
+    failed = lost_for_good(last.node, lost.count, last.retry, attempts, journal=steps)
+    outcome = failed or Stopped(journal=steps, attempts=attempts)
+    now = workflow.now()
+    ran = Ran(visit=last.address, outcome=outcome, began=now, ended=now)
+    return wire.VisitReport.of((*done, ran))

@@ -71,8 +71,10 @@ class AgentRun(QuestionUpdates):
         self._start = start
         self._orders = requests.Orders(start)
         self._signals = requests.Signals(self._orders)
-        self._running: dict[str, activity_calls.VisitHandle] = {}
-        self._stopping: list[activity_calls.VisitHandle] = []
+        self._running: dict[str, activity_calls.RunningCode] = {}
+        self._stopping: list[activity_calls.RunningCode] = []
+        # What is stopped to run again later waits here until its journal is read.
+        self._pausing: list[activity_calls.RunningCode] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._facts: list[effects.Publish] = []
         self._is_dirty = True
@@ -407,13 +409,14 @@ class AgentRun(QuestionUpdates):
     def _perform(self, effect: effects.Effect, now: datetime) -> None:
         match effect:
             case effects.RunNode(input=visit_input):
-                handle = activity_calls.start(effect, origin=self._start.origin)
+                running = activity_calls.start(effect, origin=self._start.origin)
                 if visit_input.kind == "visit" or not visit_input.local:
-                    self._running[visit_input.address] = handle
-                self._spawn(self._follow(visit_input, handle, now))
-            case effects.StopNode():
-                if (running := self._running.get(effect.visit)) is not None:
-                    self._stopping.append(running)
+                    self._running[visit_input.address] = running
+                self._spawn(self._follow(running, now))
+            case effects.StopNode(visit=visit):
+                if (stopped := self._running.get(visit)) is not None:
+                    is_read = effect.is_for_now and not stopped.input.local
+                    (self._pausing if is_read else self._stopping).append(stopped)
             case effects.Publish():
                 self._facts.append(effect)
             case effects.Yield():
@@ -443,11 +446,9 @@ class AgentRun(QuestionUpdates):
         if not task.cancelled() and (error := task.exception()) is not None:
             self._crash = error
 
-    async def _follow(
-        self, visit_input: effects.VisitInput, handle: activity_calls.VisitHandle, ordered: datetime
-    ) -> None:
-        report = await activity_calls.report_of(handle, visit_input, self._orders)
-        visit = visit_input.address
+    async def _follow(self, running: activity_calls.RunningCode, ordered: datetime) -> None:
+        report = await activity_calls.report_of(running, self._orders)
+        visit = running.input.address
         self._running.pop(visit, None)
         latest = self._state.updated_at
         now = activity_calls.ended_at(report, now=workflow.now(), ordered=ordered, latest=latest)
@@ -458,17 +459,25 @@ class AgentRun(QuestionUpdates):
             then=report.then,
             worked=report.worked or 0.0,
         )
-        self._feed(ended, is_local=visit_input.local)
+        self._feed(ended, is_local=running.input.local)
         self._start = self._announcer.visited(self._state, self._start, visit, report)
 
     async def _stop_visits(self) -> None:
         """Stop what is to be stopped, once all that came with this task is applied: what a visit came to
         may be in it, and would be lost.
         """
+        if self._pausing:
+            pausing, self._pausing = self._pausing, []
+            self._spawn(self._stop_for_now(pausing))
         if self._stopping:
             while self._stopping:
-                self._stopping.pop(0).cancel()
+                self._stopping.pop(0).handle.cancel()
             await workflow.wait_condition(lambda: True)
+
+    async def _stop_for_now(self, pausing: list[activity_calls.RunningCode]) -> None:
+        await activity_calls.read_journals(pausing)
+        self._stopping += pausing
+        self._is_dirty = True
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:
         await workflow.sleep(max(moment - workflow.now(), _SHORTEST_TIMER), summary=summary)

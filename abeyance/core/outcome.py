@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 from abeyance.core.json import Json
-from abeyance.core.retries import Attempts
+from abeyance.core.retries import Attempts, RetryPolicy
 from abeyance.core.spec import InterruptSpec, Kind
+from abeyance.errors import FailureCode
 
 ToolStatus: TypeAlias = Literal["success", "failed", "denied", "interrupted"]
 """Status of a finished tool call."""
@@ -216,3 +217,21 @@ class Ran:
     def worked(self) -> float:
         """For how many seconds it ran."""
         return max(0.0, (self.ended - self.began).total_seconds())
+
+
+def lost_for_good(
+    node: str, lost: int, retry: RetryPolicy, attempts: Attempts, *, journal: Json
+) -> Failed | None:
+    """Return the failure of a visit of `node` after `lost` attempts that were lost with their workers.
+
+    None if `attempts`, which include them, leave a retry.
+    """
+    if not lost or retry.pause_after(attempts) is not None:
+        return None
+    which, were = ("attempts", "were") if lost > 1 else ("attempt", "was")
+    return Failed(
+        code=FailureCode.NODE_FAILED,
+        message=f"{lost} {which} at {node!r} {were} lost, because the worker died or was silent. "
+        f"{retry.why_none_left(attempts)}",
+        journal=journal,
+    )

@@ -1,4 +1,4 @@
-"""A visit is asked to stop, and something else happens to it in that moment: it goes on all the same."""
+"""A visit is asked to stop, and its worker dies about then: it goes on with what it had done."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from killable import KillableServer, killable_server, worker_process
-from killed_graphs import lingering
+from killed_graphs import fused, lingering
 from temporal_site import eventually
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import PauseActivityRequest
 
 from abeyance import commands
+from abeyance.core.events import PauseMode
 
 pytestmark = [
     pytest.mark.slow,
@@ -74,3 +77,40 @@ async def test_a_visit_that_ends_in_the_moment_it_is_paused_goes_on_with_its_ste
     assert ended.status == "completed", ended.error
     assert Counter(lines())["step"] == 1
     assert ended.values["log"] == ["step", "lingered"]
+
+
+@pytest.mark.parametrize("mode", ["now", "after-node"])
+async def test_a_visit_that_is_paused_before_its_next_attempt_begins_goes_on_with_what_was_done(
+    server: KillableServer, tmp_path: Path, mode: PauseMode
+) -> None:
+    journal, dies_at, run_id = tmp_path / "journal", tmp_path / "point", f"before-{mode}"
+    dies_at.write_text("after two", encoding="utf-8")
+    client = await server.client()
+    handle = client.temporal.get_workflow_handle(run_id)
+    files = {"journal": str(journal), "dies_at": str(dies_at)}
+
+    async def is_lost() -> bool:
+        pending = (await handle.describe()).raw_description.pending_activities
+        return [each.attempt for each in pending] == [2]
+
+    with worker_process(server, _APP, tmp_path / "first.log") as first:
+        await client.runs.start(fused, files, run_id=run_id)
+        await eventually(is_lost, seconds=90)
+        assert first.poll() == -signal.SIGKILL
+        # Temporal holds the next attempt back, for the run to come before it.
+        await client.temporal.workflow_service.pause_activity(
+            PauseActivityRequest(
+                namespace=client.temporal.namespace,
+                execution=WorkflowExecution(workflow_id=run_id),
+                id="graph:fused;node:one",
+            )
+        )
+    with worker_process(server, _APP, tmp_path / "second.log"):
+        await handle.signal("pause", commands.Pause(mode=mode))
+        await client.run(run_id).wait(until=frozenset({"paused"}), timeout=90)
+        await client.run(run_id).resume()
+        ended = await client.run(run_id).wait(timeout=90)
+
+    assert ended.status == "completed", ended.error
+    lines = journal.read_text(encoding="utf-8").split()
+    assert [line.partition("=")[0] for line in lines] == ended.values["log"]

@@ -6,13 +6,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from temporalio.api.common.v1 import Payload, Payloads
-from temporalio.api.enums.v1 import RetryState, TimeoutType
+from temporalio.api.enums.v1 import PendingActivityState, RetryState, TimeoutType
 from temporalio.api.failure.v1 import (
     ActivityFailureInfo,
     CanceledFailureInfo,
     Failure,
     TimeoutFailureInfo,
 )
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.bridge.proto.activity_result import ActivityResolution
 from temporalio.bridge.proto.workflow_activation import WorkflowActivationJob as Job
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from tests.simulation.server import Execution, Timer
     from tests.simulation.worker import Worker
 
+_SCHEDULED: Final = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+_STARTED: Final = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 _HEARTBEAT: Final = TimeoutType.TIMEOUT_TYPE_HEARTBEAT
 _START_TO_CLOSE: Final = TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE
 _SCHEDULE_TO_CLOSE: Final = TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE
@@ -41,6 +44,7 @@ class Activity:
         self.is_cancel_requested = False
         self.scheduled_at: datetime = self.server.now()
         self.last_failure: Failure | None = None
+        self._described_as = "scheduled"
         self.worker: Worker | None = None
         self.token = b""
         self._timers: list[Timer] = []
@@ -144,10 +148,18 @@ class Activity:
         """The run has asked to stop it: at its next heartbeat it hears that."""
         self.is_cancel_requested = True
         if self.state in ("scheduled", "backoff"):
-            if self.details:
-                # Temporal forgets them then (docs/concepts/adr/0008-steps-and-heartbeats.md).
+            if self.details and self._described_as == "started":
+                # Temporal forgets them, and the worker was lost after the run had looked.
                 self.server.forgotten.add(self.id)
             self.cancelled()
+
+    def describe(self, pending: PendingActivityInfo) -> None:
+        """Say what is known of it."""
+        self._described_as = self.state
+        pending.activity_id, pending.activity_type.name = self.id, self.type
+        pending.attempt = self.attempt + (self.state == "backoff")
+        pending.state = _STARTED if self.state == "started" else _SCHEDULED
+        pending.heartbeat_details.payloads.extend(self.details)
 
     def end(self) -> None:
         """Nobody waits for it any more."""

@@ -131,8 +131,10 @@ class Promises:
             if not resolved.result.HasField("completed") or resolved.is_local:
                 continue
             address = execution.visits[resolved.seq]
+            if address not in known:
+                continue
             returned = json.loads(resolved.result.completed.result.data)["outcome"]["kind"]
-            if address in known and known[address].kind != returned:
+            if known[address].kind != returned:
                 what = f"{address} came to {returned}, and its run takes it as {known[address]}"
                 raise Broken(what)
 

@@ -215,6 +215,8 @@ class Connection(ServiceClient):
             info.memo.fields[key].CopyFrom(payload)
         for key, payload in execution.attributes.items():
             info.search_attributes.indexed_fields[key].CopyFrom(payload)
+        for activity in execution.activities.values():
+            activity.describe(response.pending_activities.add())
         return response
 
     async def _get_workflow_execution_history(self, req: Any) -> Any:

@@ -35,7 +35,8 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import CancelledError
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
-from abeyance import Graph
+from abeyance import Graph, names, wire
+from abeyance.activities.maintenance import read_journals
 from abeyance.activities.node import NodeActivities
 from abeyance.client import Client
 from abeyance.storage.blobs import MemoryBlobs
@@ -381,8 +382,7 @@ class Worker:
         )
         sdk._Context.set(context)
         self._contexts[token] = context
-        arguments = await self._converter.decode(order.arguments, [RawValue] * len(order.arguments))
-        running = asyncio.create_task(self._nodes.run(arguments))
+        running = asyncio.create_task(self._called(order))
         self._by_token[token] = running
         try:
             report = await running
@@ -396,6 +396,13 @@ class Worker:
             del self._by_token[token]
         (payload,) = await self._converter.encode([report])
         return payload, None, False
+
+    async def _called(self, order: Any) -> Any:
+        if order.activity_type == names.READ_JOURNALS_ACTIVITY:
+            (which,) = await self._converter.decode(order.arguments, [wire.ReadJournals])
+            return await read_journals(which)
+        arguments = await self._converter.decode(order.arguments, [RawValue] * len(order.arguments))
+        return await self._nodes.run(arguments)
 
     async def _failure(self, error: BaseException) -> Failure:
         failure = Failure()
