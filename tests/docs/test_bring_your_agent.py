@@ -22,7 +22,9 @@ from pages import Block, blocks, read
 from abeyance.testing import InMemoryRun
 
 PAGE = "how-to/bring-your-agent.md"
-FILES = [block for block in blocks(PAGE, "python") if block.options]
+TITLED = [block for block in blocks(PAGE, "python") if block.options]
+(MINE,) = [block for block in TITLED if "my_agents.py" in block.options]
+FILES = [block for block in TITLED if block is not MINE]
 (RULES,) = [block for block in blocks(PAGE, "python") if not block.options]
 REFUND = [("c1", "refund", {"order": "7", "amount": 20})]
 
@@ -40,9 +42,10 @@ MODELS = {
 def served(*pages: Block, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The graph of these blocks, one after another, with models that ask nobody on the network."""
     module = types.ModuleType("served")
-    monkeypatch.setitem(sys.modules, "served", module)
+    for name in ("served", "my_agents"):
+        monkeypatch.setitem(sys.modules, name, module)
     office = Office(REFUND, "It is paid back.")
-    for page in pages:
+    for page in (MINE, *pages):
         text = page.text.replace("    from agent_framework.openai import OpenAIChatClient\n", "")
         for asking, (scripted, make) in reversed(MODELS.items()):
             if asking in text:
