@@ -52,6 +52,8 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.workflows.visibility import VisibilityWriter
 
 _SHORTEST_TIMER: Final = timedelta(milliseconds=1)
+_FOR_NOW: Final[frozenset[effects.StopReason]] = frozenset({"pause", "rotation", "boundary"})
+"""Why code is stopped that runs again later, and then needs what it has done."""
 
 
 @workflow.defn(name=names.WORKFLOW)
@@ -415,7 +417,7 @@ class AgentRun(QuestionUpdates):
                 self._spawn(self._follow(running, now))
             case effects.StopNode(visit=visit):
                 if (stopped := self._running.get(visit)) is not None:
-                    is_read = effect.is_for_now and not stopped.input.local
+                    is_read = effect.reason in _FOR_NOW and not stopped.input.local
                     (self._pausing if is_read else self._stopping).append(stopped)
             case effects.Publish():
                 self._facts.append(effect)

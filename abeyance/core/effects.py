@@ -131,11 +131,6 @@ class StopNode:
     reason: StopReason
     abandon: bool = False
 
-    @property
-    def is_for_now(self) -> bool:
-        """Whether the visit runs again later, and needs what it has done."""
-        return self.reason in ("pause", "rotation", "boundary")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publish:

@@ -9,7 +9,7 @@ from core_drive import Drive, at, chain, graph
 from core_rules import rule
 
 from abeyance.core import events
-from abeyance.core.outcome import Stopped
+from abeyance.core.outcome import Stopped, lost_for_good
 from abeyance.core.retries import Attempts, RetryPolicy
 from abeyance.core.spec import END, START, AskHuman, FunctionNode, Retry
 from abeyance.core.state import Limits
@@ -192,3 +192,26 @@ def test_a_rule_tries_another_node_after_a_pause() -> None:
     run.tick(5)
     assert run.running == ["b"]
     assert spec.successors("a") == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("lost", "earlier", "text"),
+    [
+        (0, 9, None),
+        (1, 1, None),
+        (1, 2, "1 attempt at 'pay' was lost, because the worker died or was silent."),
+        (3, 0, "3 attempts at 'pay' were lost, because the worker died or was silent."),
+    ],
+)
+def test_lost_attempts_fail_a_visit_when_they_leave_no_retry(
+    lost: int, earlier: int, text: str | None
+) -> None:
+    attempts = Attempts(count=earlier).with_lost(lost)
+    failed = lost_for_good("pay", lost, RetryPolicy(retries=2), attempts, journal={"step": 1})
+
+    if text is None:
+        assert failed is None
+    else:
+        assert failed is not None
+        assert failed.message == f"{text} No retries are left (retries=2)."
+        assert (failed.code, failed.journal) == ("node_failed", {"step": 1})
