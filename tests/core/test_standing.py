@@ -371,6 +371,7 @@ def test_a_question_whose_rules_can_be_fulfilled_warns_of_nothing() -> None:
     director = Escalation(after=60, requested_capability="direct")
     assert warnings_of(asking(assignees_only=True, escalate=(director,))) == []
     assert warnings_of(asking(assignees=("group:a",), assignees_only=True)) == []
+    assert warnings_of(asking(assignees=("ada", "bob"), assignees_only=True)) == []
     inner = chain(gate("inside"), name="inner")
     asks = eyes("ask", "one", STARTER)
     ways = [(START, "ask"), (START, "work"), ("work", "one"), ("one", "sub")]
