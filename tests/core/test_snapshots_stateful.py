@@ -168,6 +168,10 @@ class Snapshots(Peopled):
 
 
 Snapshots.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=20, deadline=None, derandomize=True
+    # Twenty, and eighty in the profile `wide`.
+    max_examples=settings().max_examples // 5,
+    stateful_step_count=20,
+    deadline=None,
+    derandomize=True,
 )
 TestSnapshots = Snapshots.TestCase
