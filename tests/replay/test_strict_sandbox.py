@@ -1,8 +1,8 @@
 """Every scenario under a sandbox that imports the workflow's modules anew for each run and watches what
 they call. All other tests run workflows as production does, without a sandbox.
 
-A replay runs the code of a run without a server, but no validators and no queries: some scenarios are
-played for these. `make test-all` plays every one.
+In the quick lane some scenarios are played, which together use every update. `make test-all` plays every
+one, and replays every stored history.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ async def under_way(
     await asyncio.wait(tasks.values())
 
 
+@pytest.mark.slow
 async def test_no_stored_history_calls_what_the_strict_sandbox_forbids(
     subtests: pytest.Subtests,
 ) -> None:
