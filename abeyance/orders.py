@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import EllipsisType
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import ValidationError
 
 from abeyance import commands, wire
+from abeyance.core.events import Control
 from abeyance.core.policy import Principal
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal
@@ -17,8 +19,160 @@ from abeyance.handle import MessageFields
 from abeyance.schemas.answers import answers_as_json
 from abeyance.schemas.json_types import to_json
 from abeyance.schemas.state_model import at_pointer
+from abeyance.util import as_names
 
 R = TypeVar("R", bound=wire.Request)
+Q = TypeVar(
+    "Q",
+    commands.EditDeadline,
+    commands.Claim,
+    commands.ReleaseClaim,
+    commands.Reassign,
+    commands.TakeBack,
+)
+
+SIGNALS: Final[Mapping[type[commands.Order], Control]] = {
+    commands.Pause: "pause",
+    commands.Resume: "resume",
+    commands.Cancel: "cancel",
+}
+
+
+class CommandedRun(ABC):
+    """A run that takes commands, over Temporal or in memory: the methods of `RunHandle` that only make a
+    command of what their caller passes.
+
+    `caller` is who calls without a `principal`.
+    """
+
+    caller: ClassVar[Principal]
+
+    @abstractmethod
+    async def control(self, order: commands.Order) -> None:
+        """Pause, resume or cancel by a command."""
+
+    @abstractmethod
+    async def edit(self, order: commands.Edit) -> None:
+        """Edit values, a deadline or whose a question is, or take an answer back, by a command."""
+
+    async def pause(
+        self,
+        reason: str | None = None,
+        *,
+        mode: Literal["after-node", "now"] = "after-node",
+        timeout: Duration | None = None,
+        on_timeout: str = "resume",
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Start no new work, for `timeout` at most; then `on_timeout`: `resume`, `halt`, `goto:<node>`.
+
+        A signal, as `RunHandle.pause`.
+        """
+        by = principal or self.caller
+        about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
+        whose = {"actor": by.subject, "capabilities": tuple(by.capabilities), "key": key}
+        await self.control(order_of(commands.Pause, {**about, **whose}))
+
+    async def resume(
+        self,
+        reason: str | None = None,
+        *,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Resume after a pause. A signal, as `pause`."""
+        actor = (principal or self.caller).subject
+        about = {"reason": reason, "actor": actor, "key": key}
+        await self.control(order_of(commands.Resume, about))
+
+    async def cancel(
+        self,
+        reason: str | None = None,
+        *,
+        mode: Literal["graceful", "now"] = "graceful",
+        grace: Duration | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Cancel the run; `grace` is how long nodes may take to stop. A signal, as `pause`."""
+        actor = (principal or self.caller).subject
+        about = {"reason": reason, "mode": mode, "grace": grace, "actor": actor, "key": key}
+        await self.control(order_of(commands.Cancel, about))
+
+    async def edit_deadline(
+        self,
+        interrupt_id: str,
+        *,
+        deadline: datetime | EllipsisType | None = ...,
+        timeout: Duration | EllipsisType | None = ...,
+        on_timeout: str | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Move the deadline of an open interrupt, or change what happens then (`halt`, `goto:<node>`).
+
+        None as `deadline` or `timeout` removes it. Raises as `RunHandle.edit_deadline`; in an ended run
+        the status of the interrupt decides.
+        """
+        moved = {"deadline": deadline, "timeout": timeout}
+        arguments = {name: value for name, value in moved.items() if value is not ...}
+        about = {"on_timeout": on_timeout, **arguments}
+        await self._edit_question(commands.EditDeadline, interrupt_id, about, principal, key)
+
+    async def claim(
+        self,
+        interrupt_id: str,
+        *,
+        for_: Duration = commands.ONE_CLAIM,
+        on_behalf_of: str | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Keep an open question for the caller. Raises as `RunHandle.claim`."""
+        about = {"for_": for_, "on_behalf_of": on_behalf_of}
+        await self._edit_question(commands.Claim, interrupt_id, about, principal, key)
+
+    async def release(
+        self, interrupt_id: str, *, principal: Principal | None = None, key: str | None = None
+    ) -> None:
+        """End the claim of a question. Raises as `RunHandle.release`."""
+        await self._edit_question(commands.ReleaseClaim, interrupt_id, {}, principal, key)
+
+    async def reassign(
+        self,
+        interrupt_id: str,
+        to: str | Sequence[str],
+        *,
+        note: str | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Replace whom a question is for. Raises as `RunHandle.reassign`."""
+        about = {"to": as_names(to), "note": note}
+        await self._edit_question(commands.Reassign, interrupt_id, about, principal, key)
+
+    async def take_back(
+        self,
+        interrupt_id: str,
+        *,
+        note: str | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Take back a yes while its question is held. Raises as `RunHandle.take_back`."""
+        await self._edit_question(commands.TakeBack, interrupt_id, {"note": note}, principal, key)
+
+    async def _edit_question(
+        self,
+        kind: type[Q],
+        interrupt_id: str,
+        about: Mapping[str, Any],
+        principal: Principal | None,
+        key: str | None,
+    ) -> None:
+        by = {"interrupt_id": interrupt_id, "principal": principal or self.caller, "key": key}
+        await self.edit(order_of(kind, {**about, **by}))
 
 
 def migrate_order(
@@ -75,23 +229,6 @@ def message_order(
     arguments = {name: value for name, value in fields.items() if name != "principal"}
     by = {"sender": principal.subject, "capabilities": tuple(principal.capabilities)}
     return order_of(commands.SteerMessage, {"text": text, **arguments, **by})
-
-
-def deadline_order(
-    interrupt_id: str,
-    *,
-    deadline: datetime | EllipsisType | None,
-    timeout: Duration | EllipsisType | None,
-    on_timeout: str | None,
-    principal: Principal,
-    key: str | None,
-) -> commands.EditDeadline:
-    """Return the command of a deadline's edit. Raises the Refusal `invalid_body`."""
-    moved = {"deadline": deadline, "timeout": timeout}
-    arguments = {name: value for name, value in moved.items() if value is not ...}
-    about = {"interrupt_id": interrupt_id, "on_timeout": on_timeout, "principal": principal}
-    about |= {} if key is None else {"key": key}
-    return order_of(commands.EditDeadline, {**arguments, **about})
 
 
 def order_of(

@@ -7,11 +7,10 @@ effect. A run's refusal is raised as a `Refusal` with its code; if Temporal or a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from types import EllipsisType
-from typing import Any, Final, Literal, TypeAlias, Unpack
+from typing import Any, Final, Literal, Unpack
 
 from temporalio.exceptions import ApplicationError
 
@@ -24,44 +23,43 @@ from abeyance.client.mailbox import RunMailbox, order_of_message, with_id
 from abeyance.client.rpc import RunEnded
 from abeyance.commands import as_events
 from abeyance.core import idempotency, ledger
-from abeyance.core.events import Control, Keyed
 from abeyance.core.json import Json
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import GraphSpec
-from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.handle import Forked, MessageFields
 from abeyance.history.closing_record import edit_after_the_end, respond_after_the_end
-from abeyance.orders import deadline_order, migrate_order, order_of, respond_order, retry_order
+from abeyance.orders import (
+    SIGNALS,
+    CommandedRun,
+    migrate_order,
+    order_of,
+    respond_order,
+    retry_order,
+)
 from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.update_limiter import Turn
-from abeyance.util import as_names
 
-_SIGNALS: Final[Mapping[type[commands.Order], Control]] = {
-    commands.Pause: "pause",
-    commands.Resume: "resume",
-    commands.Cancel: "cancel",
+_EDITS: Final[Mapping[type[commands.Edit], str]] = {
+    commands.EditValues: "edit_values",
+    commands.EditDeadline: "edit_deadline",
+    commands.TakeBack: "take_back",
+    commands.Claim: "claim",
+    commands.ReleaseClaim: "release",
+    commands.Reassign: "reassign",
 }
+"""The updates that change an open run or one of its questions, and have no receipt."""
 
 
-Edit: TypeAlias = (
-    commands.EditValues
-    | commands.EditDeadline
-    | commands.TakeBack
-    | commands.Claim
-    | commands.ReleaseClaim
-    | commands.Reassign
-)
-"""What changes an open run or one of its questions, and has no receipt."""
-
-
-class TemporalRun(RunMailbox):
+class TemporalRun(CommandedRun, RunMailbox):
     """One run over Temporal (`abeyance.RunHandle`).
 
     Without a `principal` the caller is `temporal`, without capabilities. Methods that take a command
     (`commands.Respond`, ...) are for callers that have one already, as the API has.
     """
+
+    caller = TEMPORAL
 
     def __init__(self, deployment: Deployment, run_id: str, graph: Graph | None = None) -> None:
         super().__init__(deployment, run_id)
@@ -127,64 +125,19 @@ class TemporalRun(RunMailbox):
         shown = {id_: order.digests.get(id_, digests[id_]) for id_ in answered if id_ in digests}
         return order.stamped(wire.Stamp(order="respond", shown=shown))
 
-    async def pause(
-        self,
-        reason: str | None = None,
-        *,
-        mode: Literal["after-node", "now"] = "after-node",
-        timeout: Duration | None = None,
-        on_timeout: str = "resume",
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Start no new work, for `timeout` at most; then `on_timeout`: `resume`, `halt`, `goto:<node>`.
-
-        `pause`, `resume`, `cancel` and `steer` return once Temporal has the signal. If the run refuses
-        it, its events have a `signal.refused` or `message.rejected`. A repeated `key` has no further
-        effect. A key that was used for another call is an `idempotency_conflict`, raised if this client
-        made that call. Raises `unknown_run` and `not_running`.
-        """
-        caller = principal or TEMPORAL
-        about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
-        by = {"actor": caller.subject, "capabilities": caller.capabilities, "key": key}
-        await self.control(order_of(commands.Pause, {**about, **by}))
-
-    async def resume(
-        self,
-        reason: str | None = None,
-        *,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Resume after a pause. Raises `unknown_run` and `not_running`."""
-        actor = (principal or TEMPORAL).subject
-        about = {"reason": reason, "actor": actor, "key": key}
-        await self.control(order_of(commands.Resume, about))
-
-    async def cancel(
-        self,
-        reason: str | None = None,
-        *,
-        mode: Literal["graceful", "now"] = "graceful",
-        grace: Duration | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Cancel the run; `grace` is how long nodes may take to stop.
-
-        Raises `unknown_run` and `not_running`.
-        """
-        actor = (principal or TEMPORAL).subject
-        about = {"reason": reason, "mode": mode, "grace": grace, "actor": actor, "key": key}
-        await self.control(order_of(commands.Cancel, about))
-
     async def control(self, order: commands.Order) -> None:
-        """Pause, resume or cancel by a command. Raises as `pause`."""
+        """Pause, resume or cancel by a command.
+
+        Returns once Temporal has the signal. If the run refuses it, its events have a `signal.refused`. A
+        repeated `key` has no further effect. A key that was used for another call is an
+        `idempotency_conflict`, raised if this client made that call. Raises `unknown_run` and
+        `not_running`.
+        """
         event = as_events.control(order, datetime.now(UTC))
         try:
             await self._line.signal(
                 self.run_id,
-                _SIGNALS[type(order)],
+                SIGNALS[type(order)],
                 order,
                 key=order.key,
                 digest=idempotency.digest(event),
@@ -221,80 +174,7 @@ class TemporalRun(RunMailbox):
         about = {"patch": checked, "version": current, "principal": principal or TEMPORAL}
         await self.edit(order_of(commands.EditValues, {**about, "key": key}))
 
-    async def edit_deadline(
-        self,
-        interrupt_id: str,
-        *,
-        deadline: datetime | EllipsisType | None = ...,
-        timeout: Duration | EllipsisType | None = ...,
-        on_timeout: str | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Move the deadline of an open interrupt, or change what happens then (`halt`, `goto:<node>`).
-
-        None as `deadline` or `timeout` removes it. Raises `unknown_interrupt`, `already_answered`,
-        `withdrawn`, `capability_required`, `unknown_node`, `invalid_body`, `unknown_run`. In an ended
-        run the status of the interrupt decides.
-        """
-        order = deadline_order(
-            interrupt_id,
-            deadline=deadline,
-            timeout=timeout,
-            on_timeout=on_timeout,
-            principal=principal or TEMPORAL,
-            key=key,
-        )
-        await self.edit(order)
-
-    async def claim(
-        self,
-        interrupt_id: str,
-        *,
-        for_: Duration = commands.ONE_CLAIM,
-        on_behalf_of: str | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Keep an open question for the caller. Raises as `RunHandle.claim`."""
-        about = {"for_": for_, "on_behalf_of": on_behalf_of, "principal": principal or TEMPORAL}
-        await self.edit(
-            order_of(commands.Claim, {"interrupt_id": interrupt_id, "key": key, **about})
-        )
-
-    async def release(
-        self, interrupt_id: str, *, principal: Principal | None = None, key: str | None = None
-    ) -> None:
-        """End the claim of a question. Raises as `RunHandle.release`."""
-        about = {"principal": principal or TEMPORAL, "key": key}
-        await self.edit(order_of(commands.ReleaseClaim, {"interrupt_id": interrupt_id, **about}))
-
-    async def reassign(
-        self,
-        interrupt_id: str,
-        to: str | Sequence[str],
-        *,
-        note: str | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Replace whom a question is for. Raises as `RunHandle.reassign`."""
-        about = {"to": as_names(to), "note": note, "principal": principal or TEMPORAL, "key": key}
-        await self.edit(order_of(commands.Reassign, {"interrupt_id": interrupt_id, **about}))
-
-    async def take_back(
-        self,
-        interrupt_id: str,
-        *,
-        note: str | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Take back a yes while its question is held. Raises as `RunHandle.take_back`."""
-        by = {"interrupt_id": interrupt_id, "principal": principal or TEMPORAL, "key": key}
-        await self.edit(order_of(commands.TakeBack, {"note": note, **by}))
-
-    async def edit(self, order: Edit) -> None:
+    async def edit(self, order: commands.Edit) -> None:
         """Edit values, a deadline or whose a question is, or take an answer back, by a command.
 
         Raises as these do.
@@ -304,24 +184,10 @@ class TemporalRun(RunMailbox):
         else:
             await self._edit(order)
 
-    async def _edit(self, order: Edit) -> None:
-        now = datetime.now(UTC)
-        event: Keyed
-        match order:
-            case commands.EditValues():
-                name, event = "edit_values", as_events.values_edited(order, now)
-            case commands.EditDeadline():
-                name, event = "edit_deadline", as_events.deadline_edited(order, now)
-            case commands.TakeBack():
-                name, event = "take_back", as_events.taken_back(order, now)
-            case commands.Claim():
-                name, event = "claim", as_events.claimed(order, now)
-            case commands.ReleaseClaim():
-                name, event = "release", as_events.released(order, now)
-            case commands.Reassign():
-                name, event = "reassign", as_events.reassigned(order, now)
+    async def _edit(self, order: commands.Edit) -> None:
+        event = as_events.edited(order, datetime.now(UTC))
         try:
-            await self._line.update(self.run_id, name, order, None, Turn.RESPOND)
+            await self._line.update(self.run_id, _EDITS[type(order)], order, None, Turn.RESPOND)
         except ApplicationError as error:
             if error.type != names.REPLAYED:
                 raise

@@ -4,6 +4,8 @@ The HTTP body is the same less what the server fills in. An unknown field is an 
 about a run, `questions` those about its questions, and `as_events` makes them events of the core.
 """
 
+from typing import TypeAlias
+
 from abeyance.commands.questions import (
     LONGEST_CLAIM,
     ONE_CLAIM,
@@ -53,6 +55,9 @@ from abeyance.commands.runs import (
     ValuesBody,
 )
 
+Edit: TypeAlias = EditValues | EditDeadline | TakeBack | Claim | ReleaseClaim | Reassign
+"""What changes an open run or one of its questions, and has no receipt."""
+
 __all__ = [
     "LONGEST_CLAIM",
     "MAX_MESSAGE_ID",
@@ -68,6 +73,7 @@ __all__ = [
     "ControlBody",
     "DeadlineBody",
     "DelegateBody",
+    "Edit",
     "EditDeadline",
     "EditValues",
     "Evict",

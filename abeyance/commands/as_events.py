@@ -170,6 +170,34 @@ def taken_back(order: commands.TakeBack, now: datetime) -> events.TakenBack:
     return _event(events.TakenBack, order, now)
 
 
+def edited(
+    order: commands.Edit, now: datetime
+) -> (
+    events.ValuesEdited
+    | events.DeadlineEdited
+    | events.TakenBack
+    | events.Claimed
+    | events.Released
+    | events.Reassigned
+):
+    """Return the event of an edit."""
+    match order:
+        case commands.EditValues():
+            return values_edited(order, now)
+        case commands.EditDeadline():
+            return deadline_edited(order, now)
+        case commands.TakeBack():
+            return taken_back(order, now)
+        case commands.Claim():
+            return claimed(order, now)
+        case commands.ReleaseClaim():
+            return released(order, now)
+        case commands.Reassign():
+            return reassigned(order, now)
+        case _:
+            assert_never(order)
+
+
 def migrated(
     order: commands.Migrate,
     now: datetime,

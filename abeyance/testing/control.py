@@ -2,77 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, Unpack
+from typing import Final, Unpack
 
 from abeyance import commands
 from abeyance.commands import as_events
 from abeyance.core import events, idempotency, machine, messages
-from abeyance.core.events import CancelRequested, Control, MessageSent, Paused, Resumed
+from abeyance.core.events import MessageSent
 from abeyance.core.policy import EVERYTHING, Principal
-from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal
 from abeyance.handle import MessageFields
-from abeyance.orders import message_order, order_of
+from abeyance.orders import SIGNALS, CommandedRun, message_order, order_of
 from abeyance.testing.reader import InMemoryReader
 from abeyance.views import MessageReceipt, MessageView
 
 ANYBODY: Final = Principal(subject="tester", capabilities=(EVERYTHING,))
 
 
-class InMemoryControl(InMemoryReader):
+class InMemoryControl(CommandedRun, InMemoryReader):
     """The half of a run in memory that is controlled by signals, and reads messages."""
+
+    caller = ANYBODY
 
     _sent: int
     """The number of messages that were sent, by which they get their ids."""
 
-    async def pause(
-        self,
-        reason: str | None = None,
-        *,
-        mode: Literal["after-node", "now"] = "after-node",
-        timeout: Duration | None = None,
-        on_timeout: str = "resume",
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Start no new work for at most `timeout`; then do `on_timeout`: `resume`, `halt`, `goto:<node>`.
+    async def control(self, order: commands.Order) -> None:
+        """Pause, resume or cancel by a command.
 
         Sent as a signal: a refusal is published as the event `signal.refused`.
         """
-        actor = principal or ANYBODY
-        about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
-        by = {"actor": actor.subject, "capabilities": tuple(actor.capabilities), "key": key}
-        await self._signal(
-            "pause", as_events.control(order_of(commands.Pause, {**about, **by}), self.now)
-        )
-
-    async def resume(
-        self,
-        reason: str | None = None,
-        *,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """End a pause."""
-        about = {"reason": reason, "actor": (principal or ANYBODY).subject, "key": key}
-        await self._signal("resume", as_events.control(order_of(commands.Resume, about), self.now))
-
-    async def cancel(
-        self,
-        reason: str | None = None,
-        *,
-        mode: Literal["graceful", "now"] = "graceful",
-        grace: Duration | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Cancel the run; `grace` is how long its nodes may take to stop."""
-        actor = (principal or ANYBODY).subject
-        about = {"reason": reason, "mode": mode, "grace": grace, "actor": actor, "key": key}
-        order = order_of(commands.Cancel, about)
-        await self._signal("cancel", as_events.control(order, self.now))
-
-    async def _signal(self, name: Control, event: Paused | Resumed | CancelRequested) -> None:
+        event = as_events.control(order, self.now)
         if idempotency.earlier(self.state.keys, event) is not None:
             return
         self._refuse_ended()
@@ -80,7 +39,10 @@ class InMemoryControl(InMemoryReader):
             await self._driver.feed(event)
         except Refusal as refusal:
             refused = events.SignalRefused(
-                now=self.now, signal=name, code=str(refusal.code), reason=refusal.message
+                now=self.now,
+                signal=SIGNALS[type(order)],
+                code=str(refusal.code),
+                reason=refusal.message,
             )
             await self._driver.feed(refused)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from types import EllipsisType
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel
@@ -21,7 +20,7 @@ from abeyance.core.state import Limits, RunState
 from abeyance.duration import Duration, seconds
 from abeyance.errors import Code, Refusal
 from abeyance.handle import Forked
-from abeyance.orders import deadline_order, migrate_order, order_of, respond_order, retry_order
+from abeyance.orders import migrate_order, order_of, respond_order, retry_order
 from abeyance.runtime import graph_today, retries
 from abeyance.schemas import answers as limits_
 from abeyance.schemas.state_model import ValuesError
@@ -171,31 +170,16 @@ class InMemoryRun(InMemoryControl):
         about = {"patch": checked, "version": read, "principal": principal or ANYBODY}
         order = order_of(commands.EditValues, {**about, "key": key})
         self._driver.orders.add("edit_values", order.model_dump(mode="json"))
-        await self._driver.feed(as_events.values_edited(order, self.now))
+        await self.edit(order)
 
-    async def edit_deadline(
-        self,
-        interrupt_id: str,
-        *,
-        deadline: datetime | EllipsisType | None = ...,
-        timeout: Duration | EllipsisType | None = ...,
-        on_timeout: str | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Change the deadline of an open interrupt, by id or name, or its `on_timeout`.
-
-        None as `deadline` or `timeout` removes the deadline. Raise the Refusal if the run refuses.
-        """
-        order = deadline_order(
-            self._id_of(interrupt_id),
-            deadline=deadline,
-            timeout=timeout,
-            on_timeout=on_timeout,
-            principal=principal or ANYBODY,
-            key=key,
-        )
-        await self._driver.feed(as_events.deadline_edited(order, self.now))
+    async def edit(self, order: commands.Edit) -> None:
+        """Edit values, or a question by its id or name, by a command. Raise the Refusal of the run."""
+        if not isinstance(order, commands.EditValues):
+            order = order.model_copy(update={"interrupt_id": self._id_of(order.interrupt_id)})
+        if isinstance(order, commands.Claim):
+            lent = self._delegations.of(order.principal.subject, self.now)
+            order = order.model_copy(update={"delegations": lent})
+        await self._driver.feed(as_events.edited(order, self.now))
 
     def delegate(
         self,
@@ -219,59 +203,6 @@ class InMemoryRun(InMemoryControl):
             ),
             self.now,
         )
-
-    async def claim(
-        self,
-        interrupt_id: str,
-        *,
-        for_: Duration = commands.ONE_CLAIM,
-        on_behalf_of: str | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Keep a question, by id or name, for the caller. Raise the Refusal if the run refuses."""
-        caller = principal or ANYBODY
-        about = {"for_": for_, "on_behalf_of": on_behalf_of, "principal": caller, "key": key}
-        lent = {"delegations": self._delegations.of(caller.subject, self.now)}
-        order = order_of(
-            commands.Claim, {"interrupt_id": self._id_of(interrupt_id), **about, **lent}
-        )
-        await self._driver.feed(as_events.claimed(order, self.now))
-
-    async def release(
-        self, interrupt_id: str, *, principal: Principal | None = None, key: str | None = None
-    ) -> None:
-        """End the claim of a question, by id or name."""
-        by = {"interrupt_id": self._id_of(interrupt_id), "principal": principal or ANYBODY}
-        order = order_of(commands.ReleaseClaim, {**by, "key": key})
-        await self._driver.feed(as_events.released(order, self.now))
-
-    async def reassign(
-        self,
-        interrupt_id: str,
-        to: str | Sequence[str],
-        *,
-        note: str | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Replace whom a question, by id or name, is for."""
-        by = {"interrupt_id": self._id_of(interrupt_id), "principal": principal or ANYBODY}
-        order = order_of(commands.Reassign, {**by, "to": as_names(to), "note": note, "key": key})
-        await self._driver.feed(as_events.reassigned(order, self.now))
-
-    async def take_back(
-        self,
-        interrupt_id: str,
-        *,
-        note: str | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Take back a yes while its question, by id or name, is held."""
-        by = {"interrupt_id": self._id_of(interrupt_id), "principal": principal or ANYBODY}
-        order = order_of(commands.TakeBack, {"note": note, "key": key, **by})
-        await self._driver.feed(as_events.taken_back(order, self.now))
 
     def deploy(self, graph: Graph) -> None:
         """Run the code of another version of the graph from now on, as after a deploy.
