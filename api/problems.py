@@ -193,7 +193,15 @@ def _on_settings_error(_request: Request, error: Exception) -> Response:
 def _on_invalid_request(_request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         raise error
-    return refused(invalid([_fault(entry, error.body) for entry in error.errors()]))
+    found = [entry for entry in error.errors() if not _is_echo(entry)]
+    return refused(invalid([_fault(entry, error.body) for entry in found]))
+
+
+def _is_echo(entry: Mapping[str, Any]) -> bool:
+    """Return whether a list is too short only by its faulty items, of which each is told."""
+    given = entry["input"]
+    is_short = entry["type"] == "too_short" and isinstance(given, Sequence)
+    return is_short and len(given) > entry["ctx"]["actual_length"]
 
 
 def _on_http_exception(request: Request, error: Exception) -> Response:

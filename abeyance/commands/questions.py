@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import (
@@ -16,20 +17,26 @@ from pydantic import (
 from abeyance.core.delegations import Delegation
 from abeyance.core.policy import Principal
 from abeyance.core.terms import GROUP
+from abeyance.core.text import truncate
 from abeyance.duration import OptionalSpan, Seconds
 from abeyance.wire import Keyed, Moment, Request, Value, is_empty, is_none
 
+_SUBJECT: Final = r"^[^\s,*\x00-\x1f\x7f][^\s,\x00-\x1f\x7f]*$"
+
 
 def _somebody(name: str) -> str:
-    if name == GROUP:
-        message = f"{name!r} names no group: write it as group:finance"
+    if re.fullmatch(_SUBJECT, name) is None or name == GROUP:
+        message = (
+            f"{truncate(name, 100)!r} is neither a subject nor a group: write ada, or group:finance, "
+            "without blanks and commas"
+        )
         raise ValueError(message)
     return name
 
 
 Subject: TypeAlias = Annotated[
     str,
-    Field(pattern=r"^[^\s,*\x00-\x1f\x7f][^\s,\x00-\x1f\x7f]*$", max_length=256),
+    Field(max_length=256, json_schema_extra={"pattern": _SUBJECT}),
     AfterValidator(_somebody),
 ]
 """A subject or a group (`group:finance`) in a list of people."""

@@ -150,9 +150,15 @@ async def test_a_claim_is_a_day_at_most_and_a_vote_is_nobodys_alone(api: Api) ->
     for wrong in ({"for": "P2D"}, {"for": 0}, {"on_behalf_of": " a"}):
         response = await post(api, f"/interrupts/{id_}/claim", "ada", body=wrong)
         problem(response, 422, "invalid_body")
-    problem(
-        await post(api, f"/interrupts/{id_}/reassign", "ada", body={"to": []}), 422, "invalid_body"
-    )
+    for to, pointer, said in (
+        ([], "/to", "at least 1 item"),
+        (["eve a"], "/to/0", "is neither a subject nor a group: write ada, or group:finance"),
+        (["group:"], "/to/0", "is neither a subject nor a group"),
+    ):
+        response = await post(api, f"/interrupts/{id_}/reassign", "ada", body={"to": to})
+        (fault,) = problem(response, 422, "invalid_body")["errors"]
+        assert fault["pointer"] == pointer
+        assert said in fault["message"]
     _, voted = await asking(api, "voted")
     problem(await post(api, f"/interrupts/{voted}/claim", "ada"), 409, "not_claimable")
 

@@ -106,7 +106,7 @@ def test_a_request_is_the_same_after_it_has_travelled(model: type[wire.Request])
             "deeper than 100",
         ),
         (commands.EditDeadline, {"interrupt_id": "i"}, "nothing to change"),
-        (commands.Reassign, {"interrupt_id": "i", "to": ["group:"]}, "names no group"),
+        (commands.Reassign, {"interrupt_id": "i", "to": ["group:"]}, "nor a group: write ada"),
         (commands.EditDeadline, {"interrupt_id": "i", "timeout": "P200Y"}, "longer than 100 years"),
     ],
 )
