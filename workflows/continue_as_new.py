@@ -21,8 +21,11 @@ with workflow.unsafe.imports_passed_through():
 _SOFT_BYTES: Final = 2_000_000
 _SOFT_UPDATES: Final = 400
 _HARD: Final = 4
-_IDLE_EVENTS: Final = 200
-"""A longer history does not stay with a run that is idle: to replay so many events takes some 30 ms."""
+_IDLE_EVENTS: Final = 60
+"""A longer history does not stay with a run that is idle, if it has outgrown the state that began it: to
+replay so many events takes some 15 ms."""
+_MAX_IDLE_EVENTS: Final = 200
+"""A longer history does not stay with a run that is idle, however large its state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,9 @@ class History:
     @property
     def is_long(self) -> bool:
         """Whether an idle run should not keep it."""
-        return self._growth.events > self._idle_events
+        grown = self._growth
+        is_outgrown = grown.bytes > self._base.bytes or grown.events > _MAX_IDLE_EVENTS
+        return is_outgrown and grown.events > self._idle_events
 
     def keep(self) -> None:
         """Keep it, because the state is too large: for an idle run until it has doubled."""

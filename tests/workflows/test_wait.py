@@ -17,6 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from abeyance import Refusal
 from abeyance.client import Client
 from abeyance.core.state import Limits
+from abeyance.workflows import continue_as_new
 
 _WAITING = frozenset({"awaiting-input"})
 
@@ -117,8 +118,9 @@ async def test_a_wait_goes_with_the_run_over_every_hand_over(temporal: TemporalC
 
 
 async def test_a_status_that_a_run_with_a_long_history_has_is_seen_at_once(
-    temporal: TemporalClient,
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(continue_as_new, "_IDLE_EVENTS", 1_000)
     graph = chain(18, "long")
     graph.interrupt("approve", prompt="Go on?")
     graph.edge("n17", "approve")
