@@ -78,6 +78,8 @@ def command(
     repeated = [
         # By default the only shard polls 20 times a second, which adds 50 ms to each step of a run.
         ("--dynamic-config-value", "history.transferProcessorMaxPollRPS=5000"),
+        # Each viewer of a quiet run costs a long poll, by default every 20 seconds.
+        ("--dynamic-config-value", 'history.longPollExpirationInterval="60s"'),
         # No version check over the internet.
         ("--dynamic-config-value", "frontend.enableServerVersionCheck=false"),
         # Its HTTP API is unused, and would accept calls from any page.

@@ -111,3 +111,12 @@ def test_runs_that_have_done_much_are_woken_by_another_worker() -> None:
     by_hand, ours = rows["Temporal by hand"], rows["Abeyance"]
     assert int(by_hand["30 visits, events to replay"]) > 180
     assert int(ours["30 visits, events to replay"]) > 0
+
+
+@pytest.mark.timeout(220)
+def test_viewers_of_one_run_and_of_many_see_an_answer() -> None:
+    rows = measured("viewers", "one,many")
+
+    for row in rows.values():
+        assert row["viewers"] == "5"
+        assert float(row["answer to its event, p50 ms"]) > 0
