@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from abeyance.core.json import rfc3339
 from abeyance.core.policy import TEMPORAL, Principal
-from abeyance.core.terms import PLAIN, STARTER
+from abeyance.core.terms import PLAIN, STARTER, Escalation
 from abeyance.core.votes import Vote
 from abeyance.errors import Code, Refusal
 
@@ -211,13 +211,16 @@ def _fulfils(person: _Person, question: Interrupt, now: datetime) -> bool:
     has_vote = not voters or person.is_among(voters)
     if is_asked and has_vote and person.may(capability):
         return True
-    # Without moments its escalations never come, as in a question that is settled.
     return any(
-        at <= now
-        and (not each.to or person.is_among(each.to))
-        and person.may(each.requested_capability)
-        for each, at in zip(terms.escalate, question.escalations, strict=False)
+        (not each.to or person.is_among(each.to)) and person.may(each.requested_capability)
+        for each in _escalated(question, now)
     )
+
+
+def _escalated(question: Interrupt, now: datetime) -> list[Escalation]:
+    """Return the escalations that have come. Without moments none comes, as in a settled question."""
+    moments = zip((question.terms or PLAIN).escalate, question.escalations, strict=False)
+    return [each for each, at in moments if at <= now]
 
 
 def _no_right(question: Interrupt, request: Request) -> Refusal:
@@ -236,7 +239,8 @@ def _no_right(question: Interrupt, request: Request) -> Refusal:
         return lacks_capability(question, principal)
     terms = question.terms or PLAIN
     of = () if terms.quorum is None else terms.quorum.of
-    people = list(of or terms.assignees)[:_MOST_NAMED]
+    later = [name for each in _escalated(question, request.now) for name in each.to]
+    people = [*(of or terms.assignees), *later][:_MOST_NAMED]
     named = ", ".join(people)
     return Refusal(
         Code.NOT_ASSIGNED,

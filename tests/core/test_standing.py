@@ -133,6 +133,16 @@ def test_from_an_escalation_on_whom_it_names_may_answer_too(
     assert run.settled("ask").by == who.subject
 
 
+def test_others_are_told_whom_an_escalation_has_named() -> None:
+    escalation = Escalation(after=60, to=("group:directors",), requested_capability=PAY)
+    run = asking(assignees=("ada",), assignees_only=True, escalate=(escalation,))
+    assert refusal_of(run, BOB).details["assignees"] == ["ada"]
+    run.wait(60)
+    refusal = refusal_of(run, BOB)
+    assert refusal.details["assignees"] == ["ada", "group:directors"]
+    assert "only for ada, group:directors" in str(refusal)
+
+
 def test_who_an_escalation_names_gets_the_receipt_of_their_answer_again() -> None:
     run = asking(capability=PAY, escalate=(Escalation(after=60, to=("carol",)),))
     run.wait(60)
