@@ -6,109 +6,34 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core_agents import CLERK, agent, agent_node, call, calls, done, helper
-from core_drive import ADA, Drive, chain, gate, graph, restored
+from core_agents import CLERK, call, calls, done
+from core_budgets import (
+    BOSS,
+    asked,
+    budget,
+    clerk,
+    last_turns,
+    one,
+    raised,
+    stopped,
+    took,
+    two,
+)
+from core_drive import ADA, Drive, graph, restored
 
 from abeyance.core import events, snapshots
 from abeyance.core.budgets import why_stopped
-from abeyance.core.json import Json
-from abeyance.core.outcome import Failed, Finished, Send, Stopped
-from abeyance.core.policy import Principal
+from abeyance.core.outcome import Failed, Finished
 from abeyance.core.spec import (
     START,
     AskHuman,
     BudgetSpec,
     Default,
     GoTo,
-    InterruptSpec,
     SubgraphNode,
 )
 from abeyance.core.terms import Terms
-from abeyance.core.usage import Account, Amounts, Use
-
-BOSS = Principal(subject="boss", capabilities=("runs:control", "money"))
-
-
-def budget(
-    usd: float | None = None,
-    tokens: int | None = None,
-    time: float | None = None,
-    turns: int | None = None,
-    **question: Any,
-) -> BudgetSpec:
-    limits = Amounts(usd=usd, tokens=tokens, time=time, turns=turns)
-    return BudgetSpec(limits=limits, question=InterruptSpec(name="budget", prompt="", **question))
-
-
-def with_budget(node: SubgraphNode, its: BudgetSpec) -> SubgraphNode:
-    return replace(node, graph=replace(node.graph, budget=its))
-
-
-def clerk(its: BudgetSpec | None = None, *more: Any, **about: Any) -> SubgraphNode:
-    return replace(agent_node("review", *more, **about), graph=replace(agent(*more), budget=its))
-
-
-def one(
-    its: BudgetSpec | None = None,
-    *more: Any,
-    whole: BudgetSpec | None = None,
-    after: str | None = None,
-    **about: Any,
-) -> Drive:
-    """A run of the agent `clerk` with a budget of its own, in a graph with one."""
-    rest = [] if after is None else [after]
-    spec = graph(clerk(its, *more, **about), *rest, ways=[(START, "review")])
-    return Drive(replace(spec, budget=whole))
-
-
-def two(whole: BudgetSpec, **about: Any) -> Drive:
-    """A run of the agents `ann` and `bob`, side by side, with one budget."""
-    nodes = [agent_node(name, name=name, **about) for name in ("ann", "bob")]
-    rest = ["next"] if about else []
-    spec = graph(*nodes, *rest, ways=[(START, "ann"), (START, "bob")])
-    return Drive(replace(spec, budget=whole))
-
-
-def took(
-    run: Drive,
-    *sends: Send,
-    who: str = "clerk",
-    seconds: float = 0.0,
-    model: str = "m",
-    goto: str | None = None,
-    **usage: Json,
-) -> None:
-    """A turn of an agent has ended, and used this."""
-    visits = [v for v in run.state.visits.values() if v.address.rpartition(":")[0].count(who)]
-    address = next(v.address for v in visits if v.node == "model" and v.state.kind == "running")
-    turn = {"model": model, "usage": {"requests": 1, **usage}}
-    ended = Finished(turn=turn, sends=sends or None, goto=goto)
-    run.feed(events.VisitEnded, visit=address, outcome=ended, worked=seconds)
-
-
-def asked(run: Drive) -> dict[str, Any]:
-    reason = run.open("budget").reason
-    assert isinstance(reason, dict)
-    return reason
-
-
-def raised(run: Drive, **amounts: Json) -> None:
-    run.answer("budget", {"raise_to": amounts})
-
-
-def stopped(run: Drive) -> None:
-    """Ada stops the agent, and its last turn has kept what it had not read."""
-    run.answer("budget", {"stop": True})
-    last_turns(run)
-
-
-def last_turns(run: Drive) -> None:
-    for visit in [*run.state.visits.values()]:
-        why = why_stopped(visit.questions.answers)
-        if why is not None:
-            failed = Failed(code="budget_exhausted", message=why, patch={"agent_state": {"c": 1}})
-            outcome = failed if run.state.ending is None else Stopped()
-            run.feed(events.VisitEnded, visit=visit.address, outcome=outcome)
+from abeyance.core.usage import Account, Use
 
 
 def test_an_agent_within_its_budget_is_not_asked_about() -> None:
@@ -257,124 +182,6 @@ def test_an_agent_that_is_tried_again_has_its_whole_budget() -> None:
     took(run, goto="model", input_tokens=1)
     stopped(run)
     run.answer("error", {"action": "retry"})
-
-    assert (run.asking, run.running) == ([], ["model"])
-
-
-def test_what_a_called_agent_uses_counts_for_its_caller_and_for_the_run() -> None:
-    run = one(budget(tokens=1_000), helper(), whole=budget(usd=9.0))
-    took(run, call("c1", "ask_helper", item={"args": {"task": "t"}}), input_tokens=1)
-    took(run, who="helper", input_tokens=10, usd=0.25)
-
-    of_clerk = run.state.scopes[CLERK].account
-    of_run = run.state.root.account
-    assert of_clerk is not None
-    assert of_run is not None
-    assert {name: use.tokens for name, use in of_clerk.by.items()} == {"clerk": 1, "helper": 10}
-    assert (of_run.used.tokens, of_run.used.usd, of_run.used.turns) == (11, 0.25, 2)
-
-
-def test_a_called_agent_asks_about_the_budget_of_its_caller_whom_a_stop_fails() -> None:
-    run = one(budget(tokens=10), helper())
-    took(run, call("c1", "ask_helper", item={"args": {"task": "t"}}), input_tokens=1)
-    took(run, who="helper", goto="model", input_tokens=10)
-    ((_, address),) = run.asking
-    assert address == f"{CLERK};tool:ask_helper:c1;agent:helper;node:model:2"
-    assert "the agent 'clerk' is used up" in run.open("budget").prompt
-    stopped(run)
-
-    assert run.error[:1] == ("budget_exhausted",)
-    assert run.error[1].startswith("the agent 'clerk' was stopped")
-
-
-def test_the_budget_of_the_innermost_graph_is_asked_about_first() -> None:
-    run = one(budget(tokens=10), whole=budget(tokens=10))
-    took(run, goto="model", input_tokens=10)
-    assert "the agent 'clerk'" in run.open("budget").prompt
-    raised(run, tokens=20)
-
-    assert "The budget of 'g' is used up" in run.open("budget").prompt
-    raised(run, tokens=20)
-    assert (run.asking, run.running) == ([], ["model"])
-
-
-def test_one_question_is_asked_for_all_agents_of_a_run() -> None:
-    run = two(budget(tokens=100))
-    took(run, goto="model", who="ann", input_tokens=100)
-    assert run.status == "running"
-    took(run, goto="model", who="bob", input_tokens=1)
-    assert [name for name, _ in run.asking] == ["budget"]
-    assert (run.status, restored(run.state)) == ("awaiting-input", run.state)
-    raised(run, tokens=500)
-
-    assert (run.asking, run.running) == ([], ["model", "model"])
-
-
-def test_a_stop_fails_every_agent_that_waits_for_the_answer() -> None:
-    run = two(budget(tokens=100), on_error=GoTo(node="next"))
-    took(run, goto="model", who="ann", input_tokens=100)
-    took(run, goto="model", who="bob", input_tokens=1)
-    stopped(run)
-
-    assert (run.asking, run.running) == ([], ["next", "next"])
-
-
-def test_a_stop_that_ends_the_run_ends_it_once() -> None:
-    run = two(budget(tokens=100))
-    took(run, goto="model", who="ann", input_tokens=100)
-    took(run, goto="model", who="bob", input_tokens=1)
-    stopped(run)
-
-    assert run.error[1].startswith("the agent 'ann' was stopped, because the budget of 'g'")
-    assert run.ending.secondary_errors == ()
-
-
-def test_if_the_agent_that_has_asked_is_left_another_one_asks() -> None:
-    run = two(budget(tokens=100))
-    took(run, goto="model", who="ann", input_tokens=100)
-    took(run, goto="model", who="bob", input_tokens=1)
-    ((_, address),) = run.asking
-    run.direct("rerun", target=address)
-
-    assert [address.split(";")[1] for _, address in run.asking] == ["node:bob"]
-
-
-def test_other_questions_do_not_keep_an_agent_from_asking() -> None:
-    node = clerk(budget(turns=1))
-    run = Drive(graph(node, gate("ask"), ways=[(START, "review"), (START, "ask")]))
-    took(run, goto="model")
-
-    assert [name for name, _ in run.asking] == ["ask", "budget"]
-
-
-def test_an_agent_in_a_nested_graph_asks_about_the_budget_of_that_graph() -> None:
-    inner = replace(chain(clerk(None), name="inner"), budget=budget(turns=1))
-    run = Drive(chain(SubgraphNode(id="part", graph=inner, output={})))
-    took(run, goto="model")
-    assert "The budget of 'inner' is used up: 1 of 1 turns" in run.open("budget").prompt
-    stopped(run)
-
-    assert run.error[1].startswith("the agent 'clerk' was stopped, because the budget of 'inner'")
-
-
-def test_calls_that_wait_for_each_other_are_made_before_the_question() -> None:
-    run = one(budget(turns=1))
-    run.feed(
-        events.VisitEnded,
-        visit=f"{CLERK};node:model",
-        outcome=Finished(
-            patch={"agent_state": {}},
-            turn={"model": "m", "usage": {"requests": 1}},
-            sends=(call("c1"),),
-        ),
-    )
-    scope = run.state.scopes[CLERK]
-    waiting = {
-        **run.state.scopes,
-        CLERK: replace(scope, values={**scope.values, "waiting": ["c2"]}),
-    }
-    run.state = replace(run.state, scopes=waiting)
-    done(run, "c1")
 
     assert (run.asking, run.running) == ([], ["model"])
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -58,6 +60,17 @@ class Middle:
 
     async def holds(self) -> None:
         await eventually(lambda: "step" in self.told)
+
+
+@asynccontextmanager
+async def held(temporal: TemporalClient) -> AsyncIterator[tuple[Middle, Site, str]]:
+    """A run whose second node holds, and the worker on which it does."""
+    middle = Middle()
+    site = Site(temporal, middle.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await middle.holds()
+        yield middle, site, run_id
 
 
 async def feed(site: Site, run_id: str) -> list[views.Event]:
@@ -126,11 +139,7 @@ async def test_a_hop_ends_at_a_question_and_the_next_begins_behind_it(
 async def test_a_pause_lets_the_node_that_runs_end_and_begins_none_after_it(
     temporal: TemporalClient,
 ) -> None:
-    middle = Middle()
-    site = Site(temporal, middle.graph)
-    async with site.worker():
-        run_id = await site.start()
-        await middle.holds()
+    async with held(temporal) as (middle, site, run_id):
         await site.client.run(run_id).pause()
         await site.until(run_id, "paused")
         # The activity is told so by the answer to a heartbeat.
@@ -156,11 +165,7 @@ async def _ended(site: Site, run_id: str, node: str) -> bool:
 async def test_a_pause_now_stops_the_node_that_runs_and_keeps_what_was_done(
     temporal: TemporalClient,
 ) -> None:
-    middle = Middle()
-    site = Site(temporal, middle.graph)
-    async with site.worker():
-        run_id = await site.start()
-        await middle.holds()
+    async with held(temporal) as (middle, site, run_id):
         await site.client.run(run_id).pause(mode="now")
         await eventually(lambda: "stopped" in middle.told)
         await site.until(run_id, "paused")
@@ -179,11 +184,7 @@ async def test_a_pause_now_stops_the_node_that_runs_and_keeps_what_was_done(
 async def test_a_node_that_comes_to_its_end_in_a_pause_is_stopped_by_a_cancel(
     temporal: TemporalClient,
 ) -> None:
-    middle = Middle()
-    site = Site(temporal, middle.graph)
-    async with site.worker():
-        run_id = await site.start()
-        await middle.holds()
+    async with held(temporal) as (middle, site, run_id):
         await site.client.run(run_id).pause()
         await site.until(run_id, "paused")
         await asyncio.sleep(1.5)
@@ -198,11 +199,7 @@ async def test_a_node_that_comes_to_its_end_in_a_pause_is_stopped_by_a_cancel(
 async def test_a_run_that_was_cancelled_in_a_hop_is_retried_without_what_was_done(
     temporal: TemporalClient,
 ) -> None:
-    middle = Middle()
-    site = Site(temporal, middle.graph)
-    async with site.worker():
-        run_id = await site.start()
-        await middle.holds()
+    async with held(temporal) as (middle, site, run_id):
         await site.client.run(run_id).cancel()
         cancelled = await site.ended(run_id)
         middle.release.set()
@@ -218,11 +215,7 @@ async def test_a_run_that_was_cancelled_in_a_hop_is_retried_without_what_was_don
 async def test_a_node_in_a_hop_receives_a_message_that_comes_while_it_runs(
     temporal: TemporalClient,
 ) -> None:
-    middle = Middle()
-    site = Site(temporal, middle.graph)
-    async with site.worker():
-        run_id = await site.start()
-        await middle.holds()
+    async with held(temporal) as (middle, site, run_id):
         await site.client.run(run_id).send(text="hello")
         ended = await site.ended(run_id)
 
@@ -235,11 +228,7 @@ async def test_a_node_in_a_hop_receives_a_message_that_comes_while_it_runs(
 async def test_a_run_is_not_migrated_while_it_does_not_know_where_its_hop_is(
     temporal: TemporalClient,
 ) -> None:
-    middle = Middle()
-    site = Site(temporal, middle.graph)
-    async with site.worker():
-        run_id = await site.start()
-        await middle.holds()
+    async with held(temporal) as (middle, site, run_id):
         with pytest.raises(Refusal, match="pause the run, and migrate it") as refused:
             await site.client.run(run_id).migrate(principal=ANYBODY)
         middle.release.set()
@@ -356,11 +345,7 @@ async def test_a_long_chain_of_fused_nodes_is_handed_over_between_its_hops(
 
 
 async def test_what_happens_to_a_hop_can_be_replayed(temporal: TemporalClient) -> None:
-    middle = Middle()
-    site = Site(temporal, middle.graph)
-    async with site.worker():
-        run_id = await site.start()
-        await middle.holds()
+    async with held(temporal) as (middle, site, run_id):
         await site.client.run(run_id).send(text="hello", action="defer")
         await site.pause_and_resume(run_id)
         middle.release.set()

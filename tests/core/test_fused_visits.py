@@ -1,0 +1,205 @@
+"""What becomes in the run of the visits that a hop through fused nodes has made."""
+
+from __future__ import annotations
+
+import pytest
+from core_drive import ADA, Drive, chain, edge, gate, graph, nested, restored
+from core_fusing import WAYS, abc, address, comes_back, fused, log, order, ran
+
+from abeyance.core import events, snapshots
+from abeyance.core.outcome import (
+    AttemptFailed,
+    Failed,
+    Finished,
+    Stopped,
+)
+from abeyance.core.retries import Attempts
+from abeyance.core.spec import (
+    START,
+    GoTo,
+)
+from abeyance.core.visit import Running
+
+
+def test_what_was_done_counts_although_the_run_was_paused_meanwhile() -> None:
+    drive = Drive(abc())
+    first = order(drive)
+    drive.feed(events.Paused, actor="ada")
+    comes_back(drive, (ran(address("a"), log("a")), ran(address("b"), log("b"))))
+
+    assert (first.address, "boundary", False) in drive.stops
+    assert drive.status == "paused"
+    assert drive.values["log"] == ["a", "b"]
+    assert drive.ready == ["c"]
+    drive.feed(events.Resumed, actor="ada")
+    assert drive.started == ["a", "c"]
+
+
+def test_a_message_and_a_directive_bring_a_hop_back_once_and_come_after_what_was_done() -> None:
+    drive = Drive(abc())
+    drive.direct("skip")
+    drive.send("m1")
+    comes_back(drive, (ran(address("a"), log("a")), ran(address("b"), log("b"))))
+
+    assert drive.stops == [(address("a"), "boundary", False)]
+    # It is obeyed where the branch is now, and not where the run thought that it was.
+    assert drive.values["log"] == ["a", "b"]
+    assert drive.started == ["a"]
+    assert drive.status == "completed"
+
+
+def test_a_pause_now_stops_a_hop_that_was_told_to_come_back() -> None:
+    drive = Drive(abc())
+    drive.send("m1")
+    drive.feed(events.Paused, actor="ada", mode="now")
+    running = drive.state.visits[address("a")].state
+    assert isinstance(running, Running)
+
+    assert [reason for _, reason, _ in drive.stops] == ["boundary", "pause"]
+    assert running.stopping
+
+
+def test_a_visit_that_was_stopped_in_a_hop_goes_on_where_it_was() -> None:
+    drive = Drive(abc())
+    drive.feed(events.Paused, actor="ada", mode="now")
+    left = Stopped(journal={"step": 1}, attempts=Attempts(count=2, seconds=3.0))
+    comes_back(drive, (ran(address("a"), log("a")), ran(address("b"), left)))
+    drive.feed(events.Resumed, actor="ada")
+
+    again = order(drive)
+    assert (again.node, again.journal, again.attempts.count) == ("b", {"step": 1}, 2)
+    assert again.hop is not None
+
+
+def test_a_failure_in_a_hop_is_retried_as_any_other() -> None:
+    drive = Drive(abc())
+    failed = AttemptFailed(message="no", attempts=Attempts(count=1, seconds=1.0), pause=1.0)
+    comes_back(drive, (ran(address("a"), log("a")), ran(address("b"), failed)))
+    assert drive.running == []
+    drive.tick(1.0)
+    assert (order(drive).node, order(drive).attempts.count) == ("b", 1)
+    drive.end(Failed, visit=address("b"), code="node_failed", message="no")
+
+    assert drive.error[0] == "node_failed"
+
+
+def test_a_run_that_was_cancelled_keeps_what_was_done_and_a_retry_does_none_of_it_again() -> None:
+    drive = Drive(abc(finally_=["f"]))
+    drive.feed(events.CancelRequested, actor="ada")
+    left = Failed(code="node_failed", message="no", journal={"step": 1}, patch={"log": ["half"]})
+    comes_back(
+        drive,
+        (ran(address("a"), log("a")), ran(address("b"), log("b")), ran(address("c"), left)),
+    )
+    assert drive.values["log"] == ["a", "b", "half"]
+    drive.finish("f", {"log": ["f"]})
+    assert drive.status == "cancelled"
+
+    again = snapshots.retried(
+        restored(drive.state),
+        now=drive.now,
+        principal=ADA,
+        versions=("1", "1"),
+        patch={},
+        renames={},
+    )
+    drive.state = restored(again)
+    drive.feed(events.Restored)
+
+    assert drive.values["log"] == ["a", "b"]
+    assert (order(drive).node, order(drive).journal) == ("c", {"step": 1})
+
+
+def test_a_fork_of_a_run_that_was_cancelled_keeps_what_was_done() -> None:
+    drive = Drive(abc())
+    drive.feed(events.CancelRequested, actor="ada")
+    comes_back(drive, (ran(address("a"), log("a")), ran(address("b"), log("b"))))
+
+    forked = snapshots.forked(
+        drive.state, run_id="r2", salt="s", back=0, now=drive.now, principal=ADA
+    )
+    drive.state = restored(forked)
+    drive.feed(events.Restored)
+
+    assert drive.values["log"] == ["a", "b"]
+    assert drive.running == ["c"]
+
+
+def test_the_changes_of_a_visit_that_the_run_does_not_enter_are_kept() -> None:
+    spec = graph(
+        fused("a"),
+        fused("b"),
+        fused("other"),
+        ways=[(START, "a"), edge("a", "b", {"x": 1}), edge("a", "other", "else")],
+    )
+    drive = Drive(spec)
+    done = (ran(address("a"), log("a")), ran(address("b"), log("b")))
+    comes_back(drive, done)
+
+    assert drive.running == ["other"]
+    assert drive.values["log"] == ["a", "b"]
+
+
+def test_changes_that_cannot_be_kept_are_said() -> None:
+    drive = Drive(abc())
+    drive.feed(events.CancelRequested, actor="ada")
+    bad = ran(address("b"), Finished(patch={"nowhere": 1}))
+    comes_back(drive, (ran(address("a"), log("a")), bad))
+
+    assert drive.status == "cancelled"
+    assert [(e.code, e.address) for e in drive.ending.secondary_errors] == [
+        ("invalid_patch", address("b"))
+    ]
+
+
+def test_changes_in_a_graph_that_is_over_are_dropped_with_it() -> None:
+    inner = chain(fused("i1"), fused("i2"), name="inner", fields={"log": "append"})
+    drive = Drive(chain(nested("sub", inner, on_error=GoTo(node="b")), "b"))
+    first = order(drive)
+    bad = ran(first.address, Finished(patch={"nowhere": 1}))
+    comes_back(drive, (bad, ran(f"{first.address[:-1]}2", log("i2"))))
+
+    assert drive.running == ["b"]
+    assert drive.values == {}
+
+
+@pytest.mark.parametrize(
+    "visit", [address("ask"), address("unknown"), "graph:g;node:sub;graph:inner;node:b"]
+)
+def test_a_worker_cannot_say_that_anything_else_has_run(visit: str) -> None:
+    drive = Drive(graph(fused("a"), fused("b"), gate("ask"), ways=[*WAYS, ("b", "ask")]))
+    forged = ran(visit, Finished(patch={"x": "forged"}))
+    comes_back(drive, (ran(address("a"), log("a")), ran(address("b"), log("b")), forged))
+
+    assert drive.waiting == ["ask"]
+    assert drive.values == {"log": ["a", "b"]}
+
+
+def test_what_follows_a_visit_that_had_no_hop_is_not_taken() -> None:
+    drive = Drive(chain("a", fused("b"), fused("c")))
+    comes_back(drive, (ran(address("a"), log("a")), ran(address("b"), log("forged"))))
+
+    assert drive.running == ["b"]
+
+
+def test_a_run_is_not_migrated_while_a_hop_runs() -> None:
+    drive = Drive(abc())
+    spec = chain("a", "b", "x", "c")
+    refusal = drive.refused(
+        events.Migrated, principal=ADA, spec=spec, patch={}, renames={}, versions=("1", "2")
+    )
+
+    assert refusal.code == "cannot_migrate"
+    assert refusal.details["obstacles"] == [
+        {
+            "what": "visit",
+            "name": "a",
+            "why": "fused nodes run after it in the same activity",
+            "remedy": "pause the run, and migrate it when no code runs",
+            "address": address("a"),
+        }
+    ]
+    drive.feed(events.Paused, actor="ada")
+    comes_back(drive, (ran(address("a"), log("a")),))
+    drive.feed(events.Migrated, principal=ADA, spec=spec, patch={}, renames={}, versions=("1", "2"))
+    assert drive.state.spec == spec
