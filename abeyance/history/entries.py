@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
@@ -105,6 +105,21 @@ def visits_reported(address: str, report: Mapping[str, Any], recorded: datetime)
         yield visit_started(ran["visit"], _until(recorded, ran["began"]))
         for entry in visit_reported(ran["visit"], ran):
             yield replace(entry, time=_until(recorded, ran["ended"]))
+
+
+def visit_lost(
+    address: str, written: Iterable[Mapping[str, Any]], recorded: datetime
+) -> Iterator[Entry]:
+    """The events of an activity that its run stopped after its worker was lost, which had `written` this.
+
+    Of a hop these are the visits that were done in it; the one that ran then was not told yet.
+    """
+    done = [ran for journal in written for ran in journal.get("done") or ()]
+    if not done:
+        yield visit_stopped(address)
+        return
+    first, *then = done
+    yield from visits_reported(address, {**first, "then": then}, recorded)
 
 
 def _until(recorded: datetime, moment: str | None) -> datetime | None:

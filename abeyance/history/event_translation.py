@@ -14,7 +14,7 @@ from datetime import UTC
 from typing import Any, Final
 
 from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import EventType, RetryState, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
@@ -32,8 +32,8 @@ from abeyance.history.entries import (
     run_ended,
     run_started,
     upserted,
+    visit_lost,
     visit_started,
-    visit_stopped,
     visits_reported,
 )
 
@@ -62,7 +62,8 @@ class HistoryState:
     activity, `held` the starts that are held back. `last` is the latest event and `count` how many events
     of the feed it made. `closing` is the record of a run that is about to end as cancelled. `origin` is
     the run's oldest execution, `recorded` when `last` was recorded, in microseconds, `capabilities` those
-    of interrupts by their ids.
+    of interrupts by their ids. `journals` are what lost attempts left, by address: it was read by the
+    activities that the events `reading` scheduled.
     """
 
     run_id: str
@@ -77,6 +78,8 @@ class HistoryState:
     origin: str = ""
     recorded: int = 0
     capabilities: Mapping[str, str | None] = field(default_factory=dict)
+    reading: frozenset[int] = frozenset()
+    journals: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def sources(event: HistoryEvent) -> Sequence[Payload]:
@@ -93,6 +96,9 @@ def sources(event: HistoryEvent) -> Sequence[Payload]:
             return [metadata.summary] if metadata.HasField("summary") else []
         case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             return event.activity_task_completed_event_attributes.result.payloads[:1]
+        case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT if _is_stopped(event):
+            failure = event.activity_task_timed_out_event_attributes.failure
+            return failure.timeout_failure_info.last_heartbeat_details.payloads
         case EventType.EVENT_TYPE_MARKER_RECORDED:
             return local_sources(event)
         case _:
@@ -135,6 +141,12 @@ def translate(
         return events, replace(state, held=(*state.held, *translated))
     more, state = _numbered(translated, state)
     return [*events, *more], state
+
+
+def _is_stopped(event: HistoryEvent) -> bool:
+    """Whether a lost attempt has no other one because the run wanted its activity to stop."""
+    state = event.activity_task_timed_out_event_attributes.retry_state
+    return state == RetryState.RETRY_STATE_CANCEL_REQUESTED
 
 
 def released(state: HistoryState) -> tuple[list[views.Event], HistoryState]:
@@ -217,9 +229,21 @@ def _advanced(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -
             )
         case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             name = event.activity_task_scheduled_event_attributes.activity_type.name
+            if name == names.READ_JOURNALS_ACTIVITY:
+                return replace(state, reading=state.reading | {event.event_id})
             if not values or not is_visit(name, values[0]):
                 return state
-            return replace(state, visits={**state.visits, event.event_id: values[0]})
+            return replace(
+                state,
+                visits={**state.visits, event.event_id: values[0]},
+                journals={at: each for at, each in state.journals.items() if at != values[0]},
+            )
+        case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+            completed = event.activity_task_completed_event_attributes
+            if completed.scheduled_event_id not in state.reading:
+                return state
+            read = {address: lost["journal"] for address, lost in mapping(values).items()}
+            return replace(state, journals={**state.journals, **read})
         case _:
             return state
 
@@ -253,11 +277,16 @@ def _entries(event: HistoryEvent, values: Sequence[Any], state: HistoryState) ->
         case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
             timed_out = event.activity_task_timed_out_event_attributes
             if (address := state.visits.get(timed_out.scheduled_event_id)) is not None:
-                yield broken(address, timed_out.failure)
+                if _is_stopped(event):
+                    recorded = event.event_time.ToDatetime(tzinfo=UTC)
+                    yield from visit_lost(address, values, recorded)
+                else:
+                    yield broken(address, timed_out.failure)
         case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
             canceled = event.activity_task_canceled_event_attributes
             if (address := state.visits.get(canceled.scheduled_event_id)) is not None:
-                yield visit_stopped(address)
+                journal = state.journals.get(address, {})
+                yield from visit_lost(address, [journal], event.event_time.ToDatetime(tzinfo=UTC))
         case EventType.EVENT_TYPE_MARKER_RECORDED:
             if values:
                 yield from local(event, values[0], mapping(values[1:]))

@@ -114,3 +114,6 @@ async def test_a_visit_that_is_paused_before_its_next_attempt_begins_goes_on_wit
     assert ended.status == "completed", ended.error
     lines = journal.read_text(encoding="utf-8").split()
     assert [line.partition("=")[0] for line in lines] == ended.values["log"]
+    events = [each async for each in client.run(run_id).events()]
+    finished = [each.address for each in events if each.type == "node.finished"]
+    assert finished == [f"graph:fused;node:{name}" for name in ended.values["log"]]

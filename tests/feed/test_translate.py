@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.common.v1 import ActivityType, Payload, Payloads
-from temporalio.api.enums.v1 import EventType, TimeoutType, WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import EventType, RetryState, TimeoutType, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import (
     ActivityFailureInfo,
     ApplicationFailureInfo,
@@ -127,6 +127,54 @@ def test_an_activity_that_ends_without_a_report_is_told_by_how_it_ended(
     assert (start.type, end.type) == ("node.started", type_)
     assert (start.address, end.address) == (NODE, NODE)
     assert end.data == data
+
+
+def ran(node: str) -> Mapping[str, Any]:
+    moment = NOON.isoformat()
+    return {"visit": node, "outcome": {"kind": "finished"}, "began": moment, "ended": moment}
+
+
+HOP = [{"steps": {"a": 1}, "done": [ran(NODE), ran("graph:g;node:m:1")]}, {"live": {"text": "so"}}]
+LOST = Failure(
+    timeout_failure_info=TimeoutFailureInfo(
+        timeout_type=TimeoutType.TIMEOUT_TYPE_HEARTBEAT,
+        last_heartbeat_details=Payloads(payloads=map(payload, HOP)),
+    )
+)
+READ = {NODE: {"count": 1, "journal": HOP[0]}}
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        [
+            event(
+                6,
+                "ACTIVITY_TASK_TIMED_OUT",
+                scheduled_event_id=5,
+                failure=LOST,
+                retry_state=RetryState.RETRY_STATE_CANCEL_REQUESTED,
+            )
+        ],
+        [
+            scheduled(6, name="read-journals"),
+            event(7, "ACTIVITY_TASK_COMPLETED", scheduled_event_id=6, result=payloads(READ)),
+            event(8, "ACTIVITY_TASK_CANCELED", scheduled_event_id=5),
+        ],
+    ],
+    ids=["the run hears of it", "the run has looked"],
+)
+def test_what_a_lost_worker_had_done_is_told_when_the_run_stops_its_activity(
+    ending: Sequence[HistoryEvent],
+) -> None:
+    found = [(each.type, each.address) for each in told(scheduled(5), *ending)]
+
+    assert found == [
+        ("node.started", NODE),
+        ("node.finished", NODE),
+        ("node.started", "graph:g;node:m:1"),
+        ("node.finished", "graph:g;node:m:1"),
+    ]
 
 
 def test_the_end_of_a_call_is_told_with_how_it_ended_where_a_worker_said_so() -> None:
