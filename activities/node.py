@@ -17,7 +17,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Coroutine, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
@@ -229,7 +229,7 @@ class Attempt:
         held back until it ends, at most as long again as the timeout, unless the visit has failed.
         """
         visit_input = self._input
-        code = asyncio.create_task(_caught(run_visit(graph, context)))
+        code = asyncio.create_task(_caught(graph, context))
         if await _ends(code, self._after(visit_input.timeout)):
             ended = code.result()
             return self._ended(graph, context, ended) if isinstance(ended, BaseException) else ended
@@ -361,10 +361,13 @@ class Attempt:
         )
 
 
-async def _caught(running: Coroutine[Any, Any, VisitOutcome]) -> VisitOutcome | BaseException:
-    """Return what the code raises. A KeyboardInterrupt that leaves a task ends the process."""
+async def _caught(graph: Graph, context: Context) -> VisitOutcome | BaseException:
+    """Run the code of a visit, and return what it raises.
+
+    A KeyboardInterrupt that leaves a task ends the process.
+    """
     try:
-        return await running
+        return await run_visit(graph, context)
     except GeneratorExit:
         raise
     except BaseException as error:  # noqa: BLE001 any exception of an author's code is a failed attempt

@@ -18,7 +18,8 @@ from temporalio.bridge.proto.activity_result import ActivityResolution
 from temporalio.bridge.proto.workflow_activation import WorkflowActivationJob as Job
 
 if TYPE_CHECKING:
-    from tests.simulation.server import Execution, Timer
+    from tests.simulation.execution import Execution
+    from tests.simulation.server import Timer
     from tests.simulation.worker import Worker
 
 _SCHEDULED: Final = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED

@@ -18,6 +18,7 @@ class Chance(Random):
 
     def __init__(self, seed: int = 0, draws: Sequence[int] | None = None) -> None:
         super().__init__(seed)
+        self.origin = seed
         self._earlier = draws
         self.draws: list[int] = []
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import Context, copy_context
 from datetime import UTC, datetime, timedelta
+from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
@@ -23,31 +26,88 @@ class Stalled(AssertionError):
     """Somebody waits, and nothing will ever happen."""
 
 
+class _Call:
+    """A callback that the loop will call, less all that asyncio's own keeps of one for debugging."""
+
+    __slots__ = ("args", "callback", "context", "is_cancelled")
+
+    def __init__(
+        self, callback: Callable[..., Any], args: tuple[Any, ...], context: Context | None
+    ) -> None:
+        self.callback, self.args = callback, args
+        self.context = copy_context() if context is None else context
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
-    """An event loop without input and output: its callbacks run in the order of their time."""
+    """An event loop without input and output: its callbacks run in the order of their time, and those of
+    one time in the order in which they were asked for.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._seconds = 0.0
-        self._selector = self
+        self._calls: deque[_Call] = deque()
+        self._later: list[tuple[float, int, _Call]] = []
+        self._number = 0
 
     def time(self) -> float:
         return self._seconds
 
-    def select(self, timeout: float | None) -> tuple[()]:
-        """Let time pass, which is all that is waited for."""
-        if timeout is None:
-            raise Stalled("everybody waits for something that nobody does")
-        self._seconds += timeout
-        if self._seconds > _MOST_SECONDS:
-            raise Stalled("after days the schedule has not come to its end")
-        return ()
+    def get_debug(self) -> bool:
+        return False
 
-    def _process_events(self, events: object) -> None:
-        pass
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> _Call:
+        call = _Call(callback, args, context)
+        self._calls.append(call)
+        return call
 
-    def _write_to_self(self) -> None:
-        pass
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> _Call:
+        return self.call_at(self._seconds + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> _Call:
+        call = _Call(callback, args, context)
+        self._number += 1
+        heappush(self._later, (when, self._number, call))
+        return call
+
+    def _run_once(self) -> None:
+        """Call what is due. If nothing is, let time pass, which is all that is waited for."""
+        calls, later = self._calls, self._later
+        while later and later[0][2].is_cancelled:
+            heappop(later)
+        if not calls and not self._stopping:  # type: ignore[attr-defined]
+            if not later:
+                raise Stalled("everybody waits for something that nobody does")
+            self._seconds = max(self._seconds, later[0][0])
+            if self._seconds > _MOST_SECONDS:
+                raise Stalled("after days the schedule has not come to its end")
+        while later and later[0][0] <= self._seconds:
+            calls.append(heappop(later)[2])
+        for _ in range(len(calls)):
+            call = calls.popleft()
+            if not call.is_cancelled:
+                self._call(call)
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> _Call:
+        return self.call_soon(callback, *args, context=context)
+
+    def _call(self, call: _Call) -> None:
+        try:
+            call.context.run(call.callback, *call.args)
+        except Exception as error:  # noqa: BLE001 as asyncio does it
+            self.call_exception_handler({"message": str(error), "exception": error})
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
         done = self.create_future()

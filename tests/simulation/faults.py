@@ -12,7 +12,7 @@ from unittest import mock
 from abeyance import wire
 from abeyance.activities import heartbeat, node
 from abeyance.core import approvals, events, idempotency
-from abeyance.core.outcome import Stopped
+from abeyance.core.outcome import Finished, Stopped
 from abeyance.core.policy import Principal
 from abeyance.core.state import RunState, parted
 from abeyance.workflows import continue_as_new, run, visibility
@@ -46,6 +46,17 @@ def _steps_are_not_written() -> AbstractContextManager[Any]:
     return _swap(heartbeat.Heartbeater, "write", forgetful)
 
 
+def _a_second_attempt_returns_nothing() -> AbstractContextManager[Any]:
+    run = node.Attempt.run
+
+    async def forgetful(self: node.Attempt) -> Any:
+        outcome = await run(self)
+        is_first = self._info.attempt == 1
+        return outcome if is_first or not isinstance(outcome, Finished) else Finished()
+
+    return _swap(node.Attempt, "run", forgetful)
+
+
 def _counted(_: RunState) -> str:
     return f"{next(_COUNT)}"
 
@@ -73,6 +84,9 @@ FAULTS: Final[Mapping[str, Callable[[], AbstractContextManager[Any]]]] = {
     "an attempt forgets the steps of the one before, whose worker died": lambda: _swap(
         wire.Journal, "is_of", return_value=False
     ),
+    "what an attempt returns is lost, if the worker of the one before died": (
+        _a_second_attempt_returns_nothing
+    ),
     "a replay wants another timer": lambda: _swap(visibility, "timer_summary", _counted),
     "a replay continues as new at another time": lambda: _swap(
         continue_as_new.History, "due", _sometimes
@@ -87,6 +101,11 @@ RARE: Final = frozenset(
         "a finished step is not written before the next begins",
         "a visit that is stopped forgets its steps",
         "an attempt forgets the steps of the one before, whose worker died",
+        "what an attempt returns is lost, if the worker of the one before died",
     }
 )
 """Those that show only if a worker dies, or a run is paused, at the wrong moment."""
+ONLY_COMPARED: Final = frozenset(
+    {"what an attempt returns is lost, if the worker of the one before died"}
+)
+"""Those that show only by comparison with a run to which nothing happens."""

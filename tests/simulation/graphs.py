@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from core_strategies import GOOD_PATCHES, fused_graphs, gated_graphs, graphs
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 from pydantic import BaseModel
 from temporalio import activity
@@ -27,9 +27,15 @@ from abeyance.core.spec import END, FunctionNode, GraphSpec, Node, SubgraphNode
 from abeyance.schemas.state_model import StateModel
 from tests.simulation.chance import Chance
 
-_POOL = 300
+_SEEDS = 200
+_GRAPHS = 16
 _OF_FUSED = [8, 4, 5, 0.5, 1, 0.7, 0.5]
 """How often a fused node does what: what ends its hop is rare."""
+_PATIENT = RetryPolicy(retries=99)
+
+
+class Wanted(ValueError):
+    """Code of a graph fails because chance wants it."""
 
 
 class State(BaseModel):
@@ -42,11 +48,15 @@ _STATES = StateModel(State)
 _FIELDS = _STATES.field_specs()
 
 
-@functools.cache
-def pool() -> Sequence[GraphSpec]:
-    """Many graphs, the same ones each time."""
-    kinds = [(gated_graphs(), _POOL), (graphs(), _POOL), (fused_graphs(), _POOL // 2)]
-    specs = [spec for strategy, count in kinds for spec in _drawn(strategy, count)]
+def graphs_for(number: int) -> Sequence[GraphSpec]:
+    """Some graphs: the same ones for this seed and those near it, and others for the next hundreds."""
+    return _batch(number // _SEEDS)
+
+
+@functools.lru_cache(maxsize=4)
+def _batch(batch: int) -> Sequence[GraphSpec]:
+    kinds = [(gated_graphs(), _GRAPHS), (graphs(), _GRAPHS), (fused_graphs(), _GRAPHS // 2)]
+    specs = [spec for strategy, count in kinds for spec in _drawn(strategy, count, batch)]
     return [spec if number % 5 else _fused(spec) for number, spec in enumerate(specs)]
 
 
@@ -65,12 +75,12 @@ def _fused_node(node: Node) -> Node:
             return node
 
 
-def _drawn(strategy: SearchStrategy[GraphSpec], count: int) -> list[GraphSpec]:
+def _drawn(strategy: SearchStrategy[GraphSpec], count: int, number: int) -> list[GraphSpec]:
     found: list[GraphSpec] = []
 
+    @seed(number)
     @settings(
         max_examples=count,
-        derandomize=True,
         database=None,
         deadline=None,
         phases=[Phase.generate],
@@ -116,10 +126,18 @@ class Effects:
 
 
 class RandomGraph(Graph):
-    """A graph with a given spec, and code of chance."""
+    """A graph with a given spec, and code of chance. If it `is_patient`, no node runs out of attempts, or
+    of time.
+    """
 
     def __init__(
-        self, spec: GraphSpec, chance: Chance, effects: Effects, plans: dict[str, Plan]
+        self,
+        spec: GraphSpec,
+        chance: Chance,
+        effects: Effects,
+        plans: dict[str, Plan],
+        *,
+        is_patient: bool = False,
     ) -> None:
         super().__init__(spec.name)
         self.states = _STATES
@@ -131,10 +149,14 @@ class RandomGraph(Graph):
                     # A node that may run only once would end each hop.
                     retry = RetryPolicy(retries=chance.choice([2, 1 if node.fuse else 0, 5]))
                     timeout = chance.choice([None, None, None, 5.0])
+                    if is_patient:
+                        retry, timeout = _PATIENT, None
                     nodes[node.id] = replace(node, retry=retry, timeout=timeout)
                     self.code[node.id] = NodeCode(function=self._run, takes=2)
                 case SubgraphNode(graph=inner):
-                    self.subgraphs[node.id] = RandomGraph(inner, chance, effects, plans)
+                    self.subgraphs[node.id] = RandomGraph(
+                        inner, chance, effects, plans, is_patient=is_patient
+                    )
                     nodes[node.id] = replace(node, graph=self.subgraphs[node.id].build())
                 case _:
                     nodes[node.id] = node
@@ -207,7 +229,7 @@ class RandomGraph(Graph):
                 case "look" if (message := await ctx.check_interrupt()) is not None:
                     effects.read.setdefault(message.message_id, []).append(ctx.address)
                 case "fail" if ctx.attempt <= plan.fails:
-                    raise ValueError("chance wants it")
+                    raise Wanted("chance wants it")
                 case _:
                     pass
         if ctx.outcome is not None:

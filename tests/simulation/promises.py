@@ -19,9 +19,11 @@ from abeyance.core.effects import Effect, Publish
 from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import EVERYTHING
-from abeyance.core.state import RunState
+from abeyance.core.state import RunState, Status
+from abeyance.core.visit import Nested
+from tests.simulation.execution import Attempt, Execution
 from tests.simulation.graphs import Effects
-from tests.simulation.server import Attempt, Broken, Execution
+from tests.simulation.server import Broken
 
 Step = tuple[RunState, events.Event, RunState, tuple[Effect, ...]]
 
@@ -69,6 +71,7 @@ class Promises:
         self.answered: set[tuple[str, str, str]] = set()
         self.admitted: set[str] = set()
         self.steps = 0
+        self.order = Order()
         self._keys: set[str] = set()
 
     def committed(self, execution: Execution, attempt: Attempt) -> None:
@@ -83,6 +86,7 @@ class Promises:
             self.standing.saw(before, event, after, effects)
             self.state = after
             self.watch.check(after)
+            self.order.saw(after)
         self._is_what_it_came_to(execution, attempt)
         forgotten = execution.server.forgotten
         repeated = self.effects.repeated
@@ -150,6 +154,60 @@ class Promises:
         if lost := self.admitted - {*self.watch.accepted}:
             raise Broken(f"messages were accepted, and are lost: {lost}")
 
+    def same_as_without_faults(self, other: Promises) -> None:
+        """Hold a run against the same one to which nothing has happened: its status, and its values."""
+        mine, its = self.state, other.state
+        assert mine is not None
+        assert its is not None
+        # A run that does not come to its end by itself is cancelled at some time.
+        is_cancelled = Status.CANCELLED in (mine.status, its.status)
+        if is_cancelled or not (self.order.is_of_no_matter and other.order.is_of_no_matter):
+            return
+        is_one_by_one = self.order.is_one_by_one and other.order.is_one_by_one
+        if not is_one_by_one and its.status is not Status.COMPLETED:
+            # What others have come to when one fails or halts is a matter of time.
+            return
+        if (mine.status, _unordered(mine)) != (its.status, _unordered(its)):
+            raise Broken(
+                f"without faults the run is {its.status} with {dict(its.root.values)}, and with them "
+                f"{mine.status} with {dict(mine.root.values)}"
+            )
+
     def was_accepted(self, receipt: Receipt, answer: Json) -> None:
         """A caller was told that the answer counts."""
         self.accepted.append((receipt.answered_by, receipt.interrupt_id, answer))
+
+
+class Order:
+    """Whether the order in which things happen to a run matters to what it comes to."""
+
+    def __init__(self) -> None:
+        self.is_one_by_one = True
+        """One visit comes after another."""
+        self._is_once = True
+        """Each node is visited once, and nothing changes that a way depends on."""
+        self._has_deadline = False
+        self._flags: set[str] = set()
+
+    @property
+    def is_of_no_matter(self) -> bool:
+        return not self._has_deadline and (self.is_one_by_one or self._is_once)
+
+    def saw(self, state: RunState) -> None:
+        """One step of the run."""
+        at_work = [each for each in state.visits.values() if not isinstance(each.state, Nested)]
+        self.is_one_by_one = self.is_one_by_one and len(at_work) < 2
+        self._has_deadline = self._has_deadline or any(
+            each.deadline is not None for each in state.ledger.open.values()
+        )
+        for scope in state.scopes.values():
+            is_once = max(scope.visit_counts.values(), default=0) < 2 and not scope.fans
+            self._is_once = self._is_once and is_once
+            self._flags.add(sha256(scope.values.get("flag")))
+        self._is_once = self._is_once and len(self._flags) < 2
+
+
+def _unordered(state: RunState) -> dict[str, Json]:
+    """The values; the list that branches append to in any order is sorted."""
+    log: Any = state.root.values["log"]
+    return {**state.root.values, "log": sorted(map(repr, log))}

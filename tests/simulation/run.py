@@ -17,12 +17,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-_CHUNK = 20
+_CHUNK = 100
+_KEPT = 20
+"""Schedules until the garbage of theirs is collected."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; returns the exit code."""
-    from tests.simulation import graphs
     from tests.simulation.schedule import play
 
     parser = argparse.ArgumentParser(
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(played.log))
         print(played.fault or f"every promise is kept, in {played.steps} steps")
         return bool(played.fault)
-    graphs.pool()
+    play(0)
     gc.freeze()
     return _simulate(options.first, options.seeds, options.jobs)
 
@@ -89,6 +90,8 @@ def _played(seeds: range) -> tuple[int | None, int, int]:
         for number, seed in enumerate(seeds, 1):
             played = play(seed)
             steps += played.steps
+            if number % _KEPT == 0:
+                gc.collect()
             if played.fault:
                 return seed, number, steps
         return None, len(seeds), steps

@@ -15,15 +15,19 @@ from abeyance import Graph
 from abeyance.client import Client
 from tests.simulation.chance import Chance
 from tests.simulation.clock import VirtualLoop, virtual_time
-from tests.simulation.graphs import Effects, Plan, RandomGraph, pool
+from tests.simulation.graphs import Effects, Plan, RandomGraph, graphs_for
 from tests.simulation.people import People
 from tests.simulation.promises import Promises, Steps
+from tests.simulation.runner import QUEUE
 from tests.simulation.server import Broken, Server
 from tests.simulation.service import connected
-from tests.simulation.worker import QUEUE, Worker, task_factory
+from tests.simulation.worker import Worker, task_factory
 
 _ROUNDS = 40
-_STEPS = 200
+_STEPS = 80
+QUIET = 0.15
+"""The share of the schedules that are compared with a run to which nothing happens, if they can be."""
+_PATIENCE = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,19 +49,19 @@ class Played:
         return self.fault.partition("\n")[0][:60]
 
 
-def play(seed: int, draws: Sequence[int] | None = None) -> Played:
-    """Play the schedule of a seed, or the one that was drawn so."""
+def play(seed: int, draws: Sequence[int] | None = None, *, quiet: float = QUIET) -> Played:
+    """Play the schedule of a seed, or the one that was drawn so. A share of them is `quiet`: what such a
+    run comes to is compared with a run to which nothing happens.
+    """
     chance = Chance(seed, draws)
-    with virtual_time() as loop:
-        loop.set_task_factory(task_factory)
-        site = Site(loop, chance)
-        fault = ""
+    site, fault = _played(chance, {}, quiet)
+    if not fault and site.is_quiet and site.promises.order.is_of_no_matter:
+        again = Chance(seed, chance.draws[: site.drawn])
+        alone, fault = _played(again, site.plans, quiet, is_alone=True)
         try:
-            site.run(site.play())
-        except Exception as error:  # noqa: BLE001 whatever it is, it should not be
-            fault = fault_of(error)
-        finally:
-            site.close()
+            site.promises.same_as_without_faults(alone.promises)
+        except Broken as error:
+            fault = fault or fault_of(error)
     return Played(
         seed=seed,
         draws=chance.draws,
@@ -68,15 +72,42 @@ def play(seed: int, draws: Sequence[int] | None = None) -> Played:
     )
 
 
+def _played(
+    chance: Chance, plans: dict[str, Plan], quiet: float, *, is_alone: bool = False
+) -> tuple[Site, str]:
+    with virtual_time() as loop:
+        loop.set_task_factory(task_factory)
+        site = Site(loop, chance, plans, quiet)
+        site.server.is_calm = is_alone
+        fault = ""
+        try:
+            site.run(site.play())
+        except Exception as error:  # noqa: BLE001 whatever it is, it should not be
+            fault = fault_of(error)
+        finally:
+            site.close()
+    return site, fault
+
+
 def fault_of(error: BaseException) -> str:
     place = "".join(traceback.format_tb(error.__traceback__)[-3:])
     return f"{type(error).__name__}: {error}\n{place}"
 
 
 class Site:
-    """The server, its workers, the people, and what is promised."""
+    """The server, its workers, the people, and what is promised.
 
-    def __init__(self, loop: VirtualLoop, chance: Chance) -> None:
+    In a schedule that `is_quiet` nobody does more than their part, so that only faults tell it from one
+    that goes well. The first `drawn` draws say which run it is, the rest what happens to it.
+    """
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        chance: Chance,
+        plans: dict[str, Plan] | None = None,
+        quiet: float = 0.0,
+    ) -> None:
         self.loop, self.chance = loop, chance
         self.server = Server(loop, chance)
         self.effects = Effects(is_awaited=self.server.activities.__contains__)
@@ -86,6 +117,9 @@ class Site:
         self.main: asyncio.Task[None] | None = None
         self.error: BaseException | None = None
         self.graph = Graph("")
+        self.plans = {} if plans is None else plans
+        self.is_quiet, self._quiet = False, quiet
+        self.drawn = 0
         self._names = 0
 
     def went_wrong(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -109,9 +143,14 @@ class Site:
     async def play(self) -> None:
         """A schedule of chance."""
         chance, server = self.chance, self.server
-        plans: dict[str, Plan] = {}
-        spec = chance.choice(pool())
-        self.graph = RandomGraph(spec, chance, self.effects, plans)
+        spec = chance.choice(graphs_for(chance.origin))
+        self.is_quiet = chance.happens(self._quiet)
+        self.graph = RandomGraph(spec, chance, self.effects, self.plans, is_patient=self.is_quiet)
+        values = chance.choice([{}, {"flag": True}])
+        limits = replace(drawn.limits(chance), max_visits=chance.choice([3, 6]))
+        if self.is_quiet:
+            limits = replace(limits, finally_timeout=_PATIENCE)
+        self.drawn = len(chance.draws)
         temporal, _ = connected(server)
         client = Client(temporal, task_queue=QUEUE, patience=30)
         people = People(server, chance, client, "r", self.promises)
@@ -119,15 +158,15 @@ class Site:
         self.worker_comes()
         await client.runs.start(
             self.graph,
-            chance.choice([{}, {"flag": True}]),
+            values,
             run_id="r",
-            limits=replace(drawn.limits(chance), max_visits=chance.choice([3, 6])),
+            limits=limits,
             request="key.body",
         )
         acting = []
-        for _ in range(chance.choice([4, 1, 2, 3, 6, 8, 0])):
+        for _ in range(0 if server.is_calm else chance.choice([4, 1, 2, 3, 6, 8, 0])):
             await asyncio.sleep(server.delay() * 3)
-            if chance.happens(0.25):
+            if self.is_quiet or chance.happens(0.25):
                 self._mishap()
                 continue
             name, call = people.act()
@@ -146,7 +185,8 @@ class Site:
     def _mishap(self) -> None:
         server, chance = self.server, self.chance
         up = [each for each in server.workers if each.is_up]
-        match chance.choice(["kill", "leave", "come", "jump", "drop"]):
+        kinds = ["kill", "leave", "come", "jump", "drop", *(["kill"] * 3 if self.is_quiet else [])]
+        match chance.choice(kinds):
             case "kill" if up:
                 worker = chance.choice(up)
                 server.note(f"{worker.name} is killed")

@@ -12,9 +12,10 @@ from abeyance.client import Client
 from tests.simulation.chance import Chance
 from tests.simulation.clock import virtual_time
 from tests.simulation.graphs import State
+from tests.simulation.runner import QUEUE
 from tests.simulation.schedule import Site
 from tests.simulation.service import connected
-from tests.simulation.worker import QUEUE, task_factory
+from tests.simulation.worker import task_factory
 
 
 def test_what_a_visit_came_to_counts_where_its_run_is_cancelled_in_the_same_task() -> None:

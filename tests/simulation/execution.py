@@ -1,0 +1,400 @@
+"""An execution of a workflow, as the server has it: its history, and what it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
+from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
+from temporalio.api.update.v1 import Outcome
+from temporalio.bridge.proto.workflow_activation import WorkflowActivationJob as Job
+from temporalio.bridge.proto.workflow_commands import WorkflowCommand as Command
+
+from tests.simulation.activity import Activity
+
+if TYPE_CHECKING:
+    from tests.simulation.server import Server, Timer
+    from tests.simulation.worker import Worker
+
+TASK_TIMEOUT: Final = 10.0
+_STICKY: Final = 1.0
+_CLOSING: Final = {
+    "complete_workflow_execution": Status.WORKFLOW_EXECUTION_STATUS_COMPLETED,
+    "fail_workflow_execution": Status.WORKFLOW_EXECUTION_STATUS_FAILED,
+    "cancel_workflow_execution": Status.WORKFLOW_EXECUTION_STATUS_CANCELED,
+    "continue_as_new_workflow_execution": Status.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW,
+}
+_EVENTS: Final = {
+    "schedule_local_activity": 0,
+    "request_cancel_local_activity": 0,
+    "update_response": 0,
+    "set_patch_marker": 2,
+}
+"""How many events a command writes, where that is not one."""
+
+
+@dataclass(kw_only=True)
+class Update:
+    """An update of one execution. `attempt` has it, if it was sent and not answered."""
+
+    id: str
+    job: Job
+    attempt: Attempt | None = None
+    is_accepted: bool = False
+    outcome: Outcome | None = None
+    aborted: str = ""
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(kw_only=True, eq=False)
+class Attempt:
+    """An attempt at a workflow task. `steps` are the jobs of its activations, `seen` the core's steps."""
+
+    number: int
+    is_started: bool = False
+    worker: Worker | None = None
+    time: datetime | None = None
+    length: int = 0
+    jobs: list[Job] = field(default_factory=list)
+    updates: list[Update] = field(default_factory=list)
+    steps: list[list[Job]] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+    flags: set[int] = field(default_factory=set)
+    seen: list[Any] = field(default_factory=list)
+
+
+@dataclass(kw_only=True, frozen=True)
+class Done:
+    """A completed workflow task, as the history has it."""
+
+    time: datetime
+    length: int
+    size: int
+    steps: list[list[Job]]
+    commands: list[Command]
+    flags: frozenset[int]
+    events: list[Any]
+
+
+class Execution:
+    """One execution of a workflow: its history, and what it waits for."""
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        workflow_id: str,
+        type: str,
+        queue: str,
+        input: Iterable[Payload],
+        memo: dict[str, Payload],
+        attributes: dict[str, Payload],
+        request_id: str = "",
+        before: Execution | None = None,
+    ) -> None:
+        self.server = server
+        self.workflow_id, self.type, self.queue = workflow_id, type, queue
+        self.number = server.number()
+        self.run_id = f"execution-{self.number}"
+        self.first: str = before.first if before else self.run_id
+        self.before = before
+        self.request_id = request_id
+        self.input = [*input]
+        self.memo, self.attributes = memo, attributes
+        self.memo_at_start, self.attributes_at_start = dict(memo), dict(attributes)
+        self.started_at = server.now()
+        self.closed_at: datetime | None = None
+        self.status = Status.WORKFLOW_EXECUTION_STATUS_RUNNING
+        self.result: Payloads = Payloads()
+        self.failure: Failure | None = None
+        self.done: list[Done] = []
+        self.length, self.size = 1, 500
+        self.updates: dict[str, Update] = {}
+        self.signals: set[str] = set()
+        self.activities: dict[int, Activity] = {}
+        self.visits: dict[int, str] = {}
+        self.timers: dict[int, Timer] = {}
+        self.attempt: Attempt | None = None
+        self.sticky: Worker | None = None
+        self._inbox: list[Job] = []
+        self._uncounted = 0
+        self._is_begun = False
+        self._failures = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.closed_at is None
+
+    @property
+    def flags(self) -> frozenset[int]:
+        """What the SDK has noted of its own behaviour in this history, to do the same in a replay."""
+        return self.done[-1].flags if self.done else frozenset()
+
+    # What comes in
+
+    def arrived(self, jobs: list[Job], events: int = 1) -> None:
+        """Something has happened that the workflow is told of."""
+        if not self.is_open:
+            return
+        self._inbox += jobs
+        self._uncounted += events
+        self._needs_task()
+
+    def updated(self, update: Update) -> None:
+        self.updates[update.id] = update
+        self._needs_task()
+
+    def _needs_task(self) -> None:
+        if self.attempt is None and self.is_open:
+            self.attempt = Attempt(number=self._failures + 1)
+            self.server.later(self.server.delay(), self._dispatch, self.attempt)
+
+    # Workflow tasks
+
+    def _dispatch(self, attempt: Attempt, *, is_moved: bool = False) -> None:
+        if attempt is not self.attempt or attempt.is_started:
+            return
+        server, worker = self.server, self.sticky
+        if worker is None or is_moved or not worker.is_up:
+            if worker is not None and not is_moved:
+                server.loop.call_later(_STICKY, lambda: self._dispatch(attempt, is_moved=True))
+                return
+            worker = server.worker()
+        if worker is None:
+            server.idle.append(lambda: self._dispatch(attempt, is_moved=True))
+            return
+        attempt.jobs, self._inbox = self._inbox, []
+        attempt.updates = [each for each in self.updates.values() if _is_waiting(each)]
+        if self._is_begun and not attempt.jobs and not attempt.updates:
+            self.attempt = None
+            return
+        for update in attempt.updates:
+            update.attempt = attempt
+        attempt.is_started, attempt.worker = True, worker
+        attempt.time = server.now()
+        self.length += self._uncounted
+        self._uncounted = 0
+        attempt.length = self.length + 2
+        server.later(TASK_TIMEOUT, self._time_is_up, attempt)
+        server.later(server.delay(), worker.work, self, attempt)
+
+    def _time_is_up(self, attempt: Attempt) -> None:
+        if attempt is self.attempt:
+            self.server.note(f"the workflow task {attempt.number} times out")
+            self.failed(attempt)
+
+    def failed(self, attempt: Attempt) -> None:
+        """An attempt came to nothing; everything that it was told is told to the next."""
+        if attempt is not self.attempt:
+            return
+        if self._failures == 0 and (attempt.jobs or not self._is_begun):
+            self.length = attempt.length + 1
+        self._failures += 1
+        self._inbox = [*attempt.jobs, *self._inbox]
+        for update in attempt.updates:
+            update.attempt = None
+        self.attempt = None
+        self._needs_task()
+
+    def completed(self, attempt: Attempt) -> bool:
+        """An attempt has come to an end. Return whether that counts."""
+        if attempt is not self.attempt or not self.is_open:
+            return False
+        kinds = [each.WhichOneof("variant") for each in attempt.commands]
+        rejections = [
+            each.HasField("update_response") and each.update_response.HasField("rejected")
+            for each in attempt.commands
+        ]
+        if self._is_begun and not attempt.jobs and all(rejections):
+            # Such a task leaves no trace in the history.
+            self._settle(attempt)
+            self.attempt = None
+            self._next()
+            return True
+        if self._inbox and any(kind in _CLOSING for kind in kinds):
+            self.server.note("the end is put off, because something has come meanwhile")
+            self.failed(attempt)
+            return False
+        self._is_begun, self._failures = True, 0
+        local = sum(job.resolve_activity.is_local for step in attempt.steps for job in step)
+        self.length = attempt.length + 1 + local
+        self.size += sum(each.ByteSize() for each in (*attempt.jobs, *attempt.commands)) + 100
+        assert attempt.time is not None
+        for step in attempt.steps:
+            for job in step:
+                if job.HasField("do_update"):
+                    job.do_update.run_validator = False
+        accepted = {each.id for each in attempt.updates}
+        self._settle(attempt)
+        accepted -= {each.id for each in attempt.updates if not each.is_accepted}
+        steps = [
+            [job for job in step if not job.HasField("do_update") or job.do_update.id in accepted]
+            for step in attempt.steps
+        ]
+        self.done.append(
+            Done(
+                time=attempt.time,
+                length=attempt.length,
+                size=self.size,
+                steps=steps,
+                commands=[
+                    c for c, is_no in zip(attempt.commands, rejections, strict=True) if not is_no
+                ],
+                flags=self.flags | attempt.flags,
+                events=[event for _, event, *_ in attempt.seen],
+            )
+        )
+        self.attempt, self.sticky = None, attempt.worker
+        self._carry_out(attempt.commands)
+        self.server.committed(self, attempt)
+        self._next()
+        return True
+
+    def _next(self) -> None:
+        if self._inbox or any(map(_is_waiting, self.updates.values())):
+            self._needs_task()
+
+    def _settle(self, attempt: Attempt) -> None:
+        for command in attempt.commands:
+            if command.HasField("update_response"):
+                response = command.update_response
+                update = self.updates[response.protocol_instance_id]
+                if response.HasField("accepted"):
+                    update.is_accepted = True
+                    self.length += 1
+                elif response.HasField("completed"):
+                    self.length += 1
+                    success = Payloads(payloads=[response.completed])
+                    update.outcome = Outcome(success=success)
+                    update.settled.set()
+                else:
+                    update.outcome = Outcome(failure=response.rejected)
+                    update.settled.set()
+                    if update.is_accepted:
+                        self.length += 1
+                    else:
+                        # A rejection leaves nothing behind, so the same call is a new one.
+                        del self.updates[update.id]
+        for update in attempt.updates:
+            update.attempt = None
+
+    def _carry_out(self, commands: list[Command]) -> None:
+        started = {c.start_timer.seq for c in commands if c.HasField("start_timer")}
+        cancelled = {c.cancel_timer.seq for c in commands if c.HasField("cancel_timer")}
+        ordered = {c.schedule_activity.seq for c in commands if c.HasField("schedule_activity")}
+        unordered = {
+            c.request_cancel_activity.seq for c in commands if c.HasField("request_cancel_activity")
+        }
+        unsent = {
+            **dict.fromkeys(("start_timer", "cancel_timer"), started & cancelled),
+            **dict.fromkeys(("schedule_activity", "request_cancel_activity"), ordered & unordered),
+        }
+        for command in commands:
+            kind = command.WhichOneof("variant") or ""
+            if kind in unsent and getattr(command, kind).seq in unsent[kind]:
+                continue
+            self.length += _EVENTS.get(kind, 1)
+            match kind:
+                case "start_timer":
+                    self._start_timer(command.start_timer)
+                case "cancel_timer":
+                    self._cancel_timer(command.cancel_timer.seq)
+                case "schedule_activity":
+                    activity = Activity(self, command.schedule_activity)
+                    self.activities[activity.seq] = activity
+                    self.visits[activity.seq] = activity.id
+                    activity.schedule()
+                case "request_cancel_activity":
+                    if (
+                        found := self.activities.get(command.request_cancel_activity.seq)
+                    ) is not None:
+                        found.request_cancel()
+                case "upsert_workflow_search_attributes":
+                    fields = command.upsert_workflow_search_attributes.search_attributes
+                    self.attributes.update(fields.indexed_fields)
+                case "modify_workflow_properties":
+                    self.memo.update(command.modify_workflow_properties.upserted_memo.fields)
+                case _ if kind in _CLOSING:
+                    self._close(command, kind)
+                case _:
+                    assert kind in _EVENTS, f"the simulation knows no {kind}"
+
+    def _start_timer(self, start: Any) -> None:
+        seq, due = start.seq, self.server.now() + start.start_to_fire_timeout.ToTimedelta()
+
+        def fire() -> None:
+            del self.timers[seq]
+            job = Job()
+            job.fire_timer.seq = seq
+            self.arrived([job])
+
+        self.timers[seq] = self.server.at(due, fire)
+
+    def _cancel_timer(self, seq: int) -> None:
+        if (timer := self.timers.pop(seq, None)) is not None:
+            timer.cancel()
+        else:
+            # It has fired during the task that cancels it.
+            kept = [
+                job
+                for job in self._inbox
+                if not job.HasField("fire_timer") or job.fire_timer.seq != seq
+            ]
+            self._uncounted -= len(self._inbox) - len(kept)
+            self._inbox = kept
+
+    def _close(self, command: Command, kind: str) -> None:
+        self.status, self.closed_at = _CLOSING[kind], self.server.now()
+        for timer in self.timers.values():
+            timer.cancel()
+        for activity in [*self.activities.values()]:
+            activity.end()
+        match kind:
+            case "complete_workflow_execution":
+                self.result = Payloads(payloads=[command.complete_workflow_execution.result])
+            case "fail_workflow_execution":
+                self.failure = command.fail_workflow_execution.failure
+            case "continue_as_new_workflow_execution":
+                self._continue(command.continue_as_new_workflow_execution)
+            case _:
+                pass
+        self.server.note(f"{self.run_id} ends: {kind}")
+        for update in [*self.updates.values()]:
+            if not update.settled.is_set():
+                self._abort(update)
+
+    def _continue(self, order: Any) -> None:
+        following = Execution(
+            self.server,
+            workflow_id=self.workflow_id,
+            type=self.type,
+            queue=self.queue,
+            input=order.arguments,
+            memo=dict(order.memo) or dict(self.memo_at_start),
+            attributes=dict(order.search_attributes.indexed_fields) or dict(self.attributes),
+            before=self,
+        )
+        self.server.chains[self.workflow_id].append(following)
+        following.arrived([], 0)
+
+    def _abort(self, update: Update) -> None:
+        if update.is_accepted:
+            lost = ApplicationFailureInfo(
+                type="AcceptedUpdateCompletedWorkflow", non_retryable=True
+            )
+            failure = Failure(message="the update was accepted", application_failure_info=lost)
+            update.outcome = Outcome(failure=failure)
+        elif self.status == Status.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
+            update.aborted = "closing"
+        else:
+            update.aborted = "closed"
+        update.settled.set()
+
+
+def _is_waiting(update: Update) -> bool:
+    return not update.is_accepted and update.attempt is None and not update.settled.is_set()

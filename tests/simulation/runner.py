@@ -1,0 +1,230 @@
+"""The attempts at activities in a worker: our code in a context as the SDK makes it, and heartbeats."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from temporalio import activity as sdk
+from temporalio.api.failure.v1 import Failure
+from temporalio.bridge.proto.workflow_activation import WorkflowActivationJob as Job
+from temporalio.client import Client as TemporalClient
+from temporalio.common import MetricMeter, Priority, RawValue, _CompositeEvent
+from temporalio.exceptions import CancelledError
+
+from abeyance import Graph, names, wire
+from abeyance.activities.maintenance import read_journals
+from abeyance.activities.node import NodeActivities
+from abeyance.client import Client
+from abeyance.storage.blobs import MemoryBlobs
+from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
+from tests.simulation.activity import Activity
+from tests.simulation.execution import Execution
+
+if TYPE_CHECKING:
+    from tests.simulation.server import Server
+    from tests.simulation.worker import Worker
+
+QUEUE: Final = "simulation"
+_ON_ITS_WAY: Final = (0.0, 0.01, 0.04)
+"""Seconds until a heartbeat of the SDK is there: less than our own writes of a journal wait for it."""
+
+
+class Runner:
+    """All attempts at activities in one worker."""
+
+    def __init__(
+        self,
+        server: Server,
+        process: Worker,
+        graphs: Mapping[str, Graph],
+        temporal: TemporalClient,
+    ) -> None:
+        self._server, self._process = server, process
+        self._temporal = temporal
+        self._converter = temporal.data_converter
+        self._nodes = NodeActivities(
+            graphs,
+            Client(temporal, task_queue=QUEUE),
+            MemoryBlobs(),
+            enable_metrics=False,
+        )
+        self._contexts: dict[bytes, sdk._Context] = {}
+        self._by_token: dict[bytes, asyncio.Task[Any]] = {}
+        self._beats: dict[bytes, Sequence[Any] | None] = {}
+
+    def run(self, activity: Activity) -> None:
+        """Make an attempt at an activity."""
+        self._process.spawn(self._run(activity, activity.token, activity.attempt))
+
+    async def _run(self, activity: Activity, token: bytes, attempt: int) -> None:
+        server = self._server
+        await asyncio.sleep(server.delay())
+        details = await self._converter.decode(activity.details) if activity.details else []
+        result, failure, is_cancelled = await self._executed(
+            activity.execution,
+            activity.order,
+            token,
+            attempt=attempt,
+            details=details,
+            scheduled_at=activity.scheduled_at,
+        )
+        await asyncio.sleep(server.delay())
+        self._contexts.pop(token, None)
+        if server.activities.get(token) is not activity:
+            return
+        if failure is None:
+            activity.succeeded(result)
+        elif is_cancelled:
+            activity.cancelled(failure)
+        else:
+            activity.failed(failure)
+
+    async def run_local(self, execution: Execution, order: Any) -> Job:
+        """Make attempts at a local activity until one succeeds; what the workflow is told of it."""
+        number, scheduled_at = 1, self._server.loop.wall()
+        while True:
+            await asyncio.sleep(self._server.delay())
+            token = f"local {execution.run_id} {order.seq} {number}".encode()
+            result, failure, _ = await self._executed(
+                execution,
+                order,
+                token,
+                attempt=number,
+                details=[],
+                scheduled_at=scheduled_at,
+                is_local=True,
+            )
+            if failure is None:
+                break
+            if failure.application_failure_info.non_retryable:
+                break
+            await asyncio.sleep(min(2 ** (number - 1), 60))
+            number += 1
+        job = Job()
+        resolve = job.resolve_activity
+        resolve.seq, resolve.is_local = order.seq, True
+        if failure is None:
+            resolve.result.completed.result.CopyFrom(result)
+        else:
+            resolve.result.failed.failure.CopyFrom(failure)
+        return job
+
+    async def _executed(
+        self,
+        execution: Execution,
+        order: Any,
+        token: bytes,
+        *,
+        attempt: int,
+        details: Sequence[Any],
+        scheduled_at: datetime,
+        is_local: bool = False,
+    ) -> tuple[Any, Failure | None, bool]:
+        """Call the activity in a context as the SDK makes one; its result, or how it failed."""
+        info = sdk.Info(
+            activity_id=order.activity_id or str(order.seq),
+            activity_type=order.activity_type,
+            attempt=attempt,
+            current_attempt_scheduled_time=self._server.loop.wall(),
+            heartbeat_details=details,
+            heartbeat_timeout=None if is_local else order.heartbeat_timeout.ToTimedelta() or None,
+            is_local=is_local,
+            namespace="default",
+            schedule_to_close_timeout=order.schedule_to_close_timeout.ToTimedelta() or None,
+            scheduled_time=scheduled_at,
+            start_to_close_timeout=order.start_to_close_timeout.ToTimedelta() or None,
+            started_time=self._server.loop.wall(),
+            task_queue=QUEUE,
+            task_token=token,
+            workflow_id=execution.workflow_id,
+            workflow_namespace="default",
+            workflow_run_id=execution.run_id,
+            workflow_type=execution.type,
+            priority=Priority.default,
+            retry_policy=None,
+            activity_run_id=None,
+        )
+        context = sdk._Context(
+            info=lambda: info,
+            heartbeat=lambda *beat: self._beat(token, beat),
+            cancelled_event=_event(),
+            worker_shutdown_event=_event(),
+            shield_thread_cancel_exception=None,
+            payload_converter_class_or_instance=self._converter.payload_converter,
+            runtime_metric_meter=MetricMeter.noop,
+            client=self._temporal,
+            cancellation_details=sdk._ActivityCancellationDetailsHolder(),
+        )
+        sdk._Context.set(context)
+        self._contexts[token] = context
+        running = asyncio.create_task(self._called(order))
+        self._by_token[token] = running
+        try:
+            report = await running
+        except asyncio.CancelledError:
+            if not self._process.is_up:
+                raise
+            return None, await self._failure(CancelledError("Cancelled")), True
+        except Exception as error:  # noqa: BLE001 as the SDK does it
+            return None, await self._failure(error), False
+        finally:
+            del self._by_token[token]
+        (payload,) = await self._converter.encode([report])
+        return payload, None, False
+
+    async def _called(self, order: Any) -> Any:
+        if order.activity_type == names.READ_JOURNALS_ACTIVITY:
+            (which,) = await self._converter.decode(order.arguments, [wire.ReadJournals])
+            return await read_journals(which)
+        arguments = await self._converter.decode(order.arguments, [RawValue] * len(order.arguments))
+        return await self._nodes.run(arguments)
+
+    async def _failure(self, error: BaseException) -> Failure:
+        failure = Failure()
+        await self._converter.encode_failure(error, failure)
+        return failure
+
+    def _beat(self, token: bytes, details: Sequence[Any]) -> None:
+        """Send a heartbeat as the SDK does: soon, but not until its throttle lets it go."""
+        is_held_back = token in self._beats
+        self._beats[token] = details
+        if not is_held_back:
+            self._process.spawn(self._send_heartbeats(token))
+
+    async def _send_heartbeats(self, token: bytes) -> None:
+        while (details := self._beats[token]) is not None:
+            self._beats[token] = None
+            payloads = await self._converter.encode(details)
+            await asyncio.sleep(self._server.chance.choice(_ON_ITS_WAY))
+            activity = self._server.activities.get(token)
+            if activity is None:
+                self.stop(token, sdk.ActivityCancellationDetails(not_found=True))
+                break
+            activity.beat(payloads)
+            if activity.is_cancel_requested:
+                self.stop(token, sdk.ActivityCancellationDetails(cancel_requested=True))
+            await asyncio.sleep(THROTTLE_SECONDS)
+        del self._beats[token]
+
+    def stop(self, token: bytes, why: sdk.ActivityCancellationDetails) -> None:
+        """Cancel the code of an activity."""
+        context, task = self._contexts.get(token), self._by_token.get(token)
+        if context is None or task is None or context.cancelled_event.is_set():
+            return
+        context.cancellation_details.details = why
+        context.cancelled_event.set()
+        task.cancel()
+
+    def leave(self) -> None:
+        """Tell all that runs that the worker shuts down."""
+        for token in [*self._by_token]:
+            self._contexts[token].worker_shutdown_event.set()
+            self.stop(token, sdk.ActivityCancellationDetails(worker_shutdown=True))
+
+
+def _event() -> _CompositeEvent:
+    return _CompositeEvent(thread_event=threading.Event(), async_event=asyncio.Event())
