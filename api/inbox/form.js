@@ -8,8 +8,8 @@ const MOST_RADIOS = 6;
 const LONG_TEXT = 80;
 // Names of fields that hold more than a line.
 const PROSE = /(note|comment|text|reason|description|message|body|remark|letter|content)s?$/i;
-// Numbers outside of strings with so many digits that JavaScript rounds them.
-const INEXACT = /(?<![\w"])-?\d[\d.]{15,}/;
+// Numbers outside of strings with so many digits that JavaScript may round them.
+const LONG = /(?<![\w"])-?\d[\d.]{15,}/g;
 const PICKERS = {date: "date", time: "time", "date-time": "datetime-local", email: "email", uri: "url"};
 
 let count = 0;
@@ -414,10 +414,15 @@ function jsonField(about) {
   return {element: frame, read};
 }
 
-// Refuse numbers that JavaScript would round.
+// Refuse numbers that JavaScript rounds.
 function demandExact(text, about, field) {
-  const number = text.match(INEXACT)?.[0];
+  const number = text.match(LONG)?.find((each) => !isExact(each));
   if (number) {
     throw new Fault(`${about.label}: ${number} has too many digits for a browser: use the command line`, field);
   }
+}
+
+function isExact(text) {
+  const value = Number(text);
+  return Number.isInteger(value) ? Number.isSafeInteger(value) : String(value) === text.replace(/0+$/, "");
 }

@@ -94,6 +94,7 @@ async def ship(
     at: datetime,
     gate: time,
     lines: list[Line],
+    weight: float,
     note: str = "",
     tags: list[str] | None = None,
     home: Place | None = None,
@@ -101,7 +102,7 @@ async def ship(
 ) -> str:
     """Ship an order."""
     pieces = [f"{line.pieces} {line.article}" for line in lines]
-    return f"{at.isoformat()} {gate.isoformat()} {pieces} {note!r} {tags} {home} {depot}"
+    return f"{at.isoformat()} {gate.isoformat()} {pieces} {weight} {note!r} {tags} {home} {depot}"
 
 
 # No field of a form shows these as they are.
@@ -110,6 +111,7 @@ send = calls(
     at="2026-12-24T10:00:00.250+01:00",
     gate="09:30:00+01:00",
     lines=[{"article": "lamp"}, {"article": "rope"}],
+    weight=3.141592653589793,
     note="",
     tags=[],
 )
