@@ -65,7 +65,8 @@ class ByHand:
         ended: str = await handle.result()
         return ended
 
-    async def inbox(self) -> int | None:
+    async def inbox(self, *, is_filtered: bool) -> int | None:
+        del is_filtered
         return None
 
 

@@ -1,4 +1,7 @@
-"""A graph that is one gate, parked and woken by the public client; the inbox over HTTP."""
+"""Graphs of one gate each, parked and woken by the public client; the inbox over HTTP.
+
+One run in a hundred is of the graph whose gate needs a capability.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from abeyance import START, Graph, Principal
 from abeyance.client import Client
 
 _PAGE: Final = 50
-_APP: Final = "parked.on_abeyance:graph"
+_APP: Final = "parked.on_abeyance:graphs"
+_CAPABILITY: Final = "refunds:approve"
+_RARE: Final = 100
+_REVIEWER: Final = Principal(subject="reviewer", capabilities=(_CAPABILITY,))
 
 
 class Refund(BaseModel):
@@ -24,9 +30,22 @@ class Refund(BaseModel):
     decision: str | None = None
 
 
-graph = Graph("parked", state=Refund)
-graph.interrupt("approve", prompt="Refund {amount}?", answer_to="decision", timeout="7d")
-graph.edge(START, "approve")
+def _graph(name: str, capability: str | None) -> Graph:
+    graph = Graph(name, state=Refund)
+    graph.interrupt(
+        "approve",
+        prompt="Refund {amount}?",
+        answer_to="decision",
+        requested_capability=capability,
+        timeout="7d",
+    )
+    graph.edge(START, "approve")
+    return graph
+
+
+usual = _graph("parked", None)
+rare = _graph("parked-rare", _CAPABILITY)
+graphs = [usual, rare]
 
 
 class OnAbeyance:
@@ -36,8 +55,11 @@ class OnAbeyance:
         self.processes = processes
         self._client = client
         self._api = api
+        self._parked = 0
 
     async def park(self, run: str) -> None:
+        graph = rare if self._parked % _RARE == 1 else usual
+        self._parked += 1
         await self._client.runs.start(graph, {"amount": 250}, run_id=run)
         view = await self._client.run(run).wait(until=frozenset({"awaiting-input"}))
         if not view.interrupts:
@@ -45,15 +67,14 @@ class OnAbeyance:
             raise ValueError(message)
 
     async def wake(self, run: str, answer: str) -> str:
-        await self._client.run(run).respond(
-            response=answer, principal=Principal(subject="reviewer")
-        )
+        await self._client.run(run).respond(response=answer, principal=_REVIEWER)
         view = await self._client.run(run).wait()
         ended: str = view.values["decision"]
         return ended
 
-    async def inbox(self) -> int | None:
-        answered = await self._api.http.get("/interrupts", params={"limit": _PAGE})
+    async def inbox(self, *, is_filtered: bool) -> int | None:
+        only = {"capability": _CAPABILITY} if is_filtered else {}
+        answered = await self._api.http.get("/interrupts", params={"limit": _PAGE, **only})
         return len(answered.raise_for_status().json()["items"])
 
 

@@ -1,9 +1,10 @@
 """The workload `parked`: many runs that wait for an answer, and what they cost while they do.
 
 All runs are started and wait at their gate. Then the memory of the server, the worker and the API is
-read, runs from the whole range are answered one after another (most of them are no longer in the
-worker's cache, so they are woken from their history), and the first page of the inbox is asked for.
-Memory is what the runs have added to a process that had served one.
+read, the first page of the inbox is asked for, of all questions and of those that need a capability that
+one in a hundred has, and runs from the whole range are answered one after another (most of them are no
+longer in the worker's cache, so they are woken from their history). Memory is what the runs have added to
+a process that had served a few. Starts are timed one at a time, before there are others and beside them.
 """
 
 from __future__ import annotations
@@ -33,21 +34,25 @@ class Parked(Protocol):
     async def wake(self, run: str, answer: str) -> str:
         """Answer, and return what the run ends with."""
 
-    async def inbox(self) -> int | None:
-        """Ask for the first page of what all runs wait for: how many it lists; None without an inbox."""
+    async def inbox(self, *, is_filtered: bool) -> int | None:
+        """Ask for the first page of what all runs wait for, or of what needs the capability that one in a
+        hundred has: how many it lists; None without an inbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How many runs wait, how many of them are woken, and how often the inbox is asked for."""
+    """How many runs wait, how many of them are woken, how many are started one at a time, and how often
+    the inbox is asked for.
+    """
 
     runs: int
     woken: int
+    started: int
     pages: int
 
 
-PLAN: Final = Plan(runs=10_000, woken=100, pages=50)
-QUICK: Final = Plan(runs=50, woken=5, pages=5)
+PLAN: Final = Plan(runs=10_000, woken=100, started=40, pages=50)
+QUICK: Final = Plan(runs=50, woken=5, started=2, pages=5)
 
 CONTENDERS: Final = (
     Contender(name="by-hand", title="Temporal by hand", module="parked.by_hand"),
@@ -64,6 +69,9 @@ COLUMNS: Final = (
     Column("to wake one, p50 ms", "wake"),
     Column("the same, p99 ms", "wake", fold=percentile(99)),
     Column("inbox page, p50 ms", "page"),
+    Column("filtered, p50 ms", "filtered page"),
+    Column("to park one beside none, p50 ms", "first"),
+    Column("beside them, p50 ms", "beside"),
 )
 
 
@@ -71,26 +79,32 @@ async def perform(contender: Parked, plan: Plan) -> Samples:
     """One trial of a contender. Raises if a run ends otherwise than it should, or not in time."""
     await _park(contender, "warm")
     await _wake(contender, "warm")
-    await contender.inbox()
+    await contender.inbox(is_filtered=False)
+    first = [await _park(contender, f"first-{n}") for n in range(plan.started)]
     before = contender.processes.memory()
     began = time.perf_counter()
     await _park_all(contender, plan.runs)
-    took = time.perf_counter() - began
-    pages = [page for _ in range(plan.pages) if (page := await _page(contender)) is not None]
+    parked = time.perf_counter() - began
+    pages = {
+        name: [await _page(contender, is_filtered=is_filtered) for _ in range(plan.pages)]
+        for name, is_filtered in {"page": False, "filtered page": True}.items()
+    }
     after = contender.processes.memory()
+    beside = [await _park(contender, f"beside-{n}") for n in range(plan.started)]
     step = max(1, plan.runs // plan.woken)
     woken = [await _wake(contender, f"run-{n * step}") for n in range(plan.woken)]
     more = {name: after[name] - size for name, size in before.items()}
     found: dict[str, list[float]] = {
         "runs": [float(plan.runs)],
-        "rate": [plan.runs / took],
+        "rate": [plan.runs / parked],
         "wake": woken,
+        "first": first,
+        "beside": beside,
+        **{name: [each for each in took if each is not None] for name, took in pages.items()},
         **{name: [size / _MIB] for name, size in more.items()},
     }
     if more:
         found["a run"] = [sum(more.values()) / plan.runs / 1024]
-    if pages:
-        found["page"] = pages
     return found
 
 
@@ -106,9 +120,11 @@ async def _park_all(contender: Parked, count: int) -> None:
             group.create_task(one_after_another())
 
 
-async def _park(contender: Parked, run: str) -> None:
+async def _park(contender: Parked, run: str) -> float:
+    began = time.perf_counter()
     async with asyncio.timeout(_RUN_SECONDS):
         await contender.park(run)
+    return 1000 * (time.perf_counter() - began)
 
 
 async def _wake(contender: Parked, run: str) -> float:
@@ -122,9 +138,9 @@ async def _wake(contender: Parked, run: str) -> float:
     return 1000 * (time.perf_counter() - began)
 
 
-async def _page(contender: Parked) -> float | None:
+async def _page(contender: Parked, *, is_filtered: bool) -> float | None:
     began = time.perf_counter()
-    listed = await contender.inbox()
+    listed = await contender.inbox(is_filtered=is_filtered)
     if listed is None:
         return None
     if listed == 0:

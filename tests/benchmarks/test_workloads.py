@@ -60,7 +60,9 @@ def test_parked_runs_are_woken_and_stand_in_the_inbox() -> None:
     for row in rows.values():
         assert row["waiting runs"] == "50"
         assert float(row["to wake one, p50 ms"]) > 0
+        assert float(row["beside them, p50 ms"]) > 0
     assert float(rows["Abeyance"]["inbox page, p50 ms"]) > 0
+    assert float(rows["Abeyance"]["filtered, p50 ms"]) > 0
     assert rows["Temporal by hand"].get("inbox page, p50 ms", "").strip() == ""
 
 
