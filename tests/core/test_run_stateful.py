@@ -151,7 +151,12 @@ class Runs(Peopled):
         if is_first:
             receipts = check_answers(before.ledger, events.Responded(now=self.now, **again))
             receipt = Receipt(
-                interrupt_id=settled.id, answered_by=by, accepted_at=at, replayed=True
+                interrupt_id=settled.id,
+                answered_by=by,
+                # Who repeats a vote here has cast it in their own right.
+                on_behalf_of=None if settled.votes else settled.on_behalf_of,
+                accepted_at=at,
+                replayed=True,
             )
             assert receipts == {settled.id: receipt}
 
