@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_scripts import Script, call, ran, respond, started
+from agent_scripts import Folder, Script, call, ran, respond, started
 
 from abeyance import (
     AfterToolCall,
@@ -15,22 +15,6 @@ from abeyance import (
     ToolContext,
     tool,
 )
-
-
-class Folder:
-    """The tool `delete`, and what it has deleted."""
-
-    def __init__(self, **about: Any) -> None:
-        self.gone: list[str] = []
-        folder = self
-
-        @tool(**about)
-        async def delete(path: str) -> str:
-            """Delete a file."""
-            folder.gone.append(path)
-            return f"deleted {path}"
-
-        self.tool = delete
 
 
 class Approval:

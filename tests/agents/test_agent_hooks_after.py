@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_scripts import Script, call, failure, heard, respond, started
+from agent_scripts import Folder, Script, call, failure, heard, respond, started
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from abeyance import (
@@ -15,24 +15,7 @@ from abeyance import (
     BeforeModelCall,
     BeforeNode,
     BeforeToolCall,
-    tool,
 )
-
-
-class Folder:
-    """The tool `delete`, and what it has deleted."""
-
-    def __init__(self, **about: Any) -> None:
-        self.gone: list[str] = []
-        folder = self
-
-        @tool(**about)
-        async def delete(path: str) -> str:
-            """Delete a file."""
-            folder.gone.append(path)
-            return f"deleted {path}"
-
-        self.tool = delete
 
 
 class Asking:

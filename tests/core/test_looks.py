@@ -8,37 +8,13 @@ from typing import Any
 import pytest
 from core_drive import ADA, Drive, chain, gate, graph, nested
 from core_fans import fan, results, sending, sent
+from core_looks import BEFORE, before, edit
 
 from abeyance.core import events
 from abeyance.core.effects import RunNode
 from abeyance.core.json import Json
-from abeyance.core.spec import START, FunctionNode, GraphSpec, Route
+from abeyance.core.spec import START
 from abeyance.core.state import Limits
-
-BEFORE, AFTER = "interrupt_before", "interrupt_after"
-
-
-def before(*nodes: Any, **kwargs: Any) -> GraphSpec:
-    return chain(*(nodes or ("a", "b")), before=["a"], **kwargs)
-
-
-def routed(**kwargs: Any) -> GraphSpec:
-    """`a` chooses `b` or `c`, and a person looks after it."""
-    return graph(
-        FunctionNode(id="a", to=("d",)),
-        "b",
-        "c",
-        "d",
-        ways=[(START, "a")],
-        routes=[Route(source="a", name="r", targets=("b", "c"))],
-        after=["a"],
-        **kwargs,
-    )
-
-
-def edit(version: int, **values: Json) -> dict[str, Json]:
-    return {"values": values, "version": version}
-
 
 # before
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from core_drive import ADA, Drive, chain, edge, gate, graph, nested, restored
 from core_fans import fan
+from core_looks import AFTER, BEFORE, edit, routed
 
 from abeyance.core import events
-from abeyance.core.json import Json
 from abeyance.core.spec import (
     END,
     START,
@@ -18,39 +17,12 @@ from abeyance.core.spec import (
     Clips,
     FunctionNode,
     GoTo,
-    GraphSpec,
     HaltRun,
     InterruptSpec,
     Matches,
-    Route,
     Rule,
 )
 from abeyance.core.state import Limits
-
-BEFORE, AFTER = "interrupt_before", "interrupt_after"
-
-
-def before(*nodes: Any, **kwargs: Any) -> GraphSpec:
-    return chain(*(nodes or ("a", "b")), before=["a"], **kwargs)
-
-
-def routed(**kwargs: Any) -> GraphSpec:
-    """`a` chooses `b` or `c`, and a person looks after it."""
-    return graph(
-        FunctionNode(id="a", to=("d",)),
-        "b",
-        "c",
-        "d",
-        ways=[(START, "a")],
-        routes=[Route(source="a", name="r", targets=("b", "c"))],
-        after=["a"],
-        **kwargs,
-    )
-
-
-def edit(version: int, **values: Json) -> dict[str, Json]:
-    return {"values": values, "version": version}
-
 
 # after
 

@@ -17,7 +17,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from abeyance import START, Agent, Graph
+from abeyance import START, Agent, Graph, tool
 from abeyance.testing import InMemoryRun
 
 Said: TypeAlias = "str | ToolCallPart | Sequence[ModelResponsePart] | ModelResponse"
@@ -28,6 +28,22 @@ class Case(BaseModel):
     question: str = "What is to be done?"
     report: Any = None
     rounds: int = 0
+
+
+class Folder:
+    """The tool `delete`, and what it has deleted."""
+
+    def __init__(self, **about: Any) -> None:
+        self.gone: list[str] = []
+        folder = self
+
+        @tool(**about)
+        async def delete(path: str) -> str:
+            """Delete a file."""
+            folder.gone.append(path)
+            return f"deleted {path}"
+
+        self.tool = delete
 
 
 class Script:
