@@ -13,6 +13,7 @@ import base64
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -37,6 +38,7 @@ from abeyance.agents.foreign import (
     answer_of,
     warn_untested,
 )
+from abeyance.agents.model_request import unused_id
 from abeyance.agents.tool_errors import ResultError
 from abeyance.core.json import Json
 from abeyance.errors import AgentFailed, FailureCode
@@ -141,9 +143,12 @@ class LangGraph:
                 context=context,
             )
         messages = _messages(out)
-        calls, open_ = [], {}
+        calls: list[ForeignCall] = []
+        open_: dict[str, list[Any]] = {}
         for each in out.get("__interrupt__", ()):
             call = _call_of(each)
+            # Models may give two calls of one response the same id.
+            call = replace(call, id=unused_id(call.id, open_))
             calls.append(call)
             open_[call.id] = [each.id, call.tool != QUESTION]
         said = [each for each in messages[before:] if isinstance(each, AIMessage)]

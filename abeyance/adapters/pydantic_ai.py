@@ -50,7 +50,7 @@ from abeyance.agents.foreign import (
     answer_of,
     warn_untested,
 )
-from abeyance.agents.model_request import can_stream
+from abeyance.agents.model_request import can_stream, with_unique_call_ids
 from abeyance.agents.tool_errors import ResultError
 from abeyance.core.json import Json
 
@@ -248,7 +248,8 @@ class _Journaled(WrapperModel):
                     async for _ in stream:
                         pass
                     response = stream.get()
-            return to_jsonable_python([response], bytes_mode="base64")
+            unique = with_unique_call_ids(args[0], response)
+            return to_jsonable_python([unique], bytes_mode="base64")
 
         recorded = await self.turn.journal(f"turn {self.asked}", ask)
         (response,) = ModelMessagesTypeAdapter.validate_python(recorded)

@@ -192,7 +192,7 @@ async def request(
             f"the model {name!r} deferred its answer, which agents do not support: remove the setting "
             "that lets it answer in the background",
         )
-    return _with_unique_call_ids([*before, *messages], response)
+    return with_unique_call_ids([*before, *messages], response)
 
 
 def _resolve_model(name: str, model: ModelLike) -> Model:
@@ -362,9 +362,10 @@ def _partial_text(response: ModelResponse) -> ModelResponse:
     )
 
 
-def _with_unique_call_ids(
+def with_unique_call_ids(
     messages: Sequence[ModelMessage], response: ModelResponse
 ) -> ModelResponse:
+    """Return a response whose calls have ids that are unique in the conversation."""
     from pydantic_ai.messages import ModelResponse, ToolCallPart
 
     # Some servers number the calls of each response from zero. Here an id must be unique: it is part of

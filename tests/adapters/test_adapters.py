@@ -202,3 +202,15 @@ async def test_a_call_id_that_the_model_uses_twice_is_another_call(make: Make) -
     assert list(await ids(run)) == ["1-2"]
     await run.respond((await ids(run))["1-2"], YES)
     assert office.lines == ["turn 1", "pay 1", "turn 2", "pay 2", "turn 3"]
+
+
+async def test_calls_of_one_turn_with_the_same_id_are_made_once_each(make: Make) -> None:
+    office = Office([("1", "pay", 1), ("1", "look", 2)], "Done.")
+    run = await started(make(office))
+    await run.respond((await run.interrupts())[0].id, YES)
+
+    assert (run.status, run.values["reply"]) == ("completed", "Done.")
+    assert office.lines == ["turn 1", "look 2", "pay 1", "turn 2"]
+    told = "\n".join(office.heard)
+    assert "paid 1" in told
+    assert "looked 2" in told

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from foreign_office import Office, _named, desk, strands_model
+from foreign_office import FRAMEWORKS, Office, Recorder, _named, desk, strands_model
 
+from abeyance.adapters import ForeignTurn
 from abeyance.testing import InMemoryRun
 
 strands: Any = pytest.importorskip("strands")
@@ -70,3 +72,17 @@ async def test_a_call_waits_for_what_a_hook_asks_about_it(answer: str, lines: li
 
     assert run.values["reply"] == "Done."
     assert office.lines == ["turn 1", "look 2", *lines, "turn 2"]
+
+
+async def test_those_who_watch_are_told_what_the_model_says() -> None:
+    said: list[Callable[[], str]] = []
+    turn = ForeignTurn(
+        state=None,
+        results={},
+        prompts=["Look."],
+        journal=Recorder().journal,
+        speak=said.append,
+    )
+    await FRAMEWORKS["strands"](Office("Done.")).framework.turn(turn)
+
+    assert [each() for each in said] == ["Done."]
