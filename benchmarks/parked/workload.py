@@ -100,9 +100,11 @@ async def perform(contender: Parked, plan: Plan) -> Samples:
         "wake": woken,
         "first": first,
         "beside": beside,
-        **{name: [each for each in took if each is not None] for name, took in pages.items()},
         **{name: [size / _MIB] for name, size in more.items()},
     }
+    for name, asked in pages.items():
+        if took := [each for each in asked if each is not None]:
+            found[name] = took
     if more:
         found["a run"] = [sum(more.values()) / plan.runs / 1024]
     return found
