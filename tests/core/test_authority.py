@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import copy
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -42,9 +41,7 @@ MOMENTS = ("before", "open", "answered", "begun", "static", "error", "ended")
 
 def at(moment: str) -> Gated:
     """A run at a moment of its life: before its gate, `ask`, and behind it."""
-    run = copy(_reached(moment))
-    run.effects = [*run.effects]
-    return run
+    return _reached(moment).copy()
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cache
 from typing import Any, get_args
 
 import pytest
@@ -23,6 +24,11 @@ WORK = "graph:g;node:work"
 
 def in_status(status: Status) -> Drive:
     """A run that was asked `first`, is at `work` beside the question `ask`, and has a message."""
+    return _in_status(status).copy()
+
+
+@cache
+def _in_status(status: Status) -> Drive:
     run = Drive(
         graph(
             gate("first"),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 import pytest
 from pydantic import TypeAdapter
@@ -210,6 +211,12 @@ class Drive:
             run_id="r", spec=spec, limits=limits or Limits(), values=values or {}, now=T0
         )
         self.feed(events.Started)
+
+    def copy(self) -> Self:
+        """The same run, to which something else may happen from now on."""
+        run = copy(self)
+        run.effects = [*self.effects]
+        return run
 
     # Events
 
