@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Final
 
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.service import RPCError
 
 from abeyance import commands, names, views
 from abeyance.agents.tool_results import load
@@ -28,7 +30,7 @@ from abeyance.core.state import Status
 from abeyance.errors import AbeyanceError, Code, Refusal, Unavailable, Unreadable
 from abeyance.history import transcripts
 from abeyance.history.closing_record import closing_record_in
-from abeyance.history.description import ENDINGS, RunDescription, decoded, statuses_of
+from abeyance.history.description import ENDINGS, RunDescription, decoded, statuses_of, unread_task
 from abeyance.history.entries import CLOSING_EVENTS
 from abeyance.history.transcripts import MAX_ITEMS, heads
 from abeyance.storage import run_files
@@ -135,8 +137,18 @@ class RunReader:
         try:
             view = await self._line.query(self.run_id, "view", views.RunView)
         except Unavailable:
-            return described.degraded_view()
+            return await self._unanswered(described)
         return view.model_copy(update={"blocked": described.blocked(view.blocked)})
+
+    async def _unanswered(self, described: RunDescription) -> views.RunView:
+        view = described.degraded_view()
+        if view.blocked or not described.is_retried:
+            return view
+        execution = WorkflowExecution(workflow_id=self.run_id, run_id=described.execution)
+        with suppress(RPCError):
+            why = await unread_task(self._line.temporal, execution)
+            return view.model_copy(update={"blocked": [] if why is None else [why]})
+        return view
 
     async def labels(self) -> Mapping[str, str]:
         """Return the labels of the run, also of one that only the archive has.

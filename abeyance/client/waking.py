@@ -14,13 +14,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from temporalio.api.common.v1 import Payloads, WorkflowExecution
-from temporalio.api.enums.v1 import EventType, PendingActivityState, PendingWorkflowTaskState
-from temporalio.api.failure.v1 import Failure
+from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskState
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
-    GetWorkflowExecutionHistoryReverseRequest,
     PauseActivityRequest,
     SignalWorkflowExecutionRequest,
     UnpauseActivityRequest,
@@ -31,7 +29,7 @@ from abeyance import names, wire
 from abeyance.client.listing import OPEN_RUNS, Listing
 from abeyance.client.rpc import RunEnded, WorkflowRpc
 from abeyance.errors import AbeyanceError, Refusal
-from abeyance.history.description import blocking_failure, read
+from abeyance.history.description import blocking_failure, read, unread_task
 from abeyance.storage.converter import of_run
 from abeyance.util import gather_limited
 
@@ -39,14 +37,10 @@ _RPC: Final = timedelta(seconds=5)
 _AT_ONCE: Final = 4
 PAUSED_TO_WAKE: Final = "a worker was killed that was about to retry it; the next that starts does"
 """By this reason of a pause the next worker finds an activity that was not resumed."""
-_UNREAD: Final = frozenset({"WrongKey", "Unavailable", "SettingsError"})
-"""Types of the failures of workflow tasks whose worker lacked a key or the storage."""
 _MAX_BUFFERED: Final = 100
 """How many events Temporal holds back while a workflow task is under way (the default of
 `history.maximumBufferedEventsBatch`). With one more it fails the task, and schedules another.
 """
-_RECENT_EVENTS: Final = 2 * _MAX_BUFFERED + 50
-"""A task that has failed is looked for among so many events, so that it is made due twice at most."""
 _WAITING: Final = (
     # Only a run that computes has activities; one that awaits input may have a workflow task that fails.
     f"{OPEN_RUNS} AND ({names.STATUS} != 'awaiting-input' OR {names.BLOCKED} = true)"
@@ -84,7 +78,8 @@ class Waking:
             description = await read(self._line.temporal, raw)
             if not description.is_running or description.unreadable is not None:
                 return
-            if _is_retried(raw) and await self._is_unread(raw):
+            execution = raw.workflow_execution_info.execution
+            if _is_retried(raw) and await unread_task(self._line.temporal, execution):
                 await self._retry_workflow_task(raw)
             retried = [await self._retry_activity(raw, each) for each in raw.pending_activities]
             is_blocked = (description.memo.get(names.MEMO_SUMMARY) or {}).get("blocked")
@@ -97,24 +92,6 @@ class Waking:
             namespace=self._namespace, execution=WorkflowExecution(workflow_id=run_id)
         )
         return await self._service.describe_workflow_execution(request, retry=True, timeout=_RPC)
-
-    async def _is_unread(self, raw: DescribeWorkflowExecutionResponse) -> bool:
-        """Return whether the workflow task failed first because its worker could not read the run."""
-        request = GetWorkflowExecutionHistoryReverseRequest(
-            namespace=self._namespace,
-            execution=raw.workflow_execution_info.execution,
-            maximum_page_size=_RECENT_EVENTS,
-        )
-        page = await self._service.get_workflow_execution_history_reverse(request, timeout=_RPC)
-        for event in page.history.events[:_RECENT_EVENTS]:
-            match event.event_type:
-                case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
-                    return False
-                case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
-                    return _is_of_reading(event.workflow_task_failed_event_attributes.failure)
-                case _:
-                    pass
-        return False
 
     async def _retry_workflow_task(self, raw: DescribeWorkflowExecutionResponse) -> None:
         """Have the server fail the attempt that nobody will answer, and schedule the next.
@@ -181,8 +158,3 @@ def _is_retried(raw: DescribeWorkflowExecutionResponse) -> bool:
     task = raw.pending_workflow_task
     is_started = task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
     return is_started and task.attempt > 1
-
-
-def _is_of_reading(failure: Failure) -> bool:
-    is_own = failure.application_failure_info.type in _UNREAD
-    return is_own or (failure.HasField("cause") and _is_of_reading(failure.cause))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stored import LARGE, State, connected
+from stored import LARGE, State, connected, letters
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
@@ -137,6 +137,24 @@ async def test_a_visit_that_a_worker_cannot_read_costs_no_attempt(
     assert made == [[]]
     # A worker without the key cannot tell the run either.
     assert await blocked_events(site, run_id) == ([] if what == "key" else AWAY)
+
+
+async def test_a_run_that_its_worker_cannot_read_says_so_although_the_worker_can_tell_it_nothing(
+    temporal: TemporalClient, tmp_path: Path, keys: str
+) -> None:
+    settings = Settings(encryption_keys=keys)
+    site = Site(connected(temporal, settings), letters())
+    poor = Site(connected(temporal, lacking("key", settings, tmp_path, keys)), letters())
+    poor.settings = site.settings
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+    async with poor.worker():
+        await site.client.run(run_id).pause()
+        (why,) = (await site.until_blocked(run_id, attempt=0)).blocked
+
+    assert why.code == "key_missing"
+    assert "a worker cannot read the run" in why.message
 
 
 @pytest.mark.parametrize("what", ["key", "storage"])
