@@ -350,11 +350,13 @@ def test_a_run_comes_to_the_same_with_fused_nodes_and_without(
 
     apart, together = played(_with(spec, fuse=False), code), played(_with(spec, fuse=True), code)
 
-    assert together.values == apart.values
     assert together.status == apart.status
-    assert together.asking == apart.asking
-    assert together.state.counters == apart.state.counters
-    assert together.running == apart.running
+    # How far other branches had come when one failed is a matter of time.
+    if apart.status != "failed":
+        assert together.values == apart.values
+        assert together.asking == apart.asking
+        assert together.state.counters == apart.state.counters
+        assert together.running == apart.running
 
 
 def _with(spec: GraphSpec, *, fuse: bool) -> GraphSpec:
