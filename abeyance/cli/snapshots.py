@@ -9,7 +9,7 @@ import typer
 
 from abeyance.cli.api_call import PANEL, AsJson, exchange, json_given, run_path, with_api
 from abeyance.cli.errors import ErrorText, ExitCode
-from abeyance.errors import Refusal, SettingsError
+from abeyance.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -104,10 +104,13 @@ def _migrate_all(graph: str, body: Mapping[str, Any], *, as_json: bool) -> None:
 
 async def _migrated(api: Connection, run_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """Migrate one run of several, and return what came of it."""
+    from abeyance.http.connection import ApiRefusal, ApiUnavailable
+
     try:
         done = await api.post(f"/runs/{run_id}/migrate", body)
-    except Refusal as refusal:
-        code, detail = str(refusal.code), refusal.message
+    except (ApiRefusal, ApiUnavailable) as error:
+        # The API answers: where a run has no worker that can read it, others may have one.
+        code, detail = error.problem["code"], error.problem.get("detail", "")
         return {"run_id": run_id, "ok": False, "outcome": code, "detail": detail}
     versions = f"{done['before']} to {done['after']}"
     if done["obstacles"]:

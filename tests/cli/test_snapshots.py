@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import threading
 import uuid
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 from command_line import Terminal
 from dev_stack import Stack
@@ -58,6 +62,45 @@ def test_one_run_or_all_of_a_graph_are_migrated(terminal: Terminal) -> None:
     assert (everything["failed"], everything["succeeded"] > 0) == (0, True)
     code, out, _ = terminal.call("migrate", "--graph", "sum", "--all", "--dry-run")
     assert (code, "OUTCOME" in out, "can be migrated" in out) == (0, True, True)
+
+
+class Partly(BaseHTTPRequestHandler):
+    """An API without a worker that can read the run `a`."""
+
+    def do_GET(self) -> None:
+        self._send(200, {"items": [{"run_id": "a"}, {"run_id": "b"}], "next_cursor": None})
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/runs/a/migrate":
+            self._send(503, {"code": "unavailable", "detail": "nobody can read it"})
+        else:
+            done = {"run_id": "b", "before": "1", "after": "2", "dry_run": False, "obstacles": []}
+            self._send(200, done)
+
+    def _send(self, status: int, body: dict[str, Any]) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", f"application/{'' if status == 200 else 'problem+'}json")
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nobody reads it."""
+
+
+def test_a_run_that_no_worker_can_read_does_not_keep_the_others_from_being_migrated(
+    terminal: Terminal,
+) -> None:
+    with HTTPServer(("127.0.0.1", 0), Partly) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        terminal.set("ABEYANCE_URL", f"http://127.0.0.1:{server.server_port}")
+        code, out, _ = terminal.call("migrate", "--graph", "sum", "--all", "--json")
+        server.shutdown()
+        serving.join()
+
+    results = {each["run_id"]: each["outcome"] for each in json.loads(out)["results"]}
+    assert (code, results) == (1, {"a": "unavailable", "b": "migrated"})
 
 
 def test_wrong_usage_calls_nothing(terminal: Terminal) -> None:
