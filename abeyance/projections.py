@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from itertools import islice
 from typing import Any, Final
 
 from abeyance import views, wire
@@ -19,8 +18,9 @@ from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.policy import EVERYTHING
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import RunState
+from abeyance.core.tables import ALL
 from abeyance.core.terms import DECISIONS, Escalation, Terms
-from abeyance.core.visit import Failure, Running
+from abeyance.core.visit import BLOCKED, Failure, Running
 
 _MAX_BLOCKED: Final = 20
 _MAX_AGENTS: Final = 50
@@ -98,7 +98,6 @@ def guards_for_memo(capabilities: tuple[str, ...]) -> list[str]:
 
 def blocked_visits(state: RunState) -> list[views.BlockedView]:
     """The blocked visits, oldest first, as many as a view shows."""
-    blocked = (visit for visit in state.visits.values() if visit.blocked is not None)
     return [
         views.BlockedView(
             code=why.code,
@@ -107,7 +106,7 @@ def blocked_visits(state: RunState) -> list[views.BlockedView]:
             address=visit.address,
             since=why.since,
         )
-        for visit in islice(blocked, _MAX_BLOCKED)
+        for visit in state.visit_table.found(BLOCKED, ALL, _MAX_BLOCKED)
         if (why := visit.blocked) is not None
     ]
 

@@ -15,15 +15,15 @@ from typing import Any, Final
 from abeyance import projections, wire
 from abeyance.core import votes
 from abeyance.core.json import canonical
-from abeyance.core.ledger import Interrupt
+from abeyance.core.ledger import NEAREST, Interrupt
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import RunState
+from abeyance.core.tables import ALL
 from abeyance.core.terms import PLAIN, Decision, Quorum
 from abeyance.core.text import truncate, visible
 from abeyance.core.visit import Running
 from abeyance.schemas.json_schema import resolved
 
-_FAR: Final = "9999"
 _ANY: Final = "any JSON"
 _DEEPEST: Final = 4
 _MOST: Final = 8
@@ -64,13 +64,12 @@ def details(state: RunState, start: wire.StartRun) -> str:
     for why in projections.blocked_visits(state)[:_BLOCKED]:
         since = "" if why.since is None else f" since {_time(why.since)}"
         parts.append(f"**Blocked**{since} at {code(why.address)}: {code(why.message)}")
-    entries = nearest_first(state)
-    if entries:
-        parts.append(f"Waits for {len(entries)} answer{'s' if len(entries) > 1 else ''}:")
-    for number, entry in enumerate(entries[:_QUESTIONS], start=1):
+    if asked := len(state.ledger.open):
+        parts.append(f"Waits for {asked} answer{'s' if asked > 1 else ''}:")
+    for number, entry in enumerate(nearest_first(state, _QUESTIONS), start=1):
         parts += _asked(number, entry, start)
-    if len(entries) > _QUESTIONS:
-        parts.append(f"... and {len(entries) - _QUESTIONS} more: see the query `interrupts`.")
+    if asked > _QUESTIONS:
+        parts.append(f"... and {asked - _QUESTIONS} more: see the query `interrupts`.")
     parts.append(_about(start))
     if state.ending is None:
         other = "" if state.pause is not None else "`pause` stops it for a while, "
@@ -254,12 +253,9 @@ def _time(moment: datetime | None) -> str:
     return "" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def nearest_first(state: RunState) -> list[Interrupt]:
-    """Return open interrupts by deadline; those without one come last."""
-    return sorted(
-        state.ledger.open.values(),
-        key=lambda entry: (entry.deadline.isoformat() if entry.deadline else _FAR, entry.number),
-    )
+def nearest_first(state: RunState, most: int) -> list[Interrupt]:
+    """Return the first open interrupts by deadline; those without one come last."""
+    return state.ledger.open_table.found(NEAREST, ALL, most)
 
 
 def form(schema: Any) -> str:

@@ -23,6 +23,8 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core import effects, events
     from abeyance.core.policy import TIMEOUT
     from abeyance.core.state import RunState
+    from abeyance.core.tables import ALL
+    from abeyance.core.visit import BLOCKED
 
 _UNMETERED: Final = "abeyance_unmetered"
 _MICROSECONDS: Final = 1_000_000
@@ -88,7 +90,7 @@ class MeteredRun:
             self._wait.record(waited, {"graph": self._graph, "kind": settled.kind})
         is_over = state.finished
         self._record(metrics.QUEUE_DEPTH, 0 if is_over else len(state.mailbox.queue))
-        blocked = sum(visit.blocked is not None for visit in state.visits.values())
+        blocked = state.visit_table.count(BLOCKED, ALL)
         self._record(metrics.BLOCKED, 0 if is_over else blocked)
 
     def _record(self, gauge: metrics.Metric, value: int) -> None:

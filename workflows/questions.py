@@ -48,10 +48,7 @@ class QuestionUpdates(Protocol):
             if called is not None:
                 again = idempotency.receipts_again(called)
             else:
-                open_digests = {
-                    entry.id: entry.digest for entry in self._state.ledger.open.values()
-                }
-                requests.check_shown(order.stamp, event.answers, open_digests)
+                requests.check_shown(order.stamp, event.answers, self._state.ledger.open)
                 replies.refuse_strays(event)
                 machine.check(self._state, event)
                 again = [*replies.check_answers(self._state.ledger, event).values()]

@@ -27,6 +27,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.commands import as_events
     from abeyance.core import events
     from abeyance.core.events import Control
+    from abeyance.core.ledger import Interrupt
     from abeyance.core.outcome import Failed
     from abeyance.errors import Code, FailureCode, Refusal
     from abeyance.storage.converter import is_unread, stamp_of
@@ -117,19 +118,19 @@ class Orders:
 
 
 def check_shown(
-    stamp: wire.Stamp | None, interrupt_ids: Collection[str], open_digests: Mapping[str, str]
+    stamp: wire.Stamp | None, interrupt_ids: Collection[str], asked: Mapping[str, Interrupt]
 ) -> None:
     """Raise `stale` if an answer was sealed for an earlier version of its questions.
 
-    `open_digests` are the digests of open interrupts by id.
+    `asked` are the open interrupts by id.
     """
     for id_ in interrupt_ids:
-        if stamp is not None and id_ in open_digests and stamp.shown.get(id_) != open_digests[id_]:
+        if stamp is not None and id_ in asked and stamp.shown.get(id_) != asked[id_].digest:
             raise Refusal(
                 Code.STALE,
                 f"The answer was sealed for an earlier version of {id_!r}. Read the interrupt again.",
                 interrupt_id=id_,
-                digest=open_digests[id_],
+                digest=asked[id_].digest,
             )
 
 

@@ -17,12 +17,13 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core import authority, effects
     from abeyance.core.effects import Publish
     from abeyance.core.json import Json, size
-    from abeyance.core.ledger import Interrupt
+    from abeyance.core.ledger import DUE, NEAREST, Interrupt
     from abeyance.core.spec import FunctionNode, OnTimeout
     from abeyance.core.state import RunState, Status
+    from abeyance.core.tables import ALL
     from abeyance.core.terms import PLAIN, Terms
     from abeyance.core.text import truncate
-    from abeyance.core.visit import Failure, Running
+    from abeyance.core.visit import BLOCKED, Failure, Running
     from abeyance.errors import FailureCode
     from abeyance.projections import on_timeout_text, public
     from abeyance.workflows.details import details, nearest_first
@@ -44,7 +45,7 @@ def memo_rows(state: RunState) -> dict[str, Json]:
     """Return memo rows of open interrupts by key: nearest deadline first, within the budget."""
     rows: dict[str, Json] = {}
     spent = 0
-    for entry in nearest_first(state):
+    for entry in nearest_first(state, _MEMO_ROWS + 1):
         row = _row(entry)
         spent += size(row) + len(entry.id) + 100
         if len(rows) == _MEMO_ROWS or spent > _MEMO_BYTES:
@@ -119,8 +120,7 @@ def shown_within(shown: Mapping[str, Json]) -> dict[str, Json]:
 
 def capabilities(state: RunState) -> list[str]:
     """Return the required capabilities of open interrupts; only `*` if they are too many."""
-    asked = {entry.requested_capability for entry in state.ledger.open.values()}
-    return within_attribute(sorted(name for name in asked if name is not None))
+    return within_attribute(sorted(state.ledger.capabilities))
 
 
 def within_attribute(values: list[str]) -> list[str]:
@@ -130,23 +130,23 @@ def within_attribute(values: list[str]) -> list[str]:
 
 def interrupt_deadline(state: RunState) -> datetime | None:
     """Return the nearest deadline of an open interrupt. None of a held one counts."""
-    due = [entry.deadline for entry in state.ledger.open.values() if entry.held is None]
-    return min((moment for moment in due if moment is not None), default=None)
+    first = state.ledger.open_table.first(NEAREST, "awaited")
+    return None if first is None else first.deadline
 
 
 def timer_summary(state: RunState) -> str:
     """Return the summary of the deadline timer for Temporal's UI."""
     moment = state.next_deadline()
-    for entry in state.ledger.open.values():
-        if entry.due == moment:
-            then = _short(entry.on_timeout)
-            what = f"deadline of {entry.name}: {then}"
-            if entry.notice_at == moment:
-                what = f"reminder or escalation of {entry.name}"
-            return truncate(what if entry.held is None else f"hold of {entry.name}", 200)
-    for address, due in state.pauses():
-        if due == moment:
-            return truncate(f"next attempt at {address}", 200)
+    entry = state.ledger.open_table.first(DUE, ALL)
+    if entry is not None and entry.due == moment:
+        then = _short(entry.on_timeout)
+        what = f"deadline of {entry.name}: {then}"
+        if entry.notice_at == moment:
+            what = f"reminder or escalation of {entry.name}"
+        return truncate(what if entry.held is None else f"hold of {entry.name}", 200)
+    pause = state.first_pause()
+    if pause is not None and pause[1] == moment:
+        return truncate(f"next attempt at {pause[0]}", 200)
     return "grace of the ending" if state.ending is not None else "deadline of the pause"
 
 
@@ -315,7 +315,7 @@ def _attributes(state: RunState) -> Mapping[str, Any]:
         names.STATUS: str(state.status),
         names.CAPABILITY: capabilities(state),
         names.DEADLINE: interrupt_deadline(state),
-        names.BLOCKED: any(visit.blocked for visit in state.visits.values()) or None,
+        names.BLOCKED: bool(state.visit_table.count(BLOCKED, ALL)) or None,
     }
 
 

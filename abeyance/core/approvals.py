@@ -20,7 +20,7 @@ from abeyance.core.address import Address
 from abeyance.core.json import Json, look_up, paths, sha256
 from abeyance.core.ledger import Interrupt
 from abeyance.core.spec import GraphSpec, InterruptSpec
-from abeyance.core.state import FanOut, RunState, Scope, Step
+from abeyance.core.state import BY_VISIT, FanOut, RunState, Scope, Step
 from abeyance.core.visit import Approval, FanOutBranch, TakenToken, Token, Visit
 from abeyance.core.working_state import WorkingState
 
@@ -226,26 +226,9 @@ def changed(
     people without the capability are compared with what was shown, on every other branch too.
     """
     state = draft.state
-    nested = [
-        inner
-        for inner in state.scopes.values()
-        if heard
-        # When a graph is left, its visit is dropped first.
-        and (visit := state.visits.get(inner.visit or "")) is not None
-        and visit.scope == scope
-        and _are_in(members, visit.members)
-    ]
-    around = state.scopes[scope]
-    is_covered = (
-        bool(around.approvals)
-        or any(visit.approvals for visit in state.visits.values() if visit.scope == scope)
-        or any(token.approvals for token in _tokens(around))
-        or any(
-            fan.approvals or any(item.approvals for item in fan.items)
-            for fan in around.fans.values()
-        )
-    )
-    if not own and not nested and not is_covered:
+    beside = items.visits_within(state, scope, members) if heard else []
+    nested = [s for visit in beside for s in state.scope_table.found(BY_VISIT, visit.address)]
+    if not own and not nested and not (heard and _is_any_covered(state, scope, members)):
         return own
     after = items.values_at(draft.state, scope, members)
     changed_fields = {
@@ -280,7 +263,8 @@ def changed(
         }
         return replace(approval, shown_hashes={**approval.shown_hashes, **fresh})
 
-    put_all(draft, scope, members, lambda all_: tuple(updated(a, is_own=False) for a in all_))
+    if heard:
+        put_all(draft, scope, members, lambda all_: tuple(updated(a, is_own=False) for a in all_))
     return tuple(updated(approval, is_own=True) for approval in own)
 
 
@@ -300,11 +284,6 @@ def invalidate(visit: Visit) -> None:
     visit.approvals = tuple(
         each if each.begun else replace(each, broken=True) for each in visit.approvals
     )
-
-
-def is_covered(state: RunState, visit: Visit) -> bool:
-    """Return whether gates have let a visit through, or a visit around it."""
-    return any(unit.approvals for unit in (visit, *_around(state, visit)))
 
 
 def first_invalid(state: RunState, visit: Visit) -> Approval | None:
@@ -463,16 +442,16 @@ def put_all(
     draft: WorkingState, scope: str, members: tuple[FanOutBranch, ...], change: _Change
 ) -> None:
     """Change the approvals of every branch that reads values of a scope, or of an item in it."""
-    for visit in list(draft.state.visits.values()):
-        if visit.scope == scope and visit.approvals and _are_in(members, visit.members):
+    for visit in items.visits_within(draft.state, scope, members):
+        if visit.approvals:
             draft.visit(visit.address).approvals = change(visit.approvals)
     around = draft.scope(scope)
     for address, fan in around.fans.items():
-        if fan.approvals and _are_in(members, fan.outer):
+        if fan.approvals and items.are_within(members, fan.outer):
             draft.fan(scope, address).approvals = change(fan.approvals)
-        for index, item in enumerate(fan.items):
-            member = FanOutBranch(fan=address, index=index)
-            if item.approvals and _are_in(members, (*fan.outer, member)):
+        for index, item in items.within(address, fan, members):
+            if item.approvals:
+                member = FanOutBranch(fan=address, index=index)
                 draft.item(scope, member).approvals = change(item.approvals)
     if not members:
         around.tokens = {
@@ -485,8 +464,16 @@ def put_all(
         around.approvals = change(around.approvals)
 
 
-def _are_in(members: tuple[FanOutBranch, ...], those: tuple[FanOutBranch, ...]) -> bool:
-    return those[: len(members)] == members
+def _is_any_covered(state: RunState, scope: str, members: tuple[FanOutBranch, ...]) -> bool:
+    """Return whether `put_all` would find any approvals."""
+    around = state.scopes[scope]
+    if not members and (around.approvals or any(token.approvals for token in _tokens(around))):
+        return True
+    return any(visit.approvals for visit in items.visits_within(state, scope, members)) or any(
+        (fan.approvals and items.are_within(members, fan.outer))
+        or any(item.approvals for _, item in items.within(address, fan, members))
+        for address, fan in around.fans.items()
+    )
 
 
 def _tokens(scope: Scope) -> Iterator[Token]:

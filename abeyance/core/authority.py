@@ -42,15 +42,14 @@ def takes_of_directive(action: str | None) -> str:
 
 def guarded_by(state: RunState) -> tuple[str, ...]:
     """Return every capability that the run can ask for, or asks for now."""
-    asked = {entry.requested_capability for entry in state.ledger.open.values()} - {None}
     pinned = {*state.spec.guarded_by, *state.earlier_guards}
-    return tuple(sorted({*pinned, *(name for name in asked if name)}))
+    return tuple(sorted({*pinned, *state.ledger.capabilities}))
 
 
 def missing(state: RunState, principal: Principal) -> tuple[str, ...]:
     """Return the capabilities that a principal lacks to change the course of a run."""
     if principal == TEMPORAL:
-        return principal.lacks(entry.requested_capability for entry in state.ledger.open.values())
+        return principal.lacks(state.ledger.capabilities)
     return principal.lacks((CONTROL, *guarded_by(state)))
 
 

@@ -61,7 +61,7 @@ def try_again(draft: WorkingState) -> None:
     not read: its journal is in its heartbeat alone, and would be lost with it. The worker that starts has
     Temporal try them again (`abeyance.client.waking`).
     """
-    for visit in list(draft.state.visits.values()):
+    for visit in draft.state.visits_in(Running):
         is_awaited = visit.is_finally or (visit.call is not None and visit.call.once)
         match visit.state:
             case Running(stopping=False) as running if _is_stoppable(visit) and not is_awaited:

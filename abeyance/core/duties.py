@@ -13,7 +13,7 @@ from typing import Final
 
 from abeyance.core import items
 from abeyance.core.events import Responded
-from abeyance.core.ledger import Interrupt
+from abeyance.core.ledger import BARRING, BY_NAME, Interrupt
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.standing import Answerer
 from abeyance.core.state import Item, RunState
@@ -75,9 +75,7 @@ def _is_known(state: RunState, visit: Visit, name: str) -> bool:
         name in ALWAYS_KNOWN
         or _is_declared(state, visit, name)
         or answered_by(state, visit, name) is not None
-        or any(
-            each.name == name and _sees(state, visit, each) for each in state.ledger.open.values()
-        )
+        or any(_sees(state, visit, each) for each in state.ledger.open_table.found(BY_NAME, name))
     )
 
 
@@ -103,11 +101,10 @@ def remember(
 
 def bar(draft: WorkingState, name: str) -> None:
     """Update whom the question of a name bars from other open ones, after an answer or a vote on it."""
-    for entry in list(draft.state.ledger.open.values()):
-        if entry.terms is not None and name in entry.terms.not_by:
-            visit = draft.state.visits[entry.visit]
-            now_barred = barred(draft.state, visit, entry.terms)
-            draft.open[entry.id] = replace(entry, barred=now_barred)
+    for entry in draft.state.ledger.open_table.found(BARRING, name):
+        visit = draft.state.visits[entry.visit]
+        now_barred = barred(draft.state, visit, entry.terms)
+        draft.open[entry.id] = replace(entry, barred=now_barred)
 
 
 def gather(
@@ -167,8 +164,8 @@ def refuse_both(state: RunState, event: Responded) -> None:
 
 def _undecided(state: RunState, visit: Visit, name: str) -> Iterator[str]:
     """Yield who has a part in an answer that is not settled yet: a vote, or a yes that is held."""
-    for entry in state.ledger.open.values():
-        if entry.name == name and _sees(state, visit, entry):
+    for entry in state.ledger.open_table.found(BY_NAME, name):
+        if _sees(state, visit, entry):
             yield from _voters(entry)
 
 

@@ -14,8 +14,9 @@ from abeyance.core import approvals, duties, items, patch, routing
 from abeyance.core.json import Json
 from abeyance.core.outcome import Send
 from abeyance.core.spec import Edge, FunctionNode
-from abeyance.core.state import FanOut, Item
-from abeyance.core.visit import Approval, Failure, FanOutBranch, Visit
+from abeyance.core.state import WITH_FANS, FanOut, Item
+from abeyance.core.tables import ALL
+from abeyance.core.visit import BY_BRANCH, COVERED, Approval, Failure, FanOutBranch, Visit
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
@@ -53,8 +54,7 @@ def send(
 
 def abandon(draft: WorkingState, scope: str, member: FanOutBranch, reason: str) -> None:
     """Leave a fan-out with everything that is under way in it."""
-    visits = [visit for visit in draft.state.visits.values() if visit.scope == scope]
-    for visit in [v for v in visits if any(each.fan == member.fan for each in v.members)]:
+    for visit in draft.state.visit_table.found(BY_BRANCH, member.fan):
         routing.leave_unit(draft, visit, reason)
     remaining = draft.state.scopes[scope].fans
     inner = {
@@ -71,8 +71,8 @@ def retrace(draft: WorkingState, approval: Approval, reason: str) -> None:
     scope = draft.state.scopes[approval.scope]
     covered = [
         visit
-        for visit in draft.state.visits.values()
-        if visit.scope == scope.address and approvals.covers(approval.gate, visit.approvals)
+        for visit in draft.state.visit_table.found(COVERED, scope.address)
+        if approvals.covers(approval.gate, visit.approvals)
     ]
     fans = [
         key
@@ -103,19 +103,10 @@ def reach(draft: WorkingState, visit: Visit, edge: Edge) -> None:
 
 def gather(draft: WorkingState) -> bool:
     """Gather a fan-out in which nothing is under way any more. Return False if there is none."""
-    for scope in draft.state.scopes.values():
-        if not scope.fans:
-            continue
-        # Fan-outs that contain a visit or another fan-out.
-        alive = {
-            member.fan
-            for visit in draft.state.visits.values()
-            if visit.scope == scope.address
-            for member in visit.members
-        }
-        alive.update(member.fan for fan in scope.fans.values() for member in fan.outer)
+    for scope in draft.state.scope_table.found(WITH_FANS, ALL):
+        outer = {member.fan for fan in scope.fans.values() for member in fan.outer}
         for address, fan in scope.fans.items():
-            if address not in alive:
+            if address not in outer and not draft.state.visit_table.count(BY_BRANCH, address):
                 _gather(draft, scope.address, address, fan)
                 return True
     return False

@@ -21,7 +21,7 @@ from abeyance.core.patch import PatchError
 from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import FunctionNode, GraphSpec, InterruptNode, InterruptSpec, SubgraphNode
 from abeyance.core.state import RunState, Scope
-from abeyance.core.visit import Failure, Running, Visit, transition
+from abeyance.core.visit import BY_SCOPE, Failure, Running, Visit, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, FailureCode, Refusal
 
@@ -122,7 +122,7 @@ def hop_of(draft: WorkingState, visit: Visit) -> Hop | None:
     if not isinstance(node, FunctionNode) or not node.fuse:
         return None
     scope = state.scopes[visit.scope]
-    is_alone = not scope.fans and sum(v.scope == visit.scope for v in state.visits.values()) == 1
+    is_alone = not scope.fans and state.visit_table.count(BY_SCOPE, visit.scope) == 1
     is_plain = visit.call is None and visit.blocked is None and not visit.heard_from
     if not is_alone or not is_plain or _is_awaited(state) or _may_be_asked_again(scope):
         return None

@@ -22,7 +22,7 @@ from abeyance.core import (
 from abeyance.core.address import below
 from abeyance.core.business_time import moment
 from abeyance.core.json import Json, fill, fill_all, rfc3339
-from abeyance.core.ledger import Interrupt, Parent, SettledStatus
+from abeyance.core.ledger import BY_VISIT, Interrupt, Parent, SettledStatus
 from abeyance.core.outcome import Asked
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import END, Ask, GraphSpec, InterruptNode, InterruptSpec, Kind
@@ -357,4 +357,4 @@ def ways_out(state: RunState, scope: str) -> tuple[str, ...]:
 
 def of_visit(draft: WorkingState, visit: str) -> list[Interrupt]:
     """Return the open interrupts of one visit."""
-    return [entry for entry in draft.state.ledger.open.values() if entry.visit == visit]
+    return draft.state.ledger.open_table.found(BY_VISIT, visit)

@@ -19,6 +19,7 @@ from abeyance.core.json import Json, canonical, sha256, size
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import Default, InterruptSpec, Kind
 from abeyance.core.standing import Claim
+from abeyance.core.tables import ALL, Index, Table
 from abeyance.core.terms import Quorum
 from abeyance.core.text import truncate
 from abeyance.core.votes import Vote
@@ -144,12 +145,47 @@ class Receipt:
     held_until: datetime | None = None
 
 
+BY_VISIT: Final = Index[Interrupt](lambda each: (each.visit,))
+BY_CAPABILITY: Final = Index[Interrupt](
+    lambda each: (each.requested_capability,) if each.requested_capability else ()
+)
+BY_NAME: Final = Index[Interrupt](lambda each: (each.name,))
+BARRING: Final = Index[Interrupt](lambda each: () if each.terms is None else each.terms.not_by)
+"""By the questions whose answerers may not answer them."""
+DUE: Final = Index[Interrupt](
+    lambda each: () if each.due is None else (ALL,), order=lambda each: each.due
+)
+"""Those at which something happens if nobody acts, the earliest first."""
+NEAREST: Final = Index[Interrupt](
+    lambda each: (ALL, "awaited") if each.deadline and each.held is None else (ALL,),
+    order=lambda each: (each.deadline is None, each.deadline, each.number),
+)
+"""The nearest deadline first, those without one last; `awaited` are those that their deadline settles."""
+
+
+class InterruptTable(Table[str, Interrupt]):
+    """Open interrupts by id, in the order of opening."""
+
+    INDICES = (BY_VISIT, BY_CAPABILITY, BY_NAME, BARRING, DUE, NEAREST)
+    __slots__ = ()
+
+
 @changeable(slots=True, kw_only=True)
 class Ledger:
     """Open interrupts in the order of opening, settled ones in the order of settling."""
 
     open: Mapping[str, Interrupt] = field(default_factory=dict)
     settled: Mapping[str, Interrupt] = field(default_factory=dict)
+
+    @property
+    def open_table(self) -> InterruptTable:
+        """The open interrupts, with their indices."""
+        return InterruptTable.of(self.open)
+
+    @property
+    def capabilities(self) -> set[str]:
+        """The capabilities that open interrupts ask for."""
+        return {str(name) for name in self.open_table.groups(BY_CAPABILITY)}
 
 
 def interrupt_id(

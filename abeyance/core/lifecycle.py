@@ -92,7 +92,7 @@ def stop_for_now(draft: WorkingState, reason: Literal["pause", "rotation"]) -> N
 
 def _running(state: RunState) -> list[tuple[Visit, Running]]:
     """Return the visits whose code runs, with their states."""
-    return [(v, v.state) for v in state.visits.values() if isinstance(v.state, Running)]
+    return [(v, v.state) for v in state.visits_in(Running) if isinstance(v.state, Running)]
 
 
 def begin_ending(

@@ -69,7 +69,7 @@ from abeyance.core.state import (
     Scope,
     Status,
 )
-from abeyance.core.visit import Failure, Ready, Running, Visit, transition
+from abeyance.core.visit import BY_STATE, Failure, Ready, Running, Visit, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
@@ -130,13 +130,14 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
 
 def may_rotate(state: RunState) -> bool:
     """Return whether the run can continue as new: its history is long and none of its code runs."""
-    return state.rotation is not None and not state.finished and not any(state.visits_in(Running))
+    runs = state.visit_table.count(BY_STATE, Running) > 0
+    return state.rotation is not None and not state.finished and not runs
 
 
 def is_idle(state: RunState) -> bool:
     """Return whether the run waits for people or for a time alone: none of its code runs or is to."""
-    is_at_work = state.yielding or any(state.visits_in(Running))
-    return state.ending is None and not is_at_work
+    runs = state.visit_table.count(BY_STATE, Running) > 0
+    return state.ending is None and not (state.yielding or runs)
 
 
 def _refuse(state: RunState, event: events.Event) -> None:
@@ -445,11 +446,10 @@ def _end(draft: WorkingState, ending: Ending) -> bool:
 def _apply_due(draft: WorkingState) -> None:
     """Carry out everything that is due by now, the earliest first."""
     messages.expire(draft)
-    for address, moment in draft.state.pauses():
-        if moment <= draft.now:
-            visit = draft.visit(address)
-            assert isinstance(visit.state, Ready)  # noqa: S101 only such a visit has a pause
-            transition(visit, "proceed", Ready(stage=visit.state.stage))
+    while (due := draft.state.first_pause()) is not None and due[1] <= draft.now:
+        visit = draft.visit(due[0])
+        assert isinstance(visit.state, Ready)  # noqa: S101 only such a visit has a pause
+        transition(visit, "proceed", Ready(stage=visit.state.stage))
     while (first := draft.state.first_deadline()) is not None and first[0] <= draft.now:
         match first[1]:
             case Interrupt(held_until=None, notice_at=datetime()) as interrupt:

@@ -22,8 +22,9 @@ from abeyance.core.json import Json
 from abeyance.core.outcome import Call, Finished
 from abeyance.core.patch import PatchError
 from abeyance.core.spec import END, AskHuman, Edge, GoTo, InterruptNode, ReturnErrorToCaller
-from abeyance.core.state import Scope
+from abeyance.core.state import BY_VISIT, Scope
 from abeyance.core.visit import (
+    BY_SCOPE,
     Approval,
     Failure,
     FanOutBranch,
@@ -239,10 +240,10 @@ def drop_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None 
     """Drop a visit, with its questions and everything inside it."""
     interrupts.withdraw(draft, interrupts.of_visit(draft, visit.address), reason, by=by)
     draft.drop_visit(visit.address)
-    inner = next((s for s in draft.state.scopes.values() if s.visit == visit.address), None)
+    inner = draft.state.scope_table.first(BY_VISIT, visit.address)
     if inner is None:
         return
-    for each in [v for v in draft.state.visits.values() if v.scope == inner.address]:
+    for each in draft.state.visit_table.found(BY_SCOPE, inner.address):
         leave_unit(draft, each, reason, by=by)
     items.keep_agent(draft, visit, inner)
     draft.drop_scope(inner.address)

@@ -7,7 +7,8 @@ that one task may send. It then stays ready, and is looked at again after every 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import takewhile
 from typing import Final, Literal, assert_never
@@ -36,7 +37,15 @@ from abeyance.core.outcome import Finished, key_of
 from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import FunctionNode, InterruptNode, SubgraphNode
 from abeyance.core.state import RunState
-from abeyance.core.visit import Approval, Failure, Ready, Running, Visit, transition
+from abeyance.core.visit import (
+    BY_STATE,
+    Approval,
+    Failure,
+    Ready,
+    Running,
+    Visit,
+    transition,
+)
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, FailureCode, Refusal
 
@@ -46,17 +55,18 @@ _ORDER_BYTES = 2_000
 """Overhead of an input beside its values, answers and journal."""
 
 
-_BEFORE_CODE: Final = frozenset({"entered", "body"})
-
-
 def start_ready(draft: WorkingState) -> bool:
     """Start the visits that may start, in order. Return whether that may have made more ready."""
     moved = False
-    # Counted once, not for each of the ready visits.
-    running = sum(1 for _ in draft.state.visits_in(Running))
     state = draft.state
-    plain: dict[tuple[str, str], bool] = {}
-    for address in [visit.address for visit in state.visits_in(Ready)]:
+    # Counted once, not for each of the ready visits.
+    running = state.visit_table.count(BY_STATE, Running)
+
+    def has_place() -> bool:
+        return running < state.limits.max_parallel_visits and not state.yielding
+
+    for address in _to_look_at(draft, running, has_place):
+        draft.settle()
         ready = state.visits.get(address)
         # Starting one may end the run, or a graph in it.
         if ready is None or not isinstance(ready.state, Ready):
@@ -65,39 +75,39 @@ def start_ready(draft: WorkingState) -> bool:
             fusing.start(draft, draft.visit(address), ran)
             moved = True
             continue
-        if _is_held(state, ready, running):
-            continue
-        has_place = running < state.limits.max_parallel_visits and not state.yielding
-        if not has_place and _waits_for_place(state, ready, plain):
-            continue
-        moved = _start(draft, draft.visit(address), ready.state, has_place=has_place) or moved
+        has_one = has_place()
+        visit = draft.visit(address)
+        if _start(draft, visit, ready.state, has_place=has_one):
+            moved = True
+        elif not has_one and isinstance(visit.state, Ready) and not visit.state.held:
+            transition(visit, "proceed", replace(visit.state, queued=True))
         after = state.visits.get(address)
         running += after is not None and isinstance(after.state, Running)
     return moved
 
 
-def _is_held(state: RunState, visit: Visit, running: int) -> bool:
-    if state.rotation == "hard" or (state.rotation == "soft" and not running):
-        return True
-    if isinstance(visit.state, Ready) and visit.state.not_before is not None:
-        return True
-    return not visit.is_finally and (state.pause is not None or state.ending is not None)
-
-
-def _waits_for_place(state: RunState, visit: Visit, plain: dict[tuple[str, str], bool]) -> bool:
-    """Return whether a visit wants nothing but a place for its code, as most items of a fan-out do.
-
-    `plain` remembers which nodes are nothing but code that no gate covers.
-    """
-    if visit.call is not None or visit.pending is not None or visit.approvals:
-        return False
-    key = visit.scope, visit.node
-    if key not in plain:
-        node, graph = state.node_of(visit), state.graph_of(visit.scope)
-        is_code = isinstance(node, FunctionNode) and not node.guarded
-        has_gate = visit.node in graph.interrupt_before or approvals.is_covered(state, visit)
-        plain[key] = is_code and not has_gate
-    return plain[key] and isinstance(visit.state, Ready) and visit.state.stage in _BEFORE_CODE
+def _to_look_at(draft: WorkingState, running: int, has_place: Callable[[], bool]) -> Iterator[str]:
+    """Yield the visits that may start, in order: those that wait for a place as long as there is one."""
+    state, ready = draft.state, draft.state.visit_table
+    is_rotating = state.rotation == "hard" or (state.rotation == "soft" and not running)
+    is_held = state.pause is not None or is_rotating
+    # What has run already is entered in any case, and nothing that is entered meanwhile: a directive may
+    # come before it.
+    addresses = {address for address in draft.ahead if address in ready}
+    if not is_held:
+        addresses.update(visit.address for visit in ready.found(BY_STATE, "to start"))
+    to_start = deque(sorted((ready.number(address), address) for address in addresses))
+    place = 0
+    while has_place() and not is_held:
+        queued = state.visit_table.following(BY_STATE, "queued", after=place)
+        if queued is not None and (not to_start or queued[0] < to_start[0][0]):
+            place, visit = queued
+            yield visit.address
+        elif to_start:
+            yield to_start.popleft()[1]
+        else:
+            return
+    yield from (address for _, address in to_start)
 
 
 def _start(draft: WorkingState, visit: Visit, ready: Ready, *, has_place: bool) -> bool:

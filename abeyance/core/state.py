@@ -8,33 +8,34 @@ address of the graph, `visits` by their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from abeyance.core.copying import changeable
 from abeyance.core.effects import Publish
 from abeyance.core.events import CancelMode, PauseMode
 from abeyance.core.json import Json
-from abeyance.core.ledger import Interrupt, Ledger
+from abeyance.core.ledger import DUE, Interrupt, Ledger
 from abeyance.core.mailbox import Mailbox
 from abeyance.core.outcome import Ran, VisitOutcome
 from abeyance.core.spec import GraphSpec, Node, OnPauseTimeout, SubgraphNode
 from abeyance.core.standing import Answerer
+from abeyance.core.tables import ALL, Index, Table
 from abeyance.core.usage import Account
 from abeyance.core.visit import (
+    BY_STATE,
+    PAUSED,
     Approval,
     Failure,
     FanOutBranch,
-    Nested,
     Ready,
     Token,
     Undo,
     Visit,
-    VisitState,
-    Waiting,
+    VisitTable,
 )
 
 FORMAT = 1
@@ -125,7 +126,7 @@ class FanOut:
 
     outer: tuple[FanOutBranch, ...]
     joins: tuple[str, ...]
-    items: list[Item]
+    items: Sequence[Item]
     approvals: tuple[Approval, ...] = ()
 
 
@@ -187,6 +188,17 @@ class Scope:
     approvals: tuple[Approval, ...] = ()
     heard_from: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     account: Account | None = None
+
+
+BY_VISIT: Final = Index[Scope](lambda scope: (scope.visit,))
+WITH_FANS: Final = Index[Scope](lambda scope: (ALL,) if scope.fans else ())
+
+
+class ScopeTable(Table[str, Scope]):
+    """The scopes of a run by address, the outer ones before those inside."""
+
+    INDICES = (BY_VISIT, WITH_FANS)
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,11 +328,27 @@ class RunState:
             return Status(self.ending.outcome) if self.finished else Status.ENDING
         if self.pause is not None:
             return Status.PAUSED
-        states = {
-            Waiting if isinstance(visit.state, Ready) and visit.state.held else type(visit.state)
-            for visit in self.visits.values()
-        } - {Nested}
-        return Status.AWAITING_INPUT if states == {Waiting} else Status.RUNNING
+        visits = self.visit_table
+        is_asked = not visits.count(BY_STATE, "busy") and visits.count(BY_STATE, "asked")
+        return Status.AWAITING_INPUT if is_asked else Status.RUNNING
+
+    def in_tables(self) -> RunState:
+        """Return the run with tables, in place of the mappings that it was read or put together with."""
+        tables = self.visit_table, self.scope_table, self.ledger.open_table
+        if tables[0] is self.visits and tables[1] is self.scopes and tables[2] is self.ledger.open:
+            return self
+        ledger = replace(self.ledger, open=tables[2])
+        return replace(self, visits=tables[0], scopes=tables[1], ledger=ledger)
+
+    @property
+    def visit_table(self) -> VisitTable:
+        """The visits, with their indices."""
+        return VisitTable.of(self.visits)
+
+    @property
+    def scope_table(self) -> ScopeTable:
+        """The scopes, with their indices."""
+        return ScopeTable.of(self.scopes)
 
     def graph_of(self, scope: str) -> GraphSpec:
         """Return the graph that is walked in a scope."""
@@ -335,27 +363,28 @@ class RunState:
         """Return the node of a visit."""
         return self.graph_of(visit.scope).nodes[visit.node]
 
-    def visits_in(self, kind: type[VisitState]) -> Iterator[Visit]:
-        """Yield the visits in a state, oldest first."""
-        return (visit for visit in self.visits.values() if type(visit.state) is kind)
+    def visits_in(self, kind: type[object]) -> list[Visit]:
+        """Return the visits in a state, oldest first."""
+        return self.visit_table.found(BY_STATE, kind)
 
-    def pauses(self) -> list[tuple[str, datetime]]:
-        """Return the addresses of the visits in a pause between two attempts, and when it ends."""
-        states = ((visit.address, visit.state) for visit in self.visits.values())
-        return [
-            (address, moment)
-            for address, state in states
-            if isinstance(state, Ready) and (moment := state.not_before) is not None
-        ]
+    def first_pause(self) -> tuple[str, datetime] | None:
+        """Return the visit whose pause between two attempts ends first, by its address, and when."""
+        match self.visit_table.first(PAUSED, ALL):
+            case Visit(address=address, state=Ready(not_before=datetime() as moment)):
+                return address, moment
+            case _:
+                return None
 
     def next_attempt(self) -> datetime | None:
         """Return when the first pause between two attempts ends."""
-        return min((moment for _, moment in self.pauses()), default=None)
+        first = self.first_pause()
+        return None if first is None else first[1]
 
     def first_deadline(self) -> tuple[datetime, Interrupt | Pause | Ending] | None:
         """Return the earliest deadline or notice and what is due then; of equal ones the older."""
         first: tuple[datetime, Interrupt | Pause | Ending] | None = None
-        for each in (*self.ledger.open.values(), self.pause, self.ending):
+        interrupt = self.ledger.open_table.first(DUE, ALL)
+        for each in (interrupt, self.pause, self.ending):
             due = None if each is None else each.due
             if each is not None and due is not None and (not first or due < first[0]):
                 first = due, each
@@ -375,9 +404,31 @@ ScopeValues: TypeAlias = Mapping[str, Mapping[str, Json]]
 def parted(state: RunState) -> tuple[RunState, GraphSpec, ScopeValues]:
     """The snapshot without its heavy parts, the spec, and the values of every scope."""
     values = {address: scope.values for address, scope in state.scopes.items()}
-    scopes = {address: replace(scope, values={}) for address, scope in state.scopes.items()}
-    bare = replace(state, scopes=scopes)
+    bare = plain(state)
+    scopes = {address: replace(scope, values={}) for address, scope in bare.scopes.items()}
+    bare = replace(bare, scopes=scopes)
     return _with_spec(bare, GraphSpec(name=state.spec.name)), state.spec, values
+
+
+def plain(state: RunState) -> RunState:
+    """Return a run in plain mappings and lists, which can be written as JSON."""
+    ending, ledger = state.ending, state.ledger
+    if ending is not None and ending.before is not None:
+        ending = replace(ending, before=plain(ending.before))
+    scopes = {
+        address: replace(
+            scope,
+            fans={key: replace(fan, items=[*fan.items]) for key, fan in scope.fans.items()},
+        )
+        for address, scope in state.scopes.items()
+    }
+    return replace(
+        state,
+        scopes=scopes,
+        visits=dict(state.visits),
+        ledger=replace(ledger, open=dict(ledger.open)),
+        ending=ending,
+    )
 
 
 def joined(snapshot: RunState, spec: GraphSpec, values: ScopeValues) -> RunState:

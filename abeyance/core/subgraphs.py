@@ -16,7 +16,7 @@ from abeyance.core.json import Json, canonical, size
 from abeyance.core.outcome import Finished
 from abeyance.core.spec import GraphSpec, SubgraphNode
 from abeyance.core.state import Scope
-from abeyance.core.visit import Nested, Ready, Visit, transition
+from abeyance.core.visit import BY_SCOPE, Nested, Ready, Visit, transition
 from abeyance.core.working_state import WorkingState
 
 
@@ -68,9 +68,8 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
 
 def close(draft: WorkingState) -> bool:
     """Close a nested graph in which nothing can happen any more. Return False if there is none."""
-    busy = {visit.scope for visit in draft.state.visits.values()}
-    for scope in draft.state.scopes.values():
-        if scope.visit is None or scope.address in busy:
+    for scope in draft.left():
+        if scope.visit is None or draft.state.visit_table.count(BY_SCOPE, scope.address):
             continue
         if routing.release_starved(draft, scope):
             return True

@@ -13,7 +13,7 @@ from typing import Final
 from abeyance.core import items
 from abeyance.core.json import Json, size
 from abeyance.core.state import RunState, Step
-from abeyance.core.visit import Undo, Visit
+from abeyance.core.visit import BY_SCOPE, Undo, Visit
 from abeyance.core.working_state import WorkingState
 
 MAX_ENTRIES: Final = 20
@@ -25,7 +25,7 @@ _MOST_BYTES: Final = 200_000
 def is_linear(state: RunState, scope_address: str) -> bool:
     """Return whether a scope has at most one branch now, and no fan-out or open join."""
     scope = state.scopes[scope_address]
-    branches = sum(visit.scope == scope_address for visit in state.visits.values())
+    branches = state.visit_table.count(BY_SCOPE, scope_address)
     return branches <= 1 and not scope.fans and not scope.tokens
 
 

@@ -15,7 +15,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from abeyance.core.copying import changeable
 from abeyance.core.events import Message
@@ -23,6 +23,7 @@ from abeyance.core.json import Json
 from abeyance.core.outcome import Call, Finished
 from abeyance.core.retries import Attempts
 from abeyance.core.spec import Decision
+from abeyance.core.tables import ALL, Index, Table
 
 Stage: TypeAlias = Literal["entered", "before", "body", "error", "after", "rules"]
 """How far a visit has come: the breakpoint before its node, the node itself, the question to an operator
@@ -61,13 +62,14 @@ class BeforeMigration:
 class Ready:
     """It starts as soon as the run has a place for it, at `stage`: where that has asked people, they
     have answered. A pause between two attempts lasts until `not_before`. `held`: it waits for the answer
-    to the question of another visit about their budget.
+    to the question of another visit about their budget. `queued`: it waits for a place alone.
     """
 
     kind: Literal["ready"] = "ready"
     stage: Stage = "entered"
     not_before: datetime | None = None
     held: bool = False
+    queued: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,6 +386,51 @@ class Visit:
                 return address
             case _:
                 return self.address
+
+
+def _state_groups(visit: Visit) -> tuple[Any, ...]:
+    match visit.state:
+        case Ready(held=True):
+            return (Ready, "to start", "asked")
+        case Ready(not_before=datetime()):
+            return (Ready, "paused", "busy")
+        case Ready(queued=queued):
+            return (Ready, "queued" if queued else "to start", "busy")
+        case Waiting():
+            return (Waiting, "asked")
+        case Nested():
+            return (Nested,)
+        case state:
+            return (type(state), "busy")
+
+
+def _branches(visit: Visit) -> tuple[Any, ...]:
+    fans = (each.fan for each in visit.members)
+    return (*fans, *((each.fan, each.index) for each in visit.members))
+
+
+BY_STATE: Final = Index[Visit](_state_groups)
+"""By their state; ready ones by what they wait for; and by who has to act: the run is `busy`, or a
+person is `asked`.
+"""
+BY_SCOPE: Final = Index[Visit](lambda visit: (visit.scope,))
+BY_BRANCH: Final = Index(_branches)
+"""By the fan-outs that they are in, and by the items: the fan-out and its index."""
+COVERED: Final = Index[Visit](lambda visit: (visit.scope,) if visit.approvals else ())
+"""Those that approvals cover, by scope."""
+BLOCKED: Final = Index[Visit](lambda visit: (ALL,) if visit.blocked else ())
+PAUSED: Final = Index[Visit](
+    lambda visit: (ALL,) if isinstance(visit.state, Ready) and visit.state.not_before else (),
+    order=lambda visit: visit.state.not_before,  # type: ignore[union-attr]
+)
+"""Those in a pause between two attempts, the first to end first."""
+
+
+class VisitTable(Table[str, Visit]):
+    """The visits of a run by address, the oldest first."""
+
+    INDICES = (BY_STATE, BY_SCOPE, BY_BRANCH, COVERED, BLOCKED, PAUSED)
+    __slots__ = ()
 
 
 def transition(visit: Visit, name: Transition, to: VisitState) -> None:

@@ -10,6 +10,8 @@ refusal, and only what changes is copied.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import compress
@@ -20,17 +22,20 @@ from abeyance.core.copying import freeze, frozen, is_working, make_working, work
 from abeyance.core.effects import Effect, Publish
 from abeyance.core.events import Event
 from abeyance.core.json import Json
-from abeyance.core.ledger import Interrupt, Ledger
+from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
 from abeyance.core.outcome import Ran
 from abeyance.core.spec import GraphSpec
-from abeyance.core.state import Counters, FanOut, Item, RunState, Scope
-from abeyance.core.visit import FanOutBranch, Visit
+from abeyance.core.state import Counters, FanOut, Item, RunState, Scope, ScopeTable
+from abeyance.core.tables import Row
+from abeyance.core.visit import FanOutBranch, Visit, VisitTable
 
 _T = TypeVar("_T")
 
 _FARTHEST: Final = 100 * 365 * 24 * 3600.0
 """In seconds. Timers and calendars end not much later."""
 _FIELDS: Final = tuple(RunState.__dataclass_fields__)
+_MANY: Final = 64
+"""So many copies are frozen in the middle of a draft: what is not settled is searched each time."""
 _fields_of: Final = attrgetter(*_FIELDS)
 
 
@@ -41,6 +46,7 @@ class WorkingState:
         "_before",
         "_copies",
         "_kept",
+        "_left",
         "_open",
         "_scopes",
         "_settled",
@@ -53,8 +59,12 @@ class WorkingState:
     )
 
     def __init__(self, state: RunState, now: datetime) -> None:
-        self._before = state
-        self.state = working(state)
+        # Scopes that something has left: no other may be over, unless the run was put together or paused.
+        self._left: deque[str] | None = None
+        if state.pause is None and isinstance(state.scopes, ScopeTable):
+            self._left = deque()
+        self._before = before = state.in_tables()
+        self.state = working(before)
         self.now = now
         self.effects: list[Effect] = []
         self.queued: list[Event] = []
@@ -62,9 +72,9 @@ class WorkingState:
         self.ahead: dict[str, Ran] = {}
         self._copies: list[object] = [self.state]
         self._kept: RunState | None = None
-        self._visits: dict[str, Visit] | None = None
-        self._scopes: dict[str, Scope] | None = None
-        self._open: dict[str, Interrupt] | None = None
+        self._visits: VisitTable | None = None
+        self._scopes: ScopeTable | None = None
+        self._open: InterruptTable | None = None
         self._settled: dict[str, Interrupt] | None = None
 
     def frozen(self, *, is_touched: bool = True) -> RunState:
@@ -78,18 +88,34 @@ class WorkingState:
             state.updated_at = self.now
         for each in self._copies:
             freeze(each)
-        # A waiting visit was copied, and has not changed.
-        is_same = changed <= {"visits"} and before.visits == state.visits
-        return before if is_same else state
+        if changed <= {"visits"} and (self._visits is None or self._visits.is_like(before.visits)):
+            # A waiting visit was copied, and has not changed.
+            return before
+        self._settle_tables()
+        return state
+
+    def settle(self) -> None:
+        """Freeze what has changed so far, if it is much. Nobody holds a part of the draft now."""
+        if len(self._copies) <= _MANY:
+            return
+        for each in self._copies[1:]:
+            freeze(each)
+        del self._copies[1:]
+        self._settle_tables()
+
+    def _settle_tables(self) -> None:
+        for table in (self._visits, self._scopes, self._open):
+            if table is not None:
+                table.settle()
 
     def snapshot(self) -> RunState:
         """Return the run as it is now, frozen. The draft goes on, and does not change it."""
         state, ledger = self.state, self.state.ledger
         return replace(
             frozen(state),
-            visits={key: frozen(visit) for key, visit in state.visits.items()},
-            scopes={key: _frozen_scope(scope) for key, scope in state.scopes.items()},
-            ledger=Ledger(open=dict(ledger.open), settled=dict(ledger.settled))
+            visits=state.visits if self._visits is None else self._visits.copied(frozen),
+            scopes=state.scopes if self._scopes is None else self._scopes.copied(_frozen_scope),
+            ledger=Ledger(open=ledger.open_table.copied(), settled=dict(ledger.settled))
             if is_working(ledger)
             else ledger,
             counters=frozen(state.counters),
@@ -106,32 +132,32 @@ class WorkingState:
 
     def adopt(self, state: RunState) -> None:
         """Go on with another run in place of this one."""
-        self.state = self._copy(state)
-        self._visits = self._scopes = self._open = self._settled = None
+        self.state = self._copy(state.in_tables())
+        self._visits = self._scopes = self._open = self._settled = self._left = None
 
     def after(self, seconds: float) -> datetime:
         """Return the time in so many seconds: at least now, and at most a hundred years ahead."""
         return self.now + timedelta(seconds=max(0.0, min(_FARTHEST, seconds)))
 
     @property
-    def visits(self) -> dict[str, Visit]:
+    def visits(self) -> VisitTable:
         """The visits, in a mutable mapping."""
         if self._visits is None:
-            self.state.visits = self._visits = dict(self.state.visits)
+            self.state.visits = self._visits = self.state.visit_table.copied()
         return self._visits
 
     @property
-    def scopes(self) -> dict[str, Scope]:
+    def scopes(self) -> ScopeTable:
         """The scopes, in a mutable mapping."""
         if self._scopes is None:
-            self.state.scopes = self._scopes = dict(self.state.scopes)
+            self.state.scopes = self._scopes = self.state.scope_table.copied()
         return self._scopes
 
     @property
-    def open(self) -> dict[str, Interrupt]:
+    def open(self) -> InterruptTable:
         """The open interrupts, in a mutable mapping."""
         if self._open is None:
-            self._ledger().open = self._open = dict(self.state.ledger.open)
+            self._ledger().open = self._open = self.state.ledger.open_table.copied()
         return self._open
 
     @property
@@ -172,7 +198,7 @@ class WorkingState:
         fan = self.state.scopes[scope_address].fans[address]
         if not is_working(fan):
             fan = self._copy(fan)
-            fan.items = list(fan.items)
+            fan.items = Row.of(fan.items).copied()
             scope = self.scope(scope_address)
             scope.fans = {**scope.fans, address: fan}
         return fan
@@ -182,7 +208,7 @@ class WorkingState:
         item = self.state.scopes[scope_address].fans[member.fan].items[member.index]
         if not is_working(item):
             item = self._copy(item)
-            self.fan(scope_address, member.fan).items[member.index] = item
+            Row.of(self.fan(scope_address, member.fan).items).put(member.index, item)
         return item
 
     def add_visit(self, visit: Visit) -> Visit:
@@ -195,6 +221,7 @@ class WorkingState:
         """Add a new scope behind all others."""
         self._copies.append(make_working(scope))
         self.scopes[scope.address] = scope
+        self._leave(scope.address)
 
     def put_back(self, visit: Visit) -> None:
         """Put a dropped visit back, behind all others."""
@@ -204,10 +231,23 @@ class WorkingState:
     def drop_visit(self, address: str) -> None:
         """Remove a visit."""
         self.visits.pop(address, None)
+        self._leave(address.rpartition(";")[0])
 
     def drop_scope(self, address: str) -> None:
         """Remove a scope."""
         self.scopes.pop(address, None)
+
+    def _leave(self, scope: str) -> None:
+        if self._left is not None:
+            self._left.append(scope)
+
+    def left(self) -> Iterator[Scope]:
+        """Yield the scopes that may have nothing in them any more, each once until it is left again."""
+        if self._left is None:
+            self._left = deque(self.state.scopes)
+        while self._left:
+            if (scope := self.state.scopes.get(self._left.popleft())) is not None:
+                yield scope
 
     def graph(self, scope: str) -> GraphSpec:
         """Return the graph that is walked in a scope."""
@@ -253,10 +293,8 @@ class WorkingState:
 
 
 def _frozen_scope(scope: Scope) -> Scope:
-    if not is_working(scope):
-        return scope
     return replace(frozen(scope), fans={key: _frozen_fan(fan) for key, fan in scope.fans.items()})
 
 
 def _frozen_fan(fan: FanOut) -> FanOut:
-    return replace(frozen(fan), items=list(map(frozen, fan.items))) if is_working(fan) else fan
+    return replace(frozen(fan), items=Row.of(fan.items).copied(frozen)) if is_working(fan) else fan

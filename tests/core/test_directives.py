@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import SNAPSHOT, Drive, chain, edge, gate, graph
+from core_drive import Drive, chain, edge, gate, graph, restored
 
 from abeyance.core import events
 from abeyance.core.json import Json
@@ -356,6 +356,6 @@ def test_a_run_that_is_handed_over_carries_out_its_directives_afterwards() -> No
     run.finish("a")
     assert (run.ready, len(run.state.mailbox.queue)) == (["b"], 1)
 
-    run.state = SNAPSHOT.validate_json(SNAPSHOT.dump_json(run.state))
+    run.state = restored(run.state)
     run.feed(events.Restored)
     assert run.running == ["c"]

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, get_args
 
 import pytest
-from core_drive import ADA, SNAPSHOT, Drive, asked, chain, gate, graph, restored
+from core_drive import ADA, Drive, asked, chain, gate, graph, restored, written
 
 from abeyance.core import events, machine
 from abeyance.core.json import Json
@@ -348,7 +348,7 @@ def test_an_event_changes_the_run_or_is_absorbed_or_is_refused(
     run = in_status(status)
     run.wait(1)
     before = run.state
-    written = SNAPSHOT.dump_json(before)
+    as_json = written(before)
     event = row.event(run)
 
     if cell in {"+", ".", "~"}:
@@ -362,7 +362,7 @@ def test_an_event_changes_the_run_or_is_absorbed_or_is_refused(
         assert (after.last_activity_at == run.now) == (cell == "+" and is_activity)
     else:
         assert run.refused(row.kind, **_fields(event)).code == cell
-    assert SNAPSHOT.dump_json(before) == written
+    assert written(before) == as_json
 
 
 def _fields(event: events.Event) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from core_drive import SNAPSHOT, Drive, chain, gate, graph, reader
+from core_drive import Drive, chain, gate, graph, reader, restored
 
 from abeyance.core import events
 from abeyance.core.outcome import Stopped
@@ -40,7 +40,7 @@ def test_a_visit_that_is_stopped_gets_its_inbox_again_and_nobody_else_does() -> 
     run.feed(events.Paused, actor="ada", mode="now")
     run.send("new")
     run.stopped("work")
-    run.state = SNAPSHOT.validate_json(SNAPSHOT.dump_json(run.state))
+    run.state = restored(run.state)
     run.feed(events.Resumed, actor="ada")
 
     assert [[m.message_id for m in order.inbox] for order in run.orders("work")] == [["m"], ["m"]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core_drive import SNAPSHOT, Drive, Ways, chain, edge, gate, graph
+from core_drive import Drive, Ways, chain, edge, gate, graph, restored
 from core_rules import ask, rule
 
 from abeyance.core.outcome import Finished, Send
@@ -169,7 +169,7 @@ def test_a_rule_that_retries_leaves_a_trail() -> None:
 def test_the_trail_survives_a_snapshot() -> None:
     run = Drive(chain("a", "b"), values={"x": 1})
     run.finish("a", {"x": 2})
-    run.state = SNAPSHOT.validate_json(SNAPSHOT.dump_json(run.state))
+    run.state = restored(run.state)
     run.direct("go_back", params={"steps": 1})
     run.finish("b")
 

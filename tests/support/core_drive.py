@@ -50,7 +50,7 @@ from abeyance.core.spec import (
     SubgraphNode,
     When,
 )
-from abeyance.core.state import Ending, Limits, RunState
+from abeyance.core.state import Ending, Limits, RunState, plain
 from abeyance.core.terms import Terms
 from abeyance.core.visit import Ready, Running, Visit, Waiting
 from abeyance.errors import Refusal
@@ -190,7 +190,12 @@ def busy(*finally_: str) -> GraphSpec:
 
 def restored(state: RunState) -> RunState:
     """The run as another process reads it from its snapshot."""
-    return SNAPSHOT.validate_json(SNAPSHOT.dump_json(state))
+    return SNAPSHOT.validate_json(written(state))
+
+
+def written(state: RunState) -> bytes:
+    """The snapshot of a run."""
+    return SNAPSHOT.dump_json(plain(state))
 
 
 class Drive:
@@ -232,13 +237,13 @@ class Drive:
     def refused(self, kind: type[events.Event], **fields: Any) -> Refusal:
         """Ask for something that is refused, without a trace; what the refusal said."""
         event = kind(now=self.now, **fields)
-        before = SNAPSHOT.dump_json(self.state)
+        before = written(self.state)
         with pytest.raises(Refusal) as checked:
             machine.check(self.state, event)
         with pytest.raises(Refusal) as advanced:
             machine.advance(self.state, event)
         assert checked.value == advanced.value
-        assert before == SNAPSHOT.dump_json(self.state)
+        assert before == written(self.state)
         return advanced.value
 
     def tick(self, seconds: float = 0.0) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from core_drive import SNAPSHOT, T0, restored
+from core_drive import SNAPSHOT, T0, restored, written
 from core_standing import EVERYTHING, Standing
 from core_strategies import (
     ITEMS,
@@ -75,14 +75,14 @@ class Watched(RuleBasedStateMachine):
         event = kind(now=self.now, **fields)
         before = self.state
         self.is_sound = False
-        written = SNAPSHOT.dump_json(before)
-        copy = SNAPSHOT.validate_json(written)
+        as_json = written(before)
+        copy = SNAPSHOT.validate_json(as_json)
         assert copy == before
 
         after, effects, refusal = advanced(before, event)
         assert (after, effects, refusal) == advanced(copy, event)
         assert checked(before, event) == refusal
-        assert SNAPSHOT.dump_json(before) == written
+        assert written(before) == as_json
         assert after is before or refusal is None
         noted = replace(before, mailbox=after.mailbox, events_published=after.events_published)
         assert not before.finished or after == noted

@@ -12,7 +12,8 @@ from abeyance.core.json import Json, size
 from abeyance.core.outcome import Failed, Finished
 from abeyance.core.spec import END, FunctionNode, GraphSpec, Node, SubgraphNode
 from abeyance.core.state import RunState, Status
-from abeyance.core.visit import Nested, Ready, Running, Waiting
+from abeyance.core.tables import ALL
+from abeyance.core.visit import PAUSED, Nested, Ready, Running, Waiting
 
 TERMINAL = {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.HALTED}
 SETTLING = {"interrupt.answered", "interrupt.expired", "interrupt.cancelled"}
@@ -282,7 +283,7 @@ class Watch:
         assert state.ending is None or all(visit.is_finally for visit in ready)
         if state.rotation is not None:
             assert machine.may_rotate(state) == (not self.orders)
-        elif len(ready) > len(state.pauses()) and not state.yielding:
+        elif len(ready) > state.visit_table.count(PAUSED, ALL) and not state.yielding:
             assert len(self.orders) == state.limits.max_parallel_visits
 
 
