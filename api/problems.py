@@ -40,7 +40,7 @@ PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
     Code.UNKNOWN_FILE: (404, "Unknown file"),
     Code.NO_ACTIVE_RUN: (404, "No active run in the conversation"),
     Code.RUN_EXISTS: (409, "Duplicate run id"),
-    Code.RUN_FINISHED: (409, "Answer to a run that has ended"),
+    Code.RUN_FINISHED: (409, "Run has ended"),
     Code.ALREADY_ANSWERED: (409, "Interrupt already answered"),
     Code.NOT_ROOT_CAUSE: (409, "Interrupt waiting for other interrupts"),
     Code.WITHDRAWN: (409, "Withdrawn interrupt"),

@@ -110,7 +110,7 @@ def handed_out(
             for target, origin in outputs.items():
                 declared = graph.fields.get(target)
                 is_last = declared is None or declared.reducer == "last"
-                if origin == name and target != source and is_last:
+                if origin == name and is_last:
                     shown[_renamed(path, target)] = hash_
         outer = _outside(each, visit.address, visit.scope, members=visit.members, shown=shown)
         approvals.append(replace(outer, begun=begun))

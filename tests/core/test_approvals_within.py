@@ -121,6 +121,17 @@ def test_a_gate_in_a_nested_graph_counts_after_it() -> None:
     assert run.ran_with("pay", "amount", "note") == [(999, True)]
 
 
+def test_what_an_approver_has_changed_in_a_nested_graph_is_not_changed_back_after_it() -> None:
+    sub = nested("sub", refund(approving(answer_to="amount"), remark(field=None), name="inner"))
+    run = Gated(refund(sub, remark("later"), "pay"))
+    run.says(APPROVER, "ask", 90)
+    run.says(CLERK, "remark")
+    run.says(CLERK, "later", 250)
+
+    assert (run.reopened, run.orders("pay")) == (["sub"], [])
+    assert run.open("ask").prompt == "Refund 250 for A-7?"
+
+
 def test_a_gate_in_a_nested_graph_that_nobody_is_in_the_way_of_is_asked_once() -> None:
     run = gated_inside()
     run.says(APPROVER, "ask")

@@ -11,9 +11,6 @@ from tests.simulation.faults import FAULTS, ONLY_COMPARED, RARE
 from tests.simulation.schedule import QUIET, play
 from tests.simulation.shrink import shrunk
 
-OPEN = {1151}
-"""Schedules that break a promise, or of which it is claimed wrongly, and nobody has found out which."""
-
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
@@ -41,15 +38,7 @@ def test_whatever_happens_every_promise_is_kept() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", range(2))
 def test_whatever_happens_every_promise_is_kept_in_many_schedules(part: int) -> None:
-    seeds = range(1_000 + 500 * part, 1_500 + 500 * part)
-    _keep_their_promises(seed for seed in seeds if seed not in OPEN)
-
-
-@pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="not mended yet: docs/concepts/simulation.md")
-@pytest.mark.parametrize("seed", sorted(OPEN))
-def test_what_is_not_mended_yet_is_kept_too(seed: int) -> None:
-    assert not play(seed).fault
+    _keep_their_promises(range(1_000 + 500 * part, 1_500 + 500 * part))
 
 
 @pytest.mark.parametrize(
