@@ -100,20 +100,23 @@ def handed_out(
     approvals = []
     for each in scope.approvals:
         shown = {}
-        begun = each.begun
+        begun, broken = each.begun, each.broken
         for path, hash_ in each.shown_hashes.items():
             name = _field(path)
             source = inputs.get(name)
             if source is not None:
                 begun &= {*scope.heard_from.get(source, ())} <= {each.capability}
                 shown[_renamed(path, source)] = _hash(scope.input, path)
+                # What an answer made of it inside was approved, and no longer the input.
+                is_other = outputs.get(source) == name and hash_ != _hash(scope.input, path)
+                broken |= is_other and not {*visit.heard_from} <= {each.capability}
             for target, origin in outputs.items():
                 declared = graph.fields.get(target)
                 is_last = declared is None or declared.reducer == "last"
-                if origin == name and is_last:
+                if origin == name and target != source and is_last:
                     shown[_renamed(path, target)] = hash_
         outer = _outside(each, visit.address, visit.scope, members=visit.members, shown=shown)
-        approvals.append(replace(outer, begun=begun))
+        approvals.append(replace(outer, begun=begun, broken=broken))
     visit.approvals = (*_before_loop(visit), *approvals)
 
 

@@ -3,9 +3,11 @@
 import hashlib
 import json
 import math
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 import pytest
+from core_drive import chain
 from core_strategies import json_values
 from hypothesis import given
 
@@ -21,6 +23,13 @@ def test_keys_are_sorted_and_no_space_is_written() -> None:
 @given(json_values())
 def test_the_text_is_the_value_in_json(value: Json) -> None:
     assert json.loads(canonical(value)) == value
+
+
+def test_a_graph_has_the_size_of_the_json_that_it_is_sent_as() -> None:
+    graph = chain("a", "bcd")
+
+    assert graph.size == len(canonical(asdict(graph)))
+    assert chain("a", "bcde").size > graph.size
 
 
 @given(json_values())
