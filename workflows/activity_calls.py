@@ -43,8 +43,11 @@ _MAX_NAME: Final = 200
 """In bytes, with all nodes of a hop."""
 _RETRIES: Final = RetryPolicy(maximum_interval=timedelta(minutes=1))
 """Unlimited, for attempts that were lost or excused: the activity enforces the node's `retries`."""
-_READ_WITHIN: Final = timedelta(minutes=1)
-"""How long journals are read, before visits are stopped without what was in them."""
+_READ_WITHIN: Final = timedelta(seconds=10)
+_READS: Final = RetryPolicy(maximum_interval=timedelta(seconds=5), maximum_attempts=10)
+"""Attempts to read journals, before visits are stopped without what was in them. No time bounds them: the
+server's clock may jump.
+"""
 
 
 @dataclass(slots=True)
@@ -128,7 +131,8 @@ async def read_journals(stopping: Sequence[RunningCode]) -> None:
             names.READ_JOURNALS_ACTIVITY,
             order,
             result_type=dict[str, wire.LostAttempts],
-            schedule_to_close_timeout=_READ_WITHIN,
+            start_to_close_timeout=_READ_WITHIN,
+            retry_policy=_READS,
         )
     except ActivityError as error:
         text = "the journals of %s could not be read, and what was done there may be repeated: %s"
