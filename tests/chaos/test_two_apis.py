@@ -92,7 +92,8 @@ async def test_sixty_answers_and_messages_at_once_get_what_is_documented_each(
         history = await first.temporal.get_workflow_handle("r").fetch_history()
         begin = history.events[0].workflow_execution_started_event_attributes
 
-    assert bool(begin.continued_execution_run_id) == (rotation < 100)
+    # A run that falls idle may continue as new once even where its history has not grown too long.
+    assert begin.continued_execution_run_id or rotation > 100
     given = (1, 2, 1, 2)
     for name, responses in told.items():
         accepted = [

@@ -96,7 +96,8 @@ def test_a_killed_worker_is_soon_not_counted_any_more(standing: Stack) -> None:
         # A poll, and two heartbeats: from then on their distance is known.
         return len(heard) > 2 and workers() == 1
 
-    until(is_regular, "one worker, which tells that it is up")
+    # A worker that another test has killed before its first heartbeat counts for 70 seconds.
+    until(is_regular, "one worker, which tells that it is up", seconds=90)
     standing.kill("worker")
 
     until(lambda: workers() == 2, "the new worker")

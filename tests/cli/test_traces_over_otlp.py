@@ -23,10 +23,10 @@ pytestmark = pytest.mark.slow
 
 LEAVES = """\
 from opentelemetry import trace
-from abeyance import traces
+from abeyance import tracing
 from abeyance.cli.errors import leave
 
-traces.begin("leaving")
+tracing.begin("leaving")
 with trace.get_tracer("test").start_as_current_span("the last"):
     pass
 print("leaves", flush=True)

@@ -21,7 +21,7 @@ from abeyance.cli.errors import leave
 
 async def look() -> None:
     client = await Client.connect(sys.argv[1])
-    print(len((await client.view("large")).values["label"]))
+    print(len((await client.run("large").view()).values["label"]))
 
 asyncio.run(look())
 leave(0)
