@@ -143,11 +143,11 @@ async def test_all_watchers_of_a_run_share_one_reader_and_nobody_else_costs_a_ca
         before = counter.calls[DESCRIBE]
         speaker.say("The letter")
 
-        async def is_sent() -> bool:
+        async def is_sent(text: bytes) -> bool:
             turn = await pending_turn(temporal, run_id)
-            return turn is not None and b"letter" in turn.SerializeToString()
+            return turn is not None and text in turn.SerializeToString()
 
-        await eventually(is_sent)
+        await eventually(lambda: is_sent(b"letter"))
         assert counter.calls[DESCRIBE] == before
 
         began = time.monotonic()
@@ -162,10 +162,12 @@ async def test_all_watchers_of_a_run_share_one_reader_and_nobody_else_costs_a_ca
             await listener.close()
 
         left = counter.calls[DESCRIBE]
-        speaker.end()
-        await site.ended(run_id)
+        speaker.say(" to you")
+        await eventually(lambda: is_sent(b"to you"))
         assert counter.calls[DESCRIBE] == left
         await deaf.aclose()
+        speaker.end()
+        await site.ended(run_id)
 
 
 async def test_a_worker_sends_at_most_two_heartbeats_a_second_while_its_model_speaks(
