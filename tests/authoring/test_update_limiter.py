@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from abeyance.temporal.update_limiter import (
     MAX_CONCURRENT_UPDATES,
@@ -20,6 +21,16 @@ async def settled() -> None:
     """Let everything happen that can."""
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+@pytest_asyncio.fixture(autouse=True)
+async def _everybody_leaves() -> AsyncIterator[None]:
+    before = asyncio.all_tasks()
+    yield
+    left = {task for task in asyncio.all_tasks() - before if "Crowd.come" in repr(task)}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 class Crowd:
