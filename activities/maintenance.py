@@ -110,8 +110,13 @@ async def read_journals(order: wire.ReadJournals) -> dict[str, wire.LostAttempts
     return {
         pending.activity_id: await _lost_attempts(pending, order.execution)
         for pending in description.pending_activities
-        if pending.activity_id in order.visits and pending.state in _WAITING and pending.attempt > 1
+        if pending.activity_id in order.visits and pending.state in _WAITING and _was_tried(pending)
     }
+
+
+def _was_tried(pending: PendingActivityInfo) -> bool:
+    # An operator who resets an activity begins its count anew, and may keep what it has written.
+    return pending.attempt > 1 or bool(pending.heartbeat_details.payloads)
 
 
 async def _lost_attempts(pending: PendingActivityInfo, execution: str) -> wire.LostAttempts:
@@ -126,4 +131,5 @@ async def _lost_attempts(pending: PendingActivityInfo, execution: str) -> wire.L
     journal = journal_in(written, wire.Journal.owner(execution, pending.activity_id))
     # Those before belong to a visit of the hop that is done.
     before = journal.done[-1].attempt - 1 if journal.done else 0
-    return wire.LostAttempts(count=pending.attempt - 1 - before - journal.excused, journal=journal)
+    count = max(0, pending.attempt - 1 - before - journal.excused)
+    return wire.LostAttempts(count=count, journal=journal)

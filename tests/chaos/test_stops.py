@@ -14,7 +14,7 @@ from killed_graphs import fused, lingering
 from temporal_site import eventually
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
-from temporalio.api.workflowservice.v1 import PauseActivityRequest
+from temporalio.api.workflowservice.v1 import PauseActivityRequest, ResetActivityRequest
 
 from abeyance import commands
 from abeyance.core.events import PauseMode
@@ -79,11 +79,13 @@ async def test_a_visit_that_ends_in_the_moment_it_is_paused_goes_on_with_its_ste
     assert ended.values["log"] == ["step", "lingered"]
 
 
-@pytest.mark.parametrize("mode", ["now", "after-node"])
+@pytest.mark.parametrize(
+    ("mode", "is_reset"), [("now", False), ("after-node", False), ("now", True)]
+)
 async def test_a_visit_that_is_paused_before_its_next_attempt_begins_goes_on_with_what_was_done(
-    server: KillableServer, tmp_path: Path, mode: PauseMode
+    server: KillableServer, tmp_path: Path, mode: PauseMode, is_reset: bool
 ) -> None:
-    journal, dies_at, run_id = tmp_path / "journal", tmp_path / "point", f"before-{mode}"
+    journal, dies_at, run_id = tmp_path / "journal", tmp_path / "point", f"before-{mode}-{is_reset}"
     dies_at.write_text("after two", encoding="utf-8")
     client = await server.client()
     handle = client.temporal.get_workflow_handle(run_id)
@@ -98,13 +100,15 @@ async def test_a_visit_that_is_paused_before_its_next_attempt_begins_goes_on_wit
         await eventually(is_lost, seconds=90)
         assert first.poll() == -signal.SIGKILL
         # Temporal holds the next attempt back, for the run to come before it.
-        await client.temporal.workflow_service.pause_activity(
-            PauseActivityRequest(
-                namespace=client.temporal.namespace,
-                execution=WorkflowExecution(workflow_id=run_id),
-                id="graph:fused;node:one",
-            )
-        )
+        which = {
+            "namespace": client.temporal.namespace,
+            "execution": WorkflowExecution(workflow_id=run_id),
+        }
+        service, visit = client.temporal.workflow_service, "graph:fused;node:one"
+        await service.pause_activity(PauseActivityRequest(id=visit, **which))
+        if is_reset:
+            # Its attempts are counted anew, and what it has written stays.
+            await service.reset_activity(ResetActivityRequest(id=visit, keep_paused=True, **which))
     with worker_process(server, _APP, tmp_path / "second.log"):
         await handle.signal("pause", commands.Pause(mode=mode))
         await client.run(run_id).wait(until=frozenset({"paused"}), timeout=90)
