@@ -100,15 +100,18 @@ async def test_a_visit_that_is_paused_before_its_next_attempt_begins_goes_on_wit
         await eventually(is_lost, seconds=90)
         assert first.poll() == -signal.SIGKILL
         # Temporal holds the next attempt back, for the run to come before it.
-        which = {
-            "namespace": client.temporal.namespace,
-            "execution": WorkflowExecution(workflow_id=run_id),
-        }
         service, visit = client.temporal.workflow_service, "graph:fused;node:one"
-        await service.pause_activity(PauseActivityRequest(id=visit, **which))
+        namespace, execution = client.temporal.namespace, WorkflowExecution(workflow_id=run_id)
+        await service.pause_activity(
+            PauseActivityRequest(namespace=namespace, execution=execution, id=visit)
+        )
         if is_reset:
             # Its attempts are counted anew, and what it has written stays.
-            await service.reset_activity(ResetActivityRequest(id=visit, keep_paused=True, **which))
+            await service.reset_activity(
+                ResetActivityRequest(
+                    namespace=namespace, execution=execution, id=visit, keep_paused=True
+                )
+            )
     with worker_process(server, _APP, tmp_path / "second.log"):
         await handle.signal("pause", commands.Pause(mode=mode))
         await client.run(run_id).wait(until=frozenset({"paused"}), timeout=90)
