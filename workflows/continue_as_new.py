@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from temporalio import workflow
+from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import names, wire
@@ -121,4 +122,5 @@ def hand_over(state: RunState, start: wire.StartRun, used: tuple[str, ...]) -> N
         return
     # Without a memo argument the new history would have the memo of the start.
     memo = {key: value for key, value in workflow.memo().items() if key != names.MEMO_FACTS}
-    workflow.continue_as_new(args=arguments, memo=memo)
+    # As payloads, so that a large state is not written twice.
+    workflow.continue_as_new(args=[RawValue(each) for each in payloads], memo=memo)

@@ -178,6 +178,8 @@ def _as_declared(name: str, function: Callable[..., Any], result: Json) -> Any:
     """Parse a recorded result as the function's return type; plain JSON if it declares none."""
     try:
         declared = get_type_hints(function).get("return", Any)
+        if declared in (str, int, bool) and type(result) is declared:
+            return result
         adapter: TypeAdapter[Any] = TypeAdapter(declared)
     except (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError):
         return result

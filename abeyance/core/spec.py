@@ -386,19 +386,20 @@ class GraphSpec:
     asked: tuple[str, ...] = ()
     budget: BudgetSpec | None = None
 
-    @cached_property
+    @property
     def version(self) -> str:
         """Twelve hex digits that change whenever anything in the graph does."""
-        return sha256(self._plain).removeprefix("sha256:")[:12]
-
-    @cached_property
-    def size(self) -> int:
-        """The bytes of the graph as it is sent."""
-        return size(self._plain)
+        return self._hash_and_size[0].removeprefix("sha256:")[:12]
 
     @property
-    def _plain(self) -> Json:
-        return asdict(self)
+    def size(self) -> int:
+        """The bytes of the graph as it is sent."""
+        return self._hash_and_size[1]
+
+    @cached_property
+    def _hash_and_size(self) -> tuple[str, int]:
+        plain = asdict(self)
+        return sha256(plain), size(plain)
 
     @property
     def lets_values_be_edited(self) -> bool:

@@ -229,8 +229,10 @@ class SealedPayloadConverter(PayloadConverter):
 
 def stamp_of(payload: Payload) -> wire.Stamp | None:
     """Return the stamp that was sealed with a payload; None without a valid one."""
+    if STAMP not in payload.metadata:
+        return None
     try:
-        return wire.Stamp.model_validate_json(payload.metadata.get(STAMP, b""))
+        return wire.Stamp.model_validate_json(payload.metadata[STAMP])
     except ValidationError:
         return None
 
