@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from random import Random
 from typing import Any
+from weakref import WeakSet
 
 from abeyance.activities import node
 
@@ -50,6 +51,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._seconds = 0.0
+        self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self._calls: deque[_Call] = deque()
         self._later: list[tuple[float, int, _Call]] = []
         self._number = 0

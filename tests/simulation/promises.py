@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from core_behind import has_gates
 from core_standing import Standing
 from core_watch import Watch
 
@@ -65,6 +66,7 @@ class Promises:
     def __init__(self, effects: Effects) -> None:
         self.watch = Watch()
         self.standing = Standing()
+        self._has_gates: bool | None = None
         self.state: RunState | None = None
         self.effects = effects
         self.accepted: list[tuple[str, str, Json]] = []
@@ -83,7 +85,10 @@ class Promises:
             self._has_the_right(before, event, after)
             self._counts_once(event, effects)
             self.watch.saw(before, event, after, effects)
-            self.standing.saw(before, event, after, effects)
+            if self._has_gates is None:
+                self._has_gates = has_gates(after.spec)
+            if self._has_gates:
+                self.standing.saw(before, event, after, effects)
             self.state = after
             self.watch.check(after)
             self.order.saw(after)
@@ -195,6 +200,8 @@ class Order:
 
     def saw(self, state: RunState) -> None:
         """One step of the run."""
+        if not self.is_of_no_matter:
+            return
         at_work = [each for each in state.visits.values() if not isinstance(each.state, Nested)]
         self.is_one_by_one = self.is_one_by_one and len(at_work) < 2
         self._has_deadline = self._has_deadline or any(

@@ -9,17 +9,30 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import logging
 import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-_CHUNK = 100
-_KEPT = 20
-"""Schedules until the garbage of theirs is collected."""
+_CHUNK = 200
+"""Schedules of one process: those that have their graphs in common."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What became of some schedules: `broken` is the seed of the first that broke a promise, with which
+    they end. `inside` is how often a node began in the activity of another one.
+    """
+
+    played: int
+    steps: int
+    inside: int
+    broken: int | None = None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,35 +56,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(played.log))
         print(played.fault or f"every promise is kept, in {played.steps} steps")
         return bool(played.fault)
-    play(0)
-    gc.freeze()
     return _simulate(options.first, options.seeds, options.jobs)
 
 
 def _simulate(first: int, count: int, jobs: int) -> int:
-    from tests.simulation.schedule import play
-    from tests.simulation.shrink import shrunk
-
     began = time.monotonic()
-    chunks = [
-        range(at, min(at + _CHUNK, first + count)) for at in range(first, first + count, _CHUNK)
-    ]
     steps = done = 0
-    with multiprocessing.get_context("fork").Pool(jobs) as processes:
-        for broken, played, taken in processes.imap_unordered(_played, chunks):
-            done, steps = done + played, steps + taken
-            if broken is not None:
-                processes.terminate()
-                print(f"The schedule of seed {broken} breaks a promise.")
-                shortest = shrunk(play(broken))
-                print("The shortest schedule that shows it:\n")
-                print("\n".join(shortest.log))
-                print(shortest.fault)
-                draws = ",".join(map(str, shortest.draws))
-                print("Repeat it:          python tests/simulation/run.py", end=" ")
-                print(f"--seed {broken} --draws {draws}")
-                print(f"As it was found:    python tests/simulation/run.py --seed {broken}")
-                return 1
+    for batch in batches(first, count, jobs):
+        done, steps = done + batch.played, steps + batch.steps
+        if batch.broken is not None:
+            print(f"The schedule of seed {batch.broken} breaks a promise.")
+            print(told(batch.broken))
+            return 1
     seconds = time.monotonic() - began
     print(
         f"{done:,} schedules of {steps:,} steps kept every promise, in {seconds:.0f} s: "
@@ -80,23 +76,51 @@ def _simulate(first: int, count: int, jobs: int) -> int:
     return 0
 
 
-def _played(seeds: range) -> tuple[int | None, int, int]:
-    """The first seed that breaks a promise, how many were played, and their steps."""
+def batches(first: int, count: int, jobs: int | None) -> Iterator[Batch]:
+    """Play schedules in so many processes."""
     from tests.simulation.schedule import play
 
-    gc.disable()
-    steps = 0
-    try:
-        for number, seed in enumerate(seeds, 1):
-            played = play(seed)
-            steps += played.steps
-            if number % _KEPT == 0:
-                gc.collect()
-            if played.fault:
-                return seed, number, steps
-        return None, len(seeds), steps
-    finally:
-        gc.collect()
+    end = first + count
+    starts = [first, *range(first - first % _CHUNK + _CHUNK, end, _CHUNK), end]
+    chunks = [range(*each) for each in itertools.pairwise(starts)]
+    # What all of them need is made once. A process ends before its garbage is worth collecting.
+    play(first)
+    gc.freeze()
+    forks = multiprocessing.get_context("fork")
+    with forks.Pool(jobs, initializer=gc.disable, maxtasksperchild=1) as processes:
+        yield from processes.imap_unordered(play_batch, chunks)
+
+
+def play_batch(seeds: Sequence[int]) -> Batch:
+    """Play these schedules, up to the first that breaks a promise."""
+    from tests.simulation.schedule import play
+
+    steps = inside = 0
+    for number, seed in enumerate(seeds, 1):
+        found = play(seed)
+        steps, inside = steps + found.steps, inside + found.inside
+        if found.fault:
+            return Batch(number, steps, inside, seed)
+    return Batch(len(seeds), steps, inside)
+
+
+def told(broken: int) -> str:
+    """Return the shortest schedule that shows what is wrong with this one, and how to repeat both."""
+    from tests.simulation.schedule import play
+    from tests.simulation.shrink import shrunk
+
+    shortest = shrunk(play(broken))
+    draws = ",".join(map(str, shortest.draws))
+    command = f"python tests/simulation/run.py --seed {broken}"
+    return "\n".join(
+        [
+            "The shortest schedule that shows it:\n",
+            *shortest.log,
+            shortest.fault,
+            f"Repeat it:          {command} --draws {draws}",
+            f"As it was found:    {command}",
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -239,14 +239,17 @@ class Site:
         """End what is left."""
         for worker in self.server.workers:
             worker.kill()
-        for task in asyncio.all_tasks(self.loop):
+        for task in self._left():
             task.cancel()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.loop.set_exception_handler(lambda *_: None)
             for _ in range(50):
-                left = asyncio.all_tasks(self.loop)
-                if not left:
+                if not self._left():
                     break
                 self.loop.call_soon(self.loop.stop)
                 self.loop.run_forever()
+
+    def _left(self) -> list[asyncio.Task[Any]]:
+        """The tasks that are not done. Those that asyncio knows are of earlier schedules, too."""
+        return [each for each in self.loop.tasks if not each.done()]

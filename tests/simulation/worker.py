@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -33,6 +33,7 @@ from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.workflows.run import AgentRun
 from tests.simulation.activity import Activity
+from tests.simulation.clock import EPOCH
 from tests.simulation.execution import Attempt, Execution
 from tests.simulation.runner import Runner
 from tests.simulation.server import Broken, Server
@@ -45,6 +46,7 @@ OWNER: contextvars.ContextVar[Worker | None] = contextvars.ContextVar("owner", d
 
 _RUNNER: Final = InOrderWorkflowRunner(UnsandboxedWorkflowRunner())
 _DEFINITION: Final = workflow._Definition.must_from_class(AgentRun)
+_EPOCH_SECONDS: Final = int(EPOCH.timestamp())
 
 
 @dataclass
@@ -294,6 +296,7 @@ class Worker:
 def task_factory(loop: Any, coroutine: Any, **about: Any) -> asyncio.Task[Any]:
     """Make a task that its worker knows."""
     task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **about)
+    loop.tasks.add(task)
     if (owner := OWNER.get()) is not None:
         tasks = owner.tasks
         tasks[task] = None
@@ -332,9 +335,11 @@ def _order(job: Job) -> int:
 
 
 def _stamp(moment: datetime) -> Timestamp:
-    stamp = Timestamp()
-    stamp.FromDatetime(moment.astimezone(UTC).replace(tzinfo=None))
-    return stamp
+    since = moment - EPOCH
+    return Timestamp(
+        seconds=_EPOCH_SECONDS + since.days * 86_400 + since.seconds,
+        nanos=since.microseconds * 1_000,
+    )
 
 
 def _activation(

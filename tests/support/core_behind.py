@@ -67,6 +67,16 @@ def passed_by(spec: GraphSpec, path: tuple[str, ...], name: str) -> frozenset[Ga
             return frozenset()
 
 
+def has_gates(spec: GraphSpec) -> bool:
+    """Return whether there is a gate in a graph, or in one that is nested in it."""
+    return any(
+        has_gates(node.graph)
+        if isinstance(node, SubgraphNode)
+        else isinstance(node, InterruptNode) and _shows(node)
+        for node in spec.nodes.values()
+    )
+
+
 def _shows(node: InterruptNode) -> bool:
     return node.question.requested_capability is not None and bool(fields_of(node))
 

@@ -222,22 +222,24 @@ class Watch:
             assert state.pause is None
 
     def _each_interrupt_is_settled_once_and_never_reopened(self, state: RunState) -> None:
-        assert len(set(self.opened)) == len(self.opened)
-        assert len(set(self.settled)) == len(self.settled)
-        assert set(self.settled) <= set(self.opened)
-        assert set(state.ledger.open) == set(self.opened) - set(self.settled)
+        opened, settled = {*self.opened}, {*self.settled}
+        assert len(opened) == len(self.opened)
+        assert len(settled) == len(self.settled)
+        assert settled <= opened
+        assert {*state.ledger.open} == opened - settled
         kept = self.settled[-state.limits.settled_kept :]
         assert list(state.ledger.settled) == kept
 
     def _open_interrupts_belong_to_the_visits_that_wait(self, state: RunState) -> None:
-        asking = {interrupt.visit for interrupt in state.ledger.open.values()}
+        opened = [*state.ledger.open.values()]
+        asking = {interrupt.visit for interrupt in opened}
         waiting = {visit.address for visit in state.visits_in(Waiting)}
         assert waiting <= asking
         # Units of several processes go on while others of their questions are open, and code that asks
         # makes up its question anew where somebody has edited what it may show.
         again = {
             each.visit
-            for each in state.ledger.open.values()
+            for each in opened
             if any(parent.address == each.visit for parent in each.parents)
         }
         if self._are_edited:
@@ -256,7 +258,7 @@ class Watch:
     def _fan_outs_and_nested_graphs_have_something_under_way(self, state: RunState) -> None:
         if state.ending is not None or state.pause is not None:
             return
-        visits = state.visits.values()
+        visits = [*state.visits.values()]
         busy = {member.fan for visit in visits for member in visit.members}
         for scope in state.scopes.values():
             inner = {member.fan for fan in scope.fans.values() for member in fan.outer}
