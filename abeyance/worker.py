@@ -45,7 +45,7 @@ from abeyance.temporal.connection import connect_temporal, missing_search_attrib
 from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.temporal.workarounds.payloads import lenient
-from abeyance.temporal.workers import process_runtime
+from abeyance.temporal.workers import event_loop, process_runtime
 from abeyance.tracing import log_to_stderr
 from abeyance.util import notification_queue
 from abeyance.workflows.cleanup import Archiver, Erasure, Janitor
@@ -343,7 +343,7 @@ def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
     any other. Otherwise the worker would neither serve nor end, and the next attempt would do the same to
     the next worker (tested).
     """
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=event_loop) as runner:
         loop = runner.get_loop()
         task = loop.create_task(work)
         while True:

@@ -248,12 +248,13 @@ def api(
     settings = _settings(app)
     load_graphs(settings.app)
     from abeyance.api.app import serve
-    from abeyance.temporal.workers import use_process_runtime
+    from abeyance.temporal.workers import event_loop, use_process_runtime
     from abeyance.tracing import log_to_stderr
 
     log_to_stderr()
     use_process_runtime()
-    asyncio.run(serve(settings, host, port))
+    with asyncio.Runner(loop_factory=event_loop) as runner:
+        runner.run(serve(settings, host, port))
 
 
 @commands.command(cls=ErrorText, rich_help_panel=_PANEL)

