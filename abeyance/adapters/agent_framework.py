@@ -34,7 +34,7 @@ from abeyance.agents.foreign import (
     TurnTaken,
     warn_untested,
 )
-from abeyance.agents.model_request import unused_id
+from abeyance.agents.model_request import unused_ids
 from abeyance.core.json import Json, canonical
 
 TESTED: Final = ("agent-framework-core", "1.23.0", "2.0.0")
@@ -166,14 +166,12 @@ class _Heard(ChatMiddleware):
         async def request() -> Json:
             await call_next()
             assert isinstance(context.result, ChatResponse)  # noqa: S101 turns are not streamed
-            # Models may give two calls of one response the same id.
-            used: set[str] = set()
+            unused_id = unused_ids()
             for content in [
                 each for message in context.result.messages for each in message.contents
             ]:
                 if content.type == "function_call":
-                    content.call_id = unused_id(content.call_id or "", used)
-                    used.add(content.call_id)
+                    content.call_id = unused_id(content.call_id or "")
             return to_jsonable_python(context.result.to_dict(), bytes_mode="base64")
 
         recorded = await self._turn.journal("model", request)

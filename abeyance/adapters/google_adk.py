@@ -44,7 +44,7 @@ from abeyance.agents.foreign import (
     TurnTaken,
     warn_untested,
 )
-from abeyance.agents.model_request import unused_id
+from abeyance.agents.model_request import unused_ids
 from abeyance.core.json import Json
 
 TESTED: Final = ("google-adk", "2.13.0", "3.0.0")
@@ -244,14 +244,12 @@ def _recorded(model: BaseLlm, turn: ForeignTurn) -> BaseLlm:
     async def generate(*args: Any, **kwargs: Any) -> AsyncIterator[LlmResponse]:
         async def request() -> Json:
             said = [each async for each in model.generate_content_async(*args, **kwargs)]
-            # Models may give two calls of one response the same id.
-            used: set[str] = set()
+            unused_id = unused_ids()
             for part in [
                 part for each in said if each.content for part in each.content.parts or ()
             ]:
                 if part.function_call is not None and part.function_call.id:
-                    part.function_call.id = unused_id(part.function_call.id, used)
-                    used.add(part.function_call.id)
+                    part.function_call.id = unused_id(part.function_call.id)
             return [each.model_dump(mode="json", exclude_none=True) for each in said]
 
         for each in await turn.journal("model", request):

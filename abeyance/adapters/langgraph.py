@@ -38,7 +38,7 @@ from abeyance.agents.foreign import (
     answer_of,
     warn_untested,
 )
-from abeyance.agents.model_request import unused_id
+from abeyance.agents.model_request import unused_ids
 from abeyance.agents.tool_errors import ResultError
 from abeyance.core.json import Json
 from abeyance.errors import AgentFailed, FailureCode
@@ -145,10 +145,10 @@ class LangGraph:
         messages = _messages(out)
         calls: list[ForeignCall] = []
         open_: dict[str, list[Any]] = {}
+        unused_id = unused_ids()
         for each in out.get("__interrupt__", ()):
             call = _call_of(each)
-            # Models may give two calls of one response the same id.
-            call = replace(call, id=unused_id(call.id, open_))
+            call = replace(call, id=unused_id(call.id))
             calls.append(call)
             open_[call.id] = [each.id, call.tool != QUESTION]
         said = [each for each in messages[before:] if isinstance(each, AIMessage)]

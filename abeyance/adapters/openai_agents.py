@@ -47,7 +47,7 @@ from abeyance.agents.foreign import (
     TurnTaken,
     warn_untested,
 )
-from abeyance.agents.model_request import unused_id
+from abeyance.agents.model_request import unused_ids
 from abeyance.agents.tool_errors import ResultError
 from abeyance.core.json import Json
 
@@ -234,11 +234,10 @@ class _Asked(Model):
         recorded = await held.turn.journal(f"turn {held.asked}", ask)
         response = _RESPONSES.validate_python(recorded)
         # The SDK takes a second call of one id for the first, which was approved.
-        used = {str(item.get("call_id")) for item in heard if isinstance(item, dict)}
+        unused_id = unused_ids(str(item.get("call_id")) for item in heard if isinstance(item, dict))
         for item in response.output:
             if isinstance(item, ResponseFunctionToolCall):
-                item.call_id = unused_id(item.call_id, used)
-                used.add(item.call_id)
+                item.call_id = unused_id(item.call_id)
         held.texts = [
             part.text
             for item in response.output

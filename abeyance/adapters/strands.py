@@ -34,7 +34,7 @@ from abeyance.agents.foreign import (
     answer_of,
     warn_untested,
 )
-from abeyance.agents.model_request import unused_id
+from abeyance.agents.model_request import unused_ids
 from abeyance.agents.tool_errors import ResultError
 from abeyance.core.json import Json, canonical
 
@@ -179,14 +179,12 @@ def _recorded(model: Model, turn: ForeignTurn) -> Model:
             pieces: list[str] = []
             turn.speak(lambda: "".join(pieces))
             events = []
-            used: set[str] = set()
+            unused_id = unused_ids()
             async for each in model.stream(*args, **kwargs):
-                # Models may give two calls of one response the same id.
                 if (
                     use := each.get("contentBlockStart", {}).get("start", {}).get("toolUse")
                 ) is not None:
-                    use["toolUseId"] = unused_id(use["toolUseId"], used)
-                    used.add(use["toolUseId"])
+                    use["toolUseId"] = unused_id(use["toolUseId"])
                 events.append(each)
                 pieces.append(each.get("contentBlockDelta", {}).get("delta", {}).get("text", ""))
             return encode_bytes_values(events)

@@ -22,7 +22,7 @@ from abeyance.agents import tool_results
 from abeyance.agents.agent import Agent
 from abeyance.agents.approvals import APPROVE, Rejected, approval_question, approved_arguments
 from abeyance.agents.model_errors import foreign_failure
-from abeyance.agents.model_request import unused_id
+from abeyance.agents.model_request import unused_ids
 from abeyance.agents.output import FINAL_RESULT
 from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.tool_decorator import tool
@@ -264,16 +264,17 @@ class ForeignAgent(Agent):
             raise failure from error
         parts: list[Any] = [TextPart(taken.text)] if taken.text else []
         ids = {}
-        used = {call.tool_call_id for each in before for call in getattr(each, "tool_calls", ())}
+        unused_id = unused_ids(
+            call.tool_call_id for each in before for call in getattr(each, "tool_calls", ())
+        )
         for call in taken.calls:
-            id_ = unused_id(call.id, used)
-            used.add(id_)
+            id_ = unused_id(call.id)
             ids[id_] = call.id
             arguments = call.arguments if isinstance(call.arguments, str) else dict(call.arguments)
             parts.append(ToolCallPart(call.tool, arguments, id_))
         if not taken.calls:
             try:
-                parts.append(self._output_part(taken.output, used))
+                parts.append(self._output_part(taken.output, unused_id))
             except PydanticSerializationError as error:
                 message = f"the output of the agent {self.name!r} is no JSON: {error}"
                 raise AgentFailed(FailureCode.NODE_FAILED, message) from error
@@ -306,7 +307,7 @@ class ForeignAgent(Agent):
                 return _Kept(**json.loads(stored))
         return _Kept()
 
-    def _output_part(self, output: Any, used: set[str]) -> Any:
+    def _output_part(self, output: Any, unused_id: Callable[[str], str]) -> Any:
         from pydantic_ai.messages import TextPart, ToolCallPart
         from pydantic_core import to_jsonable_python
 
@@ -314,7 +315,7 @@ class ForeignAgent(Agent):
         if self.output.tool is None:
             return TextPart(value if isinstance(value, str) else json.dumps(value))
         arguments = {"result": value} if self.output.is_wrapped else value
-        return ToolCallPart(FINAL_RESULT, arguments, unused_id(FINAL_RESULT, used))
+        return ToolCallPart(FINAL_RESULT, arguments, unused_id(FINAL_RESULT))
 
 
 class _Requests:

@@ -13,7 +13,7 @@ import asyncio
 import copy
 import hashlib
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import chain, count
@@ -370,20 +370,18 @@ def with_unique_call_ids(
 
     # Some servers number the calls of each response from zero. Here an id must be unique: it is part of
     # the call's address, approval and idempotency key.
-    used_ids = {
+    unused_id = unused_ids(
         call.tool_call_id
         for message in messages
         if isinstance(message, ModelResponse)
         for call in message.tool_calls
-    }
-    parts: list[ModelResponsePart] = []
-    for part in map(_without_surrogates, response.parts):
-        if isinstance(part, ToolCallPart):
-            call_id = unused_id(part.tool_call_id, used_ids)
-            used_ids.add(call_id)
-            parts.append(replace(part, tool_call_id=call_id))
-        else:
-            parts.append(part)
+    )
+    parts: list[ModelResponsePart] = [
+        replace(part, tool_call_id=unused_id(part.tool_call_id))
+        if isinstance(part, ToolCallPart)
+        else part
+        for part in map(_without_surrogates, response.parts)
+    ]
     return replace(response, parts=parts)
 
 
@@ -409,18 +407,18 @@ def _clean(value: Any) -> Any:
             return value
 
 
-def unused_id(call_id: str, used: Container[str]) -> str:
-    """Return the id of a call as it stands in addresses and keys: valid, and not one of `used`."""
-    return _unique_id(_valid_id(call_id), used)
+def unused_ids(used: Iterable[str] = ()) -> Callable[[str], str]:
+    """Return what makes the id of a call as it stands in addresses and keys: valid, not one of `used`,
+    and not one that it made before. Models may give two calls of one response the same id.
+    """
+    taken = set(used)
 
+    def unused_id(call_id: str) -> str:
+        if not (0 < len(call_id) <= _MAX_ID_CHARS and call_id.isprintable()):
+            call_id = hashlib.sha256(call_id.encode(errors="replace")).hexdigest()[:16]
+        numbered = (f"{call_id}-{number}" for number in count(2))
+        unused = next(name for name in chain([call_id], numbered) if name not in taken)
+        taken.add(unused)
+        return unused
 
-def _valid_id(call_id: str) -> str:
-    """Return the id if it is valid in an address, a query and a key, else a hash of it."""
-    if 0 < len(call_id) <= _MAX_ID_CHARS and call_id.isprintable():
-        return call_id
-    return hashlib.sha256(call_id.encode(errors="replace")).hexdigest()[:16]
-
-
-def _unique_id(call_id: str, used: Container[str]) -> str:
-    numbered = (f"{call_id}-{number}" for number in count(2))
-    return next(name for name in chain([call_id], numbered) if name not in used)
+    return unused_id

@@ -8,7 +8,7 @@ from typing import Final, Literal, Unpack
 from abeyance import commands, wire
 from abeyance.client.deployment import Deployment
 from abeyance.client.run import TemporalRun
-from abeyance.core.conversation import EXCLUSIVE, Claim
+from abeyance.core.conversation import EXCLUSIVE
 from abeyance.core.policy import ALL_RUNS, TEMPORAL, Principal, ReadRights
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal
@@ -151,13 +151,6 @@ class Conversations:
             if refusal.code not in _GONE:
                 raise
             raise _no_active_run(conversation_id) from refusal
-
-    async def claim_run(self, conversation_id: str, claim: Claim) -> None:
-        """Claim a place in a conversation for a run that is about to start.
-
-        Raises `conversation_busy` with the id of the run that is active, and `too_many_runs`.
-        """
-        await self._claims.claim(conversation_id, claim)
 
     async def release(self, order: wire.Release) -> None:
         """Release claims. A conversation that has ended holds none."""

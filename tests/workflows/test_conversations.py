@@ -202,7 +202,7 @@ async def test_a_claim_without_a_run_holds_for_a_minute_and_no_longer(
     talk = new_conversation()
     async with site.worker():
         crashed = Claim(run_id=f"never-{uuid.uuid4().hex}", session_type="agent", token="t1")
-        await site.client.conversations.claim_run(talk, crashed)
+        await site.client._deployment.claims.claim(talk, crashed)
         assert await site.client.conversations.interrupt(talk) == []
         refusal = await refused(site.start(conversation_id=talk))
         assert refusal.details["run_id"] == crashed.run_id
@@ -253,7 +253,7 @@ async def test_a_long_history_is_handed_over_with_the_claims_that_stand(
         first = (await handle.describe()).run_id
         for number in range(150):
             helper = Claim(run_id="helper", session_type="helper", token=f"t{number}")
-            await site.client.conversations.claim_run(talk, helper)
+            await site.client._deployment.claims.claim(talk, helper)
             release = wire.Release(conversation_id=talk, tokens=[helper.token])
             await site.client.conversations.release(release)
         described = await handle.describe()
