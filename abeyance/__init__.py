@@ -39,15 +39,8 @@ if TYPE_CHECKING:
         SettingsError,
         Unavailable,
     )
-    from abeyance.handle import (
-        EventFilter,
-        Forked,
-        InboxFilter,
-        RunFilter,
-        RunHandle,
-        Started,
-        Steered,
-    )
+    from abeyance.filters import EventFilter, InboxFilter, RunFilter
+    from abeyance.handle import Forked, RunHandle, Started, Steered
     from abeyance.mcp.server import McpServer
     from abeyance.schemas.state_model import add, append, merge, union
     from abeyance.views import (
@@ -146,13 +139,13 @@ _MODULES = {
     "Context": "authoring.context",
     "Escalation": "authoring.terms",
     "Event": "views",
-    "EventFilter": "handle",
+    "EventFilter": "filters",
     "Fatal": "errors",
     "Forked": "handle",
     "Goto": "authoring.context",
     "Graph": "authoring.graph",
     "GraphError": "errors",
-    "InboxFilter": "handle",
+    "InboxFilter": "filters",
     "Interrupt": "authoring.interrupts",
     "InterruptView": "views",
     "Limits": "core.state",
@@ -166,7 +159,7 @@ _MODULES = {
     "Quorum": "authoring.terms",
     "Receipt": "core.ledger",
     "Refusal": "errors",
-    "RunFilter": "handle",
+    "RunFilter": "filters",
     "RunHandle": "handle",
     "RunView": "views",
     "Send": "authoring.context",

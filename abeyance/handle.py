@@ -1,4 +1,4 @@
-"""`RunHandle`: one protocol for one run, over Temporal, over HTTP and in memory.
+"""`RunHandle`: one run, over Temporal, over HTTP and in memory, with the same methods.
 
     async def approve(run: RunHandle) -> None:
         for interrupt in await run.interrupts():
@@ -11,18 +11,22 @@ it cannot be reached.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import EllipsisType
-from typing import Any, Literal, Protocol, TypeAlias, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 from abeyance import commands
 from abeyance.agents.transcript_view import TranscriptItem
+from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
-from abeyance.core.policy import ALL_RUNS, Principal, ReadRights
-from abeyance.core.terms import Priority
+from abeyance.core.policy import Principal
 from abeyance.duration import Duration
+from abeyance.schemas.answers import answers_as_json
+from abeyance.schemas.json_types import to_json
+from abeyance.util import as_names, without_none
 from abeyance.views import (
     ClosingRecord,
     Event,
@@ -32,75 +36,6 @@ from abeyance.views import (
     Migration,
     RunView,
 )
-
-Sort: TypeAlias = Literal["deadline", "priority", "risk", "age"]
-"""What a list of interrupts is sorted by."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFilter:
-    """A filter of runs: one of `statuses`, all of `labels`, only those that are `blocked` or only the
-    others, and only those that `reads` lets a caller see. Empty and None select all.
-    """
-
-    statuses: frozenset[str] = frozenset()
-    graph: str | None = None
-    conversation_id: str | None = None
-    labels: tuple[str, ...] = ()
-    blocked: bool | None = None
-    reads: ReadRights = ALL_RUNS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InboxFilter:
-    """A filter of interrupts that are `open` or `held`: one of `capabilities`, a deadline before
-    `before`, for an `assignee` (a subject, or `group:finance`), of a `priority`, with a risk of
-    `min_risk` or more, and only of runs that `reads` lets a caller see. Empty and None select all. `mine`
-    selects those for a principal or their groups, and those that they claimed. `sort` says which come
-    first: the nearest deadline, the highest priority or risk, or the oldest.
-    """
-
-    status: Literal["open", "held"] = "open"
-    capabilities: frozenset[str] = frozenset()
-    graph: str | None = None
-    conversation_id: str | None = None
-    before: datetime | None = None
-    assignee: str | None = None
-    mine: Principal | None = None
-    priority: Priority | None = None
-    min_risk: int | None = None
-    sort: Sort = "deadline"
-    reads: ReadRights = ALL_RUNS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventFilter:
-    """A filter of the events of all runs: one of `types`, and of `capabilities`, and only of runs that
-    `reads` lets a caller see. Empty and None are all.
-
-    A type or a capability that ends in `*` selects all that begin so (`interrupt.*`). Only events of
-    interrupts have a capability.
-    """
-
-    types: tuple[str, ...] = ()
-    graph: str | None = None
-    capabilities: tuple[str, ...] = ()
-    reads: ReadRights = ALL_RUNS
-
-    def selects(self, type_: str, graph: str, capability: str | None) -> bool:
-        """Return whether an event passes the filter."""
-        return (
-            self.graph in (None, graph)
-            and _is_among(self.types, type_)
-            and (not self.capabilities or _is_among(self.capabilities, capability))
-        )
-
-
-def _is_among(selected: tuple[str, ...], name: str | None) -> bool:
-    return not selected or any(
-        name is not None and (name.startswith(each[:-1]) if each.endswith("*") else name == each)
-        for each in selected
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +86,7 @@ class MessageFields(TypedDict, total=False):
     principal: Principal | None
 
 
-class RunHandle(Protocol):
+class RunHandle(ABC):
     """One run: to read it, to answer it, to control it.
 
     `principal` is the caller; None is an anonymous caller without capabilities. Over HTTP it has to be
@@ -159,22 +94,23 @@ class RunHandle(Protocol):
     """
 
     @property
+    @abstractmethod
     def run_id(self) -> str:
         """The id of the run."""
-        ...
 
+    @abstractmethod
     async def view(self) -> RunView:
         """Return the run as it is now."""
-        ...
 
+    @abstractmethod
     async def interrupts(self, *, status: str = "open") -> list[InterruptView]:
         """Return the interrupts of one status, or of `all`, the open ones first."""
-        ...
 
+    @abstractmethod
     async def interrupt(self, interrupt_id: str) -> InterruptView | None:
         """Return one interrupt, open or settled; None if the run has no such one."""
-        ...
 
+    @abstractmethod
     def events(
         self, *, after: str | None = None, follow: bool = True
     ) -> AsyncGenerator[Event, None]:
@@ -182,17 +118,16 @@ class RunHandle(Protocol):
 
         With `follow` also new ones, until the run has ended.
         """
-        ...
 
+    @abstractmethod
     async def wait(self, *, until: frozenset[str] = frozenset(), timeout: float = 30.0) -> RunView:
         """Return the view as soon as the status is one of `until`, or the run has ended, or `timeout`
         seconds are over.
         """
-        ...
 
+    @abstractmethod
     async def result(self) -> ClosingRecord:
         """Return the closing record of the ended run. Raises `not_finished` while it runs."""
-        ...
 
     async def respond(
         self,
@@ -212,7 +147,12 @@ class RunHandle(Protocol):
         by a delegation; without it whoever may answer does so in their own right. Raises the refusals of
         the respond table.
         """
-        ...
+        about = answers_as_json(answers, response) | without_none(
+            note=note,
+            digests=None if digests is None else dict(digests),
+            on_behalf_of=on_behalf_of,
+        )
+        return await self._respond(about, principal, key)
 
     async def pause(
         self,
@@ -229,7 +169,8 @@ class RunHandle(Protocol):
         A signal: the call returns once it is sent; its effect is in the view and the events.
         Raises `unknown_run` and `not_running`.
         """
-        ...
+        about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
+        await self._control(commands.Pause, about, principal, key)
 
     async def resume(
         self,
@@ -239,7 +180,7 @@ class RunHandle(Protocol):
         key: str | None = None,
     ) -> None:
         """Resume after a pause. A signal, as `pause`."""
-        ...
+        await self._control(commands.Resume, {"reason": reason}, principal, key)
 
     async def cancel(
         self,
@@ -251,23 +192,25 @@ class RunHandle(Protocol):
         key: str | None = None,
     ) -> None:
         """Cancel the run; `grace` is how long nodes may take to stop. A signal, as `pause`."""
-        ...
+        about = {"reason": reason, "mode": mode, "grace": grace}
+        await self._control(commands.Cancel, about, principal, key)
 
+    @abstractmethod
     async def steer(self, text: str = "", **fields: Unpack[MessageFields]) -> str:
         """Put a message into the mailbox by a signal, as `pause`, and return its id.
 
         A rejected message has an event (`message.rejected`).
         """
-        ...
 
+    @abstractmethod
     async def send(self, text: str = "", **fields: Unpack[MessageFields]) -> MessageReceipt:
         """Put a message into the mailbox, and return the run's receipt.
 
         Raises `invalid_message`, `action_not_allowed`, `unknown_node`, `message_conflict`, `queue_full`,
         `not_running` and `unknown_run`.
         """
-        ...
 
+    @abstractmethod
     async def pause_and_send(
         self, text: str = "", **fields: Unpack[MessageFields]
     ) -> MessageReceipt:
@@ -275,17 +218,16 @@ class RunHandle(Protocol):
 
         A refused message pauses nothing. Raises as `send`.
         """
-        ...
 
+    @abstractmethod
     async def messages(self) -> list[MessageView]:
         """Return the unread messages, in the order of reading."""
-        ...
 
+    @abstractmethod
     async def clear_messages(
         self, *, principal: Principal | None = None, key: str | None = None
     ) -> int:
         """Discard the unread messages, which are reported, and return how many there were."""
-        ...
 
     async def edit_values(
         self,
@@ -300,7 +242,7 @@ class RunHandle(Protocol):
         Without a version the current values are edited; a call with a `key` needs a version. Raises
         `invalid_input`, `not_stopped`, `stale`, `capability_required`, `unknown_run` and `not_running`.
         """
-        ...
+        await self._edit_values(patch, version, principal, key)
 
     async def edit_deadline(
         self,
@@ -319,7 +261,10 @@ class RunHandle(Protocol):
         `already_answered`, `withdrawn`, `capability_required`, `unknown_node`, `invalid_body` and
         `unknown_run`.
         """
-        ...
+        moved = {"deadline": deadline, "timeout": timeout}
+        about = {name: value for name, value in moved.items() if value is not ...}
+        about["on_timeout"] = on_timeout
+        await self._edit_question(commands.EditDeadline, interrupt_id, about, principal, key)
 
     async def claim(
         self,
@@ -337,7 +282,8 @@ class RunHandle(Protocol):
         who may not answer, `already_answered`, `withdrawn`, `unknown_interrupt`, `not_running` and
         `unknown_run`.
         """
-        ...
+        about = {"for_": for_, "on_behalf_of": on_behalf_of}
+        await self._edit_question(commands.Claim, interrupt_id, about, principal, key)
 
     async def release(
         self, interrupt_id: str, *, principal: Principal | None = None, key: str | None = None
@@ -346,7 +292,7 @@ class RunHandle(Protocol):
 
         Without a claim nothing happens. Raises as `claim`.
         """
-        ...
+        await self._edit_question(commands.ReleaseClaim, interrupt_id, {}, principal, key)
 
     async def reassign(
         self,
@@ -361,7 +307,8 @@ class RunHandle(Protocol):
 
         By who has claimed it, one of its assignees, or with `runs:control`. Raises as `claim`.
         """
-        ...
+        about = {"to": as_names(to), "note": note}
+        await self._edit_question(commands.Reassign, interrupt_id, about, principal, key)
 
     async def take_back(
         self,
@@ -377,18 +324,18 @@ class RunHandle(Protocol):
         clears all votes. Raises `not_held`, `capability_required`, `unknown_interrupt`, `not_running`
         and `unknown_run`.
         """
-        ...
+        await self._edit_question(commands.TakeBack, interrupt_id, {"note": note}, principal, key)
 
+    @abstractmethod
     async def file(self, file: Mapping[str, str] | str) -> bytes:
         """Return the bytes of a file that the run has stored (`ctx.file`), by its reference or its id.
 
         Raises `unknown_file` and `unknown_run`.
         """
-        ...
 
+    @abstractmethod
     async def audit(self) -> bytes:
         """Return the audit of the run so far, as JSON lines: who did what, and what they were shown."""
-        ...
 
     async def migrate(
         self,
@@ -406,7 +353,8 @@ class RunHandle(Protocol):
         Raises `cannot_migrate` with all obstacles, `versions_differ`, `capability_required`,
         `not_running` and `unknown_run`.
         """
-        ...
+        changes = {"patch": to_json(dict(patch or {})), "map": dict(renames or {})}
+        return await self._migrate({**changes, "dry_run": dry_run}, principal, key)
 
     async def retry(
         self,
@@ -424,8 +372,10 @@ class RunHandle(Protocol):
         `not_finished` for an open run, `run_finished` for a completed one, `cannot_migrate`,
         `conversation_busy`, `capability_required`, `gone` and `unknown_run`.
         """
-        ...
+        changes = {"patch": to_json(dict(patch or {})), "map": dict(renames or {})}
+        await self._retry({**changes, "graph": graph}, principal, key)
 
+    @abstractmethod
     async def fork(
         self, *, back: int = 0, run_id: str | None = None, principal: Principal | None = None
     ) -> Forked:
@@ -436,11 +386,56 @@ class RunHandle(Protocol):
         whose effects lie ahead are asked again. Raises `no_such_past`, `run_exists`, `invalid_run_id`,
         `capability_required` and `unknown_run`.
         """
-        ...
 
+    @abstractmethod
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
         """Return the transcript of an agent of the run, oldest first.
 
         `address` is that of the agent, or of something in it; None in a run with one transcript.
         """
-        ...
+
+    # How the methods above send a command: `about` are its fields as their caller gave them, less the
+    # principal and the key, and not validated yet.
+
+    @abstractmethod
+    async def _respond(
+        self, about: Mapping[str, Any], principal: Principal | None, key: str | None
+    ) -> list[Receipt]: ...
+
+    @abstractmethod
+    async def _control(
+        self,
+        kind: type[commands.Order],
+        about: Mapping[str, Any],
+        principal: Principal | None,
+        key: str | None,
+    ) -> None: ...
+
+    @abstractmethod
+    async def _edit_question(
+        self,
+        kind: type[commands.QuestionEdit],
+        interrupt_id: str,
+        about: Mapping[str, Any],
+        principal: Principal | None,
+        key: str | None,
+    ) -> None: ...
+
+    @abstractmethod
+    async def _edit_values(
+        self,
+        patch: Mapping[str, Any],
+        version: int | None,
+        principal: Principal | None,
+        key: str | None,
+    ) -> None: ...
+
+    @abstractmethod
+    async def _migrate(
+        self, about: Mapping[str, Json], principal: Principal | None, key: str | None
+    ) -> Migration: ...
+
+    @abstractmethod
+    async def _retry(
+        self, about: Mapping[str, Json], principal: Principal | None, key: str | None
+    ) -> None: ...

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from types import EllipsisType
-from typing import Any, ClassVar, Final, Literal, TypeVar
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, TypeVar, Unpack
 
 from pydantic import ValidationError
 
 from abeyance import commands, wire
 from abeyance.core.events import Control
+from abeyance.core.json import Json
+from abeyance.core.ledger import Receipt
 from abeyance.core.policy import Principal
-from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal
-from abeyance.handle import MessageFields
-from abeyance.schemas.answers import answers_as_json
-from abeyance.schemas.json_types import to_json
+from abeyance.handle import MessageFields, RunHandle
 from abeyance.schemas.state_model import at_pointer
-from abeyance.util import as_names
+from abeyance.util import without_none
+from abeyance.views import MessageReceipt, Migration
 
 R = TypeVar("R", bound=wire.Request)
-Q = TypeVar(
-    "Q",
-    commands.EditDeadline,
-    commands.Claim,
-    commands.ReleaseClaim,
-    commands.Reassign,
-    commands.TakeBack,
-)
 
 SIGNALS: Final[Mapping[type[commands.Order], Control]] = {
     commands.Pause: "pause",
@@ -38,14 +28,23 @@ SIGNALS: Final[Mapping[type[commands.Order], Control]] = {
 }
 
 
-class CommandedRun(ABC):
-    """A run that takes commands, over Temporal or in memory: the methods of `RunHandle` that only make a
-    command of what their caller passes.
+class CommandedRun(RunHandle):
+    """A run that takes validated commands, over Temporal or in memory.
 
-    `caller` is who calls without a `principal`.
+    `caller` is who calls without a `principal`. Methods that take a command are for callers that have one
+    already, as the API has.
     """
 
     caller: ClassVar[Principal]
+
+    @property
+    def graph_version(self) -> str | None:
+        """The version of the graph that the handle has, if it has one."""
+        return None
+
+    @abstractmethod
+    async def respond_to(self, order: commands.Respond) -> list[Receipt]:
+        """Answer interrupts by a command."""
 
     @abstractmethod
     async def control(self, order: commands.Order) -> None:
@@ -55,117 +54,73 @@ class CommandedRun(ABC):
     async def edit(self, order: commands.Edit) -> None:
         """Edit values, a deadline or whose a question is, or take an answer back, by a command."""
 
-    async def pause(
-        self,
-        reason: str | None = None,
-        *,
-        mode: Literal["after-node", "now"] = "after-node",
-        timeout: Duration | None = None,
-        on_timeout: str = "resume",
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Start no new work, for `timeout` at most; then `on_timeout`: `resume`, `halt`, `goto:<node>`.
+    @abstractmethod
+    async def checked_patch(self, patch: Mapping[str, Any]) -> Mapping[str, Json]:
+        """Return a patch of the values as their state model writes it. Raises `invalid_input`."""
 
-        A signal, as `RunHandle.pause`.
-        """
+    @abstractmethod
+    async def migrate_by(self, order: commands.Migrate) -> Migration:
+        """Migrate by a command."""
+
+    @abstractmethod
+    async def retry_by(
+        self, order: commands.RetryBody, *, principal: Principal, key: str | None = None
+    ) -> None:
+        """Retry by a command."""
+
+    @abstractmethod
+    async def signal_message(self, message: commands.SteerMessage) -> str:
+        """Steer by a command."""
+
+    @abstractmethod
+    async def send_message(self, message: commands.SteerMessage) -> MessageReceipt:
+        """Send a message by a command."""
+
+    @abstractmethod
+    async def pause_and_send_message(
+        self, message: commands.SteerMessage, pause: commands.Pause
+    ) -> MessageReceipt:
+        """Pause and send by commands."""
+
+    async def steer(self, text: str = "", **fields: Unpack[MessageFields]) -> str:
+        return await self.signal_message(self._message(text, fields))
+
+    async def send(self, text: str = "", **fields: Unpack[MessageFields]) -> MessageReceipt:
+        return await self.send_message(self._message(text, fields))
+
+    async def pause_and_send(
+        self, text: str = "", **fields: Unpack[MessageFields]
+    ) -> MessageReceipt:
+        message = self._message(text, fields)
+        return await self.pause_and_send_message(message, commands.Pause(actor=message.sender))
+
+    def _message(self, text: str, fields: MessageFields) -> commands.SteerMessage:
+        return message_order(text, fields, principal=fields.get("principal") or self.caller)
+
+    async def _respond(
+        self, about: Mapping[str, Any], principal: Principal | None, key: str | None
+    ) -> list[Receipt]:
+        by = {"principal": principal or self.caller, **without_none(key=key)}
+        answers = {"note": None, "digests": {}, **about, **by}
+        order = order_of(commands.Respond, answers, fault="This answers nothing")
+        return await self.respond_to(order)
+
+    async def _control(
+        self,
+        kind: type[commands.Order],
+        about: Mapping[str, Any],
+        principal: Principal | None,
+        key: str | None,
+    ) -> None:
         by = principal or self.caller
-        about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
-        whose = {"actor": by.subject, "capabilities": tuple(by.capabilities), "key": key}
-        await self.control(order_of(commands.Pause, {**about, **whose}))
-
-    async def resume(
-        self,
-        reason: str | None = None,
-        *,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Resume after a pause. A signal, as `pause`."""
-        actor = (principal or self.caller).subject
-        about = {"reason": reason, "actor": actor, "key": key}
-        await self.control(order_of(commands.Resume, about))
-
-    async def cancel(
-        self,
-        reason: str | None = None,
-        *,
-        mode: Literal["graceful", "now"] = "graceful",
-        grace: Duration | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Cancel the run; `grace` is how long nodes may take to stop. A signal, as `pause`."""
-        actor = (principal or self.caller).subject
-        about = {"reason": reason, "mode": mode, "grace": grace, "actor": actor, "key": key}
-        await self.control(order_of(commands.Cancel, about))
-
-    async def edit_deadline(
-        self,
-        interrupt_id: str,
-        *,
-        deadline: datetime | EllipsisType | None = ...,
-        timeout: Duration | EllipsisType | None = ...,
-        on_timeout: str | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Move the deadline of an open interrupt, or change what happens then (`halt`, `goto:<node>`).
-
-        None as `deadline` or `timeout` removes it. Raises as `RunHandle.edit_deadline`; in an ended run
-        the status of the interrupt decides.
-        """
-        moved = {"deadline": deadline, "timeout": timeout}
-        arguments = {name: value for name, value in moved.items() if value is not ...}
-        about = {"on_timeout": on_timeout, **arguments}
-        await self._edit_question(commands.EditDeadline, interrupt_id, about, principal, key)
-
-    async def claim(
-        self,
-        interrupt_id: str,
-        *,
-        for_: Duration = commands.ONE_CLAIM,
-        on_behalf_of: str | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Keep an open question for the caller. Raises as `RunHandle.claim`."""
-        about = {"for_": for_, "on_behalf_of": on_behalf_of}
-        await self._edit_question(commands.Claim, interrupt_id, about, principal, key)
-
-    async def release(
-        self, interrupt_id: str, *, principal: Principal | None = None, key: str | None = None
-    ) -> None:
-        """End the claim of a question. Raises as `RunHandle.release`."""
-        await self._edit_question(commands.ReleaseClaim, interrupt_id, {}, principal, key)
-
-    async def reassign(
-        self,
-        interrupt_id: str,
-        to: str | Sequence[str],
-        *,
-        note: str | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Replace whom a question is for. Raises as `RunHandle.reassign`."""
-        about = {"to": as_names(to), "note": note}
-        await self._edit_question(commands.Reassign, interrupt_id, about, principal, key)
-
-    async def take_back(
-        self,
-        interrupt_id: str,
-        *,
-        note: str | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Take back a yes while its question is held. Raises as `RunHandle.take_back`."""
-        await self._edit_question(commands.TakeBack, interrupt_id, {"note": note}, principal, key)
+        whose: dict[str, Any] = {"actor": by.subject, "key": key}
+        if kind is commands.Pause:
+            whose["capabilities"] = tuple(by.capabilities)
+        await self.control(order_of(kind, {**about, **whose}))
 
     async def _edit_question(
         self,
-        kind: type[Q],
+        kind: type[commands.QuestionEdit],
         interrupt_id: str,
         about: Mapping[str, Any],
         principal: Principal | None,
@@ -174,52 +129,31 @@ class CommandedRun(ABC):
         by = {"interrupt_id": interrupt_id, "principal": principal or self.caller, "key": key}
         await self.edit(order_of(kind, {**about, **by}))
 
+    async def _edit_values(
+        self,
+        patch: Mapping[str, Any],
+        version: int | None,
+        principal: Principal | None,
+        key: str | None,
+    ) -> None:
+        checked = await self.checked_patch(patch)
+        read = (await self.view()).version if version is None else version
+        by = {"principal": principal or self.caller, "key": key}
+        order = order_of(commands.EditValues, {"patch": checked, "version": read, **by})
+        await self.edit(order)
 
-def migrate_order(
-    *,
-    patch: Mapping[str, Any] | None,
-    renames: Mapping[str, str] | None,
-    dry_run: bool,
-    principal: Principal,
-    key: str | None,
-    version: str | None = None,
-) -> commands.Migrate:
-    """Return the command of a migration. Raises the Refusal `invalid_body`."""
-    changes = {"patch": to_json(dict(patch or {})), "map": dict(renames or {}), "dry_run": dry_run}
-    about = {"principal": principal, "version": version, **({} if key is None else {"key": key})}
-    return order_of(commands.Migrate, {**changes, **about})
+    async def _migrate(
+        self, about: Mapping[str, Json], principal: Principal | None, key: str | None
+    ) -> Migration:
+        by = {"principal": principal or self.caller, **without_none(key=key)}
+        order = order_of(commands.Migrate, {**about, "version": self.graph_version, **by})
+        return await self.migrate_by(order)
 
-
-def retry_order(
-    *,
-    graph: Literal["pinned", "today"],
-    patch: Mapping[str, Any] | None,
-    renames: Mapping[str, str] | None,
-) -> commands.RetryBody:
-    """Return the command of a retry. Raises the Refusal `invalid_body`."""
-    changes = {"patch": to_json(dict(patch or {})), "map": dict(renames or {}), "graph": graph}
-    return order_of(commands.RetryBody, changes)
-
-
-def respond_order(
-    answers: Mapping[str, Any] | str | None,
-    response: Any = ...,
-    *,
-    principal: Principal,
-    note: str | None = None,
-    digests: Mapping[str, str] | None = None,
-    on_behalf_of: str | None = None,
-    key: str | None = None,
-) -> commands.Respond:
-    """Return the command of answers: several by id, one by id, or one to the only open interrupt.
-
-    Raises the Refusals `invalid_answer` for an answer that is not JSON, and `invalid_body`.
-    """
-    forms = answers_as_json(answers, response)
-    about = {"principal": principal, "note": note, "digests": dict(digests or {})}
-    about |= {} if key is None else {"key": key}
-    about |= {} if on_behalf_of is None else {"on_behalf_of": on_behalf_of}
-    return order_of(commands.Respond, {**forms, **about}, fault="This answers nothing")
+    async def _retry(
+        self, about: Mapping[str, Json], principal: Principal | None, key: str | None
+    ) -> None:
+        order = order_of(commands.RetryBody, about)
+        await self.retry_by(order, principal=principal or self.caller, key=key)
 
 
 def message_order(

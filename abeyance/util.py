@@ -127,6 +127,11 @@ def as_names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
+def without_none(**members: Any) -> dict[str, Any]:
+    """Return the members that are not None."""
+    return {name: value for name, value in members.items() if value is not None}
+
+
 RUN_ID_RULE: Final = r"^[A-Za-z0-9_-]{1,256}$"
 _MOST_LISTED = 50
 _LONGEST_PLAIN = 500

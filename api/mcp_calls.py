@@ -42,7 +42,7 @@ from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Receipt
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal
-from abeyance.handle import InboxFilter
+from abeyance.filters import InboxFilter
 from abeyance.history.client import unknown_run
 from abeyance.schemas.state_model import at_pointer
 

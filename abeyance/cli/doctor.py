@@ -258,7 +258,7 @@ async def _workers(client: Client, settings: Settings) -> Finding:
 
 
 async def _blocked(client: Client, _settings: Settings) -> Finding:
-    from abeyance.handle import RunFilter
+    from abeyance.filters import RunFilter
 
     runs, more = await client.runs.list(RunFilter(blocked=True), limit=_PAGE)
     if not runs:

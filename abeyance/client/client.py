@@ -25,7 +25,7 @@ from abeyance.client.run import TemporalRun
 from abeyance.client.runs import Runs
 from abeyance.client.stream import Stream
 from abeyance.client.waking import Waking
-from abeyance.handle import EventFilter
+from abeyance.filters import EventFilter
 from abeyance.history.feed import Feed
 from abeyance.keyring import SigningKey
 from abeyance.notifications.config import Notifications, load_notifications

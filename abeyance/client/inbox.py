@@ -15,7 +15,7 @@ from abeyance import names, views
 from abeyance.client.listing import MAX_READ, OPEN_RUNS, Listing, Place, having, readable, written
 from abeyance.core.policy import Principal
 from abeyance.core.terms import Priority
-from abeyance.handle import InboxFilter, Sort
+from abeyance.filters import InboxFilter, Sort
 from abeyance.history import cursors
 from abeyance.history.description import RunDescription
 

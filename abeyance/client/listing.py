@@ -26,7 +26,7 @@ from temporalio.client import Client as TemporalClient
 from abeyance import names, views
 from abeyance.core.policy import ReadRights
 from abeyance.errors import Unavailable, Unreadable
-from abeyance.handle import RunFilter
+from abeyance.filters import RunFilter
 from abeyance.history import cursors
 from abeyance.history.description import RunDescription, read
 from abeyance.temporal.retry import retry_until

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
-from typing import Unpack
 
 from temporalio.exceptions import ApplicationError
 
@@ -14,28 +13,17 @@ from abeyance.client.rpc import RunEnded
 from abeyance.commands import as_events
 from abeyance.core import idempotency, mailbox, messages
 from abeyance.core.events import Keyed, Message
-from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.policy import Principal
 from abeyance.core.state import Called
 from abeyance.errors import Code, Refusal
-from abeyance.handle import MessageFields
-from abeyance.orders import message_order
 from abeyance.temporal.update_limiter import Turn
 
 
 class RunMailbox(RunReader):
     """The messages to one run."""
 
-    async def send(self, text: str = "", **fields: Unpack[MessageFields]) -> views.MessageReceipt:
-        """Put a message into the mailbox, and return the run's receipt.
-
-        The same message again (by its id) is a duplicate and changes nothing. Raises the refusals
-        `invalid_message`, `action_not_allowed`, `unknown_node` for its target, `message_conflict`,
-        `queue_full`, `not_running` and `unknown_run`.
-        """
-        return await self.send_message(order_of_message(text, fields))
-
     async def send_message(self, message: commands.SteerMessage) -> views.MessageReceipt:
-        """Send a message by a command. Raises as `send`."""
+        """Send a message by a command. The same message again (by its id) is a duplicate."""
         try:
             return await self._line.update(
                 self.run_id,
@@ -51,16 +39,10 @@ class RunMailbox(RunReader):
         except RunEnded as ended:
             raise ended.described.not_running() from ended
 
-    async def steer(self, text: str = "", **fields: Unpack[MessageFields]) -> str:
-        """Put a message into the mailbox by a signal, and return its id.
-
-        Raises `unknown_run` and `not_running`, and `message_conflict` if this client has sent another
-        message under the id.
-        """
-        return await self.signal_message(order_of_message(text, fields))
-
     async def signal_message(self, message: commands.SteerMessage) -> str:
-        """Steer by a command. Raises as `steer`."""
+        """Steer by a command. Raises also `message_conflict` if this client has sent another message
+        under the id.
+        """
         message = with_id(message)
         event = as_events.message_sent(message, datetime.now(UTC), "")
         messages.refuse_empty(event.message)
@@ -97,10 +79,6 @@ class RunMailbox(RunReader):
     async def clear_messages(
         self, *, principal: Principal | None = None, key: str | None = None
     ) -> int:
-        """Discard the unread messages, which are reported, and return how many there were.
-
-        A repeated `key` discards nothing that came since.
-        """
         actor = "local" if principal is None else principal.subject
         order = commands.ClearMessages(actor=actor, key=key)
         try:
@@ -125,11 +103,6 @@ class RunMailbox(RunReader):
         if event.key is None:
             return None
         return idempotency.earlier((await self._line.record(ended.described)).keys, event)
-
-
-def order_of_message(text: str, fields: MessageFields) -> commands.SteerMessage:
-    """The command for a message; without a principal, it is `temporal`'s."""
-    return message_order(text, fields, principal=fields.get("principal") or TEMPORAL)
 
 
 def with_id(message: commands.SteerMessage) -> commands.SteerMessage:

@@ -33,6 +33,7 @@ from abeyance.history.closing_record import closing_record_in
 from abeyance.history.description import ENDINGS, RunDescription, decoded, statuses_of, unread_task
 from abeyance.history.entries import CLOSING_EVENTS
 from abeyance.history.transcripts import MAX_ITEMS, heads
+from abeyance.orders import CommandedRun
 from abeyance.storage import run_files
 from abeyance.storage.converter import of_run
 from abeyance.storage.run_files import RunFile
@@ -107,7 +108,7 @@ async def _statuses(line: WorkflowRpc, run_id: str, event: HistoryEvent) -> froz
 _PAGE: Final = 1_000
 
 
-class RunReader:
+class RunReader(CommandedRun):
     """The reading half of a run's handle."""
 
     def __init__(self, deployment: Deployment, run_id: str) -> None:
@@ -117,7 +118,6 @@ class RunReader:
 
     @property
     def run_id(self) -> str:
-        """The id of the run."""
         return self._run_id
 
     async def view(self) -> views.RunView:
@@ -247,7 +247,6 @@ class RunReader:
         return [entry for entry in shown if status in ("all", entry.status)], is_told
 
     async def interrupt(self, interrupt_id: str) -> views.InterruptView | None:
-        """Return one interrupt, open or settled; None if the run has no such one."""
         listed, has_worker = await self._interrupts("all")
         view = next((entry for entry in listed if entry.id == interrupt_id), None)
         if view is None or not view.abridged or not has_worker:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, Unpack
+from typing import Any, Final
 
 from temporalio.exceptions import ApplicationError
 
@@ -19,7 +19,7 @@ from abeyance.authoring.graph import Graph
 from abeyance.client import snapshots
 from abeyance.client.deployment import Deployment
 from abeyance.client.executions import UNBOUNDED, Room
-from abeyance.client.mailbox import RunMailbox, order_of_message, with_id
+from abeyance.client.mailbox import RunMailbox, with_id
 from abeyance.client.rpc import RunEnded
 from abeyance.commands import as_events
 from abeyance.core import idempotency, ledger
@@ -27,15 +27,11 @@ from abeyance.core.json import Json
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import GraphSpec
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.handle import Forked, MessageFields
+from abeyance.handle import Forked
 from abeyance.history.closing_record import edit_after_the_end, respond_after_the_end
 from abeyance.orders import (
     SIGNALS,
-    CommandedRun,
-    migrate_order,
     order_of,
-    respond_order,
-    retry_order,
 )
 from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.converter import is_all_sealed
@@ -52,11 +48,13 @@ _EDITS: Final[Mapping[type[commands.Edit], str]] = {
 """The updates that change an open run or one of its questions, and have no receipt."""
 
 
-class TemporalRun(CommandedRun, RunMailbox):
+class TemporalRun(RunMailbox):
     """One run over Temporal (`abeyance.RunHandle`).
 
-    Without a `principal` the caller is `temporal`, without capabilities. Methods that take a command
-    (`commands.Respond`, ...) are for callers that have one already, as the API has.
+    Without a `principal` the caller is `temporal`, without capabilities. `Client.run` got the graph: its
+    state model validates a patch of the values, a migration is refused with `versions_differ` if the
+    worker has another version of it, and a retry can go on with it. Without it `edit_values`, and a
+    retry with a patch or today's graph, raise ValueError.
     """
 
     caller = TEMPORAL
@@ -65,43 +63,15 @@ class TemporalRun(CommandedRun, RunMailbox):
         super().__init__(deployment, run_id)
         self._graph = graph
 
-    async def respond(
-        self,
-        answers: Mapping[str, Any] | str | None = None,
-        response: Any = ...,
-        *,
-        principal: Principal | None = None,
-        note: str | None = None,
-        digests: Mapping[str, str] | None = None,
-        on_behalf_of: str | None = None,
-        key: str | None = None,
-    ) -> list[ledger.Receipt]:
-        """Answer interrupts: several by their ids, all or nothing; one by its id; or the only open one.
-
-        An answer is JSON, or an instance of the question's `response` type. The same answer again gets
-        the first receipt, also after the run has ended. Raises the refusals of the respond table; nothing
-        of a refused call is applied.
-        """
-        order = respond_order(
-            answers,
-            response,
-            principal=principal or TEMPORAL,
-            note=note,
-            digests=digests,
-            on_behalf_of=on_behalf_of,
-            key=key,
-        )
-        return await self.respond_to(order)
-
     async def respond_to(
         self, order: commands.Respond, *, as_delegate: bool = True
     ) -> list[ledger.Receipt]:
         """Answer interrupts by a command; with `as_delegate` also in the place of others."""
         if not as_delegate:
-            return await self._respond(order)
-        return await self._deployment.delegations.with_standing(order, self._respond)
+            return await self._answer(order)
+        return await self._deployment.delegations.with_standing(order, self._answer)
 
-    async def _respond(self, order: commands.Respond) -> list[ledger.Receipt]:
+    async def _answer(self, order: commands.Respond) -> list[ledger.Receipt]:
         if is_all_sealed(self._line.temporal.data_converter):
             order = await self._bound(order)
         try:
@@ -146,39 +116,18 @@ class TemporalRun(CommandedRun, RunMailbox):
             if await self._earlier(ended, event) is None:
                 raise ended.described.not_running() from ended
 
-    async def edit_values(
-        self,
-        patch: Mapping[str, Any],
-        *,
-        version: int | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Set fields of the values of a run that is paused or waits, if they are still at `version`.
-
-        Without a version the current values are edited. The patch is validated by the state model of the
-        graph that `Client.run` got. Raises
-        `invalid_input`, `not_stopped`, `stale`, `capability_required`, `unknown_run` and `not_running`;
-        and ValueError without a graph.
-        """
+    async def checked_patch(self, patch: Mapping[str, Any]) -> dict[str, Json]:
         if self._graph is None:
             raise ValueError("editing values needs the run's graph: client.run(run_id, graph)")
         try:
-            checked = self._graph.states.patch(patch)
+            return self._graph.states.patch(patch)
         except ValuesError as error:
             described = await self._line.described(self.run_id)
             if not described.is_running:
                 raise described.not_running() from error
             raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
-        current = (await self.view()).version if version is None else version
-        about = {"patch": checked, "version": current, "principal": principal or TEMPORAL}
-        await self.edit(order_of(commands.EditValues, {**about, "key": key}))
 
     async def edit(self, order: commands.Edit) -> None:
-        """Edit values, a deadline or whose a question is, or take an answer back, by a command.
-
-        Raises as these do.
-        """
         if isinstance(order, commands.Claim):
             await self._deployment.delegations.with_standing(order, self._edit)
         else:
@@ -199,32 +148,11 @@ class TemporalRun(CommandedRun, RunMailbox):
                 raise edit_after_the_end(record, order) from ended
             raise ended.described.not_running() from ended
 
-    async def migrate(
-        self,
-        *,
-        patch: Mapping[str, Any] | None = None,
-        renames: Mapping[str, str] | None = None,
-        dry_run: bool = False,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> views.Migration:
-        """Move the open run to the graph that its worker has today, and return what that does.
-
-        A handle with a graph (`Client.run`) is refused with `versions_differ` if the worker has another
-        version of it. Raises as `RunHandle.migrate`.
-        """
-        order = migrate_order(
-            patch=patch,
-            renames=renames,
-            dry_run=dry_run,
-            principal=principal or TEMPORAL,
-            key=key,
-            version=None if self._graph is None else self._graph.build().version,
-        )
-        return await self.migrate_by(order)
+    @property
+    def graph_version(self) -> str | None:
+        return None if self._graph is None else self._graph.build().version
 
     async def migrate_by(self, order: commands.Migrate) -> views.Migration:
-        """Migrate by a command."""
         try:
             return await self._line.update(
                 self.run_id, "migrate", order, views.Migration, Turn.RESPOND
@@ -241,23 +169,6 @@ class TemporalRun(CommandedRun, RunMailbox):
             version = (await self._line.record(ended.described)).view.graph_version
             return views.Migration(run_id=self.run_id, before=version, after=version)
 
-    async def retry(
-        self,
-        *,
-        graph: Literal["pinned", "today"] = "pinned",
-        patch: Mapping[str, Any] | None = None,
-        renames: Mapping[str, str] | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Let a run that failed, was halted or was cancelled go on from where it ended, under its id.
-
-        Today's graph is that of the handle (`Client.run`). Raises as `RunHandle.retry`; and ValueError
-        without a graph, if a patch or today's graph is wanted.
-        """
-        order = retry_order(graph=graph, patch=patch, renames=renames)
-        await self.retry_by(order, principal=principal or TEMPORAL, key=key)
-
     async def retry_by(
         self,
         order: commands.RetryBody,
@@ -266,17 +177,12 @@ class TemporalRun(CommandedRun, RunMailbox):
         key: str | None = None,
         room: Room = UNBOUNDED,
     ) -> None:
-        """Retry by a command."""
         about = (self._deployment, self.run_id, order)
         await snapshots.retry(*about, self._graph, principal=principal, key=key, room=room)
 
     async def fork(
         self, *, back: int = 0, run_id: str | None = None, principal: Principal | None = None
     ) -> Forked:
-        """Start a new run with the past of this one, open or ended, which stays as it is.
-
-        Raises as `RunHandle.fork`.
-        """
         order = order_of(commands.ForkBody, {"back": back, "run_id": run_id})
         started = await self.fork_by(order, principal=principal or TEMPORAL)
         run = TemporalRun(self._deployment, started.run_id, self._graph)
@@ -331,22 +237,10 @@ class TemporalRun(CommandedRun, RunMailbox):
             return False
         return True
 
-    async def pause_and_send(
-        self, text: str = "", **fields: Unpack[MessageFields]
-    ) -> views.MessageReceipt:
-        """Pause the run, and put a message into the mailbox, to be read after the pause.
-
-        A refused message pauses nothing. Raises as `send`. Without a worker both are sent as signals.
-        """
-        actor = (fields.get("principal") or TEMPORAL).subject
-        return await self.pause_and_send_message(
-            order_of_message(text, fields), commands.Pause(actor=actor)
-        )
-
     async def pause_and_send_message(
         self, message: commands.SteerMessage, pause: commands.Pause | None = None
     ) -> views.MessageReceipt:
-        """Pause and send by commands. Raises also `unknown_node` and
+        """Pause and send by commands; without a worker both are sent as signals. Raises also
         `idempotency_conflict` of the pause.
         """
         pause = pause or commands.Pause()

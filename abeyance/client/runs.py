@@ -24,7 +24,8 @@ from abeyance.client.start import StartPlan
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
 from abeyance.errors import AbeyanceError, Code, Refusal
-from abeyance.handle import RunFilter, Started
+from abeyance.filters import RunFilter
+from abeyance.handle import Started
 from abeyance.util import checked_run_id
 
 _LOCAL: Final = Principal(subject="local")

@@ -23,7 +23,7 @@ from temporalio.service import RPCError
 from abeyance import views
 from abeyance.client.new_events import Item, Reading, Sources, failed_notifications, merged
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.handle import EventFilter
+from abeyance.filters import EventFilter
 from abeyance.history.positions import SPAN, Positions
 
 _PAUSE: Final = 0.5

@@ -55,7 +55,9 @@ from abeyance.commands.runs import (
     ValuesBody,
 )
 
-Edit: TypeAlias = EditValues | EditDeadline | TakeBack | Claim | ReleaseClaim | Reassign
+QuestionEdit: TypeAlias = EditDeadline | TakeBack | Claim | ReleaseClaim | Reassign
+"""What changes an open question, and has no receipt."""
+Edit: TypeAlias = EditValues | QuestionEdit
 """What changes an open run or one of its questions, and has no receipt."""
 
 __all__ = [
@@ -87,6 +89,7 @@ __all__ = [
     "Pause",
     "PauseBody",
     "Person",
+    "QuestionEdit",
     "Reassign",
     "ReassignBody",
     "ReleaseClaim",

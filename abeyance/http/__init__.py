@@ -1,4 +1,4 @@
-"""Runs over HTTP: the same protocol as over Temporal, for programs that have an API and a token.
+"""Runs over HTTP: the same handle as over Temporal, for programs that have an API and a token.
 
     async with HttpClient("https://runs.example.org", token) as client:
         started = await client.runs.start("refund", {"order_id": "A-7"})

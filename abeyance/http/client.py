@@ -15,19 +15,13 @@ from pydantic import BaseModel, TypeAdapter
 from abeyance.core.ledger import Receipt
 from abeyance.duration import Duration
 from abeyance.errors import SettingsError
-from abeyance.handle import (
-    EventFilter,
-    InboxFilter,
-    MessageFields,
-    RunFilter,
-    Started,
-    Steered,
-)
+from abeyance.filters import EventFilter, InboxFilter, RunFilter
+from abeyance.handle import MessageFields, Started, Steered
 from abeyance.http.connection import Connection
 from abeyance.http.events import follow_all, past_of_all
-from abeyance.http.run import HttpRun, in_seconds, message_body, without_none
+from abeyance.http.run import HttpRun, in_seconds, message_body
 from abeyance.schemas.json_types import to_json
-from abeyance.util import checked_run_id
+from abeyance.util import as_names, checked_run_id, without_none
 from abeyance.views import DelegationView, InterruptView, RunView, StreamEvent
 from abeyance.wire import ErasureState
 
@@ -132,8 +126,8 @@ class HttpRuns:
             "session_type": session_type,
             "labels": dict(labels or {}),
             "limits": dict(limits or {}),
-            "interrupt_before": _names(interrupt_before),
-            "interrupt_after": _names(interrupt_after),
+            "interrupt_before": as_names(interrupt_before),
+            "interrupt_after": as_names(interrupt_after),
             "reuse": reuse,
             "allow_concurrent": allow_concurrent,
             **without_none(run_id=run_id, conversation_id=conversation_id, on_error=on_error),
@@ -295,7 +289,3 @@ def conversation_path(conversation_id: str) -> str:
             f"the conversation id {conversation_id!r} cannot be part of a URL: dots alone are not an id"
         )
     return f"/conversations/{quote(conversation_id, safe='')}"
-
-
-def _names(named: str | Sequence[str]) -> list[str]:
-    return [named] if isinstance(named, str) else list(named)

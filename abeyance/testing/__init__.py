@@ -8,7 +8,6 @@ processes cannot be tested here.
     assert ended.values["log"] == ["assessed", "paid"]
 """
 
-from abeyance.testing.answering import run
-from abeyance.testing.in_memory_run import EPOCH, InMemoryRun
+from abeyance.testing.in_memory_run import EPOCH, InMemoryRun, run
 
 __all__ = ["EPOCH", "InMemoryRun", "run"]

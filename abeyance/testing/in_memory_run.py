@@ -1,44 +1,49 @@
-"""A run in memory as callers have it."""
+"""A run in memory as callers have it, and `run`, which drives one to its end."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pydantic import BaseModel
 
-from abeyance import commands, wire
+from abeyance import commands, projections, wire
 from abeyance.authoring.graph import Graph
 from abeyance.commands import as_events
-from abeyance.core import idempotency, machine, replies, snapshots
+from abeyance.core import events, idempotency, machine, messages, replies, snapshots
 from abeyance.core.delegations import Delegations, Wanted
 from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
-from abeyance.core.policy import Principal
+from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.state import Limits, RunState
 from abeyance.duration import Duration, seconds
 from abeyance.errors import Code, Refusal
 from abeyance.handle import Forked
-from abeyance.orders import migrate_order, order_of, respond_order, retry_order
+from abeyance.orders import SIGNALS, order_of
 from abeyance.runtime import graph_today, retries
 from abeyance.schemas import answers as limits_
 from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.blobs import Blobs
-from abeyance.testing.control import ANYBODY, InMemoryControl
-from abeyance.testing.driver import Driver
+from abeyance.testing.driver import MAX_STEPS, Driver
+from abeyance.testing.reader import InMemoryReader
 from abeyance.util import as_names
-from abeyance.views import Migration
+from abeyance.views import InterruptView, MessageReceipt, MessageView, Migration
 
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
+ANYBODY: Final = Principal(subject="tester", capabilities=(EVERYTHING,))
 
 
-class InMemoryRun(InMemoryControl):
+class InMemoryRun(InMemoryReader):
     """A run that a test drives (`abeyance.RunHandle`). It changes only while one of its methods runs.
 
+    The name of an open interrupt stands for its id. Today's graph is the one that was deployed last.
     `principal` defaults to `tester`, who has every capability. While a visit is blocked, each method that
     changes the run tries it again, and raises `abeyance.errors.Blocked` after the change if it still is.
     """
+
+    caller = ANYBODY
 
     def __init__(
         self,
@@ -107,35 +112,86 @@ class InMemoryRun(InMemoryControl):
             pass
         self._driver.raise_blocked()
 
-    async def respond(
-        self,
-        answers: Mapping[str, Any] | str | None = None,
-        response: Any = ...,
-        *,
-        principal: Principal | None = None,
-        note: str | None = None,
-        digests: Mapping[str, str] | None = None,
-        on_behalf_of: str | None = None,
-        key: str | None = None,
-    ) -> list[Receipt]:
-        """Answer several interrupts (all or none), one, or the only open one, by id or name.
+    async def control(self, order: commands.Order) -> None:
+        event = as_events.control(order, self.now)
+        if idempotency.earlier(self.state.keys, event) is not None:
+            return
+        self._refuse_ended()
+        try:
+            await self._driver.feed(event)
+        except Refusal as refusal:
+            refused = events.SignalRefused(
+                now=self.now,
+                signal=SIGNALS[type(order)],
+                code=str(refusal.code),
+                reason=refusal.message,
+            )
+            await self._driver.feed(refused)
 
-        `digests` bind an answer to the content that was shown. Raise the Refusal if an answer is refused.
-        """
-        if isinstance(answers, str):
-            answers = self._id_of(answers)
-        elif answers is not None:
-            answers = {self._id_of(name): answer for name, answer in answers.items()}
-        digests = {self._id_of(name): digest for name, digest in (digests or {}).items()}
-        order = respond_order(
-            answers,
-            response,
-            principal=principal or ANYBODY,
-            note=note,
-            digests=digests,
-            on_behalf_of=on_behalf_of,
-            key=key,
+    def _refuse_ended(self) -> None:
+        if self.state.finished:
+            raise Refusal(Code.NOT_RUNNING, f"The run {self.run_id!r} has ended ({self.status}).")
+
+    async def signal_message(self, message: commands.SteerMessage) -> str:
+        sent = self._sent_message(message, signalled=True)
+        messages.refuse_empty(sent.message)
+        self._refuse_ended()
+        await self._driver.feed(sent)
+        return sent.message.message_id
+
+    async def send_message(self, message: commands.SteerMessage) -> MessageReceipt:
+        sent = self._sent_message(message)
+        is_duplicate = self.state.mailbox.knows(sent.message)
+        await self._driver.feed(sent)
+        return MessageReceipt(
+            message_id=sent.message.message_id,
+            duplicate=is_duplicate,
+            queue_depth=len(self.state.mailbox.queue),
         )
+
+    async def pause_and_send_message(
+        self, message: commands.SteerMessage, pause: commands.Pause
+    ) -> MessageReceipt:
+        sent = self._sent_message(message)
+        machine.check(self.state, sent)
+        await self.control(pause)
+        named = {"message_id": sent.message.message_id}
+        return await self.send_message(message.model_copy(update=named))
+
+    def _sent_message(
+        self, order: commands.SteerMessage, *, signalled: bool = False
+    ) -> events.MessageSent:
+        self._sent += 1
+        sent = as_events.message_sent(order, self.now, f"m{self._sent}", signalled=signalled)
+        named = {"message_id": sent.message.message_id}
+        self._driver.orders.add("send_message", {**order.model_dump(mode="json"), **named})
+        return sent
+
+    async def messages(self) -> list[MessageView]:
+        return [MessageView.of(message) for message in self.state.mailbox.queue]
+
+    async def clear_messages(
+        self, *, principal: Principal | None = None, key: str | None = None
+    ) -> int:
+        actor = (principal or ANYBODY).subject
+        order = order_of(commands.ClearMessages, {"actor": actor, "key": key})
+        event = as_events.messages_cleared(order, self.now)
+        if (earlier := idempotency.earlier(self.state.keys, event)) is not None:
+            return int(earlier.receipt)
+        count = len(self.state.mailbox.queue)
+        await self._driver.feed(event)
+        return count
+
+    async def respond_to(self, order: commands.Respond) -> list[Receipt]:
+        named: dict[str, Any] = {
+            "digests": {self._id_of(name): digest for name, digest in order.digests.items()}
+        }
+        if order.interrupt_id is not None:
+            named["interrupt_id"] = self._id_of(order.interrupt_id)
+        if order.responses is not None:
+            answers = order.responses.items()
+            named["responses"] = {self._id_of(name): answer for name, answer in answers}
+        order = order.model_copy(update=named)
         lent = self._delegations.of(order.principal.subject, self.now)
         order = order.model_copy(update={"delegations": lent})
         event = as_events.responded(order, self.state.ledger, self.now, keys=self.state.keys)
@@ -150,31 +206,16 @@ class InMemoryRun(InMemoryControl):
             await self._driver.feed(event)
         return receipts
 
-    async def edit_values(
-        self,
-        patch: Mapping[str, Any],
-        *,
-        version: int | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Patch the values of a run that is paused or waits for input.
-
-        Raise the Refusal if they are no longer at `version` (None: the current one) or do not fit.
-        """
+    async def checked_patch(self, patch: Mapping[str, Any]) -> dict[str, Json]:
         try:
-            checked = self._graph.states.patch(patch)
+            return self._graph.states.patch(patch)
         except ValuesError as error:
             raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
-        read = self.state.root.version if version is None else version
-        about = {"patch": checked, "version": read, "principal": principal or ANYBODY}
-        order = order_of(commands.EditValues, {**about, "key": key})
-        self._driver.orders.add("edit_values", order.model_dump(mode="json"))
-        await self.edit(order)
 
     async def edit(self, order: commands.Edit) -> None:
-        """Edit values, or a question by its id or name, by a command. Raise the Refusal of the run."""
-        if not isinstance(order, commands.EditValues):
+        if isinstance(order, commands.EditValues):
+            self._driver.orders.add("edit_values", order.model_dump(mode="json"))
+        else:
             order = order.model_copy(update={"interrupt_id": self._id_of(order.interrupt_id)})
         if isinstance(order, commands.Claim):
             lent = self._delegations.of(order.principal.subject, self.now)
@@ -212,57 +253,32 @@ class InMemoryRun(InMemoryControl):
         self._graph = graph
         self._driver.deploy(graph)
 
-    async def migrate(
-        self,
-        *,
-        patch: Mapping[str, Any] | None = None,
-        renames: Mapping[str, str] | None = None,
-        dry_run: bool = False,
-        principal: Principal | None = None,
-        key: str | None = None,
-    ) -> Migration:
-        """Move the open run to the graph that was deployed last, and return what that does.
-
-        Raise the Refusal if the run cannot be migrated.
-        """
-        order = migrate_order(
-            patch=patch, renames=renames, dry_run=dry_run, principal=principal or ANYBODY, key=key
-        )
+    async def migrate_by(self, order: commands.Migrate) -> Migration:
         today = self._today(self.state, patch=order.patch, renames=order.map)
         versions = (self._start.graph_version, today.version)
         event = as_events.migrated(
             order, self.now, spec=today.spec, patch=today.patch, versions=versions
         )
-        if not dry_run and idempotency.earlier(self.state.keys, event) is not None:
+        if not order.dry_run and idempotency.earlier(self.state.keys, event) is not None:
             version = self._start.graph_version
             return Migration(run_id=self.run_id, before=version, after=version)
         self._refuse_ended()
-        outcome = graph_today.migration(self.state, self._start, today, event, dry_run=dry_run)
-        if not dry_run:
+        outcome = graph_today.migration(
+            self.state, self._start, today, event, dry_run=order.dry_run
+        )
+        if not order.dry_run:
             self._begin({"graph_version": today.version})
             await self._driver.feed(event)
         return outcome
 
-    async def retry(
-        self,
-        *,
-        graph: Literal["pinned", "today"] = "pinned",
-        patch: Mapping[str, Any] | None = None,
-        renames: Mapping[str, str] | None = None,
-        principal: Principal | None = None,
-        key: str | None = None,
+    async def retry_by(
+        self, order: commands.RetryBody, *, principal: Principal, key: str | None = None
     ) -> None:
-        """Let the run go on from where it ended; today's graph is the one that was deployed last.
-
-        Raise the Refusal if it completed, is open, or cannot be moved to today's graph.
-        """
-        order = retry_order(graph=graph, patch=patch, renames=renames)
-        caller = principal or ANYBODY
-        mark = retries.mark(order, caller, key)
+        mark = retries.mark(order, principal, key)
         if retries.was_retried(self._start.retry_keys, mark, key):
             return
         state, version = retries.retried(
-            self.state, self._start, order, self._graph, principal=caller, now=self.now
+            self.state, self._start, order, self._graph, principal=principal, now=self.now
         )
         marks = retries.marked(self._start.retry_keys, mark)
         self._begin({"graph_version": version, "retry_keys": marks})
@@ -271,10 +287,7 @@ class InMemoryRun(InMemoryControl):
     async def fork(
         self, *, back: int = 0, run_id: str | None = None, principal: Principal | None = None
     ) -> Forked:
-        """Start a new run with the past of this one, which stays as it is, with a clock of its own.
-
-        Raise the Refusal if it cannot go back so far.
-        """
+        """Start a new run as `RunHandle.fork`, with a clock of its own."""
         order = order_of(commands.ForkBody, {"back": back, "run_id": run_id})
         self._forks += 1
         new_id = order.run_id or f"{self.run_id}-fork{self._forks}"
@@ -306,3 +319,64 @@ class InMemoryRun(InMemoryControl):
     def _begin(self, changes: Mapping[str, Any]) -> None:
         self._start = self._start.model_copy(update=changes)
         self._driver.begin(self._start)
+
+
+async def run(
+    graph: Graph,
+    input: Mapping[str, Any] | BaseModel | None = None,  # noqa: A002
+    *,
+    answers: Mapping[str, Any | Callable[[InterruptView], Any]] | None = None,
+    principal: Principal = ANYBODY,
+    limits: Limits | None = None,
+    skip_time: bool = True,
+    run_id: str = "test",
+    now: datetime = EPOCH,
+    interrupt_before: str | Sequence[str] = (),
+    interrupt_after: str | Sequence[str] = (),
+    on_error: str | None = None,
+) -> InMemoryRun:
+    """Run a graph until it ends or waits for an answer that `answers` does not have.
+
+    `answers` maps the name or id of an interrupt to a value, or to a function of the interrupt, which
+    may be async. The clock moves to the deadline of an interrupt without an answer, unless `skip_time`
+    is False. The other parameters are those of a start. Raise the Refusal if the run refuses an answer.
+    """
+    trial = InMemoryRun(
+        graph,
+        input,
+        run_id=run_id,
+        limits=limits,
+        now=now,
+        interrupt_before=interrupt_before,
+        interrupt_after=interrupt_after,
+        on_error=on_error,
+    )
+    await trial.start()
+    for _ in range(MAX_STEPS):
+        if trial.state.finished:
+            break
+        if not await _answer_one(trial, answers or {}, principal):
+            moment = trial.state.next_deadline()
+            if moment is None or not skip_time:
+                break
+            await trial.advance(max(moment - trial.now, timedelta()))
+    return trial
+
+
+async def _answer_one(
+    trial: InMemoryRun,
+    answers: Mapping[str, Any | Callable[[InterruptView], Any]],
+    principal: Principal,
+) -> bool:
+    for entry in trial.state.ledger.open.values():
+        key = entry.id if entry.id in answers else entry.name
+        if key not in answers:
+            continue
+        answer = answers[key]
+        if callable(answer):
+            answer = answer(projections.interrupt(trial.state, entry.id))
+            if inspect.isawaitable(answer):
+                answer = await answer
+        await trial.respond(entry.id, answer, principal=principal)
+        return True
+    return False

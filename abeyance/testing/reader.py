@@ -17,12 +17,13 @@ from abeyance.errors import Code, Refusal
 from abeyance.history.audit import ADMIN, closing, redacted
 from abeyance.history.audit_chain import Chain
 from abeyance.history.transcripts import choose_address
+from abeyance.orders import CommandedRun
 from abeyance.storage import run_files
 from abeyance.testing.driver import Driver
 from abeyance.views import TERMINAL_EVENTS, ClosingRecord, Event, InterruptView, RunView
 
 
-class InMemoryReader:
+class InMemoryReader(CommandedRun):
     """The reading half of a run in memory."""
 
     _driver: Driver
@@ -40,7 +41,6 @@ class InMemoryReader:
 
     @property
     def run_id(self) -> str:
-        """The run's id."""
         return self.state.run_id
 
     @property
@@ -49,11 +49,9 @@ class InMemoryReader:
         return self._driver.state
 
     async def view(self) -> RunView:
-        """Return the run as it is now."""
         return projections.run_view(self.state, self._start)
 
     async def interrupts(self, *, status: str = "open") -> list[InterruptView]:
-        """Return the interrupts of one status, or `all`: open ones first, in the order of opening."""
         entries = [
             *projections.open_interrupts(self.state),
             *projections.settled_interrupts(self.state),
@@ -61,7 +59,6 @@ class InMemoryReader:
         return [entry for entry in entries if status in ("all", entry.status)]
 
     async def interrupt(self, interrupt_id: str) -> InterruptView | None:
-        """Return an interrupt by its id or, while it is open, its name; None if there is none."""
         try:
             return projections.interrupt(self.state, self._id_of(interrupt_id))
         except KeyError:
@@ -70,10 +67,6 @@ class InMemoryReader:
     async def events(
         self, *, after: str | None = None, follow: bool = True
     ) -> AsyncGenerator[Event, None]:
-        """Yield the events after the one with the id `after`, in order.
-
-        With `follow`, continue with new events until the run has ended.
-        """
         place = 0 if after is None else self._place_after(after)
         while True:
             moved = self._driver.moved
@@ -115,7 +108,6 @@ class InMemoryReader:
         return view
 
     async def result(self) -> ClosingRecord:
-        """Return the closing record. Raise the Refusal `not_finished` while the run is not over."""
         if not self.state.finished:
             raise Refusal(
                 Code.NOT_FINISHED,
@@ -142,18 +134,10 @@ class InMemoryReader:
         return b"".join(chain.add(each) + b"\n" for each in shown)
 
     async def file(self, file: Mapping[str, str] | str) -> bytes:
-        """Return the bytes of a file that the run has stored, by its reference or its id.
-
-        Raises `unknown_file`.
-        """
         found = await run_files.load(self._driver.blobs, self.state.run_id, file)
         return found.data
 
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
-        """Return an agent's transcript, oldest first.
-
-        `address` may be omitted if there is one agent. Raise the Refusal that the API would return.
-        """
         heads = items.transcripts(self.state)
         agent = choose_address(self.state.run_id, heads, address)
         return transcript_items(await transcript.read(self._driver.blobs, heads[agent]))

@@ -29,7 +29,7 @@ from abeyance.core.authority import takes_of_directive
 from abeyance.core.policy import ReadRights
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.handle import RunFilter
+from abeyance.filters import RunFilter
 from abeyance.history.description import ENDINGS
 from abeyance.util import checked_run_id, gather_limited
 

@@ -20,7 +20,7 @@ from abeyance.api.auth import READ, CredentialsDep
 from abeyance.api.dependencies import BackendDep, ClientDep, FeedDep, RunId
 from abeyance.api.schemas import MAX_FILTERS, Listed, Name
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.handle import EventFilter
+from abeyance.filters import EventFilter
 
 T = TypeVar("T")
 

@@ -31,7 +31,7 @@ from abeyance.core import authority
 from abeyance.core.policy import Principal
 from abeyance.core.terms import GROUP
 from abeyance.errors import Code, Unavailable
-from abeyance.handle import InboxFilter, Sort
+from abeyance.filters import InboxFilter, Sort
 
 router = APIRouter(tags=["interrupts"])
 

@@ -41,7 +41,8 @@ from abeyance.authoring.graph import Graph
 from abeyance.core.policy import Principal, ReadRights
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
-from abeyance.handle import RunFilter, Started
+from abeyance.filters import RunFilter
+from abeyance.handle import Started
 from abeyance.history import transcripts
 from abeyance.storage.run_files import RunFile
 

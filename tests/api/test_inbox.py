@@ -14,7 +14,7 @@ from temporalio.client import Client as TemporalClient
 from abeyance.client.inbox import Inbox
 from abeyance.client.listing import Listing
 from abeyance.errors import Refusal
-from abeyance.handle import InboxFilter
+from abeyance.filters import InboxFilter
 
 
 async def pages(api: Api, **query: Any) -> list[list[dict[str, Any]]]:

@@ -17,7 +17,7 @@ from abeyance import names
 from abeyance.api.app import create_app
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
-from abeyance.handle import RunFilter
+from abeyance.filters import RunFilter
 from abeyance.settings import Settings
 from abeyance.storage.archive import Progress, archive_of
 from abeyance.storage.blobs import FolderBlobs, MemoryBlobs

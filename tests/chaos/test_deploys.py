@@ -18,7 +18,7 @@ from temporal_site import ANYBODY, eventually
 
 from abeyance import Graph, views
 from abeyance.client import Client
-from abeyance.handle import RunFilter
+from abeyance.filters import RunFilter
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

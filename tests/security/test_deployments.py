@@ -27,7 +27,7 @@ from abeyance.client import Client
 from abeyance.client.start import StartPlan
 from abeyance.core.state import Limits
 from abeyance.errors import Code
-from abeyance.handle import InboxFilter, RunFilter
+from abeyance.filters import InboxFilter, RunFilter
 from abeyance.history.feed import Feed
 
 YES = {"approved": True}

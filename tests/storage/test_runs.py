@@ -20,7 +20,7 @@ from abeyance import START, Context, Fatal, Graph, views
 from abeyance.core.json import sha256
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, Unreadable
-from abeyance.handle import InboxFilter, RunFilter
+from abeyance.filters import InboxFilter, RunFilter
 from abeyance.history.feed import Feed
 from abeyance.keyring import WrongKey
 from abeyance.settings import Settings

@@ -24,7 +24,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Agent, Graph, tool
 from abeyance.client.waking import PAUSED_TO_WAKE
-from abeyance.handle import RunFilter
+from abeyance.filters import RunFilter
 from abeyance.settings import Settings
 
 _AT_ONCE = 5.0

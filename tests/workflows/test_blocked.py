@@ -20,7 +20,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import END, START, Context, Goto, Graph
 from abeyance.core.state import Limits
-from abeyance.handle import RunFilter
+from abeyance.filters import RunFilter
 from abeyance.history.feed import Feed
 
 pytestmark = pytest.mark.usefixtures("both_ways")

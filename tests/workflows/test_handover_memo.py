@@ -7,7 +7,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance.core.state import Limits
-from abeyance.handle import InboxFilter
+from abeyance.filters import InboxFilter
 
 
 async def test_questions_that_were_open_at_a_hand_over_stay_in_the_inbox(

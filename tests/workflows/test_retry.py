@@ -11,7 +11,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import Principal, Refusal
 from abeyance.errors import Code
-from abeyance.handle import RunFilter
+from abeyance.filters import RunFilter
 
 OPERATOR = Principal(subject="olga", capabilities=("runs:control",))
 

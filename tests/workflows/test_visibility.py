@@ -13,7 +13,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
 from abeyance import END, START, Graph, names
-from abeyance.handle import RunFilter
+from abeyance.filters import RunFilter
 
 _MEMO_BYTES = 64_000
 _ATTRIBUTE_BYTES = 2_048

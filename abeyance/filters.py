@@ -1,0 +1,79 @@
+"""What lists of runs, interrupts and events are filtered by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from abeyance.core.policy import ALL_RUNS, Principal, ReadRights
+from abeyance.core.terms import Priority
+
+Sort: TypeAlias = Literal["deadline", "priority", "risk", "age"]
+"""What a list of interrupts is sorted by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter:
+    """A filter of runs: one of `statuses`, all of `labels`, only those that are `blocked` or only the
+    others, and only those that `reads` lets a caller see. Empty and None select all.
+    """
+
+    statuses: frozenset[str] = frozenset()
+    graph: str | None = None
+    conversation_id: str | None = None
+    labels: tuple[str, ...] = ()
+    blocked: bool | None = None
+    reads: ReadRights = ALL_RUNS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxFilter:
+    """A filter of interrupts that are `open` or `held`: one of `capabilities`, a deadline before
+    `before`, for an `assignee` (a subject, or `group:finance`), of a `priority`, with a risk of
+    `min_risk` or more, and only of runs that `reads` lets a caller see. Empty and None select all. `mine`
+    selects those for a principal or their groups, and those that they claimed. `sort` says which come
+    first: the nearest deadline, the highest priority or risk, or the oldest.
+    """
+
+    status: Literal["open", "held"] = "open"
+    capabilities: frozenset[str] = frozenset()
+    graph: str | None = None
+    conversation_id: str | None = None
+    before: datetime | None = None
+    assignee: str | None = None
+    mine: Principal | None = None
+    priority: Priority | None = None
+    min_risk: int | None = None
+    sort: Sort = "deadline"
+    reads: ReadRights = ALL_RUNS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFilter:
+    """A filter of the events of all runs: one of `types`, and of `capabilities`, and only of runs that
+    `reads` lets a caller see. Empty and None are all.
+
+    A type or a capability that ends in `*` selects all that begin so (`interrupt.*`). Only events of
+    interrupts have a capability.
+    """
+
+    types: tuple[str, ...] = ()
+    graph: str | None = None
+    capabilities: tuple[str, ...] = ()
+    reads: ReadRights = ALL_RUNS
+
+    def selects(self, type_: str, graph: str, capability: str | None) -> bool:
+        """Return whether an event passes the filter."""
+        return (
+            self.graph in (None, graph)
+            and _is_among(self.types, type_)
+            and (not self.capabilities or _is_among(self.capabilities, capability))
+        )
+
+
+def _is_among(selected: tuple[str, ...], name: str | None) -> bool:
+    return not selected or any(
+        name is not None and (name.startswith(each[:-1]) if each.endswith("*") else name == each)
+        for each in selected
+    )
