@@ -11,14 +11,16 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 from temporalio.client import Client
 from temporalio.service import GrpcCompression
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from abeyance.dev import server as devserver
 from abeyance.dev.parent_death import STDIN, leashed
@@ -28,6 +30,8 @@ from abeyance.temporal.converter import data_converter
 _HERE: Final = Path(__file__).parent
 _READY_SECONDS: Final = 30.0
 _LOOK_EVERY: Final = 0.05
+OURS: Final = "from abeyance.worker import main; main()"
+"""The program of Abeyance's worker."""
 _API: Final = """\
 import asyncio, sys
 from abeyance.api.app import serve
@@ -100,6 +104,45 @@ def worker(server: Server, program: str, folder: Path, *, app: str | None = None
     command = [sys.executable, "-c", program]
     with _process(command, _environment(server, app), folder / "worker.log") as pid:
         yield pid
+
+
+@asynccontextmanager
+async def served(
+    folder: Path, program: str, *, app: str | None = None
+) -> AsyncIterator[tuple[Server, Processes]]:
+    """A server and a worker, until the context ends."""
+    async with temporal_server(folder) as server:
+        with worker(server, program, folder, app=app) as pid:
+            yield server, Processes(server=server.pid, worker=pid)
+
+
+@asynccontextmanager
+async def by_hand(
+    folder: Path, module: str, *arguments: str
+) -> AsyncIterator[tuple[Client, Processes]]:
+    """The floor: a connection, with a server and a worker that is the `main` of a module."""
+    program = f"from {module} import main; main(*{arguments!r})"
+    async with served(folder, program) as (server, processes):
+        yield await connected(server.address), processes
+
+
+async def serve(
+    queue: str,
+    workflows: Sequence[type],
+    activities: Sequence[Callable[..., Any]] = (),
+    **options: Any,
+) -> None:
+    """Be the worker of the floor."""
+    restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
+    serving = Worker(
+        await connected(os.environ["TEMPORAL_ADDRESS"]),
+        task_queue=queue,
+        workflows=workflows,
+        activities=activities,
+        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+        **options,
+    )
+    await serving.run()
 
 
 class Api:

@@ -8,7 +8,6 @@ value, as ours of this size do. No approval, no message, no pause, no hand-over.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -17,11 +16,9 @@ from typing import Any, Final
 
 from agent.workload import Added, cut, found, script
 from pydantic import BaseModel
-from stage import Processes, connected, temporal_server, worker
+from stage import Processes, by_hand, serve
 from temporalio import activity, workflow
 from temporalio.client import Client
-from temporalio.worker import Worker
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from abeyance.agents import transcript
 from abeyance.storage.blobs import FolderBlobs
@@ -134,25 +131,10 @@ class ByHand:
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[ByHand]:
     """The floor, with its server and its worker."""
-    program = f"from agent.by_hand import main; main({str(folder / 'blobs')!r})"
-    async with temporal_server(folder) as server:
-        with worker(server, program, folder) as pid:
-            temporal = await connected(server.address)
-            yield ByHand(temporal, Processes(server=server.pid, worker=pid))
-
-
-async def _serve(folder: str) -> None:
-    restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
-    serving = Worker(
-        await connected(os.environ["TEMPORAL_ADDRESS"]),
-        task_queue=_QUEUE,
-        workflows=[Conversation],
-        activities=[Activities(folder).model, read, search],
-        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
-    )
-    await serving.run()
+    async with by_hand(folder, "agent.by_hand", str(folder / "blobs")) as (temporal, processes):
+        yield ByHand(temporal, processes)
 
 
 def main(folder: str) -> None:
     """Be the worker."""
-    asyncio.run(_serve(folder))
+    asyncio.run(serve(_QUEUE, [Conversation], [Activities(folder).model, read, search]))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agent.workload import Added, cut, found, script
 from pydantic import BaseModel
-from stage import Processes, temporal_server, worker
+from stage import Processes, served
 
 from abeyance import START, Agent, Graph, tool
 from abeyance.client import Client
@@ -78,10 +78,8 @@ class OnAbeyance:
 async def opened(folder: Path) -> AsyncIterator[OnAbeyance]:
     """Abeyance, with its server and its worker."""
     program = f"from agent.on_abeyance import main; main({str(folder / 'blobs')!r})"
-    async with temporal_server(folder) as server:
-        with worker(server, program, folder) as pid:
-            client = await Client.connect(server.address)
-            yield OnAbeyance(client, Processes(server=server.pid, worker=pid))
+    async with served(folder, program) as (server, processes):
+        yield OnAbeyance(await Client.connect(server.address), processes)
 
 
 async def _serve(folder: str) -> None:

@@ -7,7 +7,6 @@ deadline. Who waits for the gate reads the history as it grows, which asks nothi
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -17,8 +16,6 @@ from typing import Any, Final
 from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import Worker
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 with workflow.unsafe.imports_passed_through():
     from approval.workload import (
@@ -30,7 +27,7 @@ with workflow.unsafe.imports_passed_through():
         Trace,
         visit,
     )
-    from stage import Processes, connected, temporal_server, worker
+    from stage import Processes, by_hand, serve
 
 
 _QUEUE: Final = "by-hand"
@@ -114,24 +111,10 @@ class ByHand:
 @asynccontextmanager
 async def opened(folder: Path, *, local: bool = False) -> AsyncIterator[ByHand]:
     """The floor, with its server and its worker."""
-    async with temporal_server(folder) as server:
-        with worker(server, "from approval.by_hand import main; main()", folder) as pid:
-            temporal = await connected(server.address)
-            yield ByHand(temporal, Processes(server=server.pid, worker=pid), local=local)
-
-
-async def _serve() -> None:
-    restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
-    serving = Worker(
-        await connected(os.environ["TEMPORAL_ADDRESS"]),
-        task_queue=_QUEUE,
-        workflows=[ClaimApproval],
-        activities=[_node(name) for name in (*BEFORE, *AFTER)],
-        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
-    )
-    await serving.run()
+    async with by_hand(folder, "approval.by_hand") as (temporal, processes):
+        yield ByHand(temporal, processes, local=local)
 
 
 def main() -> None:
     """The worker."""
-    asyncio.run(_serve())
+    asyncio.run(serve(_QUEUE, [ClaimApproval], [_node(name) for name in (*BEFORE, *AFTER)]))

@@ -19,7 +19,7 @@ from approval.workload import (
     visit,
 )
 from pydantic import Field
-from stage import Processes, temporal_server, worker
+from stage import OURS, Processes, served
 
 from abeyance import END, START, Graph, Principal, append
 from abeyance.client import Client
@@ -95,9 +95,6 @@ async def opened(
 ) -> AsyncIterator[OnAbeyance]:
     """Abeyance, with its server and its worker."""
     graph = fused if fuse else quick if local else ordinary
-    program = "from abeyance.worker import main; main()"
-    async with temporal_server(folder) as server:
-        with worker(server, program, folder, app="approval.on_abeyance:graphs") as pid:
-            client = await Client.connect(server.address)
-            processes = Processes(server=server.pid, worker=pid)
-            yield OnAbeyance(client, graph, processes)
+    async with served(folder, OURS, app="approval.on_abeyance:graphs") as (server, processes):
+        client = await Client.connect(server.address)
+        yield OnAbeyance(client, graph, processes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -12,12 +11,10 @@ from typing import Any, Final
 
 from temporalio import activity, workflow
 from temporalio.client import Client
-from temporalio.worker import Worker
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 with workflow.unsafe.imports_passed_through():
     from fanout.workload import work
-    from stage import Processes, connected, temporal_server, worker
+    from stage import Processes, by_hand, serve
 
 
 _QUEUE: Final = "by-hand"
@@ -74,25 +71,10 @@ class ByHand:
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[ByHand]:
     """The floor, with its server and its worker."""
-    async with temporal_server(folder) as server:
-        with worker(server, "from fanout.by_hand import main; main()", folder) as pid:
-            temporal = await connected(server.address)
-            yield ByHand(temporal, Processes(server=server.pid, worker=pid))
-
-
-async def _serve() -> None:
-    restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
-    address = os.environ["TEMPORAL_ADDRESS"]
-    serving = Worker(
-        await connected(address),
-        task_queue=_QUEUE,
-        workflows=[Spread],
-        activities=[split, one, collect],
-        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
-    )
-    await serving.run()
+    async with by_hand(folder, "fanout.by_hand") as (temporal, processes):
+        yield ByHand(temporal, processes)
 
 
 def main() -> None:
     """Be the worker."""
-    asyncio.run(_serve())
+    asyncio.run(serve(_QUEUE, [Spread], [split, one, collect]))

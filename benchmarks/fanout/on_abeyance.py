@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from fanout.workload import work
 from pydantic import BaseModel
-from stage import Processes, temporal_server, worker
+from stage import OURS, Processes, served
 
 from abeyance import START, Context, Graph, Send, append
 from abeyance.client import Client
@@ -65,8 +65,6 @@ class OnAbeyance:
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[OnAbeyance]:
     """Abeyance, with its server and its worker."""
-    program = "from abeyance.worker import main; main()"
-    async with temporal_server(folder) as server:
-        with worker(server, program, folder, app="fanout.on_abeyance:graph") as pid:
-            client = await Client.connect(server.address)
-            yield OnAbeyance(client, Processes(server=server.pid, worker=pid))
+    async with served(folder, OURS, app="fanout.on_abeyance:graph") as (server, processes):
+        client = await Client.connect(server.address)
+        yield OnAbeyance(client, processes)

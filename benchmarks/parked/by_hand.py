@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -13,11 +12,9 @@ from typing import Final
 from temporalio import workflow
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import Worker
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 with workflow.unsafe.imports_passed_through():
-    from stage import Processes, connected, temporal_server, worker
+    from stage import Processes, by_hand, serve
 
 
 _QUEUE: Final = "by-hand"
@@ -73,23 +70,10 @@ class ByHand:
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[ByHand]:
     """The floor, with its server and its worker."""
-    async with temporal_server(folder) as server:
-        with worker(server, "from parked.by_hand import main; main()", folder) as pid:
-            temporal = await connected(server.address)
-            yield ByHand(temporal, Processes(server=server.pid, worker=pid))
-
-
-async def _serve() -> None:
-    restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
-    serving = Worker(
-        await connected(os.environ["TEMPORAL_ADDRESS"]),
-        task_queue=_QUEUE,
-        workflows=[Waiting],
-        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
-    )
-    await serving.run()
+    async with by_hand(folder, "parked.by_hand") as (temporal, processes):
+        yield ByHand(temporal, processes)
 
 
 def main() -> None:
     """Be the worker."""
-    asyncio.run(_serve())
+    asyncio.run(serve(_QUEUE, [Waiting]))

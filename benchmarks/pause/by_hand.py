@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -13,12 +12,10 @@ from typing import Any, Final
 from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.exceptions import ActivityError, is_cancelled_exception
-from temporalio.worker import Worker
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 with workflow.unsafe.imports_passed_through():
     from pause.workload import BEAT_SECONDS, work
-    from stage import Processes, connected, temporal_server, worker
+    from stage import Processes, by_hand, serve
 
 
 _QUEUE: Final = "by-hand"
@@ -108,26 +105,14 @@ class ByHand:
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[ByHand]:
     """The floor, with its server and its worker."""
-    async with temporal_server(folder) as server:
-        with worker(server, "from pause.by_hand import main; main()", folder) as pid:
-            temporal = await connected(server.address)
-            yield ByHand(temporal, Processes(server=server.pid, worker=pid))
-
-
-async def _serve() -> None:
-    restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
-    serving = Worker(
-        await connected(os.environ["TEMPORAL_ADDRESS"]),
-        task_queue=_QUEUE,
-        workflows=[Stoppable],
-        activities=[node],
-        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
-        max_heartbeat_throttle_interval=_THROTTLE,
-        default_heartbeat_throttle_interval=_THROTTLE,
-    )
-    await serving.run()
+    async with by_hand(folder, "pause.by_hand") as (temporal, processes):
+        yield ByHand(temporal, processes)
 
 
 def main() -> None:
     """Be the worker."""
-    asyncio.run(_serve())
+    beats = {
+        "max_heartbeat_throttle_interval": _THROTTLE,
+        "default_heartbeat_throttle_interval": _THROTTLE,
+    }
+    asyncio.run(serve(_QUEUE, [Stoppable], [node], **beats))

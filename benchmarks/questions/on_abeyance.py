@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 from questions.workload import Growth
-from stage import Processes, temporal_server, worker
+from stage import OURS, Processes, served
 
 from abeyance import START, Context, Graph, Interrupt, Principal
 from abeyance.client import Client
@@ -57,8 +57,6 @@ class OnAbeyance:
 @asynccontextmanager
 async def opened(folder: Path, *, many: bool = False) -> AsyncIterator[OnAbeyance]:
     """Abeyance, with its server and its worker."""
-    program = "from abeyance.worker import main; main()"
-    async with temporal_server(folder) as server:
-        with worker(server, program, folder, app="questions.on_abeyance:graph") as pid:
-            client = await Client.connect(server.address)
-            yield OnAbeyance(client, Processes(server=server.pid, worker=pid), many=many)
+    async with served(folder, OURS, app="questions.on_abeyance:graph") as (server, processes):
+        client = await Client.connect(server.address)
+        yield OnAbeyance(client, processes, many=many)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -13,11 +12,9 @@ from typing import Final
 from temporalio import activity, workflow
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import Worker
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 with workflow.unsafe.imports_passed_through():
-    from stage import Processes, connected, temporal_server, worker
+    from stage import Processes, by_hand, serve
     from steer.workload import read
 
 
@@ -112,25 +109,10 @@ class ByHand:
 @asynccontextmanager
 async def opened(folder: Path, *, by_signal: bool = False) -> AsyncIterator[ByHand]:
     """The floor, with its server and its worker."""
-    async with temporal_server(folder) as server:
-        with worker(server, "from steer.by_hand import main; main()", folder) as pid:
-            temporal = await connected(server.address)
-            processes = Processes(server=server.pid, worker=pid)
-            yield ByHand(temporal, processes, by_signal=by_signal)
-
-
-async def _serve() -> None:
-    restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
-    serving = Worker(
-        await connected(os.environ["TEMPORAL_ADDRESS"]),
-        task_queue=_QUEUE,
-        workflows=[Steered],
-        activities=[node],
-        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
-    )
-    await serving.run()
+    async with by_hand(folder, "steer.by_hand") as (temporal, processes):
+        yield ByHand(temporal, processes, by_signal=by_signal)
 
 
 def main() -> None:
     """Be the worker."""
-    asyncio.run(_serve())
+    asyncio.run(serve(_QUEUE, [Steered], [node]))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel
-from stage import Processes, temporal_server, worker
+from stage import OURS, Processes, served
 from steer.workload import read
 
 from abeyance import START, Context, Graph, commands
@@ -77,9 +77,6 @@ class OnAbeyance:
 @asynccontextmanager
 async def opened(folder: Path, *, by_signal: bool = False) -> AsyncIterator[OnAbeyance]:
     """Abeyance, with its server and its worker."""
-    program = "from abeyance.worker import main; main()"
-    async with temporal_server(folder) as server:
-        with worker(server, program, folder, app="steer.on_abeyance:graph") as pid:
-            client = await Client.connect(server.address)
-            processes = Processes(server=server.pid, worker=pid)
-            yield OnAbeyance(client, processes, by_signal=by_signal)
+    async with served(folder, OURS, app="steer.on_abeyance:graph") as (server, processes):
+        client = await Client.connect(server.address)
+        yield OnAbeyance(client, processes, by_signal=by_signal)

@@ -11,7 +11,7 @@ from typing import Final
 
 import httpx
 from pydantic import BaseModel
-from stage import Api, Processes, api, temporal_server, worker
+from stage import OURS, Api, Processes, api, temporal_server, worker
 
 from abeyance import START, Graph, Principal
 from abeyance.client import Client
@@ -95,9 +95,8 @@ class OnAbeyance:
 @asynccontextmanager
 async def opened(folder: Path, *, many: bool = False) -> AsyncIterator[OnAbeyance]:
     """Abeyance, with its server, its worker and its API."""
-    program = "from abeyance.worker import main; main()"
     async with temporal_server(folder) as server:
-        with worker(server, program, folder, app=_APP) as pid:
+        with worker(server, OURS, folder, app=_APP) as pid:
             async with api(server, folder, app=_APP) as serving, _unlimited(serving) as http:
                 processes = Processes(server=server.pid, worker=pid, api=serving.pid)
                 client = await Client.connect(server.address)

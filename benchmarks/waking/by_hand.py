@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import timedelta
@@ -12,12 +11,10 @@ from typing import Final
 
 from temporalio import activity, workflow
 from temporalio.client import Client
-from temporalio.worker import Worker
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 with workflow.unsafe.imports_passed_through():
     from marks import leave
-    from stage import Server, connected, temporal_server, worker
+    from stage import Server, connected, serve, temporal_server, worker
 
 
 _QUEUE: Final = "by-hand"
@@ -96,18 +93,6 @@ async def opened(folder: Path) -> AsyncIterator[ByHand]:
         yield ByHand(temporal, server, folder)
 
 
-async def _serve() -> None:
-    restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
-    serving = Worker(
-        await connected(os.environ["TEMPORAL_ADDRESS"]),
-        task_queue=_QUEUE,
-        workflows=[Waking],
-        activities=[step, after],
-        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
-    )
-    await serving.run()
-
-
 def main() -> None:
     """Be the worker."""
-    asyncio.run(_serve())
+    asyncio.run(serve(_QUEUE, [Waking], [step, after]))

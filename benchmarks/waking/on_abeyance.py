@@ -9,7 +9,7 @@ from typing import Any
 
 from marks import leave
 from pydantic import BaseModel
-from stage import Server, temporal_server, worker
+from stage import OURS, Server, temporal_server, worker
 
 from abeyance import START, Graph, Principal
 from abeyance.client import Client
@@ -55,8 +55,7 @@ class OnAbeyance:
         self._folder = folder
 
     def worker(self) -> AbstractContextManager[int]:
-        program = "from abeyance.worker import main; main()"
-        return worker(self._server, program, self._folder, app="waking.on_abeyance:graph")
+        return worker(self._server, OURS, self._folder, app="waking.on_abeyance:graph")
 
     async def until_gate(self, run: str, steps: int, folder: str) -> None:
         values = {"run": run, "folder": folder, "steps": steps}
