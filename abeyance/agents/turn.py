@@ -21,7 +21,6 @@ from abeyance.agents.hooks import AfterModelCall, BeforeModelCall, BeforeNode, H
 from abeyance.agents.model_errors import ModelDown, ModelRefused, ModelUnusable
 from abeyance.agents.model_request import name_of
 from abeyance.agents.output import Calls, Correction, Output
-from abeyance.agents.prices import price_of
 from abeyance.agents.prompts import Input, user_part
 from abeyance.agents.state import AgentState, AgentValues
 from abeyance.agents.tool_dispatch import RequestedCall, ToolDispatch, within_limits
@@ -350,3 +349,17 @@ def _sum(before: Mapping[str, int], response: ModelResponse) -> dict[str, int]:
         "input_tokens": before.get("input_tokens", 0) + usage.input_tokens,
         "output_tokens": before.get("output_tokens", 0) + usage.output_tokens,
     }
+
+
+def price_of(response: ModelResponse) -> float | None:
+    """Return the price of a response in US dollars, by the list that the model library brings; None if it
+    does not have the model.
+    """
+    name = response.model_name or ""
+    # Frameworks name their models in ways of their own, such as `openai:gpt-5` and `models/gemini-2.5`.
+    for spelling in dict.fromkeys([name, name.rpartition("/")[2].rpartition(":")[2]]):
+        try:
+            return float(replace(response, model_name=spelling or "?").cost().total_price)
+        except (LookupError, ValueError):
+            continue
+    return None

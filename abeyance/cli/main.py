@@ -7,7 +7,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -20,6 +20,7 @@ from abeyance.cli.batch import bulk, clearing, conversing
 from abeyance.cli.control import controlling
 from abeyance.cli.doctor import examination
 from abeyance.cli.errors import ErrorText, ExitCode, leave, print_error
+from abeyance.cli.formatting import readable
 from abeyance.cli.graphs import charts
 from abeyance.cli.lists import overview
 from abeyance.cli.runs import calls
@@ -32,6 +33,8 @@ from abeyance.cli.watch import watching
 from abeyance.errors import SettingsError
 
 if TYPE_CHECKING:
+    from abeyance.authoring.graph import Graph
+    from abeyance.check import RunsReport
     from abeyance.settings import Settings
 
 _PANEL: Final = "Processes"
@@ -225,14 +228,54 @@ def worker(
     settings = _settings(app)
     graphs = load_graphs(settings.app)
     if check:
-        from abeyance.cli.checking import check_worker
-
-        raise typer.Exit(check_worker(settings, graphs, against_runs=against_runs, every=every))
+        raise typer.Exit(_check_worker(settings, graphs, against_runs=against_runs, every=every))
     from abeyance.tracing import log_to_stderr
     from abeyance.worker import run as run_worker
 
     log_to_stderr()
     run_worker(settings)
+
+
+def _check_worker(
+    settings: Settings, graphs: Mapping[str, Graph], *, against_runs: bool, every: bool
+) -> ExitCode:
+    """Check this process, and the open runs if asked for, print the result, and return the exit code."""
+    from abeyance.check import check_process
+
+    process = check_process(settings, graphs)
+    for line in process.checked:
+        typer.echo(readable(line))
+    for warning in process.warnings:
+        print_error(f"warning: {warning}")
+    if not against_runs:
+        return ExitCode.DONE
+    report = asyncio.run(_check_runs(settings, graphs, every=every))
+    _print_report(report)
+    return ExitCode.FAILED if report.blocks else ExitCode.DONE
+
+
+async def _check_runs(
+    settings: Settings, graphs: Mapping[str, Graph], *, every: bool
+) -> RunsReport:
+    from abeyance.check import check_runs
+    from abeyance.temporal.connection import connect_temporal
+
+    temporal = await connect_temporal(settings=settings)
+    return await check_runs(temporal, settings.task_queue, graphs, every=every)
+
+
+def _print_report(report: RunsReport) -> None:
+    blocked = {run_id for run_ids in report.blocks.values() for run_id in run_ids}
+    typer.echo(
+        f"open runs: {report.open}; looked at closely: {report.replayed}; would block: {len(blocked)}"
+    )
+    for block, run_ids in sorted(
+        report.blocks.items(), key=lambda item: (item[0].node, item[0].code)
+    ):
+        typer.echo(readable(f"{block.node}: {block.code}: {block.text}"))
+        typer.echo(readable(f"  remedy: {block.remedy}"))
+        for run_id in sorted(run_ids):
+            typer.echo(f"  {run_id}")
 
 
 @commands.command(cls=ErrorText, rich_help_panel=_PANEL)

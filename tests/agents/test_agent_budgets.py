@@ -231,7 +231,7 @@ def test_a_budget_that_cannot_be_is_a_fault(budget: Any, fault: str) -> None:
 
 
 def test_names_of_models_that_frameworks_give_are_found_in_the_list_of_prices() -> None:
-    from abeyance.agents.prices import price_of
+    from abeyance.agents.turn import price_of
 
     usage = RequestUsage(input_tokens=1_000, output_tokens=1_000)
     prices = {

@@ -10,9 +10,9 @@ from sample_graphs import chain, gated
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
+from abeyance.client.claims import roster
 from abeyance.core.conversation import Claim
 from abeyance.errors import Refusal
-from abeyance.history.conversations import roster
 from abeyance.temporal.retry import NotFound
 
 RPC = timedelta(seconds=5)
