@@ -7,6 +7,7 @@ effect. A run's refusal is raised as a `Refusal` with its code; if Temporal or a
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -19,20 +20,19 @@ from abeyance.authoring.graph import Graph
 from abeyance.client import snapshots
 from abeyance.client.deployment import Deployment
 from abeyance.client.executions import UNBOUNDED, Room
-from abeyance.client.mailbox import RunMailbox, with_id
+from abeyance.client.reader import RunReader
 from abeyance.client.rpc import RunEnded
 from abeyance.commands import as_events
-from abeyance.core import idempotency, ledger
+from abeyance.core import idempotency, ledger, mailbox, messages
+from abeyance.core.events import Keyed, Message
 from abeyance.core.json import Json
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import GraphSpec
+from abeyance.core.state import Called
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.handle import Forked
 from abeyance.history.closing_record import edit_after_the_end, respond_after_the_end
-from abeyance.orders import (
-    SIGNALS,
-    order_of,
-)
+from abeyance.orders import SIGNALS, order_of
 from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.update_limiter import Turn
@@ -48,7 +48,7 @@ _EDITS: Final[Mapping[type[commands.Edit], str]] = {
 """The updates that change an open run or one of its questions, and have no receipt."""
 
 
-class TemporalRun(RunMailbox):
+class TemporalRun(RunReader):
     """One run over Temporal (`abeyance.RunHandle`).
 
     Without a `principal` the caller is `temporal`, without capabilities. `Client.run` got the graph: its
@@ -237,6 +237,82 @@ class TemporalRun(RunMailbox):
             return False
         return True
 
+    async def send_message(self, message: commands.SteerMessage) -> views.MessageReceipt:
+        """Send a message by a command. The same message again (by its id) is a duplicate."""
+        try:
+            return await self._line.update(
+                self.run_id,
+                "send_message",
+                _with_id(message),
+                views.MessageReceipt,
+                Turn.SEND_MESSAGE,
+            )
+        except ApplicationError as error:
+            if error.type != names.REPLAYED:
+                raise
+            return views.MessageReceipt.model_validate(error.details[0])
+        except RunEnded as ended:
+            raise ended.described.not_running() from ended
+
+    async def signal_message(self, message: commands.SteerMessage) -> str:
+        """Steer by a command. Raises also `message_conflict` if this client has sent another message
+        under the id.
+        """
+        message = _with_id(message)
+        event = as_events.message_sent(message, datetime.now(UTC), "")
+        messages.refuse_empty(event.message)
+        id_ = event.message.message_id
+        try:
+            await self._line.signal(
+                self.run_id,
+                "steer",
+                message,
+                key=f"message {id_}",
+                digest=mailbox.digest(event.message),
+            )
+        except RunEnded as ended:
+            raise ended.described.not_running() from ended
+        except Refusal as refusal:
+            if refusal.code is not Code.IDEMPOTENCY_CONFLICT:
+                raise
+            raise mailbox.conflict(id_) from refusal
+        return id_
+
+    async def take_messages(self, order: commands.TakeMessages) -> list[Message]:
+        """Take the messages of a visit. For node code only."""
+        try:
+            return await self._line.update(
+                self.run_id, "take_messages", order, list[Message], Turn.TAKE_MESSAGES
+            )
+        except ApplicationError as error:
+            if error.type != names.EMPTY:
+                raise
+            return []
+        except RunEnded as ended:
+            raise ended.described.not_running() from ended
+
+    async def clear_messages(
+        self, *, principal: Principal | None = None, key: str | None = None
+    ) -> int:
+        actor = "local" if principal is None else principal.subject
+        order = commands.ClearMessages(actor=actor, key=key)
+        try:
+            cleared = await self._line.update(
+                self.run_id, "clear_messages", order, views.Cleared, Turn.SEND_MESSAGE
+            )
+        except ApplicationError as error:
+            if error.type != names.REPLAYED:
+                raise
+            cleared = views.Cleared.model_validate(error.details[0])
+        except RunEnded as ended:
+            called = await self._earlier(
+                ended, as_events.messages_cleared(order, datetime.now(UTC))
+            )
+            if called is None:
+                raise ended.described.not_running() from ended
+            return int(called.receipt)
+        return cleared.cleared
+
     async def pause_and_send_message(
         self, message: commands.SteerMessage, pause: commands.Pause | None = None
     ) -> views.MessageReceipt:
@@ -244,7 +320,7 @@ class TemporalRun(RunMailbox):
         `idempotency_conflict` of the pause.
         """
         pause = pause or commands.Pause()
-        message = with_id(message)
+        message = _with_id(message)
         try:
             return await self.send_message(commands.SendMessage(**dict(message), pause=pause))
         except Unavailable:
@@ -255,3 +331,16 @@ class TemporalRun(RunMailbox):
         await self.control(pause)
         sent = await self.signal_message(message)
         return views.MessageReceipt(message_id=sent, duplicate=False, queue_depth=None)
+
+    async def _earlier(self, ended: RunEnded, event: Keyed) -> Called | None:
+        """The same call under its key, if the run accepted it before it ended."""
+        if event.key is None:
+            return None
+        return idempotency.earlier((await self._line.record(ended.described)).keys, event)
+
+
+def _with_id(message: commands.SteerMessage) -> commands.SteerMessage:
+    """The message with an id, made here if it has none, so that a retry sends the same message."""
+    if message.message_id is not None:
+        return message
+    return message.model_copy(update={"message_id": uuid.uuid4().hex})
