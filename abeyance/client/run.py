@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from temporalio.exceptions import ApplicationError
 
@@ -36,6 +36,8 @@ from abeyance.orders import SIGNALS, order_of
 from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.update_limiter import Turn
+
+R = TypeVar("R", views.Receipts, views.MessageReceipt, views.Cleared, views.Migration)
 
 _EDITS: Final[Mapping[type[commands.Edit], str]] = {
     commands.EditValues: "edit_values",
@@ -75,13 +77,7 @@ class TemporalRun(RunReader):
         if is_all_sealed(self._line.temporal.data_converter):
             order = await self._bound(order)
         try:
-            receipts = await self._line.update(
-                self.run_id, "respond", order, views.Receipts, Turn.RESPOND
-            )
-        except ApplicationError as error:
-            if error.type != names.REPLAYED:
-                raise
-            receipts = views.Receipts.model_validate(error.details[0])
+            receipts = await self._receipt("respond", order, views.Receipts, Turn.RESPOND)
         except RunEnded as ended:
             return respond_after_the_end(await self._line.record(ended.described), order)
         return receipts.receipts
@@ -154,13 +150,7 @@ class TemporalRun(RunReader):
 
     async def migrate_by(self, order: commands.Migrate) -> views.Migration:
         try:
-            return await self._line.update(
-                self.run_id, "migrate", order, views.Migration, Turn.RESPOND
-            )
-        except ApplicationError as error:
-            if error.type != names.REPLAYED:
-                raise
-            return views.Migration.model_validate(error.details[0])
+            return await self._receipt("migrate", order, views.Migration, Turn.RESPOND)
         except RunEnded as ended:
             # Today's graph is no part of the call.
             event = as_events.migrated(order, datetime.now(UTC), spec=GraphSpec(name=""), patch={})
@@ -239,18 +229,11 @@ class TemporalRun(RunReader):
 
     async def send_message(self, message: commands.SteerMessage) -> views.MessageReceipt:
         """Send a message by a command. The same message again (by its id) is a duplicate."""
+        message = _with_id(message)
         try:
-            return await self._line.update(
-                self.run_id,
-                "send_message",
-                _with_id(message),
-                views.MessageReceipt,
-                Turn.SEND_MESSAGE,
+            return await self._receipt(
+                "send_message", message, views.MessageReceipt, Turn.SEND_MESSAGE
             )
-        except ApplicationError as error:
-            if error.type != names.REPLAYED:
-                raise
-            return views.MessageReceipt.model_validate(error.details[0])
         except RunEnded as ended:
             raise ended.described.not_running() from ended
 
@@ -297,13 +280,7 @@ class TemporalRun(RunReader):
         actor = "local" if principal is None else principal.subject
         order = commands.ClearMessages(actor=actor, key=key)
         try:
-            cleared = await self._line.update(
-                self.run_id, "clear_messages", order, views.Cleared, Turn.SEND_MESSAGE
-            )
-        except ApplicationError as error:
-            if error.type != names.REPLAYED:
-                raise
-            cleared = views.Cleared.model_validate(error.details[0])
+            cleared = await self._receipt("clear_messages", order, views.Cleared, Turn.SEND_MESSAGE)
         except RunEnded as ended:
             called = await self._earlier(
                 ended, as_events.messages_cleared(order, datetime.now(UTC))
@@ -331,6 +308,15 @@ class TemporalRun(RunReader):
         await self.control(pause)
         sent = await self.signal_message(message)
         return views.MessageReceipt(message_id=sent, duplicate=False, queue_depth=None)
+
+    async def _receipt(self, name: str, order: wire.Request, kind: type[R], turn: Turn) -> R:
+        """The receipt of an update; if the same call was made before, the one that it got."""
+        try:
+            return await self._line.update(self.run_id, name, order, kind, turn)
+        except ApplicationError as error:
+            if error.type != names.REPLAYED:
+                raise
+            return kind.model_validate(error.details[0])
 
     async def _earlier(self, ended: RunEnded, event: Keyed) -> Called | None:
         """The same call under its key, if the run accepted it before it ended."""
