@@ -65,45 +65,49 @@ class QuestionUpdates(Protocol):
 
     @workflow.update(description='Move a deadline: {"interrupt_id": ..., "timeout": "PT2H"}.')
     async def edit_deadline(self, order: commands.EditDeadline) -> None:
-        self._feed_update(as_events.deadline_edited(order, workflow.now()), order.stamp)
+        self._edit(order)
 
     @edit_deadline.validator
     def _check_edit_deadline(self, order: commands.EditDeadline) -> None:
-        self._check_edit("edit_deadline", order, as_events.deadline_edited(order, workflow.now()))
+        self._check_edit("edit_deadline", order)
 
     @workflow.update(description='Take back a yes that is held: {"interrupt_id": ...}.')
     async def take_back(self, order: commands.TakeBack) -> None:
-        self._feed_update(as_events.taken_back(order, workflow.now()), order.stamp)
+        self._edit(order)
 
     @take_back.validator
     def _check_take_back(self, order: commands.TakeBack) -> None:
-        self._check_edit("take_back", order, as_events.taken_back(order, workflow.now()))
+        self._check_edit("take_back", order)
 
     @workflow.update(description='Claim a question: {"interrupt_id": ..., "for": "PT30M"}.')
     async def claim(self, order: commands.Claim) -> None:
-        self._feed_update(as_events.claimed(order, workflow.now()), order.stamp)
+        self._edit(order)
 
     @claim.validator
     def _check_claim(self, order: commands.Claim) -> None:
-        self._check_edit("claim", order, as_events.claimed(order, workflow.now()))
+        self._check_edit("claim", order)
 
     @workflow.update(description='End a claim: {"interrupt_id": ...}.')
     async def release(self, order: commands.ReleaseClaim) -> None:
-        self._feed_update(as_events.released(order, workflow.now()), order.stamp)
+        self._edit(order)
 
     @release.validator
     def _check_release(self, order: commands.ReleaseClaim) -> None:
-        self._check_edit("release", order, as_events.released(order, workflow.now()))
+        self._check_edit("release", order)
 
     @workflow.update(description='Name other assignees: {"interrupt_id": ..., "to": ["ada"]}.')
     async def reassign(self, order: commands.Reassign) -> None:
-        self._feed_update(as_events.reassigned(order, workflow.now()), order.stamp)
+        self._edit(order)
 
     @reassign.validator
     def _check_reassign(self, order: commands.Reassign) -> None:
-        self._check_edit("reassign", order, as_events.reassigned(order, workflow.now()))
+        self._check_edit("reassign", order)
 
-    def _check_edit(self, name: str, order: wire.Request, event: events.Event) -> None:
+    def _edit(self, order: commands.Edit) -> None:
+        self._feed_update(as_events.edited(order, workflow.now()), order.stamp)
+
+    def _check_edit(self, name: str, order: commands.Edit) -> None:
+        event = as_events.edited(order, workflow.now())
         with requests.refusals_as_application_errors():
             self._orders.check_sealed(name, order.stamp)
             called = idempotency.earlier(self._state.keys, event)

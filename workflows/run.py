@@ -272,11 +272,11 @@ class AgentRun(QuestionUpdates):
         description='Set fields while the run waits: {"patch": {...}, "version": ...}.'
     )
     async def edit_values(self, order: commands.EditValues) -> None:
-        self._feed_update(as_events.values_edited(order, workflow.now()), order.stamp)
+        self._edit(order)
 
     @edit_values.validator
     def _check_edit_values(self, order: commands.EditValues) -> None:
-        self._check_edit("edit_values", order, as_events.values_edited(order, workflow.now()))
+        self._check_edit("edit_values", order)
 
     @workflow.update(
         description='Migrate to the graph of today: {"patch": ..., "map": {"old": "new"}}.'

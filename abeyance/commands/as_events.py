@@ -122,54 +122,6 @@ def messages_cleared(order: commands.ClearMessages, now: datetime) -> events.Mes
     return _event(events.MessagesCleared, order, now)
 
 
-def values_edited(order: commands.EditValues, now: datetime) -> events.ValuesEdited:
-    """Return an edit of the values."""
-    return _event(events.ValuesEdited, order, now)
-
-
-def deadline_edited(order: commands.EditDeadline, now: datetime) -> events.DeadlineEdited:
-    """Return an edit of a deadline."""
-    deadline = order.deadline
-    if isinstance(order.timeout, float):
-        deadline = now + timedelta(seconds=order.timeout)
-    return _event(
-        events.DeadlineEdited,
-        order,
-        now,
-        moves=bool({"deadline", "timeout"} & order.model_fields_set),
-        deadline=deadline,
-        on_timeout=None if order.on_timeout is None else _on_timeout(order.on_timeout),
-    )
-
-
-def claimed(order: commands.Claim, now: datetime) -> events.Claimed:
-    """Return the claim of a question."""
-    return events.Claimed(
-        now=now,
-        principal=order.principal,
-        interrupt_id=order.interrupt_id,
-        seconds=order.for_,
-        on_behalf_of=order.on_behalf_of,
-        delegations=order.delegations,
-        key=order.key,
-    )
-
-
-def released(order: commands.ReleaseClaim, now: datetime) -> events.Released:
-    """Return the end of a claim."""
-    return _event(events.Released, order, now)
-
-
-def reassigned(order: commands.Reassign, now: datetime) -> events.Reassigned:
-    """Return other assignees of a question."""
-    return _event(events.Reassigned, order, now)
-
-
-def taken_back(order: commands.TakeBack, now: datetime) -> events.TakenBack:
-    """Return the taking back of a yes that is held."""
-    return _event(events.TakenBack, order, now)
-
-
 def edited(
     order: commands.Edit, now: datetime
 ) -> (
@@ -183,19 +135,41 @@ def edited(
     """Return the event of an edit."""
     match order:
         case commands.EditValues():
-            return values_edited(order, now)
+            return _event(events.ValuesEdited, order, now)
         case commands.EditDeadline():
-            return deadline_edited(order, now)
+            return _deadline_edited(order, now)
         case commands.TakeBack():
-            return taken_back(order, now)
+            return _event(events.TakenBack, order, now)
         case commands.Claim():
-            return claimed(order, now)
+            return events.Claimed(
+                now=now,
+                principal=order.principal,
+                interrupt_id=order.interrupt_id,
+                seconds=order.for_,
+                on_behalf_of=order.on_behalf_of,
+                delegations=order.delegations,
+                key=order.key,
+            )
         case commands.ReleaseClaim():
-            return released(order, now)
+            return _event(events.Released, order, now)
         case commands.Reassign():
-            return reassigned(order, now)
+            return _event(events.Reassigned, order, now)
         case _:
             assert_never(order)
+
+
+def _deadline_edited(order: commands.EditDeadline, now: datetime) -> events.DeadlineEdited:
+    deadline = order.deadline
+    if isinstance(order.timeout, float):
+        deadline = now + timedelta(seconds=order.timeout)
+    return _event(
+        events.DeadlineEdited,
+        order,
+        now,
+        moves=bool({"deadline", "timeout"} & order.model_fields_set),
+        deadline=deadline,
+        on_timeout=None if order.on_timeout is None else _on_timeout(order.on_timeout),
+    )
 
 
 def migrated(
