@@ -14,12 +14,13 @@ from pydantic import (
     model_validator,
 )
 
+from abeyance.commands.runs import OfPrincipal
 from abeyance.core.delegations import Delegation
 from abeyance.core.policy import Principal
 from abeyance.core.terms import GROUP
 from abeyance.core.text import truncate
 from abeyance.duration import OptionalSpan, Seconds
-from abeyance.wire import Keyed, Moment, Request, Value, is_empty, is_none
+from abeyance.wire import Moment, Request, Value, is_empty, is_none
 
 _SUBJECT: Final = r"^[^\s,*\x00-\x1f\x7f][^\s,\x00-\x1f\x7f]*$"
 
@@ -43,6 +44,12 @@ Subject: TypeAlias = Annotated[
 
 Person: TypeAlias = Annotated[str, Field(pattern=r"^\S(?:.*\S)?$", max_length=256)]
 """Any subject: its issuer may write it with blanks."""
+
+
+class OfQuestion(OfPrincipal):
+    """What a principal does to a question."""
+
+    interrupt_id: str
 
 
 class Answers(Request):
@@ -74,14 +81,9 @@ class Answers(Request):
         return self
 
 
-class Respond(Answers, Keyed):
-    """Answers as the run gets them, with the principal.
+class Respond(Answers, OfPrincipal):
+    """Answers as the run gets them. `delegations` are those to the principal."""
 
-    Without one (as sent from Temporal's UI) the principal is `temporal`, without capabilities.
-    `delegations` are those to the principal.
-    """
-
-    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
     delegations: tuple[Delegation, ...] = ()
 
 
@@ -113,11 +115,8 @@ class DeadlineBody(Request):
         return self
 
 
-class EditDeadline(DeadlineBody, Keyed):
-    """An edit of a deadline as the run gets it, with the interrupt and the principal."""
-
-    interrupt_id: str
-    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+class EditDeadline(DeadlineBody, OfQuestion):
+    """An edit of a deadline as the run gets it."""
 
 
 ONE_CLAIM: Final = 1_800.0
@@ -139,19 +138,14 @@ class ClaimBody(Request):
     on_behalf_of: Person | None = Field(default=None, exclude_if=is_none)
 
 
-class Claim(ClaimBody, Keyed):
-    """A claim as the run gets it, with the interrupt, the principal, and the delegations to them."""
+class Claim(ClaimBody, OfQuestion):
+    """A claim as the run gets it. `delegations` are those to the principal."""
 
-    interrupt_id: str
-    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
     delegations: tuple[Delegation, ...] = Field(default=(), exclude_if=is_empty)
 
 
-class ReleaseClaim(Keyed):
+class ReleaseClaim(OfQuestion):
     """End the claim of a question."""
-
-    interrupt_id: str
-    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
 
 
 class ReassignBody(Request):
@@ -161,11 +155,8 @@ class ReassignBody(Request):
     note: str | None = Field(default=None, max_length=2_000)
 
 
-class Reassign(ReassignBody, Keyed):
-    """Other assignees as the run gets them, with the interrupt and the principal."""
-
-    interrupt_id: str
-    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+class Reassign(ReassignBody, OfQuestion):
+    """Other assignees as the run gets them."""
 
 
 class DelegateBody(Request):
@@ -201,11 +192,8 @@ class TakeBackBody(Request):
     note: str | None = Field(default=None, max_length=2_000)
 
 
-class TakeBack(TakeBackBody, Keyed):
-    """What is taken back as the run gets it, with the interrupt and the principal."""
-
-    interrupt_id: str
-    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+class TakeBack(TakeBackBody, OfQuestion):
+    """What is taken back as the run gets it."""
 
 
 class WhichInterrupt(Request):

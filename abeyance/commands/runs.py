@@ -8,10 +8,18 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
-from abeyance.core.policy import Principal
+from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.terms import Priority
 from abeyance.duration import OptionalSeconds
 from abeyance.wire import Keyed, Moment, Request, Value, is_none
+
+
+class OfPrincipal(Keyed):
+    """A request with its principal. Without one (as sent from Temporal's UI) it is `temporal`, without
+    capabilities.
+    """
+
+    principal: Principal = TEMPORAL
 
 
 class ControlBody(Request):
@@ -165,10 +173,8 @@ class ValuesBody(Request):
     version: int = Field(strict=True)
 
 
-class EditValues(ValuesBody, Keyed):
-    """An edit of the values as the run gets it, with the principal."""
-
-    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+class EditValues(ValuesBody, OfPrincipal):
+    """An edit of the values as the run gets it."""
 
 
 def _node_names(renames: dict[str, str]) -> dict[str, str]:
@@ -193,11 +199,10 @@ class MigrateBody(Request):
     map: Renames = Field(default_factory=dict)
 
 
-class Migrate(MigrateBody, Keyed):
+class Migrate(MigrateBody, OfPrincipal):
     """A migration as the run gets it. `version` is that of the sender's graph, if it has one."""
 
     version: str | None = None
-    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
 
 
 class RetryBody(Request):
