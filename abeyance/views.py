@@ -55,7 +55,6 @@ class DelegationView(Record):
 
     @classmethod
     def of(cls, delegation: Delegation) -> DelegationView:
-        """Return the view of a delegation."""
         lent = delegation.capabilities
         return cls(
             id=delegation.id,
@@ -290,7 +289,6 @@ class Snapshot(Record):
 
     @classmethod
     def of(cls, state: RunState, start: StartRun) -> Snapshot:
-        """Return the snapshot of a run."""
         bare, spec, values = parted(state)
         unchanged: list[str] = []
         if (ending := bare.ending) is not None and (before := ending.before) is not None:

@@ -117,7 +117,6 @@ class ChunkWriter:
         return {"type": "start", **id_, "messageMetadata": {"abeyance": about}}
 
     def write(self, part: parts.Part) -> list[Chunk]:
-        """Return the chunks of a part."""
         return list(self._chunks(part))
 
     def _chunks(self, part: parts.Part) -> Iterator[Chunk]:

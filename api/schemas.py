@@ -293,7 +293,6 @@ class RunResult(views.ClosingRecord):
 
     @classmethod
     def of(cls, run_id: str, record: views.ClosingRecord) -> RunResult:
-        """Return the result of a run from its closing record."""
         fields = {name: getattr(record, name) for name in type(record).model_fields}
         return cls(run_id=run_id, status=record.view.status, error=record.view.error, **fields)
 

@@ -199,7 +199,6 @@ class Segment:
         return list(self._end(view, interrupts))
 
     def on(self, event: views.Event, found: Found) -> list[Part]:
-        """Return the parts of an event."""
         return list(self._parts(event, found))
 
     def hear(self, delta: views.ModelDelta) -> list[Part]:

@@ -90,7 +90,6 @@ class Sessions:
 
     @classmethod
     def read(cls, settings: Settings) -> Self:
-        """Return the sessions of the settings."""
         text = settings.signin_keys
         keys = Keyring({}) if text is None else Keyring.parse(text)
         return cls(keys, length=settings.signin_timeout)

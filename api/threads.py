@@ -128,7 +128,6 @@ class Place:
 
     @property
     def run_id(self) -> str:
-        """The run."""
         return self.segment.run_id
 
 

@@ -152,7 +152,6 @@ class DeclarationErrors:
         return value if isinstance(value, str) else "?"
 
     def schema(self, response: Any, label: str) -> Json:
-        """Return the JSON Schema of `response`."""
         try:
             return self.json(json_schema.schema_of(response), f"{label}, response=")
         except ValueError as error:

@@ -70,7 +70,6 @@ class LiveView:
         self._events: deque[Mapping[str, Any]] = deque(maxlen=_EVENTS)
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Add an event."""
         self._events.append(event)
         self.said.end(event)
 

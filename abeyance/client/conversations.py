@@ -131,7 +131,6 @@ class Conversations:
         *,
         reads: ReadRights = ALL_RUNS,
     ) -> Steered:
-        """Steer by a command."""
         runs = await self.runs(conversation_id, session_type=EXCLUSIVE, reads=reads)
         if not runs:
             raise _no_active_run(conversation_id)

@@ -131,7 +131,6 @@ class Place:
 
     @classmethod
     def of(cls, row: WorkflowExecutionInfo) -> Place:
-        """The place of a row."""
         return cls(start=row.start_time.ToMicroseconds(), execution=row.execution.run_id)
 
     @classmethod
@@ -212,7 +211,6 @@ class Listing:
         return retried
 
     async def described(self, row: WorkflowExecutionInfo) -> RunDescription:
-        """The description of a row."""
         raw = DescribeWorkflowExecutionResponse(workflow_execution_info=row)
         return await read(self._temporal, raw, beside=_NOT_LISTED)
 

@@ -70,7 +70,6 @@ class _Tail:
         return self._task.done()
 
     def at(self, number: int) -> Item:
-        """The item with this number."""
         return self._recent[number - self.first]
 
     def stop(self) -> None:

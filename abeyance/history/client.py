@@ -69,7 +69,6 @@ class HistoryClient:
         self._patience = patience
 
     def converter(self, run_id: str) -> DataConverter:
-        """The data converter of a run."""
         return of_run(self._data_converter, run_id)
 
     async def execution(self, run_id: str, execution: str = "") -> Execution:

@@ -63,7 +63,6 @@ class Recent:
         return self.first + bisect_right(self._events, order(cursor), key=lambda e: order(e.id))
 
     def at(self, number: int) -> views.Event:
-        """The event with this number."""
         return self._events[number - self.first]
 
 

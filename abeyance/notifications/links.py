@@ -67,7 +67,6 @@ class PersonalLink:
         return read
 
     def token(self, key: bytes) -> str:
-        """Return the token of the link."""
         import jwt  # noqa: PLC0415 it loads cryptography
 
         claims = {

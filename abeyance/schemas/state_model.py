@@ -81,7 +81,6 @@ class StateModel:
 
     @property
     def fields(self) -> Mapping[str, FieldInfo]:
-        """The fields of the model."""
         if self.model is None:
             return {}
         # A field may refer to a class that was defined after the model.
