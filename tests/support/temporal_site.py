@@ -90,9 +90,10 @@ async def skipping_server() -> AsyncIterator[WorkflowEnvironment]:
 
 async def _started(start: Callable[..., Awaitable[WorkflowEnvironment]]) -> WorkflowEnvironment:
     with pytest.MonkeyPatch.context() as patch:
-        # Go looks for garbage only when there is half a gigabyte: a ninth less processor time.
+        # Go looks for garbage only when there is a gigabyte: a seventh less processor time. With half of
+        # that, a server whose many runs fill a third of it would do little else than look.
         patch.setenv("GOGC", "off")
-        patch.setenv("GOMEMLIMIT", "512MiB")
+        patch.setenv("GOMEMLIMIT", "1GiB")
         return await start(**_server_options())
 
 
