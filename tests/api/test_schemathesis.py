@@ -29,8 +29,9 @@ _ASKED = {"id": examples.interrupts.INTERRUPT["id"]}
 """What the run asks: each that takes its id asks under an id of its own."""
 _LONGEST_WAIT = 1.0
 """In seconds: nobody here waits for what a long poll waits for."""
-_EXAMPLES = settings().max_examples // 10
-"""Of each operation: ten, and forty in the profile `wide`, beside those of the document."""
+_IS_WIDE = settings().max_examples > 100
+_EXAMPLES = 40 if _IS_WIDE else 4
+"""Of each operation, beside those of the document. To make one up takes longer than the call."""
 
 _CONFIG = schemathesis.Config.from_dict(
     {
@@ -41,7 +42,7 @@ _CONFIG = schemathesis.Config.from_dict(
         },
         # The limits of what the document allows are thousands of calls, which each process of a run of
         # all tests would make up before its first test: they are for the profile `wide`.
-        "phases": {"coverage": {"enabled": _EXAMPLES > 10}},
+        "phases": {"coverage": {"enabled": _IS_WIDE}},
     }
 )
 schema = schemathesis.openapi.from_dict(openapi_document(), config=_CONFIG)
