@@ -34,6 +34,25 @@ except ClipsMissing as error:
     print(fault)
 """
 
+BUILT = """
+import sys
+sys.modules["clips"] = None
+import abeyance
+
+graph = abeyance.Graph("g")
+graph.interrupt("gate")
+graph.edge(abeyance.START, "gate")
+ask = {"kind": "interrupt", "prompt": "Go?"}
+graph.rule("r", when="?n <- (node-id (id gate))", then=[ask])
+graph.build()
+print("built")
+graph.rule("large", when="(amount (value ?a))", then=[{"kind": "halt"}])
+try:
+    graph.build()
+except abeyance.GraphError as error:
+    print(*error.faults)
+"""
+
 UNUSED = """
 import sys
 from abeyance.clips.engine import evaluate
@@ -74,6 +93,13 @@ def test_without_the_library_the_error_names_the_rule_and_what_to_install() -> N
     assert output_of(MISSING) == (
         "the rule 'r1' has CLIPS text as its condition: pip install 'abeyance[rules]'"
     )
+
+
+def test_without_the_library_only_text_that_needs_it_is_a_fault_of_a_graph() -> None:
+    assert output_of(BUILT).splitlines() == [
+        "built",
+        "the rule 'large' has CLIPS text as its condition: pip install 'abeyance[rules]'",
+    ]
 
 
 def test_the_library_is_not_imported_before_there_is_something_to_evaluate() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -230,45 +227,6 @@ def test_the_text_of_a_rule_is_part_of_the_version_of_its_graph() -> None:
     one, two = (shop(r=(f'(amount (value "{n}"))', [HALT])).build() for n in (1, 2))
 
     assert one.version != two.version
-
-
-WITHOUT = """
-import sys
-sys.modules["clips"] = None
-import abeyance
-
-graph = abeyance.Graph("g")
-graph.interrupt("gate")
-graph.edge(abeyance.START, "gate")
-ask = {"kind": "interrupt", "prompt": "Go?"}
-graph.rule("r", when="?n <- (node-id (id gate))", then=[ask])
-graph.build()
-print("built")
-graph.rule("large", when="(amount (value ?a))", then=[{"kind": "halt"}])
-try:
-    graph.build()
-except abeyance.GraphError as error:
-    print(*error.faults)
-"""
-
-
-def test_without_the_extra_only_text_that_needs_it_is_a_fault() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60, check=True,
-        cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-
-    assert done.stdout.splitlines() == [
-        "built",
-        "the rule 'large' has CLIPS text as its condition: pip install 'abeyance[rules]'",
-    ]
-
-
-def test_the_library_is_not_imported_before_it_is_needed() -> None:
-    script = "import abeyance, abeyance.worker, sys; sys.exit('clips' in sys.modules)"
-    subprocess.run(
-        [sys.executable, "-c", script], timeout=60, check=True, cwd=Path(__file__).parents[2]
-    )
 
 
 def test_rules_that_change_facts_which_nobody_sees_are_a_fault() -> None:

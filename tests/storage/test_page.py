@@ -69,13 +69,13 @@ def test_the_command_takes_the_options_that_it_shows() -> None:
         assert option in known
 
 
-def test_neither_keys_nor_buckets_are_loaded_before_they_are_needed() -> None:
+def test_neither_keys_nor_buckets_nor_rules_in_clips_are_loaded_before_they_are_needed() -> None:
     program = (
         "import sys, abeyance, abeyance.worker\n"
-        "print([name for name in ('boto3', 'botocore', 'cryptography') if name in sys.modules])"
+        "print({'boto3', 'botocore', 'clips', 'cryptography'} & {*sys.modules})"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
 
-    assert done.stdout == "[]\n"
+    assert done.stdout == "set()\n"
