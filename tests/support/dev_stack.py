@@ -245,10 +245,13 @@ def command(*arguments: str) -> list[str]:
 def until(look: Callable[[], T | None], what: str, *, seconds: float = 40) -> T:
     """What there is to see, as soon as there is something."""
     deadline = time.monotonic() + seconds
+    pause = 0.02
     while time.monotonic() < deadline:
         if found := look():
             return found
-        time.sleep(0.02)
+        time.sleep(pause)
+        # To look may be a call: what takes long is looked at less often.
+        pause = min(pause * 1.5, 0.15)
     raise AssertionError(f"waited {seconds} s for {what}")
 
 

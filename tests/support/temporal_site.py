@@ -240,6 +240,7 @@ async def replay(history: WorkflowHistory) -> None:
 async def eventually(condition: Callable[[], Any], *, seconds: float = 30) -> Any:
     """What the condition gives as soon as it is truthy; it may be a coroutine function."""
     deadline = asyncio.get_running_loop().time() + seconds
+    pause = 0.02
     while True:
         found = condition()
         if asyncio.iscoroutine(found):
@@ -247,4 +248,6 @@ async def eventually(condition: Callable[[], Any], *, seconds: float = 30) -> An
         if found:
             return found
         assert asyncio.get_running_loop().time() < deadline, f"not within {seconds} s: {condition}"
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(pause)
+        # A condition may be a call of the server: what takes long is asked for less often.
+        pause = min(pause * 1.5, 0.15)
