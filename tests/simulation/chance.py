@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate
 from random import Random
 from typing import Any, TypeVar
 
@@ -43,12 +46,18 @@ class Chance(Random):
     def choice(self, options: Sequence[T]) -> T:  # type: ignore[override]
         return options[self.below(len(options))]
 
-    def choices(self, population: Sequence[T], weights: Any = None, **_: Any) -> list[T]:  # type: ignore[override]
+    def choices(self, population: Sequence[T], weights: Any, **_: Any) -> list[T]:  # type: ignore[override]
         if self._earlier is None:
-            drawn = super().choices(range(len(population)), weights)[0]
+            sums = _sums(tuple(weights))
+            drawn = bisect(sums, super().random() * sums[-1], 0, len(sums) - 1)
             self.draws.append(drawn)
             return [population[drawn]]
         return [population[self.below(len(population))]]
 
     def randint(self, a: int, b: int) -> int:
         return a + self.below(b - a + 1)
+
+
+@cache
+def _sums(weights: tuple[float, ...]) -> list[float]:
+    return [*accumulate(weights)]
