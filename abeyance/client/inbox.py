@@ -1,15 +1,19 @@
 """The inbox: the open interrupts of all running runs, from the memos that Temporal lists.
 
 Temporal's visibility cannot sort by deadline, so the runs are read by windows of their nearest deadline:
-overdue, within a day, within a week, later, and none. Each page is sorted.
+overdue, within an hour, within six, and so on, and none. Each page is sorted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import json
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
+
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
 from abeyance import names, views
 from abeyance.client.listing import MAX_READ, OPEN_RUNS, Listing, Place, having, readable, written
@@ -29,8 +33,9 @@ _BATCH: Final = 5_000
 """How many interrupts are sorted together by something else than their deadline."""
 _SORTED_PAGE: Final = 1_000
 _FAR: Final = datetime.max.replace(tzinfo=UTC)
-_EDGES: Final = (timedelta(0), timedelta(days=1), timedelta(days=7))
-_WINDOWS: Final = len(_EDGES) + 2
+_EDGES: Final = tuple(timedelta(hours=hours) for hours in (0, 1, 6, 24, 72, 168))
+_MANY: Final = 10
+"""A window with one in so many of the newest runs is read as they come."""
 _STAR: Final = f"{names.CAPABILITY} = '{names.ANY_CAPABILITY}'"
 
 
@@ -51,7 +56,7 @@ class _Mark:
             latest = datetime.fromisoformat(place["now"]).astimezone(UTC) + _EDGES[-1]
             return cls(
                 now=latest - _EDGES[-1],
-                window=int(place["window"]),
+                window=max(0, int(place["window"])),
                 place=Place.read(place["place"]),
                 after=after and (datetime.fromisoformat(after[0]).astimezone(UTC), str(after[1])),
             )
@@ -68,6 +73,83 @@ class _Mark:
         return cursors.write(criteria, place)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    """The runs whose nearest deadline is after `after`, and not after `until`.
+
+    If both are None, they are those without one.
+    """
+
+    number: int
+    after: datetime | None
+    until: datetime | None
+
+    @property
+    def is_of_none(self) -> bool:
+        """Whether these are the runs without a deadline."""
+        return self.after is None and self.until is None
+
+    @property
+    def condition(self) -> str:
+        """What a query says to find them."""
+        if self.is_of_none:
+            return f"{names.DEADLINE} IS NULL"
+        bounds = (("> ", self.after), ("<= ", self.until))
+        said = [f"{names.DEADLINE} {how}'{written(edge)}'" for how, edge in bounds if edge]
+        return " AND ".join(said)
+
+    def has(self, row: WorkflowExecutionInfo) -> bool:
+        """Return whether a run is one of them."""
+        found = row.search_attributes.indexed_fields.get(names.DEADLINE)
+        if found is None or self.is_of_none:
+            return found is None and self.is_of_none
+        deadline = datetime.fromisoformat(json.loads(found.data))
+        is_after = self.after is None or deadline > self.after
+        return is_after and (self.until is None or deadline <= self.until)
+
+
+def _windows(now: datetime) -> list[_Window]:
+    edges = [None, *(now + edge for edge in _EDGES), None, None]
+    return [
+        _Window(number=number, after=after, until=until)
+        for number, (after, until) in enumerate(pairwise(edges))
+    ]
+
+
+class _Rows:
+    """The runs that a query finds, by windows.
+
+    A store looks at all runs of a window to find the newest of them. So the newest of all are read first:
+    if they are all, or many of them are of the window, the rest need not be looked at.
+    """
+
+    def __init__(self, listing: Listing, query: str, limit: int) -> None:
+        self._listing = listing
+        self._query = query
+        self._limit = limit
+        self._newest: tuple[list[WorkflowExecutionInfo], bool] | None = None
+
+    async def of(
+        self, window: _Window, before: Place | None, limit: int
+    ) -> tuple[list[WorkflowExecutionInfo], bool]:
+        """Return the next runs of a window, newest first, about `limit`, and whether they are all."""
+        rows, is_end = await self._after(before, limit)
+        within = [row for row in rows if window.has(row)]
+        if is_end or len(within) * _MANY >= len(rows):
+            return within, is_end
+        return await self._listing.open_rows(f"{self._query} AND {window.condition}", before, limit)
+
+    async def _after(
+        self, before: Place | None, limit: int
+    ) -> tuple[list[WorkflowExecutionInfo], bool]:
+        if before is not None:
+            return await self._listing.open_rows(self._query, before, limit)
+        # Every window begins with the same.
+        if self._newest is None:
+            self._newest = await self._listing.open_rows(self._query, None, self._limit)
+        return self._newest
+
+
 class Inbox:
     """The inbox of a namespace. `ask` queries a run that has more open interrupts than its memo holds.
 
@@ -80,7 +162,7 @@ class Inbox:
         self._batch = batch
 
     async def _window(
-        self, filters: InboxFilter, query: str, mark: _Mark, page: _Page
+        self, filters: InboxFilter, window: _Window, found: _Rows, mark: _Mark, page: _Page
     ) -> _Mark | None:
         """Fill the page from a window; return the mark to continue from, None at its end."""
         while True:
@@ -89,7 +171,7 @@ class Inbox:
                 # The page before has only a part of that run.
                 before = before.just_before
             left = page.limit - len(page.items)
-            rows, is_end = await self._listing.open_rows(query, before, left)
+            rows, is_end = await found.of(window, before, left)
             for row in rows:
                 if page.is_full:
                     return mark
@@ -135,12 +217,11 @@ class Inbox:
         criteria = _criteria(filters)
         mark = _Mark(now=datetime.now(UTC)) if cursor is None else _Mark.read(criteria, cursor)
         page = _Page(limit=limit)
-        for window, query in _queries(filters, mark.now):
-            if window < mark.window:
-                continue
-            if window > mark.window:
-                mark = _Mark(now=mark.now, window=window)
-            next_mark = await self._window(filters, query, mark, page)
+        found = _Rows(self._listing, _query(filters), limit)
+        for window in _windows(mark.now)[mark.window :]:
+            if window.number > mark.window:
+                mark = _Mark(now=mark.now, window=window.number)
+            next_mark = await self._window(filters, window, found, mark, page)
             if next_mark is not None:
                 return page.sorted, next_mark.write(criteria)
         return page.sorted, None
@@ -283,8 +364,8 @@ def _fits_run(filters: InboxFilter, view: views.RunView) -> bool:
     )
 
 
-def _queries(filters: InboxFilter, now: datetime) -> Iterator[tuple[int, str]]:
-    """Yield the windows that may hold such interrupts, by number, and the query that finds their runs."""
+def _query(filters: InboxFilter) -> str:
+    """Return the query that finds the runs that may have such interrupts."""
     conditions = [
         OPEN_RUNS,
         *having(names.GRAPH, filters.graph),
@@ -298,13 +379,4 @@ def _queries(filters: InboxFilter, now: datetime) -> Iterator[tuple[int, str]]:
         conditions.append(f"({' OR '.join([*alternatives, _STAR])})")
     if filters.before is not None:
         conditions.append(f"{names.DEADLINE} < '{written(filters.before)}'")
-    edges = [written(now + edge) for edge in _EDGES]
-    for number in range(_WINDOWS if filters.before is None else _WINDOWS - 1):
-        window = []
-        if number == _WINDOWS - 1:
-            window.append(f"{names.DEADLINE} IS NULL")
-        elif number > 0:
-            window.append(f"{names.DEADLINE} > '{edges[number - 1]}'")
-        if number < len(edges):
-            window.append(f"{names.DEADLINE} <= '{edges[number]}'")
-        yield number, " AND ".join([*conditions, *window])
+    return " AND ".join(conditions)

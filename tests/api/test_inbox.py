@@ -99,6 +99,26 @@ async def test_the_inbox_goes_by_windows_of_deadlines(api: Api) -> None:
         assert await ids(api, conversation_id=talk, before=never) == []
 
 
+async def test_the_one_question_that_is_due_comes_before_many_newer_ones_that_are_not(api: Api) -> None:
+    talk = new_id("talk")
+    asked = [
+        await api.waiting("gated", conversation_id=talk, session_type="listed") for _ in range(28)
+    ]
+    ids_of_all = [id_ for _, (id_,) in asked]
+    due = ids_of_all[0]
+    moved = await api.http.patch(f"/interrupts/{due}", json={"timeout": "2h"})
+    assert moved.status_code == 200
+    # By their ids where they have no deadline.
+    await seen(api, [due, *sorted(ids_of_all[1:])], conversation_id=talk, limit=50)
+
+    # The one that is due is not among the newest, which are read first.
+    found = await pages(api, conversation_id=talk, limit=2)
+
+    told = [entry["id"] for page in found for entry in page]
+    assert told[0] == due
+    assert sorted(told) == sorted(ids_of_all)
+
+
 def _deadline(entry: dict[str, Any]) -> str:
     return entry["deadline"] or "9999"
 
