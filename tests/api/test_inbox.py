@@ -99,7 +99,9 @@ async def test_the_inbox_goes_by_windows_of_deadlines(api: Api) -> None:
         assert await ids(api, conversation_id=talk, before=never) == []
 
 
-async def test_the_one_question_that_is_due_comes_before_many_newer_ones_that_are_not(api: Api) -> None:
+async def test_the_one_question_that_is_due_comes_before_many_newer_ones_that_are_not(
+    api: Api,
+) -> None:
     talk = new_id("talk")
     asked = [
         await api.waiting("gated", conversation_id=talk, session_type="listed") for _ in range(28)
