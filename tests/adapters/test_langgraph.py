@@ -1,4 +1,7 @@
-"""What only LangGraph has: graphs without a model, `interrupt()` anywhere, and approvals per call."""
+"""What only LangGraph has: graphs without a model, `interrupt()` anywhere, and approvals per call.
+
+Each process of a run of all tests imports this module, and only one of them needs LangGraph.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from foreign_office import Letter, Office, _named, desk, langgraph_clerk
-from langchain.agents.middleware import HumanInTheLoopMiddleware
-from langchain_core.tools import tool
-from langgraph.graph import END, START, StateGraph
-from langgraph.types import interrupt
 
-from abeyance.adapters.langgraph import langgraph_agent
 from abeyance.testing import InMemoryRun
 
 
@@ -21,6 +19,8 @@ class Offer(TypedDict):
 
 
 def asks(name: str) -> Any:
+    from langgraph.types import interrupt
+
     def node(state: Offer) -> Any:
         return {"said": [f"{name} {interrupt({'for': name})}"]}
 
@@ -34,6 +34,10 @@ async def started(agent: Any) -> InMemoryRun:
 
 
 async def test_interrupts_of_nodes_are_questions_answered_in_any_order() -> None:
+    from langgraph.graph import END, START, StateGraph
+
+    from abeyance.adapters.langgraph import langgraph_agent
+
     graph = StateGraph(Offer)
     for name in ("price", "colour"):
         graph.add_node(name, asks(name))
@@ -54,6 +58,11 @@ async def test_interrupts_of_nodes_are_questions_answered_in_any_order() -> None
 
 
 async def test_an_interrupt_of_a_tool_is_a_question_of_its_call() -> None:
+    from langchain_core.tools import tool
+    from langgraph.types import interrupt
+
+    from abeyance.adapters.langgraph import langgraph_agent
+
     office = Office([("c1", "book", 1), ("c2", "look", 2)], "Booked.")
 
     @tool
@@ -75,6 +84,11 @@ async def test_an_interrupt_of_a_tool_is_a_question_of_its_call() -> None:
 
 @pytest.mark.parametrize("mode", ["batched", "per_call"])
 async def test_the_middleware_decides_what_is_asked_in_both_of_its_modes(mode: Any) -> None:
+    from langchain.agents.middleware import HumanInTheLoopMiddleware
+    from langchain_core.tools import tool
+
+    from abeyance.adapters.langgraph import langgraph_agent
+
     office = Office([("c1", "pay", 1), ("c2", "look", 2)], "Done.")
     both = [tool(_named("pay", office.pay)), tool(_named("look", office.look))]
     gate = HumanInTheLoopMiddleware(interrupt_on={"pay": True}, interrupt_mode=mode)
@@ -88,6 +102,10 @@ async def test_the_middleware_decides_what_is_asked_in_both_of_its_modes(mode: A
 
 
 async def test_what_cannot_be_stored_is_named() -> None:
+    from langgraph.graph import END, START, StateGraph
+
+    from abeyance.adapters.langgraph import langgraph_agent
+
     graph = StateGraph(Offer)
     graph.add_node("open", lambda _: {"text": object()})
     graph.add_edge(START, "open")
@@ -103,6 +121,10 @@ async def test_what_cannot_be_stored_is_named() -> None:
 
 
 async def test_an_output_that_is_no_json_is_named() -> None:
+    from langgraph.graph import END, START, StateGraph
+
+    from abeyance.adapters.langgraph import langgraph_agent
+
     graph = StateGraph(Offer)
     graph.add_node("open", lambda _: {"text": "x"})
     graph.add_edge(START, "open")

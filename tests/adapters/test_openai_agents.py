@@ -1,19 +1,22 @@
-"""What only the OpenAI Agents SDK has: hand-offs and MCP servers inside a turn."""
+"""What only the OpenAI Agents SDK has: hand-offs and MCP servers inside a turn.
+
+Each process of a run of all tests imports this module, and only one of them needs the SDK.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from agents import Agent, HandoffInputData, UserError, handoff
-from agents.mcp import MCPServer
 from foreign_office import Died, Office, Recorder, desk, openai_model
-from mcp.types import CallToolResult, TextContent, Tool
 
 from abeyance.adapters import ForeignTurn
-from abeyance.adapters.openai_agents import openai_agent
 from abeyance.testing import InMemoryRun
+
+if TYPE_CHECKING:
+    from agents import HandoffInputData
+    from agents.mcp import MCPServer
 
 
 class Secret:
@@ -21,6 +24,10 @@ class Secret:
 
 
 async def test_what_cannot_be_stored_is_named() -> None:
+    from agents import Agent, handoff
+
+    from abeyance.adapters.openai_agents import openai_agent
+
     office = Office([("h1", "transfer_to_expert", {})], "Done.")
 
     def filtered(data: HandoffInputData) -> HandoffInputData:
@@ -39,41 +46,46 @@ async def test_what_cannot_be_stored_is_named() -> None:
     assert "keep in it what JSON can hold" in (run.reason or "")
 
 
-class Library(MCPServer):
+def library(office: Office) -> MCPServer:
     """A server of MCP with one tool."""
+    from agents.mcp import MCPServer
+    from mcp.types import CallToolResult, TextContent, Tool
 
-    def __init__(self, office: Office) -> None:
-        super().__init__()
-        self._office = office
+    class Library(MCPServer):
+        @property
+        def name(self) -> str:
+            return "library"
 
-    @property
-    def name(self) -> str:
-        return "library"
+        async def connect(self) -> None:
+            pass
 
-    async def connect(self) -> None:
-        pass
+        async def cleanup(self) -> None:
+            pass
 
-    async def cleanup(self) -> None:
-        pass
+        async def list_tools(self, *_: Any) -> list[Tool]:
+            return [Tool(name="look", input_schema={"type": "object", "properties": {}})]
 
-    async def list_tools(self, *_: Any) -> list[Tool]:
-        return [Tool(name="look", input_schema={"type": "object", "properties": {}})]
+        async def call_tool(self, name: str, arguments: Any, meta: Any = None) -> CallToolResult:
+            return CallToolResult(content=[TextContent(type="text", text=office.look(1))])
 
-    async def call_tool(self, name: str, arguments: Any, meta: Any = None) -> CallToolResult:
-        return CallToolResult(content=[TextContent(type="text", text=self._office.look(1))])
+        async def list_prompts(self) -> Any:
+            raise AssertionError("the library has no prompts")
 
-    async def list_prompts(self) -> Any:
-        raise AssertionError("the library has no prompts")
+        async def get_prompt(self, name: str, arguments: Any = None) -> Any:
+            raise AssertionError("the library has no prompts")
 
-    async def get_prompt(self, name: str, arguments: Any = None) -> Any:
-        raise AssertionError("the library has no prompts")
+    return Library()
 
 
 @pytest.mark.parametrize("lost_after", [1, 2, 3])
 async def test_a_worker_that_is_lost_within_a_turn_repeats_nothing_of_it(lost_after: int) -> None:
+    from agents import Agent, UserError
+
+    from abeyance.adapters.openai_agents import openai_agent
+
     office = Office([("h1", "transfer_to_expert", {})], [("c1", "look", {})], "Done.")
     model = openai_model(office)
-    expert = Agent(name="expert", model=model, mcp_servers=[Library(office)])
+    expert = Agent(name="expert", model=model, mcp_servers=[library(office)])
     framework = openai_agent(Agent(name="clerk", model=model, handoffs=[expert])).framework
     journal = Recorder(lost_after).journal
     turn = ForeignTurn(state=None, results={}, prompts=["Look."], journal=journal)

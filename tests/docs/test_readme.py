@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import agents
 import pytest
 from dev_stack import ANY_PORTS, Place, command, until
 from foreign_office import Office, openai_model
@@ -129,6 +128,9 @@ async def test_the_smallest_agent_asks_about_a_large_refund_and_takes_another_am
 async def test_an_agent_of_another_framework_asks_before_it_acts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Each process of a run of all tests imports this module: the SDK takes a third of a second.
+    import agents
+
     @agents.function_tool(needs_approval=True)
     def refund(order: str, amount: float) -> str:
         return f"paid {amount:g} back for order {order}"
