@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import json
 import re
 import socket
@@ -127,34 +126,37 @@ class Api:
 
     def _answers(self, request: httpx.Request) -> dict[str, Any] | None:
         method = request.method.lower()
-        for pattern, calls in _documented(self.app):
+        for pattern, calls in _documented(self.app)[1]:
             if pattern.fullmatch(request.url.path) and method in calls:
                 found: dict[str, Any] = calls[method]["responses"]
                 return found
         return None
 
 
-@functools.cache
 def openapi_document() -> dict[str, Any]:
-    """The OpenAPI document of an API without settings. To write one takes half a second."""
-    return create_app(Settings(), {}).openapi()
+    """The OpenAPI document of an API without settings."""
+    return _documented(create_app(Settings(), {}))[0]
 
 
 _Calls: TypeAlias = list[tuple[re.Pattern[str], dict[str, Any]]]
-_DOCUMENTS: Final[dict[tuple[Any, ...], _Calls]] = {}
-"""By what settings add to an application."""
+_DOCUMENTS: Final[dict[tuple[Any, ...], tuple[dict[str, Any], _Calls]]] = {}
+"""By what settings add to an application. To write one takes half a second."""
 
 
-def _documented(app: FastAPI) -> _Calls:
-    """The calls of the application's OpenAPI document, with the paths that they match."""
+def _documented(app: FastAPI) -> tuple[dict[str, Any], _Calls]:
+    """The application's OpenAPI document, and its calls with the paths that they match."""
     settings: Settings = app.state.backend.settings
     optional = (settings.enable_metrics, bool(settings.keyring), settings.storage is None)
     parts = (len(app.routes), *optional)
     if parts not in _DOCUMENTS:
-        _DOCUMENTS[parts] = [
-            (re.compile(_PARAMETER.sub("[^/]+", template)), calls)
-            for template, calls in app.openapi()["paths"].items()
-        ]
+        document = app.openapi()
+        _DOCUMENTS[parts] = (
+            document,
+            [
+                (re.compile(_PARAMETER.sub("[^/]+", template)), calls)
+                for template, calls in document["paths"].items()
+            ],
+        )
     return _DOCUMENTS[parts]
 
 
