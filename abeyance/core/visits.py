@@ -13,7 +13,7 @@ order is Stargraph's; that its rules can ask is ours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, assert_never
 
@@ -227,13 +227,17 @@ def unknown_targets(graph: GraphSpec, name: str, finished: Finished) -> set[str]
 
 
 def _fail_unknown(draft: WorkingState, visit: Visit, unknown: set[str]) -> None:
-    allowed = {*draft.graph(visit.scope).targets_of(visit.node)}
-    targets = ", ".join(map(repr, sorted(allowed))) or "nowhere"
-    message = (
-        f"the node {visit.node!r} chose to go to {min(unknown)!r}; it may go to {targets}: "
+    message = why_unknown(visit.node, unknown, draft.graph(visit.scope).targets_of(visit.node))
+    routing.fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=message))
+
+
+def why_unknown(node: str, unknown: set[str], allowed: Iterable[str]) -> str:
+    """Return what to tell of a node that chose targets other than the allowed ones."""
+    targets = ", ".join(map(repr, sorted({*allowed}))) or "nowhere"
+    return (
+        f"the node {node!r} chose to go to {min(unknown)!r}; it may go to {targets}: "
         "declare its targets with to=[...]"
     )
-    routing.fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=message))
 
 
 def _apply_rules(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:

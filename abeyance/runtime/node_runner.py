@@ -30,6 +30,7 @@ from abeyance.core.patch import PatchError, merged
 from abeyance.core.retries import Attempts
 from abeyance.core.spec import END, Clips
 from abeyance.core.text import truncate
+from abeyance.core.visits import unknown_targets, why_unknown
 from abeyance.errors import AgentFailed, Blocked, BlockedCode, FailureCode, Fatal
 from abeyance.schemas.json_types import to_json
 from abeyance.schemas.state_model import ValuesError
@@ -238,13 +239,26 @@ async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> Visit
     routed = () if finished.is_decided else await _routed(graph, visit_input.node, deciders, after)
     chosen = [*routed, *([finished.goto] if finished.goto is not None else [])]
     chosen += [send.node for send in finished.sends or ()]
-    return replace(
+    finished = replace(
         finished,
         patch=patch,
         route_targets=routed,
         unpinned=_unpinned(graph, visit_input, chosen),
-        fired_rules=await _fired(visit_input, after),
     )
+    if unknown := _unknown(graph, visit_input, finished):
+        message = why_unknown(visit_input.node, unknown, visit_input.targets)
+        return _failed(FailureCode.UNKNOWN_NODE, message)
+    return replace(finished, fired_rules=await _fired(visit_input, after))
+
+
+def _unknown(graph: Graph, visit_input: VisitInput, finished: Finished) -> set[str]:
+    """Return the chosen targets that no graph allows. The run refuses them too, but what has finished
+    has no journal: if it is tried again, all its steps would run again.
+    """
+    allowed = {*visit_input.targets, *finished.unpinned}
+    if finished.sends is not None:
+        allowed -= {END}
+    return unknown_targets(graph.build(), visit_input.node, finished) - allowed
 
 
 def _unpinned(graph: Graph, visit_input: VisitInput, chosen: Sequence[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import pytest
 from one_visit import context, visit
 from pydantic import BaseModel, Field
 
-from abeyance import END, START, Context, Fatal, Goto, Graph, NodeError, add, append
+from abeyance import END, START, Context, Fatal, Goto, Graph, NodeError, Send, add, append
 from abeyance.core.outcome import Finished
 from abeyance.errors import Blocked
 from abeyance.runtime.node_runner import CodeMissing, run_visit
@@ -117,6 +117,25 @@ async def test_what_cannot_be_kept_fails_the_visit_and_is_not_tried_again(
 
     assert (outcome.kind, outcome.code) == ("failed", code)
     assert told in outcome.message
+
+
+@pytest.mark.parametrize("returned", [Goto("nowhere"), [Send("nowhere", 1)], [Send(END, 1)]])
+async def test_a_target_that_no_graph_allows_fails_the_visit_with_its_steps(returned: Any) -> None:
+    async def chooses(state: State, ctx: Context) -> Any:
+        await ctx.step("s", lambda: "done")
+        return returned
+
+    outcome = await visit(graph_of(chooses), targets=(END,))
+
+    assert (outcome.kind, outcome.code) == ("failed", "unknown_node")
+    assert outcome.message.endswith("it may go to 'END': declare its targets with to=[...]")
+    assert outcome.journal == {"s": "done"}, "a retry repeats no step"
+
+
+async def test_a_target_that_only_the_graph_of_the_run_has_is_taken() -> None:
+    outcome = await visit(graph_of(lambda: Goto("earlier")), targets=("earlier",))
+
+    assert outcome == Finished(goto="earlier", messages_read=0)
 
 
 async def test_a_generator_is_no_node() -> None:
