@@ -86,6 +86,8 @@ def answers(profile: cProfile.Profile | None = None) -> Iterator[float]:
             profile.disable()
         gc.enable()
         assert len(answered.ledger.open) == _VISITS * _QUESTIONS - 1
+        # The tables of this run go with it, which a run that goes on keeps.
+        del answered
 
 
 def _large_run() -> RunState:
