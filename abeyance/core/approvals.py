@@ -12,11 +12,11 @@ A tool call is bound to its arguments, which travel with it, so its approval cov
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Final, TypeAlias
 
 from abeyance.core import items
 from abeyance.core.address import Address
+from abeyance.core.copying import replace
 from abeyance.core.json import Json, look_up, paths, sha256
 from abeyance.core.ledger import Interrupt
 from abeyance.core.spec import GraphSpec, InterruptSpec

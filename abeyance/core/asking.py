@@ -8,9 +8,9 @@ deadline; one that it no longer asks is superseded.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from abeyance.core import authority, interrupts, ledger, routing
+from abeyance.core.copying import replace
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Parent
 from abeyance.core.outcome import Asked, Call, Interrupted

@@ -6,9 +6,8 @@ at once when a worker starts. The run only remembers why, and since when.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from abeyance.core import events
+from abeyance.core.copying import replace
 from abeyance.core.effects import StopNode
 from abeyance.core.visit import Blockage, Running, Visit, transition
 from abeyance.core.working_state import WorkingState

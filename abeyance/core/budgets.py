@@ -12,10 +12,11 @@ one turn, with its calls, of each agent that runs at the same time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Final
 
 from abeyance.core import interrupts, routing
+from abeyance.core.copying import replace
 from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Asked, Finished, VisitOutcome, key_of

@@ -7,11 +7,11 @@ ends a claim.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import assert_never
 
 from abeyance.core import authority, edits, events, standing
+from abeyance.core.copying import replace
 from abeyance.core.json import rfc3339
 from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import Principal

@@ -7,11 +7,11 @@ default can only be declared in the graph.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 from abeyance.core import events, interrupts, items, operator_questions, reminders
 from abeyance.core.business_time import moment
+from abeyance.core.copying import replace
 from abeyance.core.json import Json, rfc3339, why_not_json
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.policy import Principal

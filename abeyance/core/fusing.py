@@ -9,11 +9,11 @@ visit, because it is ending, for instance, the changes of the visit are kept.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, assert_never
 
 from abeyance.core import approvals, items, routing
 from abeyance.core.address import Address
+from abeyance.core.copying import replace
 from abeyance.core.effects import Hop, StopNode
 from abeyance.core.events import VisitEnded
 from abeyance.core.outcome import Ran

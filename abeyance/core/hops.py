@@ -7,11 +7,11 @@ what was done decides the same.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 from abeyance.core import machine
+from abeyance.core.copying import replace
 from abeyance.core.effects import Hop, RunNode, VisitInput
 from abeyance.core.events import VisitEnded
 from abeyance.core.fusing import MAX_NODES, scope_of

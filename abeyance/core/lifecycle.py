@@ -15,10 +15,10 @@ that was active later continues.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, Literal, assert_never
 
 from abeyance.core import interrupts, items, messages, routing
+from abeyance.core.copying import replace
 from abeyance.core.effects import StopNode
 from abeyance.core.events import CancelMode, CancelRequested, Evicted, Paused, Resumed
 from abeyance.core.json import rfc3339

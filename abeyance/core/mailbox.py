@@ -10,10 +10,11 @@ InterruptService; ids and deduplication are netherbrain's, across restarts.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
+from abeyance.core.copying import replace
 from abeyance.core.events import Message
 from abeyance.core.json import Json, sha256, size, why_not_json
 from abeyance.core.text import truncate

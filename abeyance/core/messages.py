@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator
-from dataclasses import replace
 from typing import Final, assert_never
 
 from abeyance.core import approvals, authority, items
 from abeyance.core.address import Address
+from abeyance.core.copying import replace
 from abeyance.core.events import Message, MessagesCleared, MessageSent, MessagesTaken
 from abeyance.core.json import size, why_not_json
 from abeyance.core.mailbox import PREVIEW_CHARS, UndeliveredReason, preview

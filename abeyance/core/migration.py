@@ -12,10 +12,10 @@ and the new graph routes what it returns.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TypeVar
 
 from abeyance.core import blocked, items, messages, operator_questions, patch, visits
+from abeyance.core.copying import replace
 from abeyance.core.events import Message, Migrated
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Interrupt, Ledger

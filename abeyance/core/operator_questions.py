@@ -12,10 +12,10 @@ finished step.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, Literal
 
 from abeyance.core import approvals, events, interrupts, items, undo
+from abeyance.core.copying import replace
 from abeyance.core.json import Json, canonical
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Asked, key_of

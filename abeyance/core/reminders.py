@@ -7,11 +7,11 @@ reads `Interrupt.escalations`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from abeyance.core import ledger
 from abeyance.core.business_time import moment
+from abeyance.core.copying import replace
 from abeyance.core.json import rfc3339
 from abeyance.core.ledger import Interrupt
 from abeyance.core.terms import PLAIN, Span, is_negative

@@ -12,11 +12,11 @@ root does it end the run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from abeyance.core import approvals, interrupts, items, lifecycle, operator_questions
 from abeyance.core.address import below
+from abeyance.core.copying import replace
 from abeyance.core.effects import StopNode
 from abeyance.core.json import Json
 from abeyance.core.outcome import Call, Finished

@@ -11,7 +11,6 @@ end. So the closing record of a run has to keep its whole state.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 
 from abeyance.core import (
@@ -25,6 +24,7 @@ from abeyance.core import (
     migration,
     reminders,
 )
+from abeyance.core.copying import replace
 from abeyance.core.effects import Publish
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.ledger import Interrupt

@@ -12,12 +12,12 @@ has to distinguish states matches on the union, and the type checker names those
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
-from abeyance.core.copying import changeable
+from abeyance.core.copying import changeable, replace
 from abeyance.core.events import Message
 from abeyance.core.json import Json
 from abeyance.core.outcome import Call, Finished

@@ -14,7 +14,6 @@ order is Stargraph's; that its rules can ask is ours.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final, assert_never
 
 from abeyance.core import (
@@ -31,6 +30,7 @@ from abeyance.core import (
     undo,
 )
 from abeyance.core.blocked import unpinned_target
+from abeyance.core.copying import replace
 from abeyance.core.json import Json, matches, why_not_json
 from abeyance.core.outcome import Finished, key_of
 from abeyance.core.spec import (

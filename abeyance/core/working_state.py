@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import compress
 from operator import attrgetter, is_not
 from typing import Final, TypeVar
 
-from abeyance.core.copying import freeze, frozen, is_working, make_working, working
+from abeyance.core.copying import freeze, frozen, is_working, make_working, replace, working
 from abeyance.core.effects import Effect, Publish
 from abeyance.core.events import Event
 from abeyance.core.json import Json
