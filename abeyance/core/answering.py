@@ -14,12 +14,13 @@ deadline is as far away as it was.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Final, Literal, assert_never
 
 from abeyance.core import authority, duties, edits, interrupts, ledger, replies, standing, votes
 from abeyance.core.business_time import moment
+from abeyance.core.copying import replace
 from abeyance.core.events import Responded, TakenBack
 from abeyance.core.json import Json, canonical, rfc3339, sha256
 from abeyance.core.ledger import Interrupt, Receipt
@@ -238,8 +239,8 @@ def _revise(
 
 
 def _settle(draft: WorkingState, entry: Interrupt, vote: Vote) -> None:
-    answer = vote.answer
     if entry.revised and vote.is_yes:
         # The call has the arguments that its model wrote, and these are what was approved.
-        answer = {**answer, "arguments": entry.reason["arguments"]}
-    interrupts.answer(draft, entry, answer, vote.by, vote.note, on_behalf_of=vote.on_behalf_of)
+        answer = {**vote.answer, "arguments": entry.reason["arguments"]}
+        vote = replace(vote, answer=answer, answer_sha256=sha256(answer))
+    interrupts.answer(draft, entry, vote)

@@ -8,10 +8,10 @@ and computed when it opens and at every answer.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Final
 
 from abeyance.core import items
+from abeyance.core.copying import replace
 from abeyance.core.events import Responded
 from abeyance.core.ledger import BARRING, BY_NAME, Interrupt
 from abeyance.core.policy import TIMEOUT
@@ -40,7 +40,7 @@ def known_to(state: RunState, visit: Visit) -> Mapping[str, Answerer]:
     known: dict[str, Answerer] = {}
     for found in _records(state, visit):
         known = {**found, **known}
-    return {name: replace(each, people=()) for name, each in known.items()}
+    return known
 
 
 def barred(state: RunState, visit: Visit, terms: Terms | None) -> Mapping[str, str]:

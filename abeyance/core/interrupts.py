@@ -7,7 +7,6 @@ answer; what other visits wait for does not matter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from abeyance.core import (
@@ -21,6 +20,7 @@ from abeyance.core import (
 )
 from abeyance.core.address import below
 from abeyance.core.business_time import moment
+from abeyance.core.copying import replace
 from abeyance.core.json import Json, fill, fill_all, rfc3339
 from abeyance.core.ledger import BY_VISIT, Interrupt, Parent, SettledStatus
 from abeyance.core.outcome import Asked
@@ -242,19 +242,10 @@ def _units_around(draft: WorkingState, scope_address: str) -> Iterator[Parent]:
         scope = draft.state.scopes[draft.state.visits[scope.visit].scope]
 
 
-def answer(
-    draft: WorkingState,
-    interrupt: Interrupt,
-    value: Json,
-    by: str,
-    note: str | None = None,
-    *,
-    on_behalf_of: str | None = None,
-) -> None:
-    """Settle an interrupt by an answer; its visit continues if it waits for nothing else."""
-    settled = ledger.settle_answered(
-        interrupt, value, by, draft.now, note, on_behalf_of=on_behalf_of
-    )
+def answer(draft: WorkingState, interrupt: Interrupt, vote: Vote) -> None:
+    """Settle an interrupt by the answer of a vote; its visit continues if it waits for nothing else."""
+    value, by, note, on_behalf_of = vote.answer, vote.by, vote.note, vote.on_behalf_of
+    settled = ledger.settle_answered(interrupt, vote, draft.now)
     said = decisions.without_equal_arguments(interrupt, value)
     _record(draft, settled)
     visit = draft.visit(interrupt.visit)

@@ -194,9 +194,11 @@ def holder_of(draft: WorkingState, scope: str, members: tuple[FanOutBranch, ...]
 def forget_counts(draft: WorkingState, visit: Visit) -> None:
     """Reset the visit counts around a visit, and around the graph that it is in."""
     for member in visit.members:
-        draft.item(visit.scope, member).visit_counts = {}
-    scope = draft.scope(visit.scope)
-    scope.visit_counts = {}
+        if item_of(draft.state, visit.scope, member).visit_counts:
+            draft.item(visit.scope, member).visit_counts = {}
+    scope = draft.state.scopes[visit.scope]
+    if scope.visit_counts:
+        draft.scope(visit.scope).visit_counts = {}
     if scope.visit is not None:
         forget_counts(draft, draft.state.visits[scope.visit])
 

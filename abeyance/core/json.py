@@ -16,9 +16,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
+from json import encoder
 from typing import Any, TypeAlias
 
 Json: TypeAlias = Any
@@ -32,10 +33,20 @@ depend on the recursion limit of a process.
 _EXACT = 2**53
 """Below this, every integer is exactly one floating-point number."""
 
-_write = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-).encode
-_write_to_send = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+def _writer(*, is_canonical: bool) -> Callable[[Json], str]:
+    """Return what writes values without whitespace. `json.JSONEncoder` makes one anew for every value,
+    which takes longer than to write a short one.
+    """
+    unknown, text = json.JSONEncoder().default, encoder.encode_basestring
+    skips_keys, allows_nan = False, not is_canonical
+    # Neither looks for what contains itself, which no value does, nor indents.
+    options = (None, unknown, text, None, ":", ",", is_canonical, skips_keys, allows_nan)
+    write = encoder.c_make_encoder(*options)  # type: ignore[attr-defined] # not in its stubs
+    return lambda value: "".join(write(value, 0))
+
+
+_write, _write_to_send = _writer(is_canonical=True), _writer(is_canonical=False)
 _LITERALS = {None: "null", True: "true", False: "false"}
 
 
@@ -73,6 +84,12 @@ def size(value: Json) -> int:
         if isinstance(value, dict | list | tuple | str):
             return len("[]")
     return len(_write_to_send(value).encode())
+
+
+def size_of_all(values: Collection[Json]) -> int:
+    """Return the size of several JSON values together."""
+    between = len("[]") + max(0, len(values) - 1)
+    return size([*values]) - between
 
 
 def rfc3339(moment: datetime) -> str:

@@ -21,7 +21,6 @@ one starts from the snapshot with `Restored`, which starts what was held back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
@@ -53,8 +52,9 @@ from abeyance.core import (
     subgraphs,
     visits,
 )
+from abeyance.core.copying import replace
 from abeyance.core.effects import Effect, Finish
-from abeyance.core.json import Json, size, why_not_json
+from abeyance.core.json import Json, sha256, size, why_not_json
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import AttemptFailed, Blocked, Failed, Finished, Interrupted, Stopped
 from abeyance.core.policy import TIMEOUT
@@ -70,6 +70,7 @@ from abeyance.core.state import (
     Status,
 )
 from abeyance.core.visit import BY_STATE, Failure, Ready, Running, Visit, transition
+from abeyance.core.votes import Vote
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
@@ -486,6 +487,7 @@ def _interrupt_is_due(draft: WorkingState, interrupt: Interrupt) -> None:
                 # A call cannot go to another node: it ends, with a result.
                 routing.end_call(draft, visit, {"unanswered": interrupt.name})
         case Default(answer=answer):
-            interrupts.answer(draft, interrupt, answer, TIMEOUT)
+            given = Vote(by=TIMEOUT, at=draft.now, answer=answer, answer_sha256=sha256(answer))
+            interrupts.answer(draft, interrupt, given)
         case _:
             assert_never(interrupt.on_timeout)

@@ -199,18 +199,18 @@ def _check_open(interrupt: Interrupt, event: Responded) -> None:
 
 def _receipt(entry: Interrupt, answer: Json, event: Responded, name: str | None) -> Receipt | None:
     """Return the receipt of an answer that is a repeat, None for one that can be accepted."""
-    when = rfc3339(entry.accepted_at or entry.since)
     cast = entry.votes if entry.held is None else (*entry.votes, entry.held)
     # Of an open question the right is known; later a repeat need not say again for whom it was.
     names = {name} if entry.status == "open" or name is not None else None
     vote = votes.repeated(cast, answer, by=event.principal.subject, on_behalf_of=names)
+    if entry.status == "open":
+        if (quorum := entry.quorum) is not None and vote is not None:
+            left = votes.missing(quorum, entry.votes)
+            return _again(entry, vote, status="voted", missing=left)
+        _check_open(entry, event)
+        return None
+    when = rfc3339(entry.accepted_at or entry.since)
     match entry.status:
-        case "open":
-            if (quorum := entry.quorum) is not None and vote is not None:
-                left = votes.missing(quorum, entry.votes)
-                return _again(entry, vote, status="voted", missing=left)
-            _check_open(entry, event)
-            return None
         case "held" if vote is not None:
             return _again(entry, vote, status="held", held_until=entry.held_until)
         case "held":

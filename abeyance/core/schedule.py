@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from itertools import takewhile
 from typing import Final, Literal, assert_never
 
@@ -31,8 +30,10 @@ from abeyance.core import (
     subgraphs,
     visits,
 )
+from abeyance.core.copying import replace
 from abeyance.core.effects import RunNode, VisitInput, Yield
-from abeyance.core.json import Json, size
+from abeyance.core.json import Json, size, size_of_all
+from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Finished, key_of
 from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import FunctionNode, InterruptNode, SubgraphNode
@@ -59,6 +60,8 @@ def start_ready(draft: WorkingState) -> bool:
     """Start the visits that may start, in order. Return whether that may have made more ready."""
     moved = False
     state = draft.state
+    if not draft.ahead and not state.visit_table.count(BY_STATE, Ready):
+        return False
     # Counted once, not for each of the ready visits.
     running = state.visit_table.count(BY_STATE, Running)
 
@@ -253,7 +256,10 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
         _input(draft, visit, _answers_for(draft.state, visit)),
         own_answers=visit.questions.answers,
         shown_hashes=_bound(visit),
-        answerers=duties.known_to(draft.state, visit),
+        answerers={
+            name: replace(each, people=())
+            for name, each in duties.known_to(draft.state, visit).items()
+        },
         asks=node.asks,
         activation=visit.activations,
         retry=retry,
@@ -393,7 +399,7 @@ def _decide(draft: WorkingState, visit: Visit, stage: Literal["body", "rules"]) 
 
 def _has_room_to_decide(draft: WorkingState, visit: Visit, changes: Mapping[str, Json]) -> bool:
     carried = [items.values_of(draft.state, visit), items.answers_of(draft.state, visit), changes]
-    return _has_room(draft, sum(map(size, carried)))
+    return _has_room(draft, size_of_all(carried))
 
 
 def _has_room(draft: WorkingState, bytes_: int) -> bool:
@@ -432,23 +438,25 @@ def _input_bytes(state: RunState, visit: Visit) -> int:
     rest += [v.answer for each in duties.known_to(state, visit).values() for v in each.votes]
     if visit.members:
         rest.append(items.item_of(state, visit.scope, visit.members[-1]).item)
-    return carried + sum(map(size, rest)) + sum(map(mailbox.size_of, visit.inbox.delivered))
+    return carried + size_of_all(rest) + sum(map(mailbox.size_of, visit.inbox.delivered))
 
 
 def refuse_large_answers(state: RunState, event: events.Responded) -> None:
     """Refuse answers that would make the input of a waiting visit too large."""
-    known = [(state.ledger.open.get(id_), answer) for id_, answer in event.answers.items()]
-    asked = [(entry, answer) for entry, answer in known if entry is not None]
-    waiting = {entry.visit: entry for entry, _ in asked}
-    # Code is given the votes beside the answer.
-    cast = [[answer, *(v.answer for v in entry.votes)] for entry, answer in asked if entry.quorum]
-    added = sum(map(size, event.answers.values())) + sum(
-        size(each) for votes in cast for each in votes
-    )
+    waiting: dict[str, Interrupt] = {}
+    added = [*event.answers.values()]
+    for id_, answer in event.answers.items():
+        if (entry := state.ledger.open.get(id_)) is None:
+            continue
+        waiting[entry.visit] = entry
+        if entry.quorum is not None:
+            # Code is given the votes beside the answer.
+            added += [answer, *(vote.answer for vote in entry.votes)]
+    more = size_of_all(added)
     for address, entry in waiting.items():
         visit = state.visits[address]
         is_merged = not isinstance(state.node_of(visit), FunctionNode)
-        _refuse_too_large(state, visit, added * (1 + is_merged), interrupt_id=entry.id)
+        _refuse_too_large(state, visit, more * (1 + is_merged), interrupt_id=entry.id)
 
 
 def refuse_large_patch(state: RunState, changes: Mapping[str, Json]) -> None:

@@ -9,12 +9,12 @@ address of the graph, `visits` by their own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, Literal, TypeAlias
 
-from abeyance.core.copying import changeable
+from abeyance.core.copying import changeable, replace
 from abeyance.core.effects import Publish
 from abeyance.core.events import CancelMode, PauseMode
 from abeyance.core.json import Json
@@ -343,12 +343,14 @@ class RunState:
     @property
     def visit_table(self) -> VisitTable:
         """The visits, with their indices."""
-        return VisitTable.of(self.visits)
+        visits = self.visits
+        return visits if isinstance(visits, VisitTable) else VisitTable(visits)
 
     @property
     def scope_table(self) -> ScopeTable:
         """The scopes, with their indices."""
-        return ScopeTable.of(self.scopes)
+        scopes = self.scopes
+        return scopes if isinstance(scopes, ScopeTable) else ScopeTable(scopes)
 
     def graph_of(self, scope: str) -> GraphSpec:
         """Return the graph that is walked in a scope."""

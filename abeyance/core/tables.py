@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import cached_property
 from operator import itemgetter
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar, overload
 
@@ -47,9 +47,13 @@ class _Entry(NamedTuple):
 
     def placed(self, indices: tuple[Index[Any], ...]) -> _Entry:
         """Return the entry with its places."""
-        value = self.value
-        places = {(i, group): self.place(i) for i in indices for group in i.groups(value)}
-        return _Entry(self.number, value, places)
+        number, value = self.number, self.value
+        places = {
+            (index, group): number if index.order is None else self.place(index)
+            for index in indices
+            for group in index.groups(value)
+        }
+        return _Entry(number, value, places)
 
 
 @dataclass(slots=True)
@@ -69,6 +73,8 @@ class _Store:
             del self.keys[before.number]
         if entry is not None:
             self.entries[key], self.keys[entry.number] = entry, key
+        if old == new:
+            return
         for group, place in old.items():
             if new.get(group) != place:
                 places = self.places[group]
@@ -85,24 +91,16 @@ class _Version:
     next, and makes a store of its own if somebody still reads it.
     """
 
-    __slots__ = ("_next", "_store", "_undo")
-
     def __init__(self, store: _Store) -> None:
-        self._store: _Store | None = store
+        self.store = store
         self._next: _Version | None = None
         self._undo: Mapping[Any, _Entry | None] = {}
 
-    @property
+    @cached_property
     def store(self) -> _Store:
         """What the table holds."""
-        if self._store is None:
-            self._store = self._restored()
-            self._next, self._undo = None, {}
-        return self._store
-
-    def _restored(self) -> _Store:
         version, undone = self, dict[Any, _Entry | None]()
-        while version._store is None:
+        while "store" not in vars(version):
             # What the earliest of these versions knows of an entry counts.
             undone = {**version._undo, **undone}
             assert version._next is not None  # noqa: S101 it got the store
@@ -112,6 +110,7 @@ class _Version:
         store = _Store()
         for key, entry in sorted(known, key=lambda each: each[1].number):
             store.put(key, entry)
+        self._next, self._undo = None, {}
         return store
 
     def changed(self, changes: Mapping[Any, _Entry | None]) -> _Version:
@@ -120,7 +119,8 @@ class _Version:
         self._undo = {key: store.entries.get(key) for key in changes}
         for key, entry in changes.items():
             store.put(key, entry)
-        self._store, self._next = None, _Version(store)
+        del self.store
+        self._next = _Version(store)
         return self._next
 
 
@@ -139,11 +139,6 @@ class Table(MutableMapping[_K, _V]):
         self._last = 0
         self.update(entries or {})
         self.settle()
-
-    @classmethod
-    def of(cls, entries: Mapping[_K, _V]) -> Self:
-        """Return these entries as a table."""
-        return entries if isinstance(entries, cls) else cls(entries)
 
     def copied(self, each: Callable[[_V], _V] | None = None) -> Self:
         """Return a copy, in which `each` has been applied to what is not settled."""
@@ -166,10 +161,13 @@ class Table(MutableMapping[_K, _V]):
     def found(self, index: Index[Any], group: Any, most: int | None = None) -> list[_V]:
         """Return what an index has in a group, in its order; the first ones, if `most` says how many."""
         store, recent = self._version.store, self._recent
-        places = store.places.get((index, group), ())
-        keys = (store.keys[p if index.order is None else p[1]] for p in places)
-        settled = (store.entries[key] for key in keys if key not in recent)
-        entries = [*islice(settled, most)]
+        entries: list[_Entry] = []
+        for place in store.places.get((index, group), ()):
+            if len(entries) == most:
+                break
+            key = store.keys[place if index.order is None else place[1]]
+            if key not in recent:
+                entries.append(store.entries[key])
         own = [e for e in recent.values() if e is not None and group in index.groups(e.value)]
         if own:
             entries = sorted([*entries, *own], key=lambda entry: entry.place(index))
@@ -204,8 +202,15 @@ class Table(MutableMapping[_K, _V]):
 
     def first(self, index: Index[Any], group: Any) -> _V | None:
         """Return what comes first in a group of an index, None if nothing is in it."""
-        found = self.following(index, group)
-        return None if found is None else found[1]
+        if self._recent:
+            found = self.following(index, group)
+            return None if found is None else found[1]
+        store = self._version.store
+        for place in store.places.get((index, group), ()):
+            key = store.keys[place if index.order is None else place[1]]
+            value: _V = store.entries[key].value
+            return value
+        return None
 
     def count(self, index: Index[Any], group: Any) -> int:
         """Return how many an index has in a group."""
@@ -234,7 +239,9 @@ class Table(MutableMapping[_K, _V]):
         return recent[key] if key in recent else self._version.store.entries.get(key)
 
     def __getitem__(self, key: _K) -> _V:
-        entry = self._entry(key)
+        # As in `_entry`: nothing else is called as often.
+        recent = self._recent
+        entry = recent[key] if key in recent else self._version.store.entries.get(key)
         if entry is None:
             raise KeyError(key)
         value: _V = entry.value

@@ -6,10 +6,11 @@ One person has one vote. Who votes on behalf of somebody else uses up the votes 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from abeyance.core.copying import replace
 from abeyance.core.json import Json, sha256, size
 from abeyance.core.terms import Quorum
 from abeyance.core.text import truncate
@@ -59,6 +60,8 @@ def repeated(
 
     `on_behalf_of` are in whose place it may have been; None for whomever.
     """
+    if not votes:
+        return None
     same = (by, sha256(answer))
     return next(
         (

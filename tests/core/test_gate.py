@@ -17,6 +17,7 @@ from abeyance.core.replies import check_answers
 from abeyance.core.spec import START, GraphSpec, InterruptSpec
 from abeyance.core.state import Limits
 from abeyance.core.visit import Ready, Running, Waiting
+from abeyance.core.votes import Vote
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code
 
@@ -138,8 +139,8 @@ def test_a_unit_goes_on_when_all_that_it_asked_is_settled() -> None:
         asking.open_question(draft, visit, InterruptSpec(name=name, prompt="?"))
 
     one, two = asking.of_visit(draft, visit.address)
-    asking.answer(draft, two, 2, "ada")
+    asking.answer(draft, two, Vote(by="ada", at=at(0), answer=2))
     assert isinstance(draft.state.visits[visit.address].state, Waiting)
-    asking.answer(draft, one, 1, "ada")
+    asking.answer(draft, one, Vote(by="ada", at=at(0), answer=1))
     done = draft.state.visits[visit.address]
     assert (done.state, done.questions.answers) == (Ready(stage="body"), {"two": 2, "one": 1})
