@@ -81,6 +81,9 @@ MEMO_TERMS = ("assignees", "assignees_only", "priority", "risk", "quorum", "not_
 ANY_CAPABILITY = "*"
 """The value of a search attribute in place of too many capabilities; the view has them all."""
 
+DEFLATED = "json/deflate"
+"""The encoding of JSON that is handed over in fewer bytes, because it is too large as it is."""
+
 REPLAYED = "replayed"
 """The type of the error with which a validator returns the receipt of a repeated call: a rejected update
 leaves nothing in the history."""

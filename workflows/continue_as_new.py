@@ -8,10 +8,13 @@ answer.
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from temporalio import workflow
+from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
@@ -22,6 +25,8 @@ with workflow.unsafe.imports_passed_through():
 _SOFT_BYTES: Final = 2_000_000
 _SOFT_UPDATES: Final = 400
 _HARD: Final = 4
+_FASTEST: Final = 1
+"""The level of `zlib`."""
 _IDLE_EVENTS: Final = 60
 """A longer history does not stay with a run that is idle, if it has outgrown the state that began it: to
 replay so many events takes some 15 ms."""
@@ -112,15 +117,29 @@ def hand_over(state: RunState, start: wire.StartRun, used: tuple[str, ...]) -> N
     changes = {"generation": generation, "used": used}
     arguments = [start.model_copy(update=changes), graph, by_scope, carry]
     payloads = workflow.payload_converter().to_payloads(arguments)
-    carried = sum(payload.ByteSize() for payload in payloads)
-    if carried > state.limits.visit_bytes:
+    limit = state.limits.visit_bytes
+    if _bytes(payloads) > limit:
+        # Only then, because nobody can read them in Temporal's UI.
+        payloads = [payloads[0], *map(_deflated, payloads[1:])]
+    if (carried := _bytes(payloads)) > limit:
         workflow.logger.warning(
             "bytes=%d limit=%d | the history is long, but the state is too large to continue as new",
             carried,
-            state.limits.visit_bytes,
+            limit,
         )
         return
     # Without a memo argument the new history would have the memo of the start.
     memo = {key: value for key, value in workflow.memo().items() if key != names.MEMO_FACTS}
     # As payloads, so that a large state is not written twice.
     workflow.continue_as_new(args=[RawValue(each) for each in payloads], memo=memo)
+
+
+def _bytes(payloads: Sequence[Payload]) -> int:
+    return sum(payload.ByteSize() for payload in payloads)
+
+
+def _deflated(payload: Payload) -> Payload:
+    """Return a payload of JSON in fewer bytes: a thirtieth, where it has thousands of similar visits."""
+    return Payload(
+        metadata={"encoding": names.DEFLATED.encode()}, data=zlib.compress(payload.data, _FASTEST)
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Never
@@ -59,7 +60,8 @@ async def decoded(converter: DataConverter, document: Mapping[str, Any]) -> dict
     # Show open payloads as they are, even where a run would refuse them.
     closed = [payload for payload in payloads if not is_open(payload)]
     values = iter(await converter.decode(closed, [RawValue] * len(closed)))
-    return _written([payload if is_open(payload) else next(values).payload for payload in payloads])
+    shown = (payload if is_open(payload) else next(values).payload for payload in payloads)
+    return _written([inflated(payload) for payload in shown])
 
 
 async def encoded(converter: DataConverter, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,6 +111,7 @@ _DRIVER: Final = "abeyance"
 _REFERENCE: Final = "ref"
 _SEALED: Final = "sealed"
 """Claim key of an encrypted reference, in base64."""
+_MOST_INFLATED: Final = 2**27
 WHY: Final = "unreadable-because"
 """Metadata key of the reason in a payload that was passed on undecrypted."""
 
@@ -177,9 +180,45 @@ class _Json(PydanticJSONPlainPayloadConverter):
         return super().from_payload(payload, type_hint)
 
 
+_JSON: Final = _Json()
+
+
+class _Deflated(EncodingPayloadConverter):
+    """Reads JSON that was deflated, because it would have been too large."""
+
+    @property
+    def encoding(self) -> str:
+        return names.DEFLATED
+
+    def to_payload(self, value: Any) -> None:  # noqa: ARG002
+        return None
+
+    def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
+        return _JSON.from_payload(inflated(payload), type_hint)
+
+
+def inflated(payload: Payload) -> Payload:
+    """Return a payload with its JSON as it is, if it was deflated. Raises ValueError if it is damaged."""
+    if payload.metadata.get("encoding") != names.DEFLATED.encode():
+        return payload
+    reader = zlib.decompressobj()
+    try:
+        data = reader.decompress(payload.data, _MOST_INFLATED)
+    except zlib.error as error:
+        raise ValueError(f"a deflated payload is damaged: {error}") from error
+    if not reader.eof:
+        raise ValueError(f"a deflated payload has no end within {_MOST_INFLATED} bytes")
+    return Payload(metadata={"encoding": _JSON.encoding.encode()}, data=data)
+
+
 _CONVERTERS: Final = tuple(
-    _Json() if isinstance(each, PydanticJSONPlainPayloadConverter) else each
-    for each in (*PydanticPayloadConverter().converters.values(), _Undecrypted(), _Refused())
+    _JSON if isinstance(each, PydanticJSONPlainPayloadConverter) else each
+    for each in (
+        *PydanticPayloadConverter().converters.values(),
+        _Deflated(),
+        _Undecrypted(),
+        _Refused(),
+    )
 )
 """Shared, because they cache how to read each type, and each run gets a new payload converter."""
 

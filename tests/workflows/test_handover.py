@@ -12,7 +12,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowExecutionStatus
 
-from abeyance import END, START, Context, Graph, Refusal
+from abeyance import END, START, Context, Graph, Refusal, Send
 from abeyance.core.state import Limits
 from abeyance.workflows import continue_as_new
 
@@ -44,6 +44,39 @@ async def test_a_long_chain_is_handed_over_between_its_nodes_and_runs_each_once(
         assert await executions(site, run_id) > 2
         assert (await site.client.run(run_id).result()).view.metrics is not None
         await site.replays(run_id)
+
+
+def spread(count: int) -> Graph:
+    """A node spreads numbers, each is doubled by a visit, and all come together."""
+    graph = Graph("spread", state=State)
+
+    @graph.node(to=["double"])
+    async def split(state: State) -> list[Send]:
+        return [Send("double", number) for number in range(count)]
+
+    @graph.node
+    async def double(state: State, ctx: Context) -> dict[str, Any]:
+        return {"log": [f"{2 * ctx.item}"]}
+
+    graph.edge(START, "split")
+    graph.edge("double", END)
+    return graph
+
+
+async def test_a_run_whose_state_is_too_large_as_it_is_hands_it_over_in_fewer_bytes(
+    temporal: TemporalClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(temporal, spread(200))
+    async with site.worker():
+        # A waiting visit takes some 900 bytes.
+        small = Limits(continue_as_new_after=25, visit_bytes=50_000, max_parallel_visits=20)
+        run_id = await site.start(limits=small)
+        ended = await site.ended(run_id)
+
+        assert sorted(map(int, ended.values["log"])) == [2 * number for number in range(200)]
+        assert await executions(site, run_id) > 2
+        await site.replays(run_id)
+    assert "too large to continue as new" not in caplog.text
 
 
 async def test_forty_answers_while_the_run_is_handed_over_every_few_events(
