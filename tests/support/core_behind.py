@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from abeyance.core.json import paths
 from abeyance.core.spec import (
@@ -65,6 +65,18 @@ def passed_by(spec: GraphSpec, path: tuple[str, ...], name: str) -> frozenset[Ga
             )
         case _:
             return frozenset()
+
+
+def named_in(graph: Any) -> set[str]:
+    """Every capability that a graph, or a part of one, names."""
+    match graph:
+        case {}:
+            asks = {*graph.get("asks", ())} | {graph.get("requested_capability")} - {None}
+            return asks.union(*map(named_in, graph.values()))
+        case [*parts]:
+            return set[str]().union(*map(named_in, parts))
+        case _:
+            return set()
 
 
 def has_gates(spec: GraphSpec) -> bool:

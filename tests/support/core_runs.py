@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from core_drive import SNAPSHOT, T0, restored, written
-from core_standing import EVERYTHING, Standing
+from core_standing import Standing
 from core_strategies import (
     ITEMS,
     JOURNALS,
@@ -46,6 +46,8 @@ from abeyance.core.state import Limits, joined, parted
 from abeyance.core.visit import Running
 from abeyance.errors import Refusal
 
+EVERYTHING = ("runs:control", "approve", "audit")
+"""What it takes to change the course of any of the runs."""
 BOSS = Principal(subject="boss", capabilities=EVERYTHING)
 """Who may do everything."""
 DEPUTY = Principal(subject="deputy", capabilities=EVERYTHING)

@@ -18,10 +18,10 @@ gate also for what follows the graph. It is not told of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TypeAlias
 
-from core_behind import Gate, behind, capability_of, fields_of, graph_at
+from core_behind import Gate, behind, capability_of, fields_of, graph_at, named_in
 
 from abeyance.core import events
 from abeyance.core.address import Address
@@ -40,9 +40,6 @@ SEPARATOR = "|"
 Text: TypeAlias = frozenset[str] | None
 Texts: TypeAlias = dict[str, Text]
 """What is approved of each field, as texts; None: nobody can tell."""
-
-EVERYTHING = ("runs:control", "approve", "audit")
-"""What it takes to change the course of any of the runs."""
 
 
 def text_of(values: Mapping[str, Json], name: str) -> str:
@@ -113,7 +110,8 @@ class Standing:
             sent = [event.message] if isinstance(event, events.MessageSent) else []
             sent += before.mailbox.queue
             message = next(each for each in sent if each.message_id == fact.data["message_id"])
-            if not {*EVERYTHING} <= {*message.capabilities}:
+            # Who may change the course of this run may also talk its code into it.
+            if not {"runs:control", *named_in(asdict(before.spec))} <= {*message.capabilities}:
                 self._tell(before, str(fact.address), None)
 
     def _hears_an_answer(self, before: RunState, entry: Interrupt, by: str | None) -> None:
