@@ -19,7 +19,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
-from json import encoder
 from typing import Any, TypeAlias
 
 Json: TypeAlias = Any
@@ -35,15 +34,14 @@ _EXACT = 2**53
 
 
 def _writer(*, is_canonical: bool) -> Callable[[Json], str]:
-    """Return what writes values without whitespace. `json.JSONEncoder` makes one anew for every value,
-    which takes longer than to write a short one.
-    """
-    unknown, text = json.JSONEncoder().default, encoder.encode_basestring
-    skips_keys, allows_nan = False, not is_canonical
-    # Neither looks for what contains itself, which no value does, nor indents.
-    options = (None, unknown, text, None, ":", ",", is_canonical, skips_keys, allows_nan)
-    write = encoder.c_make_encoder(*options)  # type: ignore[attr-defined] # not in its stubs
-    return lambda value: "".join(write(value, 0))
+    """Return what writes values without whitespace. No value contains itself, so nothing looks for that."""
+    return json.JSONEncoder(
+        ensure_ascii=False,
+        check_circular=False,
+        separators=(",", ":"),
+        sort_keys=is_canonical,
+        allow_nan=not is_canonical,
+    ).encode
 
 
 _write, _write_to_send = _writer(is_canonical=True), _writer(is_canonical=False)
