@@ -34,7 +34,7 @@ _EXACT = 2**53
 
 
 def _writer(*, is_canonical: bool) -> Callable[[Json], str]:
-    """Return what writes values without whitespace. No value contains itself, so nothing looks for that."""
+    """Return what writes values without whitespace."""
     return json.JSONEncoder(
         ensure_ascii=False,
         check_circular=False,
