@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from lane import Lane
 from temporal_site import real_server, skipping_server
 from temporalio.client import Client as TemporalClient
@@ -23,7 +23,12 @@ settings.register_profile(
 )
 settings.register_profile("wide", settings.get_profile("any machine"), max_examples=400)
 settings.register_profile(
-    "few", settings.get_profile("any machine"), max_examples=20, derandomize=True, database=None
+    "few",
+    settings.get_profile("any machine"),
+    max_examples=20,
+    derandomize=True,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
 )
 settings.load_profile("any machine")
 

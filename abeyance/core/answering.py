@@ -235,7 +235,7 @@ def _revise(
         shown=ledger.shown_of(question, digest),
     )
     content = ledger.content_of(question)
-    return replace(entry, **content, digest=digest, votes=(), revised=True)
+    return replace(entry, **content, digest=digest, revised=True)
 
 
 def _settle(draft: WorkingState, entry: Interrupt, vote: Vote) -> None:

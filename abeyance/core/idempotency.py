@@ -57,8 +57,8 @@ def addressee(keys: Keys, key: str | None) -> str | None:
     """Return the interrupt that the call with this key answered, if it did: a repeated answer without
     an id means that one.
     """
-    called = None if key is None else keys.get(_hash(key))
-    match called:
+    # No call is stored without a key.
+    match keys.get(_hash(key)):
         case Called(receipt=[{"interrupt_id": str(id_)}]):
             return id_
         case _:

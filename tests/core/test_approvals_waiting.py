@@ -76,6 +76,15 @@ def test_what_comes_after_a_question_inside_a_nested_graph_lies_behind_it() -> N
     assert waiting_for(spec, "then") == Code.ACTION_NOT_ALLOWED
 
 
+def test_what_is_nested_twice_lies_behind_a_question_too() -> None:
+    inner = chain("first", nested("sub", chain("deep", name="innermost")), name="inner")
+
+    assert waiting_for(chain("assess", gate("ask"), nested("n", inner)), "deep") == (
+        Code.ACTION_NOT_ALLOWED
+    )
+    assert waiting_for(chain("assess", nested("n", inner)), "deep") == "accepted"
+
+
 def test_a_rule_that_asks_is_a_question_too() -> None:
     spec = chain("assess", "work", "pay", rules=[rule("sure", "work", ask("sure"))])
 

@@ -141,6 +141,22 @@ def test_the_first_cancel_now_still_runs_them() -> None:
     assert run.status == "cancelled"
 
 
+def test_a_cancel_now_of_what_is_being_stopped_still_runs_them() -> None:
+    run = Drive(chain("a", finally_=["cleanup"]))
+    run.cancel()
+    run.cancel(mode="now")
+
+    assert run.running == ["cleanup"]
+
+
+def test_a_cancel_without_a_reason_is_on_record_beside_another_end() -> None:
+    run = Drive(chain("a", finally_=["cleanup"]))
+    run.finish("a")
+    run.cancel()
+
+    assert run.ending.secondary_errors == (Failure(code="cancelled", message="cancelled"),)
+
+
 def test_a_finally_node_that_was_stopped_is_not_started_again() -> None:
     run = Drive(chain("a", finally_=["cleanup"]))
     run.finish("a")

@@ -267,7 +267,7 @@ def test_at_the_deadline_of_a_pause_the_run_goes_on() -> None:
 
     assert (run.status, run.running, run.waiting) == ("running", ["away"], ["ask"])
     (fact,) = run.facts("run.resumed")
-    assert fact.actor == "timeout"
+    assert (fact.actor, fact.data) == ("timeout", {"reason": "the pause's deadline passed"})
     assert run.state.counters.resume_count == 1
 
 
@@ -290,9 +290,11 @@ def test_at_the_deadline_of_a_pause_every_branch_may_be_left_for_one_node() -> N
     assert (run.status, run.running, run.waiting) == ("running", ["away"], [])
     assert run.stops == [("graph:g;node:work", "ending", True)]
     assert (run.settled("ask").status, run.settled("ask").by) == ("cancelled", "timeout")
+    (gone,) = run.facts("interrupt.cancelled")
+    assert "left every branch" in str(gone.data["reason"])
     assert run.state.root.tokens == {}
     (fact,) = run.facts("run.resumed")
-    assert "going to 'away'" in str(fact.data["reason"])
+    assert (fact.actor, "going to 'away'" in str(fact.data["reason"])) == ("timeout", True)
 
     before = run.state
     run.end(Finished, visit=left, patch={"x": "late"})

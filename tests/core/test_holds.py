@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import Drive, asked, at, chain, gate, restored
+from core_drive import Drive, asked, at, chain, gate, graph, restored
 
 from abeyance.core import events, idempotency, replies
 from abeyance.core.events import Responded
@@ -15,7 +15,7 @@ from abeyance.core.lifecycle import may_evict
 from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
 from abeyance.core.replies import addressee, check_answers
 from abeyance.core.snapshots import forked, retried
-from abeyance.core.spec import Default, FunctionNode
+from abeyance.core.spec import START, Default, FunctionNode
 from abeyance.core.terms import Quorum, Terms
 from abeyance.errors import Code, Refusal
 
@@ -196,6 +196,16 @@ def test_what_is_not_held_cannot_be_taken_back() -> None:
     assert refused(run, ADA, id_).code is Code.NOT_HELD
     run.finish("work")
     assert refused(run, ADA, id_).code is Code.NOT_RUNNING
+
+
+def test_who_took_their_yes_back_is_barred_from_nothing() -> None:
+    eyes = gate("other", terms=Terms(not_by=("ask",)))
+    asks = gate("ask", terms=HELD, schema=APPROVAL)
+    run = Drive(graph(asks, eyes, ways=[(START, "ask"), (START, "other")]))
+    say(run, ADA, YES)
+    assert run.open("other").barred == {"ada": "ask"}
+    take_back(run)
+    assert run.open("other").barred == {}
 
 
 def test_a_repeated_take_back_with_the_same_key_changes_nothing() -> None:

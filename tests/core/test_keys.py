@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from core_drive import Drive, chain, gate, restored
 
-from abeyance.core import events, idempotency
+from abeyance.core import events, idempotency, ledger
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import GoTo, Halt
 
@@ -160,7 +160,9 @@ def test_an_answer_under_a_key_comes_again_also_without_its_id() -> None:
     assert run.state is before
     assert called is not None
     (receipt,) = idempotency.receipts_again(called)
-    assert (receipt.interrupt_id, receipt.answered_by, receipt.replayed) == (id_, "ada", True)
+    assert receipt == ledger.Receipt(
+        interrupt_id=id_, answered_by="ada", accepted_at=run.now, replayed=True
+    )
     assert idempotency.addressee(run.state.keys, "k1") == id_
     assert idempotency.addressee(run.state.keys, "k2") is None
     assert refusal.code == "idempotency_conflict"

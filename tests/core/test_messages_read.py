@@ -66,6 +66,8 @@ def test_what_a_visit_was_handed_is_reported_if_its_code_never_begins(
     is_read = begun or is_again
     assert left == ([] if is_read else [("m", "cancelled")])
     assert run.state.counters.messages_delivered == int(is_read)
+    returned = [(fact.address, fact.data) for fact in run.facts("message.returned")]
+    assert returned == ([] if is_read else [("graph:g;node:work", {"message_id": "m"})])
     assert run.status == "cancelled"
 
 

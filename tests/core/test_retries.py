@@ -200,6 +200,7 @@ def test_a_rule_tries_another_node_after_a_pause() -> None:
         (0, 9, None),
         (1, 1, None),
         (1, 2, "1 attempt at 'pay' was lost, because the worker died or was silent."),
+        (2, 1, "2 attempts at 'pay' were lost, because the worker died or was silent."),
         (3, 0, "3 attempts at 'pay' were lost, because the worker died or was silent."),
     ],
 )

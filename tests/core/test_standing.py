@@ -298,6 +298,17 @@ def test_a_nested_graph_knows_who_answered_around_it() -> None:
     assert run.open("ask").barred == {"ada": "one", "bob": "again"}
 
 
+def test_a_vote_in_one_nested_graph_bars_nobody_in_another() -> None:
+    votes = Terms(quorum=Quorum(count=2))
+    approval = {"properties": {"approved": {"type": "boolean"}}}
+    left = chain(gate("one", schema=approval, terms=votes), name="left")
+    right = chain(eyes("ask", "one"), gate("one"), name="right")
+    run = Drive(graph(nested("l", left), nested("r", right), ways=[(START, "l"), (START, "r")]))
+    run.answer("one", {"approved": True}, principal=ADA)
+    assert len(run.open("one").votes) == 1
+    assert run.open("ask").barred == {}
+
+
 def test_the_calls_of_an_agent_know_it_too() -> None:
     run = reviewing()
     run.ask("model", "one")
@@ -382,6 +393,8 @@ def test_a_question_whose_rules_can_be_fulfilled_warns_of_nothing() -> None:
     assert warnings_of(asking(assignees_only=True, escalate=(director,))) == []
     assert warnings_of(asking(assignees=("group:a",), assignees_only=True)) == []
     assert warnings_of(asking(assignees=("ada", "bob"), assignees_only=True)) == []
+    run = asking(assignees=("ada", "bob"), assignees_only=True, quorum=Quorum(count=2))
+    assert warnings_of(run) == []
     inner = chain(gate("inside"), name="inner")
     asks = eyes("ask", "one", STARTER)
     ways = [(START, "ask"), (START, "work"), ("work", "one"), ("one", "sub")]

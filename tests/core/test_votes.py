@@ -342,16 +342,17 @@ def test_an_approval_with_other_arguments_asks_about_those_and_is_their_first_vo
     entry = run.open("approve")
     assert [vote.by for vote in entry.votes] == ["bob"]
     assert entry.reason == {"tool": "pay", "arguments": {"amount": 7}}
-    assert entry.payload == {"digest": call_digest("pay", {"amount": 7})}
+    assert entry.payload == {"digest": sha256({"tool": "pay", "arguments": {"amount": 7}})}
     assert entry.prompt == """Run 'pay' with {"amount":7}? 'bob' has changed the arguments."""
     assert entry.digest == ledger.digest_of(entry.address, entry) != before.digest
     (fact,) = run.facts("interrupt.revised")
-    assert (fact.actor, fact.data) == (
+    assert (fact.actor, fact.address, fact.data) == (
         "bob",
+        entry.address,
         {"id": entry.id, "name": "approve", "was": before.digest, "digest": entry.digest},
     )
     assert fact.shown is not None
-    assert fact.shown["reason"] == entry.reason
+    assert (fact.shown["reason"], fact.shown["digest"]) == (entry.reason, entry.digest)
 
 
 def test_the_arguments_that_were_approved_reach_the_call() -> None:

@@ -7,15 +7,21 @@ leaves out mutants that tell nothing, and compares those that live with docs/con
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
+from resource import RLIMIT_DATA, setrlimit
 from typing import Final
 
-from libcst import BaseString, SimpleString
+import pytest
+from libcst import BaseString, Call, CSTNode, Match, Module, Name, SimpleString
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs/concepts/mutation.md"
@@ -31,7 +37,14 @@ BESIDE: Final = (
 )
 # Random runs are slow, and reach everything: what only they notice deserves an example.
 RANDOM: Final = ("run_stateful", "snapshots_stateful", "authority_stateful")
+# These compare times, and take as long as a third of the others together.
+TIMED: Final = ("test_tables.py::test_an_item_of_a_fan_out_costs_the_same_however_many_there_are",)
+# A mutant that never comes back is killed after so many seconds of one test, or with so much memory.
+HANGS: Final = 20
+MEMORY: Final = 3 * 1024**3
 KILLED: Final = ("killed", "timeout")
+# What only the type checker reads: a test that runs the code cannot tell one from the other.
+TYPED: Final = ("assert_never", "cast")
 _SETTINGS: Final = """
 [tool.mutmut]
 source_paths = ["abeyance/core"]
@@ -40,7 +53,8 @@ pytest_add_cli_args = {arguments}
 pytest_add_cli_args_test_selection = {selection}
 use_git_change_detection = false
 track_dependencies = false
-timeout_multiplier = 30.0
+timeout_multiplier = 5.0
+timeout_constant = 20.0
 """
 _WORD: Final = re.compile(r"""["'][^\s"']+["']""")
 
@@ -81,7 +95,10 @@ def _prepare(place: Path, modules: list[str], tests: list[str]) -> None:
         (place / "abeyance").symlink_to(ROOT / "abeyance")
     arguments = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov"]
     arguments += ["-p", "no:schemathesis", "--hypothesis-profile=few"]
+    # Nobody reads why a test failed.
+    arguments += ["--assert=plain", "--tb=no", f"--timeout={HANGS}"]
     arguments += [f"--ignore=tests/core/test_{name}.py" for name in RANDOM]
+    arguments += [f"--deselect=tests/core/{test}" for test in TIMED]
     settings = _SETTINGS.format(
         modules=[f"abeyance/core/{name}.py" for name in modules],
         arguments=arguments,
@@ -92,14 +109,41 @@ def _prepare(place: Path, modules: list[str], tests: list[str]) -> None:
 
 
 def _run(*, only_living: bool) -> int:
-    import pytest
     from mutmut import __main__ as mutmut
     from mutmut.mutation.diff_apply import get_diff_for_mutant
     from mutmut.mutation.mutators import mutation_operators
+    from mutmut.runners.harness import PytestRunner
+    from mutmut.workers.isolation import ForkRunner
 
     mutation_operators[:] = [
-        (kind, _words if kind is BaseString else operator) for kind, operator in mutation_operators
+        (kind, _words if kind is BaseString else _telling(operator))
+        for kind, operator in mutation_operators
     ]
+    startup, items = ForkRunner.startup, dict[str, pytest.Item]()
+
+    def collect_once(self: ForkRunner) -> None:
+        items.update(_collected())
+        startup(self)
+        self.submit("abeyance.core.nothing", [*items], cpu_time_limit=600, estimated_time=100)
+        if self.wait_for_result().exit_code:
+            sys.exit("A test fails although nothing was changed.")
+
+    def run_collected(self: PytestRunner, *, mutant_name: str | None, tests: Iterable[str]) -> int:
+        if mutant_name is None:
+            return int(run_tests(self, mutant_name=None, tests=tests))
+        os.chdir("mutants")
+        setrlimit(RLIMIT_DATA, (MEMORY, MEMORY))
+        chosen = [items[test] for test in _nearest_first(mutant_name, tests)]
+        for item, after in zip(chosen, [*chosen[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+            if item.session.testsfailed:
+                return 1
+        return 0
+
+    run_tests = PytestRunner.run_tests
+    ForkRunner.startup = collect_once
+    ForkRunner.run_clean_tests = lambda *_, **__: 0
+    PytestRunner.run_tests = run_collected
     # mutmut 3.8 asks for it; pytest 9.2 has only the public one.
     pytest.Item._nodeid = property(lambda item: item.nodeid)  # type: ignore[attr-defined]
     if only_living:
@@ -109,21 +153,35 @@ def _run(*, only_living: bool) -> int:
                 data.save()
     mutmut._run((), 1)
     listed = {" ".join(line.split()) for line in PAGE.read_text().splitlines()}
-    killed, living, unlisted = 0, 0, 0
+    counts, unlisted = Counter[tuple[str, bool]](), 0
     for data, name, code in mutmut.collect_source_file_mutation_data(mutant_names=())[0]:
-        if (status := _status(code)) in KILLED:
-            killed += 1
-            continue
-        living += 1
-        module, _, function = name.rpartition(".")
-        row = _row(module, function, get_diff_for_mutant(name, path=data.path))
-        if not any(line.startswith(row) for line in listed):
-            unlisted += 1
-            print(f"{row} {status}: {name} |")
-    print(
-        f"{killed + living} mutants, {killed} killed, {living} live, {unlisted} of them not listed."
-    )
+        module, _, function = name.removeprefix("abeyance.core.").rpartition(".")
+        killed = (status := _status(code)) in KILLED
+        counts[module, killed] += 1
+        if not killed:
+            row = _row(module, function, get_diff_for_mutant(name, path=data.path))
+            if not any(line.startswith(row) for line in listed):
+                unlisted += 1
+                print(f"{row} {status}: {name} |")
+    for module in sorted({module for module, _ in counts}):
+        print(f"{module}: {counts[module, True]} killed, {counts[module, False]} live")
+    print(f"{counts.total()} mutants, {unlisted} live and are not listed.")
     return 1 if unlisted else 0
+
+
+def _collected() -> dict[str, pytest.Item]:
+    """Collect the tests before any fork: for a mutant alone that takes longer than what it runs."""
+    from _pytest.config import _prepareconfig
+    from mutmut.configuration import config as mutation
+
+    with contextlib.chdir("mutants"), redirect_stdout(io.StringIO()):
+        arguments = ["--rootdir=.", "--capture=no", *mutation().pytest_add_cli_args]
+        config = _prepareconfig([*arguments, *mutation().pytest_add_cli_args_test_selection])
+        session = pytest.Session.from_config(config)
+        config._do_configure()
+        config.hook.pytest_sessionstart(session=session)
+        config.hook.pytest_collection(session=session)
+    return {item.nodeid: item for item in session.items}
 
 
 def _status(code: int | None) -> str:
@@ -138,6 +196,30 @@ def _words(node: BaseString) -> Iterator[BaseString]:
         yield node.with_changes(value=f"{node.value[:-1]}XX{node.value[-1]}")
 
 
+def _telling(
+    operator: Callable[[CSTNode], Iterable[CSTNode]],
+) -> Callable[[CSTNode], list[CSTNode]]:
+    """Leave out what only the type checker can tell from the original."""
+
+    def telling(node: CSTNode) -> list[CSTNode]:
+        match node:
+            case Call(func=Name(value=name)) if name in TYPED:
+                return []
+            case Match(cases=[*_, last]) if "assert_never" in Module([]).code_for_node(last):
+                made = (each for each in operator(node) if isinstance(each, Match))
+                return [each for each in made if each.cases[-1] is last]
+            case _:
+                return [*operator(node)]
+
+    return telling
+
+
+def _nearest_first(mutant: str | None, tests: Iterable[str]) -> list[str]:
+    """Return the tests with those of the mutant's own module first."""
+    module = "" if mutant is None else mutant.split(".")[2]
+    return sorted(tests, key=lambda test: not Path(test).name.startswith(f"test_{module}"))
+
+
 def _row(module: str, function: str, diff: str) -> str:
     """Return the beginning of a mutant's row on the page: where it is, and what it makes of the code."""
     function = re.sub(r"^x_|__mutmut_\d+$", "", function)
@@ -147,7 +229,7 @@ def _row(module: str, function: str, diff: str) -> str:
         for sign in (r"[+](?![+])", r"-(?!-)")
     )
     code = (made if made.strip(")") else f"without {lost}").replace("|", "\\|")
-    return f"| `{module.removeprefix('abeyance.core.')}.{function}` | `{' '.join(code.split())}` |"
+    return f"| `{module}.{function}` | `{' '.join(code.split())}` |"
 
 
 if __name__ == "__main__":
