@@ -36,7 +36,9 @@ _API: Final = """\
 import asyncio, sys
 from abeyance.api.app import serve
 from abeyance.settings import load_settings
-asyncio.run(serve(load_settings(), "127.0.0.1", int(sys.argv[1])))
+from abeyance.temporal.workers import event_loop
+with asyncio.Runner(loop_factory=event_loop) as runner:
+    runner.run(serve(load_settings(), "127.0.0.1", int(sys.argv[1])))
 """
 
 

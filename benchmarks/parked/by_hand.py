@@ -66,6 +66,9 @@ class ByHand:
         del is_filtered
         return None
 
+    async def list_copies(self, times: int) -> None:
+        del times
+
 
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[ByHand]:

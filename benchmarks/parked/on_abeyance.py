@@ -5,8 +5,9 @@ One run in a hundred is of the graph whose gate needs a capability.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Final
 
@@ -51,8 +52,9 @@ graphs = [usual, rare]
 class OnAbeyance:
     """What the driver asks of Abeyance."""
 
-    def __init__(self, client: Client, api: Api, processes: Processes) -> None:
+    def __init__(self, client: Client, api: Api, processes: Processes, database: Path) -> None:
         self.processes = processes
+        self._database = database
         self._client = client
         self._api = api
         self._parked = 0
@@ -77,6 +79,19 @@ class OnAbeyance:
         answered = await self._api.http.get("/interrupts", params={"limit": _PAGE, **only})
         return len(answered.raise_for_status().json()["items"])
 
+    async def list_copies(self, times: int) -> None:
+        """Copy the rows that Temporal's visibility has of the runs: a list reads nothing else of them."""
+        with closing(sqlite3.connect(self._database, timeout=60)) as database:
+            named = database.execute("PRAGMA table_info(executions_visibility)")
+            others = ", ".join({column for _, column, *_ in named} - {"run_id", "workflow_id"})
+            for number in range(times):
+                database.execute(
+                    f"INSERT INTO executions_visibility (run_id, workflow_id, {others}) "  # noqa: S608
+                    f"SELECT lower(hex(randomblob(16))), '{number}-' || workflow_id, {others} "
+                    "FROM executions_visibility WHERE workflow_id LIKE 'run-%'"
+                )
+                database.commit()
+
 
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[OnAbeyance]:
@@ -85,4 +100,5 @@ async def opened(folder: Path) -> AsyncIterator[OnAbeyance]:
         with worker(server, OURS, folder, app=_APP) as pid:
             async with api(server, folder, app=_APP) as serving:
                 processes = Processes(server=server.pid, worker=pid, api=serving.pid)
-                yield OnAbeyance(await Client.connect(server.address), serving, processes)
+                client = await Client.connect(server.address)
+                yield OnAbeyance(client, serving, processes, folder / "temporal.db")
