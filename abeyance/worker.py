@@ -44,6 +44,7 @@ from abeyance.storage.blobs import Blobs
 from abeyance.temporal.connection import connect_temporal, missing_search_attributes
 from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
+from abeyance.temporal.workarounds.long_tasks import allow_long_tasks
 from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.temporal.workers import event_loop, process_runtime
 from abeyance.tracing import log_to_stderr
@@ -129,7 +130,7 @@ def make_worker(
         notifications=notifications,
         links_base=links_base(notifications, settings),
     )
-    return Worker(
+    worker = Worker(
         lenient(temporal),
         task_queue=settings.task_queue,
         workflows=[AgentRun, ConversationWorkflow, DelegationsWorkflow, Janitor, Archiver, Erasure],
@@ -155,6 +156,7 @@ def make_worker(
         graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),
         deployment_config=_deployment_config(settings),
     )
+    return allow_long_tasks(worker)
 
 
 def strict_runner() -> SandboxedWorkflowRunner:

@@ -7,6 +7,7 @@ which fails if no query ever comes ahead of its task.
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -50,10 +51,12 @@ from abeyance.keyring import WrongKey
 from abeyance.storage.encryption import ENCODING
 from abeyance.temporal.converter import data_converter
 from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
+from abeyance.temporal.workarounds.long_tasks import allow_long_tasks
 from abeyance.temporal.workarounds.payloads import FailureConverter
 
 LOCKED = RawValue(Payload(metadata={"encoding": b"json/plain", "locked": b""}, data=b"1"))
 """A payload that no worker here can decode."""
+FAILED = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
 _MINUTE = timedelta(minutes=1)
 
 
@@ -225,6 +228,43 @@ def test_the_sdk_drops_the_text_of_a_failure_that_cannot_be_read() -> None:
     assert read.message == "Encoded failure"
     with pytest.raises(WrongKey):
         FailureConverter().from_failure(failure, converter)
+
+
+@workflow.defn
+class Slow:
+    """A workflow whose only task takes longer than two seconds."""
+
+    @workflow.run
+    async def run(self) -> None:
+        time.sleep(2.5)  # noqa: ASYNC251  (it is to hold its task up)
+
+
+@pytest.mark.parametrize("is_allowed", [False, True])
+async def test_the_sdk_fails_a_task_that_takes_longer_than_two_seconds(
+    temporal: TemporalClient, *, is_allowed: bool
+) -> None:
+    queue = f"slow-{uuid.uuid4().hex}"
+    worker = Worker(
+        temporal,
+        task_queue=queue,
+        workflows=[Slow],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        graceful_shutdown_timeout=timedelta(0),
+    )
+    if is_allowed:
+        allow_long_tasks(worker)
+    async with worker:
+        run = await temporal.start_workflow(Slow.run, id=queue, task_queue=queue)
+
+        async def is_decided() -> bool:
+            events = {event.event_type async for event in run.fetch_history_events()}
+            return bool(events & {FAILED, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED})
+
+        await eventually(is_decided)
+        events = {event.event_type async for event in run.fetch_history_events()}
+        assert (FAILED in events) is not is_allowed
+        if not is_allowed:
+            await run.terminate()
 
 
 async def test_the_sdk_holds_heartbeats_back(temporal: TemporalClient) -> None:
