@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from core_drive import chain, graph, nested
-from core_gated import APPROVER, CLERK, FIELDS, Gated, approving, forked, refund, remark
+from core_drive import chain, edge, graph, nested
+from core_gated import APPROVER, BOSS, CLERK, FIELDS, Gated, approving, forked, refund, remark
+from core_rules import ask, rule
 
 from abeyance.core.spec import START, FunctionNode, GoTo, GraphSpec, Node, SubgraphNode
 
@@ -223,6 +225,45 @@ def test_a_gate_deep_inside_counts_outside() -> None:
     assert run.ran_with("pay") == [(999, "A-7")]
 
 
+def test_a_gate_deep_inside_is_asked_again_from_the_graph_that_what_it_allows_is_in() -> None:
+    inner = refund(approving(), name="inner")
+    middle = refund(nested("sub", inner), remark(), "pay", name="middle")
+    run = Gated(refund(nested("top", middle)))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", 999)
+
+    assert (run.reopened, run.orders("pay")) == (["sub"], [])
+
+
+def test_the_question_of_a_rule_in_a_nested_graph_is_asked_again_with_all_of_it() -> None:
+    sure = rule("sure", "assess", ask("sure", prompt="Refund {amount}?", capability="approve"))
+    sub = nested("sub", refund("assess", name="inner", rules=[sure]))
+    run = Gated(forked((sub, "pay"), ("other",)))
+    run.finish("assess")
+    run.finish("other", {"amount": 999})
+    run.says(APPROVER, "sure")
+    assert (run.reopened, run.running) == (["sub"], ["assess"])
+    run.finish("assess")
+    run.says(APPROVER, "sure")
+
+    assert run.ran_with("pay") == [(999, "A-7")]
+
+
+def test_what_met_in_a_nested_graph_meets_there_anew_where_its_gate_is_asked_again() -> None:
+    met = [(START, "ask"), (START, "slow"), edge(("ask", "slow"), "check")]
+    inner = graph(approving(), "slow", "check", ways=met, fields=FIELDS, name="inner")
+    run = Gated(refund(nested("sub", inner), remark(), "pay"))
+    for amount in (999, 250):
+        run.says(APPROVER, "ask")
+        run.finish("slow")
+        run.finish("check")
+        run.says(CLERK, "remark", amount)
+        assert run.state.root.tokens == {}
+    run.says(APPROVER, "ask")
+
+    assert (run.reopened, run.running) == (["sub", "sub"], ["slow"])
+
+
 # fan-outs
 
 
@@ -281,6 +322,85 @@ def test_gates_of_items_count_after_all_of_them() -> None:
     run.finish("send", sends=[("ask", 1)])
     run.says(APPROVER, "ask")
     assert run.ran_with("pay") == [(999, "A-7")]
+
+
+@pytest.mark.parametrize("is_first_late", [False, True])
+def test_of_several_items_the_gate_of_one_that_showed_something_else_is_enough(
+    is_first_late: bool,
+) -> None:
+    run = Gated(fanned("price", approving()))
+    run.finish("send", sends=[("price", 1), ("price", 2)])
+    run.finish("price:2" if is_first_late else "price")
+    run.says(APPROVER, "ask")
+    run.finish("other", {"amount": 999})
+    run.finish("price" if is_first_late else "price:2")
+    assert run.open("ask").prompt == "Refund 999 for A-7?"
+    run.says(APPROVER, "ask")
+
+    assert (run.reopened, run.orders("pay")) == (["send"], [])
+
+
+def test_what_was_shown_in_items_and_is_changed_and_changed_back_is_as_approved() -> None:
+    run = Gated(fanned(approving()))
+    run.finish("send", sends=[("ask", 1), ("ask", 2)])
+    run.finish("other", {"amount": 999})
+    run.pause()
+    run.says(APPROVER, "ask")
+    run.says(APPROVER, "ask")
+    run.edit(BOSS, amount=250)
+    run.resume()
+
+    assert (run.reopened, run.ran_with("pay")) == ([], [(250, "A-7")])
+
+
+def test_after_an_edit_a_gate_of_an_item_that_names_no_field_has_all_asked_again() -> None:
+    run = Gated(fanned(approving(prompt="Go on?")))
+    run.finish("send", sends=[("ask", 1), ("ask", 2)])
+    run.finish("other")
+    run.says(APPROVER, "ask")
+    run.edit(BOSS, note="other")
+    run.says(APPROVER, "ask")
+
+    assert (run.reopened, run.orders("pay")) == (["send"], [])
+
+
+@pytest.mark.parametrize(("first", "again"), [("ask", []), ("last", ["send"])])
+def test_what_was_allowed_in_items_has_begun_once_it_has_begun_in_all_of_them(
+    first: str, again: list[str]
+) -> None:
+    spec = forked(
+        (FunctionNode(id="send", to=("ask", "last")),),
+        ("other",),
+        ways=[("ask", "book"), (["book"], "pay"), (["last"], "pay")],
+        more=(approving(), approving("last"), "book", "pay"),
+    )
+    run = Gated(spec)
+    run.finish("send", sends=[(first, 1), ("ask", 2)])
+    run.says(APPROVER, first)
+    run.says(APPROVER, "ask")
+    run.pause()
+    for node in [node for node in run.running if node == "book"]:
+        run.finish(node)
+    run.finish("other", {"amount": 999})
+    run.resume()
+
+    assert (run.reopened, len(run.orders("pay"))) == (again, 1 - len(again))
+
+
+def test_somebody_else_s_word_beside_an_item_that_is_over_has_its_gate_asked_again() -> None:
+    spec = fanned(approving(), "book")
+    ways = (*spec.edges, edge(START, "remark"))
+    run = Gated(replace(spec, nodes={**spec.nodes, "remark": remark()}, edges=ways))
+    run.finish("send", sends=[("ask", 1), ("ask", 2)])
+    run.says(APPROVER, "ask")
+    run.finish("book")
+    run.says(CLERK, "remark", 999)
+    run.says(APPROVER, "ask")
+    assert run.reopened == ["ask"]
+    run.says(APPROVER, "ask")
+    run.finish("book")
+
+    assert (run.reopened, run.orders("pay")) == (["ask", "send"], [])
 
 
 def test_what_items_make_of_what_was_shown_in_them_stands_approved() -> None:

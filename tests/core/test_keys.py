@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from core_drive import Drive, chain, gate, restored
+from core_drive import ADA, CONTROL, T0, Drive, chain, gate, restored
 
 from abeyance.core import events, idempotency, ledger
+from abeyance.core.json import rfc3339
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import GoTo, Halt
+from abeyance.core.text import truncate
+
+RESPONDED = events.Responded(now=T0, principal=ADA, answers={"i": True}, schema_faults={})
+MOVED = events.DeadlineEdited(now=T0, principal=ADA, interrupt_id="i", moves=True, deadline=T0)
+MIGRATED = events.Migrated(now=T0, principal=ADA, spec=chain("work"), request="{}", patch={"x": 1})
 
 PAUSE: dict[str, Any] = {
     "capabilities": ("runs:control",),
@@ -118,7 +125,7 @@ def test_the_last_thousand_keys_are_remembered() -> None:
     second = events.Resumed(now=run.now, actor="ada", key="k1")
     first = events.Resumed(now=run.now, actor="ada", key="k0")
 
-    assert len(run.state.keys) == 1000
+    assert (len(run.state.keys), run.state.receipts_kept) == (1000, 0)
     assert idempotency.earlier(run.state.keys, last)
     assert idempotency.earlier(run.state.keys, second)
     assert idempotency.earlier(run.state.keys, first) is None
@@ -159,6 +166,10 @@ def test_an_answer_under_a_key_comes_again_also_without_its_id() -> None:
 
     assert run.state is before
     assert called is not None
+    # A snapshot and a closing record keep this.
+    assert called.receipt == [
+        {"interrupt_id": id_, "answered_by": "ada", "accepted_at": rfc3339(run.now)}
+    ]
     (receipt,) = idempotency.receipts_again(called)
     assert receipt == ledger.Receipt(
         interrupt_id=id_, answered_by="ada", accepted_at=run.now, replayed=True
@@ -166,6 +177,15 @@ def test_an_answer_under_a_key_comes_again_also_without_its_id() -> None:
     assert idempotency.addressee(run.state.keys, "k1") == id_
     assert idempotency.addressee(run.state.keys, "k2") is None
     assert refusal.code == "idempotency_conflict"
+
+
+def test_the_key_of_an_answer_is_no_use_to_somebody_else() -> None:
+    run = waiting()
+    answers = {run.open("ask").id: 5}
+    run.feed(events.Responded, **run.response(answers, principal=ADA, key="k1"))
+    about = run.response(answers, principal=replace(ADA, subject="bob"), key="k1")
+
+    assert run.refused(events.Responded, **about).code == "idempotency_conflict"
 
 
 def test_a_deadline_that_is_moved_by_so_long_is_the_same_call_at_another_time() -> None:
@@ -203,3 +223,32 @@ def test_a_call_that_is_no_json_is_another_than_the_one_that_came_under_its_key(
     refusal = run.refused(events.Responded, **run.response({id_: float("nan")}), key="k1")
 
     assert refusal.code == "idempotency_conflict"
+
+
+@pytest.mark.parametrize(
+    ("call", "digest"),
+    [
+        (events.Paused(now=T0, actor="ada", capabilities=CONTROL), "a1968785663192cf"),
+        (RESPONDED, "4e645605c2073dd6"),
+        (replace(RESPONDED, on_behalf_of="bob"), "25f2a170528d0905"),
+        (MOVED, "6038631b826f00df"),
+        (replace(MOVED, timeout=60.0), "13781303db249817"),
+        (events.Claimed(now=T0, principal=ADA, interrupt_id="i", seconds=60.0), "fb538389d140ca40"),
+        (MIGRATED, "5be1615eb5379107"),
+    ],
+)
+def test_a_call_from_before_a_deployment_is_known_again_after_it(
+    call: events.Keyed, digest: str
+) -> None:
+    # A snapshot and a closing record keep this.
+    assert idempotency.digest(call) == digest
+    again = replace(call, now=T0 + timedelta(seconds=5), key="k")
+    assert idempotency.digest(again) == digest
+
+
+def test_a_long_key_is_cut_in_its_refusal() -> None:
+    run = waiting()
+    run.feed(events.Resumed, actor="ada", key="k" * 300)
+    refusal = run.refused(events.Resumed, actor="bob", key="k" * 300)
+
+    assert repr(truncate("k" * 300, 200)) in refusal.message
