@@ -244,6 +244,18 @@ def test_a_gate_after_another_is_asked_again_alone() -> None:
     assert run.ran_with("pay") == [(999, "A-7")]
 
 
+def test_gates_beside_each_other_are_asked_again_each_for_its_own() -> None:
+    audit = approving("audit", prompt="Is {order_id} known?", capability="audit")
+    run = Gated(forked((approving(prompt="Refund {amount}?"), "pay"), (audit, "ship"), ("other",)))
+    run.pause()
+    run.says(APPROVER, "ask")
+    run.says(BOSS, "audit")
+    run.finish("other", {"amount": 999, "order_id": "B-8"})
+    run.resume()
+
+    assert (run.reopened, run.running) == (["ask", "audit"], [])
+
+
 # answers that nobody gave
 
 

@@ -12,9 +12,19 @@ from core_gated import APPROVER, BOSS, CLERK, FIELDS, Gated, approving, forked, 
 from core_rules import ask, rule
 
 from abeyance.core import events
+from abeyance.core.json import Json
 from abeyance.core.outcome import Finished
 from abeyance.core.policy import Principal
-from abeyance.core.spec import START, AskHuman, Default, FunctionNode, GoTo, GraphSpec, Node
+from abeyance.core.spec import (
+    START,
+    AskHuman,
+    Default,
+    FunctionNode,
+    GoTo,
+    GraphSpec,
+    Node,
+    Reducer,
+)
 
 
 def is_asked_about_again(run: Gated, node: str = "pay") -> bool:
@@ -61,12 +71,42 @@ def test_an_answer_that_changes_nothing_that_was_shown() -> None:
     assert run.ran_with("pay", "amount", "note") == [(250, "quickly, please")]
 
 
-def test_an_answer_that_says_what_was_shown_anyway() -> None:
-    run = Gated(refund(approving(), remark(), "pay"))
+@pytest.mark.parametrize(("field", "value"), [("amount", 250), ("order_id", "A-7")])
+def test_an_answer_that_says_what_was_shown_anyway(field: str, value: Json) -> None:
+    run = Gated(refund(approving(), remark(field=field), "pay"))
     run.says(APPROVER, "ask")
-    run.says(CLERK, "remark", 250)
+    run.says(CLERK, "remark", value)
 
     assert (run.reopened, run.running) == ([], ["pay"])
+
+
+@pytest.mark.parametrize(("part", "again"), [("amount", ["ask"]), ("note", [])])
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_an_answer_about_a_part_of_what_the_gate_shows_a_part_of(
+    part: str, again: list[str], *, is_nested: bool
+) -> None:
+    name = "inner_order" if is_nested else "order"
+    fields: dict[str, Reducer] = {name: "merge"}
+    after: list[str | Node] = ["check", remark(field=name), "pay"]
+    if is_nested:
+        inner = refund(*after, name="inner", fields=fields)
+        after = [nested("sub", inner, input={name: "order"}, output={})]
+    asking = approving(prompt="Refund {order.sums.amount}?")
+    spec = refund(asking, *after, fields={"order": "merge"})
+    run = Gated(spec, {"order": {"sums": {"amount": 250, "note": 1}}})
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    run.says(CLERK, "remark", {"sums": {"amount": 250, "note": 1, part: 999}})
+
+    assert (run.reopened, len(run.orders("pay"))) == (again, 1 - len(again))
+
+
+def test_an_answer_that_sets_to_null_what_was_not_there() -> None:
+    run = Gated(refund(approving(prompt="Refund {amount}? {note}"), remark(field="note"), "pay"))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", None)
+
+    assert (run.reopened, run.orders("pay")) == (["ask"], [])
 
 
 def test_an_answer_under_the_gates_own_capability_stands_approved() -> None:

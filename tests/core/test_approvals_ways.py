@@ -82,6 +82,55 @@ def test_long_after_a_join_the_other_branch_is_not_lost() -> None:
     assert (run.status, run.ran_with("pay")) == ("completed", [(250, "A-7"), (999, "A-7")])
 
 
+def test_all_branches_that_were_taken_on_the_way_of_one_answer_are_not_lost() -> None:
+    spec = graph(
+        approving(),
+        *("one", "two", "left", "right", remark(), "pay"),
+        ways=[
+            *((START, "ask"), (START, "one"), (START, "two")),
+            edge(("ask", "one"), "left"),
+            edge(("ask", "two"), "right"),
+            edge(("left", "right"), "remark"),
+            ("remark", "pay"),
+        ],
+        fields=FIELDS,
+    )
+    run = Gated(spec)
+    run.says(APPROVER, "ask")
+    for node in ("one", "two", "left", "right"):
+        run.finish(node)
+    run.says(CLERK, "remark", 999)
+    assert (run.reopened, run.running) == (["ask"], [])
+    run.says(APPROVER, "ask")
+
+    assert run.running == ["left", "right"]
+
+
+def test_a_branch_that_waits_for_a_gate_again_is_approved_as_it_is_by_now() -> None:
+    spec = graph(
+        approving(),
+        approving("audit", capability="audit"),
+        *("slow", "pay", remark(), "book"),
+        ways=[
+            *((START, "ask"), (START, "audit"), ("audit", "slow")),
+            edge(("ask", "slow"), "pay"),
+            *(("pay", "remark"), ("remark", "book")),
+        ],
+        fields=FIELDS,
+    )
+    run = Gated(spec)
+    run.says(BOSS, "audit")
+    run.finish("slow")
+    run.says(APPROVER, "ask")
+    run.finish("pay")
+    run.says(CLERK, "remark", 999)
+    assert run.reopened == ["audit"]
+    run.says(BOSS, "audit")
+    run.finish("slow")
+
+    assert (run.reopened, run.running) == (["audit", "ask"], [])
+
+
 def test_two_gates_that_meet_are_asked_again_each_for_its_own() -> None:
     audit = approving("audit", prompt="Is {order_id} known?", capability="audit")
     spec = graph(

@@ -12,6 +12,7 @@ from core_drive import chain, edge, graph, nested
 from core_gated import APPROVER, BOSS, CLERK, FIELDS, Gated, approving, forked, refund, remark
 from core_rules import ask, rule
 
+from abeyance.core.json import Json
 from abeyance.core.spec import START, FunctionNode, GoTo, GraphSpec, Node, SubgraphNode
 
 # nested graphs
@@ -152,6 +153,28 @@ def test_what_the_code_of_a_nested_graph_makes_of_it_needs_nobodys_word(
     assert (run.reopened, run.running) == ([], ["pay"])
 
 
+@pytest.mark.parametrize(
+    ("output", "fee"), [({"note": "ok"}, {"sum": 245}), ({"amount": "sum"}, {})]
+)
+def test_what_somebody_says_in_a_nested_graph_without_changing_what_was_shown(
+    output: Mapping[str, str], fee: dict[str, Json]
+) -> None:
+    run = Gated(refund(inside("fee", INSIDE, remark(field=None), output=output), "pay"))
+    run.finish("fee", fee)
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark")
+
+    assert (run.reopened, run.running) == ([], ["pay"])
+
+
+def test_what_was_shown_in_a_nested_graph_and_is_one_of_many_after_it_counts_as_shown() -> None:
+    sub = inside(INSIDE, output={"payments": "sum"})
+    run = Gated(refund(sub, "pay"), {"amount": [1], "payments": [5]})
+    run.says(APPROVER, "ask")
+
+    assert (run.reopened, run.ran_with("pay", "payments")) == ([], [([5, 1],)])
+
+
 def test_what_a_nested_graph_has_made_and_shown_counts_after_it() -> None:
     sub = inside("fee", INSIDE, output={"amount": "sum"}, source="order_id")
     run = Gated(refund(sub, remark(), "pay"))
@@ -250,8 +273,12 @@ def test_the_question_of_a_rule_in_a_nested_graph_is_asked_again_with_all_of_it(
 
 
 def test_what_met_in_a_nested_graph_meets_there_anew_where_its_gate_is_asked_again() -> None:
-    met = [(START, "ask"), (START, "slow"), edge(("ask", "slow"), "check")]
-    inner = graph(approving(), "slow", "check", ways=met, fields=FIELDS, name="inner")
+    inner = graph(
+        *(approving(), "slow", "check"),
+        ways=[(START, "ask"), (START, "slow"), edge(("ask", "slow"), "check")],
+        fields=FIELDS,
+        name="inner",
+    )
     run = Gated(refund(nested("sub", inner), remark(), "pay"))
     for amount in (999, 250):
         run.says(APPROVER, "ask")
