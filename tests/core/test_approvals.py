@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_gated import APPROVER, BOSS, CLERK, OPERATOR, Gated, approving, forked, refund
+from core_gated import APPROVER, BOSS, CLERK, OPERATOR, Gated, approving, forked, refund, remark
 
 from abeyance.core import events
 from abeyance.core.json import Json
@@ -189,6 +189,38 @@ def test_after_an_edit_a_gate_that_names_no_field_is_asked_again() -> None:
     run.says(APPROVER, "ask")
     run.finish("pay")
     assert run.status == "completed"
+
+
+@pytest.mark.parametrize(("capability", "again"), [(None, ["ask"]), ("approve", [])])
+def test_an_answer_beside_a_gate_that_names_no_field_may_be_about_it(
+    capability: str | None, again: list[str]
+) -> None:
+    said = remark(field="note", capability=capability)
+    run = Gated(forked((approving(prompt="Go on?"), "pay"), (said,)))
+    run.pause()
+    run.says(APPROVER, "ask")
+    run.says(APPROVER, "remark", "other")
+    run.resume()
+
+    assert (run.reopened, len(run.orders("pay"))) == (again, 1 - len(again))
+
+
+def test_an_answer_behind_a_gate_that_names_no_field_is_what_it_allows() -> None:
+    run = Gated(refund(approving(prompt="Go on?"), remark(field="note"), "pay"))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", "other")
+
+    assert (run.reopened, run.running) == ([], ["pay"])
+
+
+def test_an_answer_beside_a_gate_that_names_no_field_comes_too_late_once_it_has_begun() -> None:
+    branch = (approving(prompt="Go on?"), "check", "pay")
+    run = Gated(forked(branch, (remark(field="note"),)))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", "other")
+    run.finish("check")
+
+    assert (run.reopened, run.running) == ([], ["pay"])
 
 
 def test_what_the_code_changes_on_the_way_needs_nobodys_word() -> None:

@@ -139,3 +139,29 @@ def test_what_asked_by_code_is_asked_again_after_an_edit_that_comes_before_the_n
 
     assert (run.reopened, run.running) == (["review"], ["review"])
     assert run.orders("pay") == []
+
+
+def test_code_that_was_answered_before_an_edit_looks_itself_and_what_follows_is_covered() -> None:
+    run = Gated(forked((FunctionNode(id="review", asks=("approve",)), "pay"), ("other",)))
+    run.finish("other")
+    run.ask("review", code_gate(250))
+    run.pause()
+    run.says(APPROVER, "sure")
+    run.edit(BOSS, amount=999)
+    run.resume()
+    assert (run.reopened, list(run.orders("review")[-1].shown_hashes)) == ([], ["sure"])
+    run.finish("review")
+
+    assert (run.reopened, run.ran_with("pay")) == ([], [(999, "A-7")])
+
+
+def test_what_code_has_asked_anew_counts_for_what_follows_it_and_not_what_it_asked_before() -> None:
+    run = Gated(forked((FunctionNode(id="review", asks=("approve",)), "pay"), ("other",)))
+    run.ask("review", code_gate(250))
+    run.finish("other", {"amount": 999})
+    run.says(APPROVER, "sure")
+    run.ask("review", code_gate(999))
+    run.says(APPROVER, "sure")
+    run.finish("review")
+
+    assert (run.reopened, run.ran_with("pay")) == ([], [(999, "A-7")])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -101,10 +103,12 @@ def test_an_answer_about_a_part_of_what_the_gate_shows_a_part_of(
     assert (run.reopened, len(run.orders("pay"))) == (again, 1 - len(again))
 
 
-def test_an_answer_that_sets_to_null_what_was_not_there() -> None:
+# As it comes from a request: not the text that stands in the code.
+@pytest.mark.parametrize("value", [None, json.loads('"absent"')])
+def test_an_answer_that_sets_what_was_not_there(value: Json) -> None:
     run = Gated(refund(approving(prompt="Refund {amount}? {note}"), remark(field="note"), "pay"))
     run.says(APPROVER, "ask")
-    run.says(CLERK, "remark", None)
+    run.says(CLERK, "remark", value)
 
     assert (run.reopened, run.orders("pay")) == (["ask"], [])
 
@@ -347,6 +351,60 @@ def test_an_answer_on_a_branch_beside_a_fan_out() -> None:
     run.finish("check:2")
 
     assert is_asked_about_again(run)
+
+
+def items(*firsts: str, ways: Iterable[Any], more: Iterable[str] = ()) -> Gated:
+    """`send` sends an item to each of `firsts`, `pay` gathers them, and `other` is beside."""
+    spec = forked(
+        (FunctionNode(id="send", to=firsts),),
+        ("other",),
+        ways=ways,
+        more=(*more, approving(), "book", remark(), "pay"),
+    )
+    run = Gated(spec)
+    run.finish("send", sends=[(first, None) for first in firsts])
+    return run
+
+
+def test_an_answer_in_one_item_is_no_matter_to_what_has_begun_in_another() -> None:
+    ways: list[Any] = [("ask", "book"), ("book", "check"), (["check"], "pay"), (["remark"], "pay")]
+    run = items("remark", "ask", ways=ways, more=["check"])
+    run.says(APPROVER, "ask")
+    run.finish("other", {"amount": 999})
+    run.says(CLERK, "remark", 5)
+    run.finish("book")
+
+    assert (run.reopened, run.running) == ([], ["check"])
+
+
+def test_an_answer_in_an_item_that_comes_to_nothing() -> None:
+    sender = FunctionNode(id="send", to=("remark", "check"))
+    spec = forked(
+        (approving(), sender),
+        ("other",),
+        ways=[(["check"], "pay")],
+        more=(remark(), "check", "pay"),
+    )
+    run = Gated(spec)
+    run.says(APPROVER, "ask")
+    run.finish("send", sends=[("remark", 1), ("check", 2)])
+    run.finish("other", {"amount": 999})
+    run.says(CLERK, "remark", 5)
+    run.finish("check")
+
+    assert (run.reopened, run.ran_with("pay")) == ([], [(999, "A-7")])
+
+
+def test_an_answer_on_a_branch_of_an_item_beside_one_that_is_over() -> None:
+    ways: list[Any] = [("fork", "ask"), ("ask", "book"), ("fork", "remark")]
+    ways += [(["book"], "pay"), (["remark"], "pay")]
+    run = items("fork", ways=ways, more=["fork"])
+    run.finish("fork")
+    run.says(APPROVER, "ask")
+    run.finish("book")
+    run.says(CLERK, "remark", 999)
+
+    assert (run.reopened, run.orders("pay")) == (["send"], [])
 
 
 # messages
