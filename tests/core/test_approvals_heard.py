@@ -382,8 +382,8 @@ def test_an_answer_in_an_item_that_comes_to_nothing() -> None:
     spec = forked(
         (approving(), sender),
         ("other",),
-        ways=[(["check"], "pay")],
-        more=(remark(), "check", "pay"),
+        ways=[("check", "work"), (["work"], "pay")],
+        more=(remark(), "check", "work", "pay"),
     )
     run = Gated(spec)
     run.says(APPROVER, "ask")
@@ -391,6 +391,7 @@ def test_an_answer_in_an_item_that_comes_to_nothing() -> None:
     run.finish("other", {"amount": 999})
     run.says(CLERK, "remark", 5)
     run.finish("check")
+    run.finish("work")
 
     assert (run.reopened, run.ran_with("pay")) == ([], [(999, "A-7")])
 
