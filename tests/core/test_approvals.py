@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -319,20 +318,6 @@ def test_where_a_deadline_leads_is_the_authors_and_still_behind_the_gates_before
     run.says(BOSS, "audit")
     run.tick(60)
     assert run.ran_with("other") == [(250, "B-8")]
-
-
-def test_a_value_that_another_sets_anew_to_what_was_shown_leaves_what_has_begun_as_it_is() -> None:
-    said = remark(field="order_id")
-    run = Gated(forked((approving(), "check", said, "pay"), ("other",)))
-    run.says(APPROVER, "ask")
-    run.finish("check")
-    run.pause()
-    # As it comes from a request: not the text that stands in the code.
-    run.says(CLERK, "remark", json.loads('"A-7"'))
-    run.finish("other", {"order_id": "B-8"})
-    run.resume()
-
-    assert (run.reopened, run.ran_with("pay")) == ([], [(250, "B-8")])
 
 
 # loops
