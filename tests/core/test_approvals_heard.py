@@ -103,11 +103,20 @@ def test_an_answer_about_a_part_of_what_the_gate_shows_a_part_of(
     assert (run.reopened, len(run.orders("pay"))) == (again, 1 - len(again))
 
 
-# As it comes from a request: not the text that stands in the code.
-@pytest.mark.parametrize("value", [None, json.loads('"absent"')])
-def test_an_answer_that_sets_what_was_not_there(value: Json) -> None:
-    run = Gated(refund(approving(prompt="Refund {amount}? {note}"), remark(field="note"), "pay"))
+@pytest.mark.parametrize(
+    ("before", "value"),
+    # As it comes from a request: not the text that stands in the code.
+    [({}, None), ({}, json.loads('"absent"')), ({"note": 1}, None), ({"note": None}, 1)],
+)
+@pytest.mark.parametrize("between", [(), ("check",)])
+def test_an_answer_that_sets_or_unsets_what_the_gate_shows(
+    before: dict[str, Json], value: Json, between: tuple[str, ...]
+) -> None:
+    asking = approving(prompt="Refund {amount}? {note}")
+    run = Gated(refund(asking, *between, remark(field="note"), "pay"), {"amount": 250, **before})
     run.says(APPROVER, "ask")
+    for node in between:
+        run.finish(node)
     run.says(CLERK, "remark", value)
 
     assert (run.reopened, run.orders("pay")) == (["ask"], [])
