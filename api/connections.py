@@ -221,7 +221,6 @@ class Server(uvicorn.Server):
         *,
         grace: int,
         lifespan: Literal["on", "off"] = "on",
-        log_level: str | None = None,
     ) -> None:
         super().__init__(
             uvicorn.Config(
@@ -232,7 +231,6 @@ class Server(uvicorn.Server):
                 lifespan=lifespan,
                 ws="none",
                 log_config=None,
-                log_level=log_level,
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,

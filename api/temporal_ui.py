@@ -118,14 +118,7 @@ async def serve_ui(
     """
     async with httpx.AsyncHTTPTransport() as transport:
         with contextlib.closing(listen(host, port)) as listener:
-            server = Server(
-                _Proxy(upstream, transport, hosts),
-                Settings(),
-                grace=1,
-                lifespan="off",
-                # Errors while Temporal restarts are expected.
-                log_level="critical",
-            )
+            server = Server(_Proxy(upstream, transport, hosts), Settings(), grace=1, lifespan="off")
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             try:
                 yield

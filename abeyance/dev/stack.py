@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import sys
 import tempfile
@@ -179,6 +180,8 @@ async def _ui(plan: Plan, port: int | None, upstream: int | None) -> AsyncIterat
         return
     from abeyance.api.temporal_ui import serve_ui  # noqa: PLC0415  (most stacks need no proxy)
 
+    # Only the proxy uses uvicorn in this process, and its errors while Temporal restarts are expected.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     hosts = () if plan.settings is None else plan.settings.allowed_hosts
     async with serve_ui(f"http://{HOST}:{upstream}", host=HOST, port=port, hosts=hosts):
         yield
