@@ -224,10 +224,12 @@ def go_back(
     by: str | None,
     reason: str,
     guidance: str | None = None,
+    to_the_gate: bool = True,
 ) -> None:
     """Run the last finished visit of a scope again, or the one that finished `steps` before it.
 
-    `visit` is where the branch is now, and is left. Raises Impossible.
+    `visit` is where the branch is now, and is left. With `to_the_gate` a visit behind a gate runs again
+    only together with it. Raises Impossible.
     """
     trail = draft.state.scopes[address].trail
     if (visit is not None and visit.members) or not undo.is_linear(draft.state, address):
@@ -245,7 +247,8 @@ def go_back(
         )
     target: Visit | Step | None = last if not count else trail[-count]
     assert target is not None  # noqa: S101 without a last visit one at least is undone
-    count = _to_the_gate(draft.graph(address), trail, target, count)
+    if to_the_gate:
+        count = _to_the_gate(draft.graph(address), trail, target, count)
     if visit is not None:
         _abandon(draft, visit, reason, by)
     again: Visit | Step | None = last

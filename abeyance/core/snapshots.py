@@ -364,7 +364,14 @@ def _go_back(draft: WorkingState, back: int) -> None:
     if back:
         try:
             directives.go_back(
-                draft, scope, visit, back - 1, by=None, reason="the run was forked before it"
+                draft,
+                scope,
+                visit,
+                back - 1,
+                by=None,
+                reason="the run was forked before it",
+                # Its gate may have led to more, which is not done again (`_inherit_approvals`).
+                to_the_gate=False,
             )
         except directives.Impossible as why:
             raise _no_such_past(str(why), most) from why

@@ -110,17 +110,30 @@ def test_a_finished_visit_whose_rules_ask_can_be_run_again() -> None:
     assert (copy.values, copy.started, copy.asking) == ({}, ["a"], [])
 
 
-def test_a_visit_behind_a_gate_that_left_the_trail_cannot_be_run_again() -> None:
-    run = Drive(chain(gate("ask", capability="approve"), *[f"n{i}" for i in range(30)]))
+@pytest.mark.parametrize("before", [0, 25])
+def test_a_fork_goes_back_behind_a_gate_and_does_not_repeat_what_that_led_to(before: int) -> None:
+    names = [f"n{i}" for i in range(before)]
+    run = Drive(chain(gate("ask", capability="approve"), "pay", *names, "ship", "tell"))
     run.answer("ask", principal=ROOT)
-    for index in range(25):
-        run.finish(f"n{index}")
+    for name in ("pay", *names, "ship"):
+        run.finish(name)
+    copy = fork(run, 1)
+    assert ([name for name, _ in copy.asking], copy.started) == (["approve_fork"], [])
+    copy.answer("approve_fork", principal=ROOT)
 
-    refused = refusal(run, 3)
-    assert (refused.code, "approval covers one execution" in refused.message) == (
-        "no_such_past",
-        True,
-    )
+    assert copy.started == ["ship"]
+
+
+def test_a_fork_goes_back_to_the_first_visit_behind_a_gate_by_asking_that() -> None:
+    run = Drive(chain("a", gate("ask", capability="approve"), "pay", "ship"))
+    run.finish("a")
+    run.answer("ask", principal=ROOT)
+    run.finish("pay")
+    copy = fork(run, 1)
+    assert ([name for name, _ in copy.asking], copy.started) == (["ask"], [])
+    copy.answer("ask", principal=ROOT)
+
+    assert copy.started == ["pay"]
 
 
 def test_a_completed_run_can_be_forked_back() -> None:
