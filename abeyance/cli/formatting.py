@@ -409,6 +409,9 @@ def _example(schema: Any, root: Any, depth: int) -> Any:
     for key in ("anyOf", "oneOf"):
         if schema.get(key):
             return _example(schema[key][0], root, depth + 1)
+    if "else" in schema and "type" not in schema:
+        # The schema of a breakpoint: edited values, or null, which changes nothing.
+        return _example(schema["else"], root, depth + 1)
     match schema.get("type"):
         case "object":
             return _object(schema, root, depth)

@@ -8,12 +8,14 @@ import jsonschema_rs
 import pytest
 from pydantic import BaseModel
 
+from abeyance import START, Graph
 from abeyance.api.schemas import InterruptStatus, RunStatus
 from abeyance.cli.formatting import interrupt_lines, run_lines, schema_example
 from abeyance.core.budgets import answer_schema
 from abeyance.core.usage import Amounts, Use
 from abeyance.mcp.elicitation import Elicitation, elicitation_question
 from abeyance.schemas.json_schema import schema_of
+from abeyance.testing import InMemoryRun
 
 FORM = {
     "type": "object",
@@ -54,6 +56,18 @@ def elicited(schema: Any) -> Any:
 def test_it_fits_its_schema(schema: Any, expected: Any) -> None:
     assert schema_example(schema) == expected
     assert jsonschema_rs.is_valid(schema, schema_example(schema))
+
+
+async def test_at_a_breakpoint_it_changes_nothing() -> None:
+    graph = Graph("g", interrupt_before=["work"])
+    graph.node(name="work")(lambda state: {"done": True})
+    graph.edge(START, "work")
+    run = InMemoryRun(graph)
+    await run.start()
+    (question,) = await run.interrupts()
+
+    await run.respond(question.id, schema_example(question.response_schema))
+    assert run.values == {"done": True}
 
 
 def test_of_the_answers_about_a_budget_it_is_a_raise() -> None:
