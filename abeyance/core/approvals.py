@@ -148,6 +148,7 @@ def gathered(
                 key=each.capability,
                 begun=each.begun and (earlier is None or earlier.begun),
                 broken=each.broken or (earlier is not None and earlier.broken),
+                inherited=each.inherited or (earlier is not None and earlier.inherited),
             )
     return tuple(by_capability.values())
 

@@ -39,7 +39,7 @@ from abeyance.core.outcome import (
     key_of,
 )
 from abeyance.core.policy import TEMPORAL, Principal
-from abeyance.core.spec import GraphSpec
+from abeyance.core.spec import GraphSpec, InterruptNode
 from abeyance.core.state import Counters, Ending, Resumption, RunState
 from abeyance.core.visit import (
     Approval,
@@ -410,12 +410,15 @@ def _forget_gates(draft: WorkingState, visit: Visit) -> None:
 def _inherit_approvals(draft: WorkingState) -> None:
     """Let no approval of the original count without being given again.
 
-    A gate is asked again if nothing behind it has been done. Else what was done would be done twice, so
-    its approval is confirmed where the fork goes on.
+    A gate is asked again if nothing is done twice by that. Else its approval is confirmed where the fork
+    goes on.
     """
+    state = draft.state
+    ahead = {each.gate for visit in state.visits.values() for each in visit.approvals}
 
     def inherited(each: Approval) -> Approval:
-        if each.begun and not _is_untouched(draft.state, each):
+        # An item that is over is entered again only by sending all items again.
+        if (each.members and each.gate not in ahead) or not _is_untouched(state, each):
             return replace(each, inherited=True)
         return replace(each, broken=True)
 
@@ -424,13 +427,21 @@ def _inherit_approvals(draft: WorkingState) -> None:
 
 
 def _is_untouched(state: RunState, approval: Approval) -> bool:
-    """Return whether nothing was done behind a gate: no visit, no nested graph, and no step of code."""
+    """Return whether nothing was done at a gate, by its own code, nor behind it: no visit, no nested graph,
+    and no step of code.
+    """
+    node = state.graph_of(approval.scope).nodes[approval.node]
+    if approval.routing is None and not isinstance(node, InterruptNode):
+        return False
     trail = state.scopes[approval.scope].trail
     is_last = bool(trail) and trail[-1].address == approval.gate
-    return is_last and not any(
-        visit.checkpoint.journal or isinstance(visit.state, Nested)
-        for visit in state.visits.values()
-        if approvals.covers(approval.gate, visit.approvals)
+    return not approval.begun or (
+        is_last
+        and not any(
+            visit.checkpoint.journal or isinstance(visit.state, Nested)
+            for visit in state.visits.values()
+            if approvals.covers(approval.gate, visit.approvals)
+        )
     )
 
 

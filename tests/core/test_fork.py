@@ -6,12 +6,22 @@ from typing import Any
 
 import pytest
 from core_agents import call, done, gated, reviewing, said, turn
-from core_drive import ADA, Drive, asked, at, chain, gate, graph, nested, reader, restored
+from core_drive import ADA, Drive, asked, at, chain, edge, gate, graph, nested, reader, restored
 
 from abeyance.core import events
 from abeyance.core.policy import Principal
 from abeyance.core.snapshots import forked
-from abeyance.core.spec import START, Ask, FunctionNode, GraphSpec, InterruptSpec, Matches, Rule
+from abeyance.core.spec import (
+    END,
+    START,
+    Ask,
+    FunctionNode,
+    GraphSpec,
+    InterruptNode,
+    InterruptSpec,
+    Matches,
+    Rule,
+)
 from abeyance.errors import Refusal
 
 ROOT = Principal(subject="root", capabilities=("*",))
@@ -209,6 +219,61 @@ def test_what_was_done_in_a_nested_graph_behind_a_gate_is_confirmed_too() -> Non
     copy.answer("approve_fork", principal=ROOT)
 
     assert copy.started == ["ship"]
+
+
+def test_code_that_asked_and_finished_is_not_run_again_and_the_rest_is_confirmed() -> None:
+    run = Drive(chain(ASKS, "ship"))
+    run.ask("code", asked("ok", requested_capability="approve"))
+    run.answer("ok", principal=ROOT)
+    run.finish("code", {"x": 1})
+    copy = fork(run)
+    assert ([name for name, _ in copy.asking], copy.started) == (["approve_fork"], [])
+    copy.answer("approve_fork", principal=ROOT)
+
+    assert copy.started == ["ship"]
+
+
+def of_items(each: FunctionNode | InterruptNode) -> Drive:
+    """A run with three items, of which the first was approved and is over."""
+    split = FunctionNode(id="split", to=(each.id,))
+    run = Drive(
+        graph(
+            split,
+            each,
+            "collect",
+            ways=[(START, "split"), edge([each.id], "collect"), ("collect", END)],
+        )
+    )
+    run.finish("split", sends=[(each.id, number) for number in range(3)])
+    return run
+
+
+def test_items_that_are_over_are_not_done_again_and_what_follows_them_is_confirmed() -> None:
+    run = of_items(ASKS)
+    for _ in range(3):
+        run.ask("code", asked("ok", requested_capability="approve"))
+    run.answer("ok", principal=ROOT)
+    run.finish("code")
+    copy = fork(run)
+    for _ in range(2):
+        copy.answer("ok", principal=ROOT)
+        copy.finish("code")
+    assert ([name for name, _ in copy.asking], copy.started) == (["approve_fork"], ["code", "code"])
+    copy.answer("approve_fork", principal=ROOT)
+
+    assert copy.started == ["code", "code", "collect"]
+
+
+def test_gates_of_items_that_are_over_are_confirmed_and_of_others_asked_again() -> None:
+    run = of_items(gate("ask", capability="approve"))
+    run.answer("ask", principal=ROOT)
+    copy = fork(run)
+    for _ in range(2):
+        copy.answer("ask", principal=ROOT)
+    assert ([name for name, _ in copy.asking], copy.started) == (["approve_fork"], [])
+    copy.answer("approve_fork", principal=ROOT)
+
+    assert copy.started == ["collect"]
 
 
 def test_an_edit_updates_the_question_whether_an_approval_counts_in_a_fork() -> None:
