@@ -81,8 +81,16 @@ class _Comparison:
         if any(spec.routes_from(name) or _reads_values(spec.nodes[name]) for name in ahead):
             yield from self._values(path, graph)
         for name in ahead:
-            if is_agent and name not in current and name not in graph.build().nodes:
-                # A removed tool: the code of the agent decides which tools are called.
+            if is_agent and name not in graph.build().nodes:
+                # The code of the agent decides which tools are called.
+                if name in current:
+                    yield self._block(
+                        path,
+                        name,
+                        BlockedCode.CODE_MISSING,
+                        f"a call of the tool {name!r} waits, and the agent has no such tool",
+                        "keep the tool until its calls are over",
+                    )
                 continue
             yield from self._node(path, spec, graph, name)
             node = spec.nodes[name]

@@ -229,6 +229,11 @@ def clerk(*tools: Any) -> Graph:
 async def test_a_removed_tool_counts_only_where_a_call_of_it_waits() -> None:
     assert await codes(clerk(send), clerk()) == ["desk.clerk.send: code_missing"]
     assert await codes(clerk(send, look), clerk(send)) == []
+    (block,) = compare((await started(clerk(send))).state, {"desk": clerk()})
+    assert (block.text, block.remedy) == (
+        "a call of the tool 'send' waits, and the agent has no such tool",
+        "keep the tool until its calls are over",
+    )
 
 
 async def test_a_new_tool_counts_because_the_model_may_call_it() -> None:
