@@ -94,10 +94,13 @@ def _migrate_all(graph: str, body: Mapping[str, Any], *, as_json: bool) -> None:
         counts = {"succeeded": len(results) - failed, "failed": failed}
         typer.echo(json.dumps({"results": results, **counts}))
     else:
-        from abeyance.cli.formatting import show_table
+        from abeyance.cli.formatting import Line, show, show_table
 
         rows = [(each["run_id"], each["outcome"], each["detail"]) for each in results]
-        show_table(("RUN", "OUTCOME", "DETAIL"), rows)
+        if rows:
+            show_table(("RUN", "OUTCOME", "DETAIL"), rows)
+        else:
+            show([Line("runs", f"no run of {graph!r} is open")])
     if failed:
         raise typer.Exit(ExitCode.FAILED)
 

@@ -360,30 +360,23 @@ def _go_back(draft: WorkingState, back: int) -> None:
     most = directives.most_steps_back(draft.state, scope, visit)
     if not 0 <= back <= most:
         visits = "1 visit" if most == 1 else f"{most} visits"
-        raise _no_such_past(f"it can go back {visits}, and not {back}", most)
+        raise Refusal(
+            Code.NO_SUCH_PAST,
+            f"The run cannot be forked there: it can go back {visits}, and not {back}. Only the last "
+            "visits of a graph with one branch can be undone.",
+            most=most,
+        )
     if back:
-        try:
-            directives.go_back(
-                draft,
-                scope,
-                visit,
-                back - 1,
-                by=None,
-                reason="the run was forked before it",
-                # Its gate may have led to more, which is not done again (`_inherit_approvals`).
-                to_the_gate=False,
-            )
-        except directives.Impossible as why:
-            raise _no_such_past(str(why), most) from why
-
-
-def _no_such_past(why: str, most: int) -> Refusal:
-    return Refusal(
-        Code.NO_SUCH_PAST,
-        f"The run cannot be forked there: {why}. Only the last visits of a graph with one branch can be "
-        "undone.",
-        most=most,
-    )
+        directives.go_back(
+            draft,
+            scope,
+            visit,
+            back - 1,
+            by=None,
+            reason="the run was forked before it",
+            # Its gate may have led to more, which is not done again (`_inherit_approvals`).
+            to_the_gate=False,
+        )
 
 
 def _forget_gates(draft: WorkingState, visit: Visit) -> None:
@@ -427,8 +420,8 @@ def _inherit_approvals(draft: WorkingState) -> None:
 
 
 def _is_untouched(state: RunState, approval: Approval) -> bool:
-    """Return whether nothing was done at a gate, by its own code, nor behind it: no visit, no nested graph,
-    and no step of code.
+    """Return whether nothing was done at a gate, by its own code, nor behind it: no visit, no nested
+    graph, and no step of code.
     """
     node = state.graph_of(approval.scope).nodes[approval.node]
     if approval.routing is None and not isinstance(node, InterruptNode):

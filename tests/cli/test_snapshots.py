@@ -62,6 +62,8 @@ def test_one_run_or_all_of_a_graph_are_migrated(terminal: Terminal) -> None:
     assert (everything["failed"], everything["succeeded"] > 0) == (0, True)
     code, out, _ = terminal.call("migrate", "--graph", "sum", "--all", "--dry-run")
     assert (code, "OUTCOME" in out, "can be migrated" in out) == (0, True, True)
+    code, out, _ = terminal.call("migrate", "--graph", "smu", "--all")
+    assert (code, "no run of 'smu' is open" in out) == (0, True)
 
 
 class Partly(BaseHTTPRequestHandler):
