@@ -1,26 +1,27 @@
 """Approvals: an answered gate covers exactly what it showed.
 
-A gate is a question that asks for a capability. Its answer covers the visits that it leads to. Hashes
-of the values that it showed are compared with the values when the first of these visits begins: after
-any change, by anyone, the gate is asked again (`schedule`). After that only the words of people without
-its capability can reopen it: their answers to other questions, or to an agent. What the author's code
-changes on the way needs no approval.
+A gate is a question that asks for a capability, or that not everybody may answer, or not alone. Its
+answer covers the visits that it leads to. Hashes of the values that it showed are compared with the
+values when the first of these visits begins: after any change, by anyone, the gate is asked again
+(`schedule`). After that only the words of people without its capability can reopen it: their answers to
+other questions, or to an agent. What the author's code changes on the way needs no approval.
 
 A tool call is bound to its arguments, which travel with it, so its approval covers that call alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
-from abeyance.core import items
+from abeyance.core import authority, items
 from abeyance.core.address import Address
 from abeyance.core.copying import replace
-from abeyance.core.json import Json, look_up, paths, sha256
+from abeyance.core.json import Json, differing, look_up, paths, sha256
 from abeyance.core.ledger import Interrupt
 from abeyance.core.spec import GraphSpec, InterruptSpec
 from abeyance.core.state import BY_VISIT, FanOut, RunState, Scope, Step
+from abeyance.core.terms import is_restricted
 from abeyance.core.visit import Approval, FanOutBranch, TakenToken, Token, Visit
 from abeyance.core.working_state import WorkingState
 
@@ -37,7 +38,7 @@ def shown_by(question: InterruptSpec, values: Mapping[str, Json]) -> dict[str, s
 
 def grant(visit: Visit, interrupt: Interrupt) -> None:
     """Cover a visit by the answer to its question, if the question is a gate."""
-    capability = interrupt.requested_capability
+    capability = authority.of_answer(interrupt)
     if capability is None or interrupt.kind not in {"question", "rule"} or visit.call is not None:
         return
     approval = Approval(
@@ -47,6 +48,7 @@ def grant(visit: Visit, interrupt: Interrupt) -> None:
         capability=capability,
         key=interrupt.key,
         shown_hashes=interrupt.fields,
+        is_restricted=is_restricted(interrupt.terms),
         members=visit.members,
         routing=visit.routing,
     )
@@ -146,6 +148,7 @@ def gathered(
             by_capability[each.capability] = replace(
                 outer,
                 key=each.capability,
+                is_restricted=each.is_restricted or (earlier is not None and earlier.is_restricted),
                 begun=each.begun and (earlier is None or earlier.begun),
                 broken=each.broken or (earlier is not None and earlier.broken),
                 inherited=each.inherited or (earlier is not None and earlier.inherited),
@@ -235,12 +238,7 @@ def changed(
     if not own and not nested and not (heard and _is_any_covered(state, scope, members)):
         return own
     after = items.values_at(draft.state, scope, members)
-    changed_fields = {
-        name
-        for name in {*before, *after}
-        if before.get(name, _ABSENT) is not after.get(name, _ABSENT)
-        and _hash(before, name) != _hash(after, name)
-    }
+    changed_fields = differing(before, after)
     for inner in nested:
         heard_from = {
             name: tuple(dict.fromkeys([*inner.heard_from.get(name, ()), *heard]))
@@ -272,15 +270,24 @@ def changed(
     return tuple(updated(approval, is_own=True) for approval in own)
 
 
-def edited(draft: WorkingState, scope: str) -> None:
-    """Update approvals after a person has edited values: a gate that showed no field is asked again, if
-    what it allowed has not begun.
+def edited(draft: WorkingState, scope: str, fields: Collection[str]) -> None:
+    """Update approvals after a person has edited fields of the values."""
+    put_all(draft, scope, (), lambda all_: after_edit(all_, fields))
+
+
+def after_edit(covered: _Covered, fields: Collection[str]) -> _Covered:
+    """Return what covers a visit after a person has edited fields of its values.
+
+    Before what it allowed has begun, a gate that showed no field is asked again. After that one is that
+    showed such a field, if it is restricted: the editor could not have approved it, or not alone.
     """
 
-    def updated(each: Approval) -> Approval:
-        return each if each.begun or each.shown_hashes else replace(each, broken=True)
+    def is_broken(each: Approval) -> bool:
+        if not each.begun:
+            return not each.shown_hashes
+        return each.is_restricted and any(_field(path) in fields for path in each.shown_hashes)
 
-    put_all(draft, scope, (), lambda all_: tuple(map(updated, all_)))
+    return tuple(replace(each, broken=True) if is_broken(each) else each for each in covered)
 
 
 def invalidate(visit: Visit) -> None:

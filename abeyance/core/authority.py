@@ -23,6 +23,7 @@ from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import GoTo, GraphSpec
 from abeyance.core.state import RunState
+from abeyance.core.terms import is_restricted
 from abeyance.errors import Code, Refusal
 
 READ: Final = "runs:read"
@@ -181,3 +182,10 @@ def asked_for(graph: GraphSpec, node: str, capability: str | None) -> str | None
         return capability
     first = next(iter(graph.asks_of(node)), None)
     return None if first is None or "*" in first else first
+
+
+def of_answer(question: Interrupt) -> str | None:
+    """Return the capability that an answer to a question takes. None: everybody may answer. "": none,
+    and yet not everybody may answer, or not alone.
+    """
+    return question.requested_capability or ("" if is_restricted(question.terms) else None)

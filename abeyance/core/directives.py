@@ -25,6 +25,7 @@ from abeyance.core import (
     undo,
 )
 from abeyance.core.events import Message
+from abeyance.core.json import differing
 from abeyance.core.outcome import Finished
 from abeyance.core.spec import GraphSpec, InterruptNode
 from abeyance.core.state import RunState, Step, Todo
@@ -177,12 +178,14 @@ def _update(draft: WorkingState, message: Message, visit: Visit | None) -> None:
     while draft.state.scopes[scope].is_agent:
         around = draft.state.visits[str(draft.state.scopes[scope].visit)]
         scope, members = around.scope, around.members
+    before = items.values_at(draft.state, scope, members)
     try:
         patch.refuse_misfits(draft.graph(scope), changes)
         items.put_patch(draft, scope, members, changes)
     except patch.PatchError as error:
         raise Impossible("invalid_patch", str(error)) from error
-    operator_questions.values_edited(draft, scope)
+    after = items.values_at(draft.state, scope, members)
+    operator_questions.values_edited(draft, scope, differing(before, after))
     draft.publish("run.values_edited", scope, message.sender, fields=sorted(changes))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from abeyance.core import events, interrupts, items, operator_questions, reminders
+from abeyance.core import events, interrupts, operator_questions, reminders
 from abeyance.core.business_time import moment
 from abeyance.core.copying import replace
 from abeyance.core.json import Json, rfc3339, why_not_json
@@ -70,8 +70,7 @@ def refuse_ended(state: RunState, then: str) -> None:
 def edit_values(draft: WorkingState, event: events.ValuesEdited) -> None:
     """Set fields of the values exactly, ignoring their reducers."""
     root = draft.state.root
-    items.put_values(draft, root.address, {**root.values, **event.patch})
-    operator_questions.values_edited(draft, root.address)
+    operator_questions.set_values(draft, event.patch)
     draft.state.last_activity_at = draft.now
     draft.publish(
         "run.values_edited",

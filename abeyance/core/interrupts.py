@@ -272,7 +272,7 @@ def answer(draft: WorkingState, interrupt: Interrupt, vote: Vote) -> None:
     visit.questions = visit.questions.answered(interrupt.key, said)
     approvals.grant(visit, interrupt)
     if by != TIMEOUT and interrupt.kind not in _OF_THE_RUN:
-        approvals.hear(draft, visit, interrupt.requested_capability)
+        approvals.hear(draft, visit, authority.of_answer(interrupt))
     waiting = visit.state
     if isinstance(waiting, Waiting) and (waiting.composite or not of_visit(draft, visit.address)):
         transition(visit, "resume", Ready(stage=waiting.stage))

@@ -259,6 +259,17 @@ def look_up(values: Mapping[str, Json], path: str, missing: Json = None) -> Json
     return value
 
 
+def differing(before: Mapping[str, Json], after: Mapping[str, Json]) -> set[str]:
+    """Return the names that have other values in one mapping than in the other."""
+    return {
+        name
+        for name in {*before, *after}
+        if name not in before
+        or name not in after
+        or (before[name] is not after[name] and canonical(before[name]) != canonical(after[name]))
+    }
+
+
 def matches(equals: Mapping[str, Json], values: Mapping[str, Json]) -> bool:
     """Return whether every path of the values has its value; a missing one counts as null."""
     return all(

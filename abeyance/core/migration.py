@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from abeyance.core import blocked, items, messages, operator_questions, patch, visits
+from abeyance.core import blocked, messages, operator_questions, patch, visits
 from abeyance.core.copying import replace
 from abeyance.core.events import Message, Migrated
 from abeyance.core.json import Json, why_not_json
@@ -99,9 +99,7 @@ def migrate(
     """Move a run to another graph, and set fields of its values. `refuse` has found no obstacle."""
     if changes:
         # In the graph that has declared the questions which show these fields.
-        root = draft.state.root
-        items.put_values(draft, root.address, {**root.values, **changes})
-        operator_questions.values_edited(draft, root.address)
+        operator_questions.set_values(draft, changes)
     if spec != draft.state.spec:
         before = draft.snapshot()
         draft.adopt(_Move(before, Places(before, spec, renames)).run())

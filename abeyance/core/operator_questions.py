@@ -12,11 +12,12 @@ finished step.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Final, Literal
 
 from abeyance.core import approvals, events, interrupts, items, undo
 from abeyance.core.copying import replace
-from abeyance.core.json import Json, canonical
+from abeyance.core.json import Json, differing
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Asked, key_of
 from abeyance.core.spec import GraphSpec, InterruptSpec
@@ -57,7 +58,7 @@ def _breakpoint(draft: WorkingState, visit: Visit, name: str) -> InterruptSpec:
     return InterruptSpec(
         name=name,
         prompt=f"{begins}: let the run go on (null), or edit its values first?",
-        requested_capability=None if inherited is None else inherited.capability,
+        requested_capability=None if inherited is None else inherited.capability or None,
         payload={"values": dict(values), "version": version, "node": visit.node},
         response_schema=_breakpoint_schema(draft.graph(visit.scope)),
     )
@@ -71,11 +72,8 @@ def take_edits(draft: WorkingState, interrupt: Interrupt, answer: Json, by: str)
         return
     visit = draft.visit(interrupt.visit)
     before = items.values_of(draft.state, visit)
-    fields = {
-        name: value
-        for name, value in answer["values"].items()
-        if name not in before or canonical(before[name]) != canonical(value)
-    }
+    values = {**before, **answer["values"]}
+    fields = {name: values[name] for name in differing(before, values)}
     if not fields:
         return
     items.set_fields(draft, visit, fields)
@@ -85,12 +83,22 @@ def take_edits(draft: WorkingState, interrupt: Interrupt, answer: Json, by: str)
     undo.changing(visit, before, fields)
     if visit.routing is not None:
         visit.routing = replace(visit.routing, is_stale=True)
-    values_edited(draft, visit.scope, besides=interrupt.id)
+    values_edited(draft, visit.scope, fields, besides=interrupt.id)
 
 
-def values_edited(draft: WorkingState, scope: str, *, besides: str | None = None) -> None:
-    """Update questions and approvals of a scope after people have edited its values."""
-    approvals.edited(draft, scope)
+def set_values(draft: WorkingState, changes: Mapping[str, Json]) -> None:
+    """Set fields of the run's values as a person has edited them, ignoring their reducers."""
+    root = draft.state.root
+    before, after = root.values, {**root.values, **changes}
+    items.put_values(draft, root.address, after)
+    values_edited(draft, root.address, differing(before, after))
+
+
+def values_edited(
+    draft: WorkingState, scope: str, fields: Collection[str], *, besides: str | None = None
+) -> None:
+    """Update questions and approvals of a scope after people have edited fields of its values."""
+    approvals.edited(draft, scope, fields)
     interrupts.update_questions(draft, scope)
     for entry in list(draft.state.ledger.open.values()):
         if entry.kind == "static" and entry.scope == scope and entry.id != besides:

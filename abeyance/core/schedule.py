@@ -32,7 +32,7 @@ from abeyance.core import (
 )
 from abeyance.core.copying import replace
 from abeyance.core.effects import RunNode, VisitInput, Yield
-from abeyance.core.json import Json, size, size_of_all
+from abeyance.core.json import Json, differing, size, size_of_all
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Finished, key_of
 from abeyance.core.retries import RetryPolicy
@@ -211,7 +211,11 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
         case "skip":
             for member in visit.members[-1:]:
                 draft.item(visit.scope, member).skipped = True
-            visit.pending = replace(visit.pending or Finished(), patch=answer.get("patch", {}))
+            changes = answer.get("patch", {})
+            visit.pending = replace(visit.pending or Finished(), patch=changes)
+            values = items.values_of(draft.state, visit)
+            fields = differing(values, {**values, **changes})
+            visit.approvals = approvals.after_edit(visit.approvals, fields)
             visit.routing = None
         case _:
             failure = visit.failure

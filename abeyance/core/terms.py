@@ -109,6 +109,11 @@ PLAIN: Final = Terms()
 """The terms of a question that names none."""
 
 
+def is_restricted(terms: Terms | None) -> bool:
+    """Return whether not everybody with a question's capability could have answered it, or not alone."""
+    return terms is not None and bool(terms.assignees_only or terms.quorum or terms.not_by)
+
+
 def named(terms: Terms) -> frozenset[str] | None:
     """Return the only people who may ever answer a question; None if that cannot be said, because it is
     up to who has a capability, or is in a group.

@@ -229,8 +229,9 @@ class Approval:
     `gate` is the address of the visit that asked: a visit of `node` in `scope`, within the items of
     `members`; `key` is the key of its question. `shown_hashes` are hashes of the values that people
     saw, by path. `begun`: what the answer allowed has begun; before that, nothing that was shown may
-    change. `broken`: the question is asked again, because a person has changed values since. `inherited`:
-    the answer was given in the run that this one was forked from, and has to be confirmed. `routing` is
+    change. `is_restricted`: not everybody with the capability could have answered, or not alone.
+    `broken`: the question is asked again, because a person has changed values since. `inherited`: the
+    answer was given in the run that this one was forked from, and has to be confirmed. `routing` is
     the routing decision of a visit whose rule asked. `taken_tokens` are the tokens of other branches
     that joins have taken since.
 
@@ -246,6 +247,7 @@ class Approval:
     shown_hashes: Mapping[str, str] = field(default_factory=dict)
     members: tuple[FanOutBranch, ...] = ()
     begun: bool = False
+    is_restricted: bool = False
     broken: bool = False
     inherited: bool = False
     routing: RoutingDecision | None = None

@@ -22,6 +22,7 @@ from abeyance.core.spec import (
     Matches,
     Rule,
 )
+from abeyance.core.terms import Terms
 from abeyance.errors import Refusal
 
 ROOT = Principal(subject="root", capabilities=("*",))
@@ -399,3 +400,15 @@ def test_a_paused_run_has_a_fork_that_runs() -> None:
     run.feed(events.Paused, actor="ada")
 
     assert fork(run).status == "running"
+
+
+def test_a_fork_asks_whether_an_approval_that_took_no_capability_counts_in_it() -> None:
+    ask = gate("ask", terms=Terms(assignees=("ada",), assignees_only=True))
+    run = Drive(chain(ask, "pay", "notify"))
+    run.answer("ask")
+    run.finish("pay")
+    copy = fork(run)
+
+    assert copy.open("approve_fork").requested_capability is None
+    copy.answer("approve_fork")
+    assert copy.running == ["notify"]

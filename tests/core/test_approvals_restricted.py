@@ -1,0 +1,191 @@
+"""What not everybody with a capability may approve, or not alone, nobody changes alone afterwards.
+
+Somebody who has every capability may edit what a gate showed once what it allowed has begun, because they
+could have approved the gate. A gate that takes several people, certain ones or another pair of eyes they
+could not have, so it is asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from core_gated import APPROVER, BOSS, CLERK, OPERATOR, Gated, approving, forked, refund, remark
+
+from abeyance.core import events
+from abeyance.core.json import Json
+from abeyance.core.snapshots import retried
+from abeyance.core.spec import AskHuman, FunctionNode
+from abeyance.core.terms import Quorum, Terms
+
+ONE = Quorum(count=1)
+RESTRICTED = [
+    Terms(quorum=ONE),
+    Terms(not_by=("@starter",)),
+    Terms(assignees=("approver",), assignees_only=True),
+]
+OPEN_TO_ALL = [None, Terms(assignees=("approver",), priority="high")]
+LARGE: dict[str, Json] = {"amount": 999}
+
+
+def allowed(terms: Terms | None, *, on_error: Any = None) -> Gated:
+    """A run whose payment has begun, after an approval by these terms."""
+    about = {} if on_error is None else {"on_error": on_error}
+    pay = FunctionNode(id="pay", **about)
+    run = Gated(
+        refund(approving(terms=terms, schema={"type": "boolean"}), pay, "notify", after=["pay"])
+    )
+    run.says(APPROVER, "ask")
+    return run
+
+
+def edited_in_a_pause(terms: Terms | None, **patch: Json) -> Gated:
+    run = allowed(terms)
+    run.pause(mode="now")
+    run.stopped("pay")
+    run.edit(BOSS, **patch)
+    run.resume()
+    return run
+
+
+def edited_after_it_failed(terms: Terms | None, **patch: Json) -> Gated:
+    run = allowed(terms, on_error=AskHuman())
+    run.fail("pay")
+    run.edit(BOSS, **patch)
+    run.says(BOSS, "error", {"action": "retry"})
+    return run
+
+
+def skipped_with_a_patch(terms: Terms | None, **patch: Json) -> Gated:
+    run = allowed(terms, on_error=AskHuman())
+    run.fail("pay")
+    run.says(BOSS, "error", {"action": "skip", "patch": patch})
+    run.says(CLERK, "interrupt_after", None)
+    return run
+
+
+def retried_with_a_patch(terms: Terms | None, **patch: Json) -> Gated:
+    run = allowed(terms)
+    run.fail("pay")
+    again: dict[str, Any] = {"spec": None, "versions": ("1", "1"), "renames": {}, "principal": BOSS}
+    run.state = retried(run.state, now=run.now, patch=patch, **again)
+    run.feed(events.Restored)
+    return run
+
+
+def edited_by_a_message(terms: Terms | None, **patch: Json) -> Gated:
+    run = allowed(terms)
+    run.finish("pay")
+    params = {"patch": patch}
+    about: dict[str, Any] = {"sender": "boss", "capabilities": BOSS.capabilities}
+    run.send("m", action="update_state", params=params, **about)
+    run.says(CLERK, "interrupt_after", None)
+    return run
+
+
+def edited_while_looking(terms: Terms | None, **patch: Json) -> Gated:
+    run = allowed(terms)
+    run.finish("pay")
+    version = run.open("interrupt_after").payload["version"]
+    run.says(BOSS, "interrupt_after", {"values": patch, "version": version})
+    return run
+
+
+DOORS = [
+    edited_in_a_pause,
+    edited_after_it_failed,
+    skipped_with_a_patch,
+    retried_with_a_patch,
+    edited_by_a_message,
+    edited_while_looking,
+]
+
+
+@pytest.mark.parametrize("edited", DOORS)
+@pytest.mark.parametrize("terms", RESTRICTED)
+def test_what_others_had_to_approve_is_shown_to_them_again(
+    edited: Callable[..., Gated], terms: Terms
+) -> None:
+    run = edited(terms, **LARGE)
+
+    assert (run.reopened, run.running) == (["ask"], [])
+    assert run.open("ask").prompt == "Refund 999 for A-7?"
+
+
+@pytest.mark.parametrize("edited", DOORS)
+@pytest.mark.parametrize("terms", OPEN_TO_ALL)
+def test_who_could_have_approved_it_alone_changes_it_alone(
+    edited: Callable[..., Gated], terms: Terms | None
+) -> None:
+    assert edited(terms, **LARGE).reopened == []
+
+
+@pytest.mark.parametrize("edited", DOORS)
+@pytest.mark.parametrize("patch", [{"note": "other"}, {"note": "other", "order_id": "A-7"}])
+def test_what_was_not_shown_or_stays_as_it_was_has_nothing_asked_again(
+    edited: Callable[..., Gated], patch: dict[str, Json]
+) -> None:
+    assert edited(RESTRICTED[0], **patch).reopened == []
+
+
+@pytest.mark.parametrize("terms", [[RESTRICTED[0], None], [None, RESTRICTED[0]]])
+def test_of_items_that_were_approved_beside_each_other_one_is_enough(
+    terms: list[Terms | None],
+) -> None:
+    gates = [
+        approving(f"ask{number}", terms=each, schema={"type": "boolean"})
+        for number, each in enumerate(terms)
+    ]
+    send = FunctionNode(id="send", to=("ask0", "ask1"))
+    ways: list[Any] = [(["ask0", "ask1"], "pay"), ("pay", "notify")]
+    run = Gated(forked((send,), more=(*gates, "pay", "notify"), ways=ways))
+    run.finish("send", sends=[("ask0", 1), ("ask1", 2)])
+    for number in (0, 1):
+        run.says(APPROVER, f"ask{number}")
+    run.pause(mode="now")
+    run.stopped("pay")
+    run.edit(BOSS, amount=999)
+    run.resume()
+
+    assert run.reopened == ["send"]
+
+
+@pytest.mark.parametrize("terms", RESTRICTED)
+@pytest.mark.parametrize("begun", [False, True])
+def test_it_takes_no_capability_to_be_bound_to_what_was_shown(terms: Terms, *, begun: bool) -> None:
+    ask = approving(terms=terms, capability=None, schema={"type": "boolean"})
+    run = Gated(refund(ask, "pay"))
+    if begun:
+        run.says(APPROVER, "ask")
+    run.pause(mode="now")
+    if begun:
+        run.stopped("pay")
+    else:
+        run.says(APPROVER, "ask")
+    run.edit(OPERATOR, amount=999)
+    run.resume()
+    assert (run.reopened, run.running) == (["ask"], [])
+    run.says(APPROVER, "ask")
+
+    assert run.ran_with("pay", "amount")[-1] == (999,)
+
+
+@pytest.mark.parametrize("terms", RESTRICTED)
+def test_what_everybody_may_answer_beside_it_cannot_change_what_was_shown(terms: Terms) -> None:
+    ask = approving(terms=terms, capability=None, schema={"type": "boolean"})
+    run = Gated(forked((ask, "pay", "notify"), (remark(),)))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", 999)
+    run.finish("pay")
+
+    assert (run.reopened, run.orders("notify")) == (["ask"], [])
+
+
+def test_what_the_answer_of_such_a_question_changes_is_approved() -> None:
+    ask = approving(terms=RESTRICTED[2], capability=None, answer_to="amount")
+    run = Gated(refund(ask, "pay", "notify"))
+    run.says(APPROVER, "ask", 200)
+    run.finish("pay")
+
+    assert (run.reopened, run.ran_with("notify", "amount")) == ([], [(200,)])
