@@ -86,6 +86,13 @@ _VALUES: Final = frozenset({"values", "answer"})
 """Details that only callers with `runs:read` get."""
 _SHOWN_CHARS: Final = 80
 _METHODS: Final = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+_JSON_NAMES: Final = {
+    "dictionary or object to extract fields from": "object",
+    "dictionary": "object",
+    "tuple": "list",
+    " after validation": "",
+}
+"""What pydantic calls by its name in Python, as callers call it."""
 _SETUP_RETRY_SECONDS: Final = 30.0
 _RETRY_AFTER: Final = {Code.QUEUE_FULL: 1, Code.TOO_MANY_RUNS: 5}
 """In seconds. A run reads its messages at the next boundary, and ends later."""
@@ -261,6 +268,9 @@ def _message(entry: Mapping[str, Any]) -> str:
         case "value_error":
             return str(entry["msg"]).removeprefix("Value error, ")
         case _:
-            text = str(entry["msg"])
+            msg = str(entry["msg"])
+            text = f"{msg[:1].lower()}{msg[1:]}"
+            for word, name in _JSON_NAMES.items():
+                text = text.replace(word, name)
             shown = truncate(repr(entry.get("input")), _SHOWN_CHARS)
-            return f"{text[:1].lower()}{text[1:]} (got {shown})"
+            return f"{text} (got {shown})"

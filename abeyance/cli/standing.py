@@ -129,7 +129,7 @@ def _made(entry: Mapping[str, Any]) -> list[Line]:
     lent = entry["capabilities"]
     what = "all that questions ask for" if lent is None else ", ".join(lent) or "no capability"
     lines = [
-        Line(entry["id"], f"{entry['to']} for {entry['by']}"),
+        Line("delegation", f"{entry['id']}: {entry['to']} for {entry['by']}"),
         Line("", f"from {entry['from']} until {entry['until']}"),
         Line("", f"lends {what}"),
     ]

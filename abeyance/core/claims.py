@@ -37,7 +37,12 @@ def refuse(state: RunState, event: events.Claimed | events.Released | events.Rea
             claim = standing.claimed(entry, event.now)
             has_claimed = claim is not None and event.principal.subject in claim.people
             if not has_claimed and not event.principal.is_among((entry.terms or PLAIN).assignees):
-                _refuse_others(entry, event.principal, "reassign what is not assigned to them")
+                _refuse_others(
+                    entry,
+                    event.principal,
+                    "reassign what is not assigned to them",
+                    ", its assignees",
+                )
         case _:
             assert_never(event)
 
@@ -101,10 +106,10 @@ def _refuse_claim(entry: Interrupt, event: events.Claimed) -> None:
     standing.acting_for(entry, event.request)
 
 
-def _refuse_others(entry: Interrupt, principal: Principal, doing: str) -> None:
+def _refuse_others(entry: Interrupt, principal: Principal, doing: str, more: str = "") -> None:
     authority.refuse_without_control(
         principal,
         entry,
-        f"{principal.subject!r} may not {doing}: without {authority.CONTROL!r} only who has claimed "
-        f"{entry.name!r} may, and to reassign it also its assignees.",
+        f"{principal.subject!r} may not {doing}: only who has claimed {entry.name!r}{more}, and who has "
+        f"{authority.CONTROL!r}, may do that.",
     )

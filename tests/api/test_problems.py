@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from typing import Any
 
 import pytest
 from stack import Api, problem, served
@@ -33,6 +34,31 @@ async def test_a_method_that_a_path_does_not_take_is_a_problem(api: Api) -> None
 
     problem(response, 405, "method_not_allowed")
     assert response.headers["allow"] == "GET"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "words"),
+    [
+        (
+            "/interrupts/refund-4711.0123456789abcdef/respond",
+            [],
+            "should be a valid object (got [])",
+        ),
+        (
+            "/interrupts/refund-4711.0123456789abcdef/reassign",
+            {"to": "bob"},
+            "should be a valid list (got 'bob')",
+        ),
+        ("/runs/refund-4711/respond", {"responses": {}}, "object should have at least 1 item"),
+    ],
+)
+async def test_a_fault_calls_json_by_its_own_names(
+    api: Api, path: str, body: Any, words: str
+) -> None:
+    detail = problem(await api.http.post(path, json=body), 422, "invalid_body")["detail"]
+
+    assert words in detail
+    assert not any(word in detail for word in ("dictionary", "tuple", "validation"))
 
 
 async def test_all_methods_of_a_path_are_told_whichever_is_declared_first(api: Api) -> None:

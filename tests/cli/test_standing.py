@@ -26,7 +26,7 @@ def test_a_delegation_is_made_listed_and_deleted(terminal: Terminal, standing: S
         "delegate", "bob", "2d", "--capability", "refunds:approve", "--reason", "away"
     )
     _, out, _ = terminal.call("delegations")
-    assert "bob for local" in out
+    assert f"{made['id']}: bob for local" in out
     assert "lends refunds:approve" in out
     listed = terminal.told("delegations", "--delete", made["id"])["items"]
     assert made["id"] not in [each["id"] for each in listed]
