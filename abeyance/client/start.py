@@ -178,6 +178,7 @@ class StartPlan:
         guards = self.spec.guarded_by if state is None else authority.guarded_by(state)
         return {
             **about,
+            **({} if state is None else {"created_at": state.created_at.isoformat()}),
             "graph": self.spec.name,
             "guarded_by": guards_for_memo(guards),
         }

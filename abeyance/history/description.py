@@ -140,8 +140,14 @@ class RunDescription:
 
     @property
     def started_at(self) -> datetime:
-        """When the run started."""
+        """When the run started or, if it has continued as new or was retried, its latest history."""
         return self._info.start_time.ToDatetime(tzinfo=UTC)
+
+    @property
+    def created_at(self) -> datetime:
+        """When the run started, as far as its memo can be read."""
+        created = (self.memo.get(names.MEMO_START) or {}).get("created_at")
+        return self.started_at if created is None else datetime.fromisoformat(created)
 
     def blocked(self, recorded: Sequence[views.BlockedView]) -> list[views.BlockedView]:
         """The blocked visits: those that the run has `recorded`, with the latest attempts by Temporal.
@@ -207,7 +213,7 @@ class RunDescription:
             labels=dict(self.labels),
             started_by=start.get("started_by"),
             forked_from=start.get("forked_from"),
-            created_at=self.started_at,
+            created_at=self.created_at,
             updated_at=self.ended_at
             or (datetime.fromisoformat(updated) if updated else self.started_at),
             ended_at=self.ended_at,

@@ -7,7 +7,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance.core.state import Limits
-from abeyance.filters import InboxFilter
+from abeyance.filters import InboxFilter, RunFilter
 
 
 async def test_questions_that_were_open_at_a_hand_over_stay_in_the_inbox(
@@ -32,6 +32,8 @@ async def test_questions_that_were_open_at_a_hand_over_stay_in_the_inbox(
         first = (await handle.fetch_history()).events[0]
         started = first.workflow_execution_started_event_attributes
         assert started.continued_execution_run_id, "it was not handed over"
+        (listed,), _ = await site.client.runs.list(RunFilter(graph="handed-over"))
+        assert listed.created_at == waiting.created_at, "it was started once"
         await site.replays(run_id)
         await site.client.run(run_id).cancel()
         await site.ended(run_id)
