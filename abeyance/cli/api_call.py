@@ -126,9 +126,17 @@ def json_given(text: str, name: str) -> Any:
         raise SettingsError(f"{name}: {text[1:]} cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
         raise SettingsError(
-            f"{name}: {truncate(text, 100)!r} is not JSON ({error}): put a string in quotes, as '\"yes\"'"
+            f"{name}: {truncate(text, 100)!r} is not JSON ({error}): {_how_to_write(text)}"
         ) from error
     return value
+
+
+def _how_to_write(text: str) -> str:
+    if text.startswith(("{", "[")):
+        return "names and strings take double quotes, as in '{\"approved\": true}'"
+    if text.endswith(".json"):
+        return f"to read a file, write @{text}"
+    return "put a string in quotes, as '\"yes\"'"
 
 
 def moment_given(text: str) -> str:

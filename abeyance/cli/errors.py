@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import inspect
 import json
 import logging
 import os
@@ -83,6 +84,12 @@ _TITLES: Final = {
 
 class ErrorText(TyperCommand):
     """A command that prints errors as text, or with --json as JSON."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # Typer keeps the line ends of the source, so a terminal of 80 columns would break lines twice.
+        paragraphs = inspect.cleandoc(self.help or "").split("\n\n")
+        self.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; turn an AbeyanceError into a message and an exit code."""

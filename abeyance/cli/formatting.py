@@ -144,6 +144,12 @@ def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line
     lines.append(Line("graph", f"{view['graph']}, started {view['created_at']}"))
     if view.get("ended_at"):
         lines.append(Line("ended", str(view["ended_at"])))
+    if pause := view.get("pause"):
+        why = f": {pause['reason']}" if pause.get("reason") else ""
+        lines.append(Line("paused", f"by {pause['actor']} at {pause['since']}{why}"))
+        if pause.get("deadline"):
+            lines.append(Line("", f"until {pause['deadline']}, then {pause['on_timeout']}"))
+        lines.append(Line("", f"abeyance resume {view['run_id']}"))
     if view.get("labels"):
         labels = ", ".join(f"{name}={value}" for name, value in view["labels"].items())
         lines.append(Line("labels", labels))
@@ -163,6 +169,9 @@ def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line
         lines.append(Line("error", f"{error['code']}: {error['message']}{at}"))
     if view.get("undelivered"):
         lines.append(Line("messages", f"{len(view['undelivered'])} could not be delivered"))
+    if rejected := view.get("rejected"):
+        codes = ", ".join(dict.fromkeys(each["code"] for each in rejected))
+        lines.append(Line("messages", f"{len(rejected)} refused: {codes}"))
     if view.get("degraded"):
         lines.append(Line("note", "no worker answers: this is the last state recorded in Temporal"))
     lines.extend(interrupt_lines(view.get("interrupts") or [], now))

@@ -59,7 +59,8 @@ def steer(
 ) -> None:
     """Send a message to a run, or a directive that the run carries out at its next step.
 
-    A message that cannot be delivered is listed under `undelivered` of the run.
+    A message that cannot be delivered is listed under `undelivered` of the run, and one that the run
+    refuses under `rejected`.
     """
     if text is None and action is None:
         raise SettingsError(
@@ -77,7 +78,9 @@ def steer(
     }
     members = {name: value for name, value in body.items() if value is not None}
     path = f"{run_path(run_id)}/steer"
-    exchange(lambda api: api.post(path, members), _sent_lines, as_json=as_json)
+    exchange(
+        lambda api: api.post(path, members), lambda sent: _sent_lines(sent, action), as_json=as_json
+    )
 
 
 @steering.command(cls=ErrorText, rich_help_panel=PANEL)
@@ -99,10 +102,13 @@ def messages(
     exchange(call, _cleared_lines if clear else _page_lines, as_json=as_json)
 
 
-def _sent_lines(sent: Mapping[str, Any]) -> Iterator[Line]:
+def _sent_lines(sent: Mapping[str, Any], action: str | None) -> Iterator[Line]:
     from abeyance.cli.formatting import Line
+    from abeyance.core.messages import DIRECTIVES
 
     yield Line("sent", sent["message_id"])
+    if action is not None and action not in DIRECTIVES:
+        yield Line("note", f"{action!r} is not a directive: only code that reads messages sees it")
 
 
 def _cleared_lines(cleared: Mapping[str, Any]) -> Iterator[Line]:

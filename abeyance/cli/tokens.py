@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -26,6 +27,10 @@ File = Annotated[
     Path | None,
     typer.Option(help="The tokens file. Default: ABEYANCE_TOKENS_FILE.", show_default=False),
 ]
+_OF_THE_API: Final = (
+    *("runs:start", "runs:read", "runs:control", "runs:steer", "runs:respond"),
+    "admin",
+)
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -73,6 +78,9 @@ def add(
     if not capabilities:
         raise SettingsError("--can: no capability is given: write one, such as --can runs:read")
     token = add_token(path, name, capabilities, groups=groups, reads=labels)
+    for word in capabilities:
+        if word not in _OF_THE_API and (meant := get_close_matches(word, _OF_THE_API, 1, 0.9)):
+            print_error(f"{word!r} is a capability of a graph at most: did you mean {meant[0]!r}?")
     if as_json:
         about = {"subject": name, "token": token, "capabilities": capabilities}
         typer.echo(json.dumps({**about, "groups": groups, "reads": labels}))

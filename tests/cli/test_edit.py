@@ -52,6 +52,8 @@ def test_a_deadline_is_set_moved_and_removed(terminal: Terminal, standing: Stack
     [
         (["edit", "refused-edit", "amount"], 2, "write name=JSON"),
         (["edit", "refused-edit", "label=text"], 2, "put a string in quotes"),
+        (["edit", "refused-edit", "label={'a': 1}"], 2, "strings take double quotes"),
+        (["edit", "refused-edit", "label=new.json"], 2, "write @new.json"),
         (["edit", "refused-edit", "colour=1"], 3, "invalid_input"),
         (["edit", "nobody", "amount=1"], 3, "unknown_run"),
         (["deadline", "refused-edit.0123456789abcdef", "1d"], 3, "unknown_interrupt"),

@@ -12,7 +12,7 @@ from dev_stack import Place, command, until
 from pages import read
 from ports import free_port
 
-from abeyance.cli.errors import ExitCode
+from abeyance.cli.errors import ErrorText, ExitCode
 
 PAGE = read("reference/cli.md")
 
@@ -32,6 +32,12 @@ def test_the_page_has_every_command(terminal: Terminal) -> None:
 
     assert len(listed) > 20
     assert listed == set(re.findall(r"^\| `(abeyance(?: graph)? [a-z-]+)", PAGE, re.MULTILINE))
+
+
+def test_a_help_page_keeps_its_paragraphs_and_not_the_line_ends_of_the_source() -> None:
+    command = ErrorText("pay", help="Pay.\n\n    A line that\n    goes on.\n\n    Another one.")
+
+    assert command.help == "Pay.\n\nA line that goes on.\n\nAnother one."
 
 
 def test_a_token_that_is_refused_and_a_temporal_that_is_away_are_told_apart(

@@ -38,6 +38,33 @@ def test_another_reason_is_printed_beside_the_status() -> None:
     assert run_lines(halted)[1].text == "halted: evicted"
 
 
+def test_a_pause_is_printed_with_who_paused_why_and_what_resumes() -> None:
+    since, until = "2026-03-02T09:00:00Z", "2026-03-02T10:00:00Z"
+    pause = {"actor": "ada", "since": since, "reason": "audit", "deadline": until}
+    paused = {
+        "run_id": "r",
+        "graph": "g",
+        "created_at": since,
+        "status": "paused",
+        "pause": {**pause, "on_timeout": "resume"},
+    }
+
+    assert [text for _, text in run_lines(paused)][3:] == [
+        f"by ada at {since}: audit",
+        f"until {until}, then resume",
+        "abeyance resume r",
+    ]
+
+
+def test_messages_that_the_run_refused_are_printed_with_their_codes() -> None:
+    rejected = [{"code": "unknown_node"}, {"code": "not_linear"}, {"code": "unknown_node"}]
+
+    assert (
+        run_lines({**FAILED, "rejected": rejected})[-1].text
+        == "3 refused: unknown_node, not_linear"
+    )
+
+
 def test_an_answered_question_is_printed_with_its_answer() -> None:
     answered = {
         "id": "r.1",

@@ -30,7 +30,10 @@ def test_a_message_is_sent_listed_and_thrown_away(terminal: Terminal, standing: 
     )
     assert terminal.told("messages", "steered", "--page", "2")["items"] == []
 
-    assert terminal.call("messages", "steered", "--clear")[1] == "cleared    1\n"
+    misspelt = terminal.call("steer", "steered", "--action", "rerunn", "--id", "m2")[1]
+    assert misspelt.splitlines()[1].startswith("note       'rerunn' is not a directive")
+
+    assert terminal.call("messages", "steered", "--clear")[1] == "cleared    2\n"
     assert terminal.told("messages", "steered", "--clear") == {"cleared": 0}
     assert terminal.call("messages", "steered")[1] == "unread     0\n"
 
