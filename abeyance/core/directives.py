@@ -246,7 +246,7 @@ def go_back(
     if steps >= most_steps_back(draft.state, address, visit):
         raise Impossible(
             "not_linear",
-            f"the trail of {address} has {len(trail)} visits to go back to, and {count} are needed",
+            f"{address} has {len(trail)} visits that can be undone, and {count} are needed",
         )
     target: Visit | Step | None = last if not count else trail[-count]
     assert target is not None  # noqa: S101 without a last visit one at least is undone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import quote
 
@@ -159,8 +160,8 @@ async def start(
     if not isinstance(body.input, dict):
         raise Refusal(
             Code.INVALID_INPUT,
-            f"The input {truncate(str(body.input), 100)!r} is not an object: send the fields of the "
-            "graph.",
+            f"The input {truncate(json.dumps(body.input, ensure_ascii=False), 100)} is not an object: "
+            "send the fields of the graph.",
             errors=[{"pointer": "", "message": "is not an object"}],
         )
     labels = labels_of_start(reads, body.labels)
@@ -227,7 +228,7 @@ class RunsQuery(ListQuery):
 async def list_runs(
     query: Annotated[RunsQuery, Query()], client: ClientDep, reads: Reads
 ) -> Listed[views.RunView]:
-    """List runs, newest first.
+    """List runs, newest first: by the start of their latest history.
 
     The list is read from Temporal's visibility store: it lags by a moment, has no values, and marks each
     run as `degraded`. A page may have fewer than `limit` entries: only a null `next_cursor` means that
