@@ -89,8 +89,7 @@ class GraphActivities:
         """Return today's graph, held against the values of a run."""
         graph = self._graphs.get(order.graph)
         if graph is None:
-            message = f"this worker has no graph {order.graph!r}"
-            raise ApplicationError(message, type=names.NO_GRAPH)
+            raise ApplicationError(f"this worker has no graph {order.graph!r}", type=names.NO_GRAPH)
         return graph_today.read_graph(graph, order)
 
 

@@ -325,5 +325,4 @@ _TASK: Final[dict[str, Json]] = {
 
 
 def _never_called(context: object, arguments: Mapping[str, Json]) -> None:
-    message = f"{context!r}: an agent is entered, not called, with {arguments!r}"
-    raise AssertionError(message)
+    raise AssertionError(f"{context!r}: an agent is entered, not called, with {arguments!r}")

@@ -117,11 +117,10 @@ async def _task(visit: Mapping[str, Any]) -> str:
 def compile_agent(agent: Agent, prompt: Prompt) -> Graph:
     """Compile an agent whose first prompt is `prompt`. Raises TypeError if it is not an Agent."""
     if not isinstance(agent, Agent):
-        message = (
+        raise TypeError(
             f"{agent!r} is not an Agent: write Agent('name', model=...), or wrap the agent of another "
             "framework by one of abeyance.adapters"
         )
-        raise TypeError(message)
     graph = Graph(agent.name, state=AgentValues, description=agent.description, budget=agent.budget)
     graph.compiled_from = agent
     nodes = [*agent.tools, *agent.agents, *agent.servers]

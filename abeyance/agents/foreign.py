@@ -176,11 +176,10 @@ class ForeignAgent(Agent):
         foreign = {entry.name: entry for entry in framework.tools()}
         rules = dict(tools or {})
         if unknown := sorted(rules.keys() - foreign.keys()):
-            message = (
+            raise TypeError(
                 f"tools={unknown!r}: the agent {framework.name!r} has no such tool; it has "
                 f"{', '.join(map(repr, foreign)) or 'none'}"
             )
-            raise TypeError(message)
         super().__init__(
             framework.name if name is None else name,
             model=self._never_asked,

@@ -161,8 +161,7 @@ def _with_changes(current: E, own: E, check: Check | None) -> E:
         case AfterToolCall(), AfterToolCall():
             changed.result = _result(changed.result, own.result, check)
             if not isinstance(own.error, bool):
-                message = f"it set error to {own.error!r}, which is neither True nor False"
-                raise CallError(message)
+                raise CallError(f"it set error to {own.error!r}, which is neither True nor False")
             changed.error = own.error
             changed.agent_state = _state(own.agent_state)
         case BeforeModelCall(), BeforeModelCall():
@@ -173,8 +172,7 @@ def _with_changes(current: E, own: E, check: Check | None) -> E:
         case BeforeNode(), BeforeNode():
             changed.cancel_node = _cancel(changed.cancel_node, own.cancel_node, own)
         case _:
-            message = f"{type(own).__name__} is not a hook event"
-            raise TypeError(message)
+            raise TypeError(f"{type(own).__name__} is not a hook event")
     return changed
 
 
@@ -182,31 +180,26 @@ def _messages(messages: object) -> list[Any]:
     from pydantic_ai.messages import ModelRequest, ModelResponse
 
     if not isinstance(messages, list):
-        message = f"it set messages to a {type(messages).__name__}, which is not a list"
-        raise CallError(message)
+        raise CallError(f"it set messages to a {type(messages).__name__}, which is not a list")
     for entry in messages:
         if not isinstance(entry, ModelRequest | ModelResponse):
-            message = (
+            raise CallError(
                 f"it put a {type(entry).__name__} among the messages, each of which is a ModelRequest "
                 "or a ModelResponse of pydantic_ai.messages"
             )
-            raise CallError(message)
     if not messages:
-        message = "it left no message for the model"
-        raise CallError(message)
+        raise CallError("it left no message for the model")
     return list(messages)
 
 
 def _arguments(current: HookEvent, arguments: Any, check: Check | None) -> dict[str, Json]:
     assert isinstance(current, BeforeToolCall)  # noqa: S101 the caller has matched it
     if not isinstance(arguments, Mapping):
-        message = (
+        raise CallError(
             f"it set args to a {type(arguments).__name__}, which is not a mapping of arguments"
         )
-        raise CallError(message)
     if (fault := why_not_json(arguments)) is not None:
-        message = f"it edited the arguments, and they are not JSON any more: {fault}"
-        raise CallError(message)
+        raise CallError(f"it edited the arguments, and they are not JSON any more: {fault}")
     if canonical(arguments) == canonical(current.args):
         return current.args
     # A copy: the hook may still hold the original.
@@ -223,8 +216,7 @@ def _arguments(current: HookEvent, arguments: Any, check: Check | None) -> dict[
 
 def _result(before: Json, result: Any, check: Check | None) -> Json:
     if (fault := why_not_json(result)) is not None:
-        message = f"it replaced the result by a value that is not JSON: {fault}"
-        raise CallError(message)
+        raise CallError(f"it replaced the result by a value that is not JSON: {fault}")
     if canonical(before) == canonical(result):
         return before
     copied = copy.deepcopy(result)
@@ -243,17 +235,15 @@ def _cancel(before: Cancel, value: object, own: HookEvent) -> Cancel:
         case str():
             return truncate(value, MAX_ERROR_CHARS)
         case _:
-            message = f"it cancels with {value!r}: use True or a text"
-            raise CallError(message)
+            raise CallError(f"it cancels with {value!r}: use True or a text")
 
 
 def _state(state: object) -> AgentState:
     if not isinstance(state, AgentState):
-        message = (
+        raise CallError(
             f"it put a {type(state).__name__} in place of the agent's state: set keys of it instead, "
             'such as event.agent_state["trusted"] = True'
         )
-        raise CallError(message)
     try:
         state.changes()
     except (TypeError, ValueError) as error:

@@ -80,29 +80,25 @@ class HookInterrupts:
     def _question(self, interrupt: Interrupt) -> Asked:
         name = interrupt.name
         if self._is_closed:
-            message = (
+            raise Fatal(
                 f"it asks {name!r} after it has ended, when no question can be opened any more"
             )
-            raise Fatal(message)
         question = lowered(interrupt)
         if name in self._names:
-            message = (
+            raise Fatal(
                 f"it asks {name!r} twice at one event, so their answers could not be told apart: give "
                 "each question of a hook a name of its own"
             )
-            raise Fatal(message)
         if self.asked is not None:
-            message = (
+            raise Fatal(
                 f"it asks {name!r} while {self.asked.question.name!r} is not answered: ask one question "
                 "at a time"
             )
-            raise Fatal(message)
         if isinstance(interrupt.on_timeout, str) and interrupt.on_timeout != "halt":
-            message = (
+            raise Fatal(
                 f"it asks {name!r} with on_timeout={interrupt.on_timeout!r}, and a hook has no node to "
                 "go to: write 'halt' or {\"default\": answer}"
             )
-            raise Fatal(message)
         self._names.add(name)
         return question
 

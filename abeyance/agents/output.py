@@ -78,11 +78,10 @@ class OutputType:
             self._adapter = TypeAdapter(declared)
             schema = self._adapter.json_schema()
         except PydanticUserError as error:
-            message = (
+            raise TypeError(
                 f"output={declared!r} is not a valid output: pydantic cannot make a JSON Schema of it: "
                 f"{error.message}"
-            )
-            raise TypeError(message) from error
+            ) from error
         self.schema = schema
         self.is_wrapped = schema.get("type") != "object"
         self.tool = ToolSpec(

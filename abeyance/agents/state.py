@@ -90,17 +90,15 @@ def _require_json(key: str, value: Any) -> None:
     except (ValueError, RecursionError) as error:
         fault = str(error)
     if fault is not None:
-        message = f"the value of {key!r} in the agent's state is not JSON: {fault}"
-        raise TypeError(message)
+        raise TypeError(f"the value of {key!r} in the agent's state is not JSON: {fault}")
 
 
 def _require_small(values: Mapping[str, Json]) -> None:
     if (actual := size(values)) > _MAX_BYTES:
-        message = (
+        raise ValueError(
             f"the agent's state takes {actual} bytes of at most {_MAX_BYTES}, because it is copied with "
             "every call: store large data elsewhere, and a reference to it in the state"
         )
-        raise ValueError(message)
 
 
 MEMORY_FIELDS = ("transcript", "agent_state")

@@ -147,8 +147,7 @@ def tool(
 
     def declare(function: Callable[..., Any]) -> Tool:
         if not callable(function):
-            message = f"{function!r} is not a function: write @tool(name={function!r})"
-            raise TypeError(message)
+            raise TypeError(f"{function!r} is not a function: write @tool(name={function!r})")
         errors = DeclarationErrors(_NO_STATE)
         faults = errors.faults
         tool_name = getattr(function, "__name__", "") if name is None else name

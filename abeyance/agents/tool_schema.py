@@ -95,11 +95,10 @@ class TypedArguments:
             checked = _require_json(tool, dumped)
             self.adapter.validate_json(json.dumps(checked))
         except (PydanticSerializationError, ValidationError) as error:
-            message = (
+            raise Fatal(
                 f"the arguments of {tool!r} do not survive a round trip through JSON, which a waiting "
                 f"call needs: {error}. Give the parameter a type that does"
-            )
-            raise Fatal(message) from error
+            ) from error
         return checked
 
     def bound(
@@ -305,20 +304,18 @@ def _field_of(
 ) -> _Field | None:
     """Read a parameter; None if it takes the context. Raises _InvalidParameter."""
     if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-        message = (
+        raise _InvalidParameter(
             f"is {parameter.kind.description}; a model sends arguments by name: declare each one"
         )
-        raise _InvalidParameter(message)
     try:
         type_ = _resolve_type(parameter.annotation, function)
     except Exception as error:
         if _is_context(parameter.annotation):
             return None
-        message = (
+        raise _InvalidParameter(
             f"has the type {parameter.annotation!r}, which cannot be resolved ({error}): define or "
             "import it in the function's module"
-        )
-        raise _InvalidParameter(message) from error
+        ) from error
     is_untyped = type_ is parameter.empty
     if _is_context(type_) or (is_first and is_untyped and parameter.name in _CONTEXT_NAMES):
         return None
@@ -328,8 +325,7 @@ def _field_of(
             if is_first and parameter.name in {"self", "cls"}
             else ""
         )
-        message = f"has no type: write {parameter.name}: str, or what it is{hint}"
-        raise _InvalidParameter(message)
+        raise _InvalidParameter(f"has no type: write {parameter.name}: str, or what it is{hint}")
     return _Field(type=type_, default=parameter.default)
 
 

@@ -163,11 +163,10 @@ async def read(blobs: Blobs, head: str | None) -> list[ModelMessage]:
     try:
         return ModelMessagesTypeAdapter.validate_json(b"[" + b",".join(lines) + b"]")
     except ValidationError as error:
-        message = (
+        raise TranscriptError(
             f"the conversation {head!r} was written by a newer worker and cannot be read: {error}."
             " Upgrade this worker"
-        )
-        raise TranscriptError(message) from error
+        ) from error
 
 
 async def _get_link(blobs: Blobs, ref: str) -> _Link:
@@ -184,16 +183,14 @@ def _decode(ref: str, data: bytes) -> _Link:
         header = json.loads(first)
         is_readable = header["format"] == _FORMAT
     except (ValueError, TypeError, KeyError):
-        message = (
+        raise TranscriptError(
             f"the data of {ref!r} is not part of a conversation: use a conversation's reference"
-        )
-        raise TranscriptError(message) from None
+        ) from None
     if not is_readable:
-        message = (
+        raise TranscriptError(
             f"the conversation {ref!r} has the format {header['format']}, and this version reads"
             f" {_FORMAT}: upgrade this worker"
         )
-        raise TranscriptError(message)
     return _Link(
         previous=header["previous"],
         turns=header["turns"],

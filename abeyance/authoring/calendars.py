@@ -52,8 +52,7 @@ def calendar_of(value: object) -> core.Calendar:
         case str() if match := _SHORT.fullmatch(value):
             return _resolved(Calendar(country=match[1], subdivision=match[2]))
         case _:
-            message = f"{value!r} is invalid: write 'DE-BY', or Calendar(country='DE', ...)"
-            raise ValueError(message)
+            raise ValueError(f"{value!r} is invalid: write 'DE-BY', or Calendar(country='DE', ...)")
 
 
 def _resolved(calendar: Calendar) -> core.Calendar:
@@ -61,8 +60,7 @@ def _resolved(calendar: Calendar) -> core.Calendar:
     zone = _zone(calendar.timezone)
     country, subdivision = calendar.country, calendar.subdivision
     if country is None and subdivision is not None:
-        message = f"subdivision={subdivision!r} has no country: add country="
-        raise ValueError(message)
+        raise ValueError(f"subdivision={subdivision!r} has no country: add country=")
     name = "-".join(part for part in (country, subdivision) if part is not None)
     holidays = () if country is None else _holidays(country, subdivision)
     return core.Calendar(
@@ -86,8 +84,7 @@ def _holidays(country: str, subdivision: str | None) -> tuple[date, ...]:
     if country not in known:
         nearest = get_close_matches(country.upper(), known, n=1)
         fix = f"did you mean {nearest[0]!r}?" if nearest else "use a code such as 'DE'"
-        message = f"the country {country!r} is unknown: {fix}"
-        raise ValueError(message)
+        raise ValueError(f"the country {country!r} is unknown: {fix}")
     try:
         days = holidays.country_holidays(country, subdiv=subdivision, years=YEARS)
     except NotImplementedError as error:
@@ -108,11 +105,10 @@ def _zone(name: str | None) -> str:
         except SettingsError as error:
             raise ValueError(str(error)) from error
     if not isinstance(name, str) or not is_zone(name):
-        message = (
+        raise ValueError(
             f"timezone={name!r} is unknown: use a name such as 'Europe/Berlin'. Zones come with the "
             "system, or with abeyance[people]"
         )
-        raise ValueError(message)
     return name
 
 
@@ -121,8 +117,7 @@ def _days(text: object) -> tuple[int, ...]:
     for part in str(text).lower().replace(" ", "").split(","):
         first, _, last = part.partition("-")
         if first not in _DAYS or (last or first) not in _DAYS:
-            message = f"days={text!r} is invalid: write 'mon-fri', or 'mon,wed,sat'"
-            raise ValueError(message)
+            raise ValueError(f"days={text!r} is invalid: write 'mon-fri', or 'mon,wed,sat'")
         begin, end = _DAYS.index(first), _DAYS.index(last or first)
         days.update(day % 7 for day in range(begin, end + (1 if end >= begin else 8)))
     return tuple(sorted(days))
@@ -134,5 +129,4 @@ def _hours(text: object) -> tuple[int, int]:
         closes = int(match[3]) * 60 + int(match[4])
         if opens < closes <= _DAY:
             return opens, closes
-    message = f"hours={text!r} is invalid: write '09:00-17:00', the start before the end"
-    raise ValueError(message)
+    raise ValueError(f"hours={text!r} is invalid: write '09:00-17:00', the start before the end")

@@ -150,10 +150,9 @@ async def call(function: Callable[..., Any], *arguments: Any, **named: Any) -> A
         returned = await _in_thread(partial(function, *arguments, **named))
         return await returned if inspect.isawaitable(returned) else returned
     except SystemExit as error:
-        message = (
+        raise RuntimeError(
             f"the code called sys.exit({error.code!r}): raise an error that ends only its visit"
-        )
-        raise RuntimeError(message) from error
+        ) from error
     except asyncio.CancelledError as error:
         if _is_cancelling():
             raise
@@ -167,10 +166,9 @@ async def _in_thread(function: partial[Any]) -> Any:
             return function()
         except StopIteration as error:
             # A future cannot carry it: its awaiter would wait for ever.
-            message = (
+            raise RuntimeError(
                 f"{function.func!r} raised StopIteration: next() was called on an empty iterator"
-            )
-            raise RuntimeError(message) from error
+            ) from error
 
     loop = asyncio.get_running_loop()
     running = loop.run_in_executor(None, contextvars.copy_context().run, work)

@@ -214,8 +214,7 @@ def subgraph_node(
     Raise TypeError if `graph` is not a Graph.
     """
     if not hasattr(graph, "build_for"):
-        message = f"{graph!r} is not a Graph: write subgraph({name!r}, graph)"
-        raise TypeError(message)
+        raise TypeError(f"{graph!r} is not a Graph: write subgraph({name!r}, graph)")
     label = f"the nested graph {name!r}"
     return SubgraphNode(
         id=name,

@@ -176,10 +176,9 @@ class Graph:
 
         def declare(function: NodeFunction) -> NodeFunction:
             if not callable(function):
-                message = (
+                raise TypeError(
                     f"{function!r} is not a function: write @graph.node(name={name or function!r})"
                 )
-                raise TypeError(message)
             id_ = getattr(function, "__name__", "") if name is None else name
             label = f"the node {id_!r}"
             intake = self._intake

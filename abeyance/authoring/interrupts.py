@@ -34,11 +34,10 @@ class AwaitableInterrupt(Coroutine[Any, Any, T_co]):
 
     def refuse(self) -> NoReturn:
         """Raise Fatal, which says that `await` is missing."""
-        message = (
+        raise Fatal(
             f"{self._label} is not awaited, so nobody was asked: write `await "
             "ctx.interrupt(...)`, or in a plain function `raise Interrupt(...)`"
         )
-        raise Fatal(message)
 
     def __bool__(self) -> bool:  # noqa: PLE0304 it always raises
         self.refuse()
@@ -165,16 +164,14 @@ class Suspended(BaseException):
 def lowered(interrupt: Interrupt) -> Asked:
     """Return the interrupt as the core represents it. Raise Fatal with all its faults."""
     if not isinstance(interrupt, Interrupt):
-        message = f"{interrupt!r} is not an Interrupt: write Interrupt('name', prompt=...)"
-        raise Fatal(message)
+        raise Fatal(f"{interrupt!r} is not an Interrupt: write Interrupt('name', prompt=...)")
     label = f"the interrupt {interrupt.name!r}"
     for name in (interrupt.name, "-" if interrupt.process is None else interrupt.process):
         if not isinstance(name, str) or not name or "/" in name or why_not_json(name):
-            message = (
+            raise Fatal(
                 f"the name {name!r} of an interrupt or its process is invalid: use a string that is not "
                 "empty and has no '/'"
             )
-            raise Fatal(message)
     errors = DeclarationErrors(_NO_STATE)
     question = question_of(
         interrupt.name,
@@ -209,8 +206,7 @@ def typed_answer(asked: Interrupt, answer: Json) -> Any:
     try:
         return parse_answer(asked.response, answer)
     except ValidationError as error:
-        message = f"the answer to {asked.name!r} does not fit its type: {error}"
-        raise ValuesError(message) from error
+        raise ValuesError(f"the answer to {asked.name!r} does not fit its type: {error}") from error
 
 
 def _time_faults(interrupt: Interrupt, label: str) -> Iterator[str]:

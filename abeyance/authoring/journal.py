@@ -62,11 +62,10 @@ class Journal:
         """Return the recorded result of a step, or call the function and record its result."""
         self.require_durable(f"run the step {name!r}")
         if name in self._begun:
-            message = (
+            raise Fatal(
                 f"the step {name!r} runs twice in one visit: give each step a unique name, such as "
                 "'charge-1'"
             )
-            raise Fatal(message)
         self._begun.add(name)
         if name not in self.steps:
             work = partial(function, *args, **kwargs)
@@ -77,11 +76,10 @@ class Journal:
         async with self._lock:
             steps = {**self.steps, name: result}
             if (actual := size(steps)) > _MAX_STEP_BYTES:
-                message = (
+                raise Fatal(
                     f"the step {name!r} brings the results of this visit's steps to {actual} bytes, "
                     f"and the limit is {_MAX_STEP_BYTES}: return a reference to large data"
                 )
-                raise Fatal(message)
             assert self._write is not None  # noqa: S101 checked before the step began
             try:
                 await self._write(steps)
@@ -105,11 +103,10 @@ class Journal:
         """Record that a question is asked in this pass. Raise Fatal if it was asked before."""
         self.require_durable(f"ask {key!r}")
         if key in self._asked:
-            message = (
+            raise Fatal(
                 f"the interrupt {key!r} is asked twice in one pass of a visit: give each interrupt a "
                 "unique name"
             )
-            raise Fatal(message)
         self._asked.add(key)
 
     def awaitable(self, label: str, ask: Callable[[], Awaitable[T]]) -> AwaitableInterrupt[T]:
@@ -128,50 +125,44 @@ class Journal:
         for interrupt in self._unawaited:
             interrupt.refuse()
         if self.unanswered:
-            message = (
+            raise Fatal(
                 f"the interrupt {self.unanswered[0]!r} is unanswered, but the code ended: "
                 "a bare `except`, `except BaseException` or `return_exceptions=True` caught the "
                 "exception that suspends the visit; let it through"
             )
-            raise Fatal(message)
 
     def emit(self, name: str, data: Json) -> None:
         """Record an event `user.<name>`, which is published when the visit ends."""
         name = name.removeprefix("user.") if isinstance(name, str) else name
         if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
-            message = (
+            raise Fatal(
                 f"the event name {truncate(str(name), _LONGEST_NAME)!r} is invalid: use a string of 1 to "
                 f"{_LONGEST_NAME} characters"
             )
-            raise Fatal(message)
         if (fault := why_not_json(data)) is not None:
-            message = f"the data of the event {name!r} is not JSON: {fault}"
-            raise Fatal(message)
+            raise Fatal(f"the data of the event {name!r} is not JSON: {fault}")
         self._emitted_bytes += size(data) + len(name)
         if len(self.emitted) >= _MOST_EVENTS or self._emitted_bytes > _MOST_EVENT_BYTES:
-            message = (
+            raise Fatal(
                 f"the visit emits more than {_MOST_EVENTS} events or {_MOST_EVENT_BYTES} bytes of them: "
                 "emit fewer, or references to large data"
             )
-            raise Fatal(message)
         self.emitted.append(Emitted(name=name, data=data, time=self._now()))
 
     def require_durable(self, action: str) -> None:
         """Raise Fatal in a local node, which cannot persist anything."""
         if self._write is None:
-            message = f"a local node cannot {action}: declare it without local=True"
-            raise Fatal(message)
+            raise Fatal(f"a local node cannot {action}: declare it without local=True")
 
 
 def _as_json(name: str, returned: Any) -> Json:
     try:
         return to_json(returned)
     except ValueError as error:
-        message = (
+        raise Fatal(
             f"the step {name!r} returned a value of type {type(returned).__name__} that is not JSON: "
             f"{error}"
-        )
-        raise Fatal(message) from error
+        ) from error
 
 
 def _as_declared(name: str, function: Callable[..., Any], result: Json) -> Any:

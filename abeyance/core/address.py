@@ -87,8 +87,7 @@ def _parse_segment(part: str, text: str) -> Segment:
         raise ValueError(message)
     segment = Segment(*map(_decode, parts))
     if str(segment) != part:
-        message = f"{part!r} in the address {text!r} has to be written {str(segment)!r}"
-        raise ValueError(message)
+        raise ValueError(f"{part!r} in the address {text!r} has to be written {str(segment)!r}")
     return segment
 
 

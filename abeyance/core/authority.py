@@ -163,11 +163,10 @@ def filled(template: str, values: Mapping[str, Json]) -> str:
         is_whole = isinstance(value, int) and not isinstance(value, bool)
         text = str(value) if is_whole else value
         if not isinstance(text, str) or not _FILLING.fullmatch(text):
-            message = (
+            raise ValueError(
                 f"it requests the capability {template!r}, and {path!r} is {canonical(value)[:100]}: the "
                 "field must be text without '*', ':', ',' and blanks, and not empty"
             )
-            raise ValueError(message)
         return text
 
     return fill_by(template, value_of)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from abeyance.core.delegations import Delegation
 from abeyance.core.json import Json
@@ -28,6 +28,40 @@ CancelMode: TypeAlias = Literal["graceful", "now"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
     now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Keyed(_Event):
+    """A request. A repeat of its idempotency `key` is absorbed."""
+
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByPrincipal(_Keyed):
+    """A request of a principal."""
+
+    principal: Principal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _InOwnOrOthersPlace(ByPrincipal):
+    """`on_behalf_of` is in whose place the principal acts, if they say so, and `delegations` are those to
+    them.
+    """
+
+    on_behalf_of: str | None = None
+    delegations: tuple[Delegation, ...] = ()
+
+    @property
+    def request(self) -> Request:
+        """Who asks to answer."""
+        return Request(
+            principal=self.principal,
+            now=self.now,
+            on_behalf_of=self.on_behalf_of,
+            delegations=self.delegations,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,34 +133,24 @@ class SchemaFault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Responded(_Event):
+class Responded(_InOwnOrOthersPlace):
     """A principal answered one or more interrupts, by id: all are accepted, or none.
 
     `schema_faults` has an entry (perhaps empty) for every answered interrupt with a schema. The core
     has no schema validator, and refuses an answer that was not validated. `digests` are of what the
-    principal saw, if sent. `on_behalf_of` is in whose place the principal answers, if they say so, and
-    `delegations` are those to them.
+    principal saw, if sent.
     """
 
-    principal: Principal
     answers: Mapping[str, Json]
     schema_faults: Mapping[str, tuple[SchemaFault, ...]]
     digests: Mapping[str, str] = field(default_factory=dict)
     note: str | None = None
-    on_behalf_of: str | None = None
-    delegations: tuple[Delegation, ...] = ()
-    key: str | None = None
-
-    @property
-    def request(self) -> Request:
-        """Who asks to answer."""
-        return _request(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paused(_Event):
-    """`timeout` is in seconds. A repeat of the `key` is absorbed. `capabilities` are those of the
-    actor, and matter if the pause ends at another node.
+class Paused(_Keyed):
+    """`timeout` is in seconds. `capabilities` are those of the actor, and matter if the pause ends at
+    another node.
     """
 
     actor: str
@@ -135,30 +159,25 @@ class Paused(_Event):
     mode: PauseMode = "after-node"
     timeout: float | None = None
     on_timeout: OnPauseTimeout = field(default_factory=ResumeRun)
-    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resumed(_Event):
-    """An actor resumed the run. A repeat of the `key` is absorbed."""
+class Resumed(_Keyed):
+    """An actor resumed the run."""
 
     actor: str
     reason: str | None = None
-    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CancelRequested(_Event):
-    """`grace` is in seconds; None uses the run's own. `native`: requested through Temporal. A repeat of
-    the `key` is absorbed.
-    """
+class CancelRequested(_Keyed):
+    """`grace` is in seconds; None uses the run's own. `native`: requested through Temporal."""
 
     actor: str
     reason: str | None = None
     mode: CancelMode = "graceful"
     grace: float | None = None
     native: bool = False
-    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,25 +246,22 @@ class MessagesTaken(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessagesCleared(_Event):
+class MessagesCleared(_Keyed):
     """A principal discarded the unread messages."""
 
     actor: str
-    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValuesEdited(_Event):
+class ValuesEdited(ByPrincipal):
     """A principal set fields of the values, as of `version`."""
 
-    principal: Principal
     patch: Mapping[str, Json]
     version: int
-    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadlineEdited(_Event):
+class DeadlineEdited(ByPrincipal):
     """A principal moved the deadline of an open interrupt, or changed what happens then.
 
     `deadline` None removes it; `moves` False leaves it as it is. `on_timeout` None leaves that too.
@@ -253,75 +269,47 @@ class DeadlineEdited(_Event):
     or in business time of the question's calendar.
     """
 
-    principal: Principal
     interrupt_id: str
     moves: bool
     deadline: datetime | None = None
     timeout: Span | None = None
     on_timeout: OnTimeout | None = None
-    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakenBack(_Event):
+class TakenBack(ByPrincipal):
     """A principal took back a yes that was held. `note` is why."""
 
-    principal: Principal
     interrupt_id: str
     note: str | None = None
-    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claimed(_Event):
-    """A principal keeps an open interrupt for themselves, for so many seconds. The rest is as in
-    `Responded`.
-    """
+class Claimed(_InOwnOrOthersPlace):
+    """A principal keeps an open interrupt for themselves, for so many seconds."""
 
-    principal: Principal
     interrupt_id: str
     seconds: float
-    on_behalf_of: str | None = None
-    delegations: tuple[Delegation, ...] = ()
-    key: str | None = None
-
-    @property
-    def request(self) -> Request:
-        """Who asks to answer."""
-        return _request(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Released(_Event):
+class Released(ByPrincipal):
     """A principal ended the claim of an open interrupt."""
 
-    principal: Principal
     interrupt_id: str
-    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reassigned(_Event):
+class Reassigned(ByPrincipal):
     """A principal replaced the assignees of an open interrupt by `to`. `note` is why."""
 
-    principal: Principal
     interrupt_id: str
     to: tuple[str, ...]
     note: str | None = None
-    key: str | None = None
-
-
-def _request(event: Responded | Claimed) -> Request:
-    return Request(
-        principal=event.principal,
-        now=event.now,
-        on_behalf_of=event.on_behalf_of,
-        delegations=event.delegations,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Migrated(_Event):
+class Migrated(ByPrincipal):
     """A principal moved the run to another version of its graph.
 
     `renames` maps names of nodes of the run's graph to those in `spec`, nested ones as `outer.inner`.
@@ -330,13 +318,11 @@ class Migrated(_Event):
     with the breakpoints of a run too.
     """
 
-    principal: Principal
     spec: GraphSpec
     versions: tuple[str, str] = ("", "")
     request: str = ""
     patch: Mapping[str, Json] = field(default_factory=dict)
     renames: Mapping[str, str] = field(default_factory=dict)
-    key: str | None = None
 
 
 Keyed: TypeAlias = (
@@ -354,20 +340,6 @@ Keyed: TypeAlias = (
     | Migrated
 )
 """Events that may carry an idempotency key, under which they count once."""
-KEYED: Final = (
-    Responded,
-    Paused,
-    Resumed,
-    CancelRequested,
-    MessagesCleared,
-    ValuesEdited,
-    DeadlineEdited,
-    TakenBack,
-    Claimed,
-    Released,
-    Reassigned,
-    Migrated,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -402,21 +374,10 @@ Event: TypeAlias = (
     | VisitEnded
     | VisitBlocked
     | WorkerStarted
-    | Responded
-    | Paused
-    | Resumed
-    | CancelRequested
     | Evicted
     | MessageSent
     | MessagesTaken
-    | MessagesCleared
-    | ValuesEdited
-    | DeadlineEdited
-    | TakenBack
-    | Claimed
-    | Released
-    | Reassigned
-    | Migrated
+    | Keyed
     | SignalRefused
     | NotificationFailed
 )

@@ -36,7 +36,7 @@ def earlier(keys: Keys, event: events.Event) -> Called | None:
 
     Raises `idempotency_conflict` if the key came with anything else.
     """
-    if not isinstance(event, events.KEYED) or event.key is None:
+    if not isinstance(event, events.Keyed) or event.key is None:
         return None
     called = keys.get(_hash(event.key))
     if called is not None and called.digest != digest(event):
@@ -67,7 +67,7 @@ def addressee(keys: Keys, key: str | None) -> str | None:
 
 def remember(draft: WorkingState, event: events.Event) -> None:
     """Store a call by its key. The oldest calls are dropped when there are too many."""
-    if not isinstance(event, events.KEYED) or event.key is None:
+    if not isinstance(event, events.Keyed) or event.key is None:
         return
     called = Called(digest=digest(event), receipt=_receipt(draft, event))
     keys = {**draft.state.keys, _hash(event.key): called}
@@ -81,20 +81,8 @@ def digest(event: events.Keyed) -> str:
     """Return a hash of a call's content and its caller."""
     # Capabilities may change between a call and its repeat.
     content: dict[str, Any] = {n: v for n, v in asdict(event).items() if n not in _EXCLUDED}
-    match event:
-        case (
-            events.Responded()
-            | events.ValuesEdited()
-            | events.DeadlineEdited()
-            | events.TakenBack()
-            | events.Claimed()
-            | events.Released()
-            | events.Reassigned()
-            | events.Migrated()
-        ):
-            content["actor"] = event.principal.subject
-        case _:
-            pass
+    if isinstance(event, events.ByPrincipal):
+        content["actor"] = event.principal.subject
     if content.get("on_behalf_of", "") is None:
         del content["on_behalf_of"]
     if isinstance(event, events.Migrated):

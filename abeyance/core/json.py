@@ -105,22 +105,19 @@ def _plain(value: Json, depth: int = 0) -> Json:
         case float():
             return int(value) if value.is_integer() and abs(value) < _EXACT else value
         case dict() | Mapping() | list() | tuple() if depth == MAX_DEPTH:
-            message = f"lists and mappings are nested in it deeper than {MAX_DEPTH} levels"
-            raise ValueError(message)
+            raise ValueError(f"lists and mappings are nested in it deeper than {MAX_DEPTH} levels")
         case dict() | Mapping():
             return {_key(key): _plain(item, depth + 1) for key, item in value.items()}
         case list() | tuple():
             return [_plain(item, depth + 1) for item in value]
         case _:
-            message = f"{type(value).__name__} is not a JSON value"
-            raise TypeError(message)
+            raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
 def _key(key: Json) -> str:
     if isinstance(key, str):
         return key
-    message = f"the key {key!r} of a JSON mapping is not text"
-    raise TypeError(message)
+    raise TypeError(f"the key {key!r} of a JSON mapping is not text")
 
 
 _PATH = r"[A-Za-z_]\w*(?:\.\w+)*"

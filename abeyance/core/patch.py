@@ -25,11 +25,10 @@ def merged(
     """Return the values after a patch. Raises PatchError; then nothing of the patch is merged."""
     unknown = sorted(name for name in patch if name not in spec.fields and not spec.open_values)
     if unknown:
-        message = (
+        raise PatchError(
             f"the patch sets {', '.join(map(repr, unknown))}, but the state of graph {spec.name!r} "
             f"has only the fields {', '.join(map(repr, spec.fields)) or '(none)'}"
         )
-        raise PatchError(message)
     for name, value in patch.items():
         if (fault := why_not_json(value)) is not None:
             raise PatchError(f"the field {name!r} is not JSON: {fault}")
@@ -104,11 +103,10 @@ def _reduced(reducer: Reducer, name: str, old: Json, new: Json) -> Json:
         case "add" if _is_number(new) and (old is None or _is_number(old)):
             return _sum(name, old or 0, new)
         case _:
-            message = (
+            raise PatchError(
                 f"the field {name!r} merges by {reducer!r}, which cannot put "
                 f"a {type(new).__name__} to a {type(old).__name__}"
             )
-            raise PatchError(message)
 
 
 def _sum(name: str, old: Json, new: Json) -> Json:

@@ -436,11 +436,10 @@ def plain(state: RunState) -> RunState:
 def joined(snapshot: RunState, spec: GraphSpec, values: ScopeValues) -> RunState:
     """The run again. Raises ValueError if the snapshot was written by a later version of this code."""
     if snapshot.format > FORMAT:
-        message = (
+        raise ValueError(
             f"this snapshot has format {snapshot.format}, and this version reads up to {FORMAT}: "
             "deploy the version that wrote it, or a later one"
         )
-        raise ValueError(message)
     scopes = {
         address: replace(scope, values=values[address])
         for address, scope in snapshot.scopes.items()

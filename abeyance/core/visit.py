@@ -438,9 +438,8 @@ class VisitTable(Table[str, Visit]):
 def transition(visit: Visit, name: Transition, to: VisitState) -> None:
     """Change the state of a visit. Raise IllegalTransitionError if `TRANSITIONS` has no such change."""
     if TRANSITIONS.get((type(visit.state), name)) is not type(to):
-        message = (
+        raise IllegalTransitionError(
             f"{visit.address} cannot {name!r} from {type(visit.state).__name__} to "
             f"{type(to).__name__}: add the transition to TRANSITIONS, or do not take it"
         )
-        raise IllegalTransitionError(message)
     visit.state = to

@@ -130,8 +130,7 @@ class Connection:
             if isinstance(error, MCPError) and error.code == types.METHOD_NOT_FOUND:
                 return []
             raise self._fault(error) from error
-        message = f"{self.server.title} lists its tools on more than {_MAX_PAGES} pages"
-        raise McpUnusable(message)
+        raise McpUnusable(f"{self.server.title} lists its tools on more than {_MAX_PAGES} pages")
 
     async def _run(self) -> None:
         try:

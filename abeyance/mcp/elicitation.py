@@ -290,18 +290,16 @@ def _response_form(request: ElicitRequest) -> Json:
     """
     bytes_ = size([request.message, request.requested_schema, request.url])
     if bytes_ > _MAX_QUESTION_BYTES:
-        message = f"it takes {bytes_} bytes of at most {_MAX_QUESTION_BYTES}"
-        raise ValueError(message)
+        raise ValueError(f"it takes {bytes_} bytes of at most {_MAX_QUESTION_BYTES}")
     if request.url is None:
         form = without_lookaround(_form(request.requested_schema))
         schema_of(_response(form))
         return form
     if not request.url.startswith(("https://", "http://")):
-        message = (
+        raise ValueError(
             f"the url {truncate(request.url, 200)!r} begins with neither https:// nor http://, so no "
             "person is sent there"
         )
-        raise ValueError(message)
     return None
 
 
@@ -311,8 +309,7 @@ def _form(schema: Mapping[str, Json]) -> dict[str, Json]:
     """
     fields = schema.get("properties")
     if not isinstance(fields, Mapping) or schema.get("type") != "object":
-        message = "a form must be an object with properties: use a url for anything else"
-        raise ValueError(message)
+        raise ValueError("a form must be an object with properties: use a url for anything else")
     form = _filtered("the form", schema, _FORM_KEYS)
     return {**form, "properties": {name: _field(name, each) for name, each in fields.items()}}
 
@@ -321,17 +318,15 @@ def _field(name: str, schema: Json) -> Json:
     label = f"the field {name!r}"
     kind = schema.get("type") if isinstance(schema, Mapping) else None
     if not isinstance(kind, str) or kind not in _FIELD_KEYS:
-        message = (
+        raise ValueError(
             f"{label} has the type {kind!r}: use one of {', '.join(sorted(_FIELD_KEYS))}, or a url for "
             "anything else"
         )
-        raise ValueError(message)
     field = _filtered(label, schema, _FIELD_KEYS[kind] | _COMMON_KEYS)
     if kind == "array":
         items = schema.get("items")
         if not isinstance(items, Mapping) or not {"enum", "anyOf"} & items.keys():
-            message = f"{label} is a list without choices: give its items enum or anyOf"
-            raise ValueError(message)
+            raise ValueError(f"{label} is a list without choices: give its items enum or anyOf")
         field["items"] = items = _filtered(
             f"{label}, items", items, frozenset({"type", "enum", "anyOf"})
         )
@@ -349,6 +344,5 @@ def _field(name: str, schema: Json) -> Json:
 def _filtered(label: str, schema: Mapping[str, Json], allowed: frozenset[str]) -> dict[str, Json]:
     for key, value in schema.items():
         if key not in allowed and isinstance(value, Mapping | list):
-            message = f"{label} has {key!r}, which is not allowed in a form"
-            raise ValueError(message)
+            raise ValueError(f"{label} has {key!r}, which is not allowed in a form")
     return {key: value for key, value in schema.items() if key in allowed}

@@ -109,11 +109,10 @@ class Pool:
             async with asyncio.timeout(wait):
                 await self._slots.acquire()
         except TimeoutError as error:
-            message = (
+            raise McpDown(
                 f"all {self._server.connections} connections to {self._server.title} have been in use "
                 f"for {wait:g} s: raise connections= if it can take more calls at once"
-            )
-            raise McpDown(message) from error
+            ) from error
 
     async def _connection(self, *, handshake: bool) -> Connection:
         while (idle := self._next_idle(handshake=handshake)) is not None:

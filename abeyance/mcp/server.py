@@ -148,10 +148,9 @@ class McpServer:
                 raise ValueError(message)
         for option, minimum in (("max_result", 1), ("connections", 1)):
             if getattr(self, option) < minimum:
-                message = (
+                raise ValueError(
                     f"{option}={getattr(self, option)!r} of {self.title} must be at least {minimum}"
                 )
-                raise ValueError(message)
         errors = DeclarationErrors(StateModel(None))
         errors.plain_capability(self.requested_capability, self.title)
         self._retry(errors.note)
@@ -279,32 +278,28 @@ class McpServer:
             message = f"command={command!r} is invalid: use a list such as ['python', 'server.py']"
             raise ValueError(message)
         if self.headers or self.headers_from or self.token_from:
-            message = (
+            raise ValueError(
                 f"{self.title} is started by a command and takes no headers: use env= or env_from="
             )
-            raise ValueError(message)
 
     def _check_url(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            message = f"url={url!r} is invalid: use https:// or http:// and a host"
-            raise ValueError(message)
+            raise ValueError(f"url={url!r} is invalid: use https:// or http:// and a host")
         if parts.username is not None or parts.password is not None:
-            message = (
+            raise ValueError(
                 f"the url of the server at {parts.hostname} holds a password: name an environment "
                 "variable instead, by token_from= or headers_from="
             )
-            raise ValueError(message)
         if self.env or self.env_from or self.cwd is not None:
             message = f"{self.title} has a url: use env=, env_from= and cwd= only with a command"
             raise ValueError(message)
         for header in self.headers:
             if header.lower() in _SECRET_HEADERS:
-                message = (
+                raise ValueError(
                     f"headers= of {self.title} holds the credential {header!r}: name an environment "
                     "variable instead, by token_from= or headers_from="
                 )
-                raise ValueError(message)
 
 
 async def close_servers() -> None:

@@ -63,8 +63,7 @@ async def call_tool(
         except _HandshakeNeeded:
             record.handshake = True
             pool.handshake_tools.add(tool)
-    message = f"{server.title} ends each session at its first call"
-    raise McpDown(message)
+    raise McpDown(f"{server.title} ends each session at its first call")
 
 
 class _SessionLost(Exception):
@@ -194,8 +193,7 @@ class _Call:
                 if error.code != types.HEADER_MISMATCH or has_relisted:
                     raise self._fault(error) from error
             except ValidationError as error:
-                message = f"{self._label} sent an invalid response: {error}"
-                raise McpUnusable(message) from error
+                raise McpUnusable(f"{self._label} sent an invalid response: {error}") from error
             except RuntimeError as error:
                 message = f"{self._label} returned what its output schema does not allow: {error}"
                 raise McpToolError("refused", message) from error

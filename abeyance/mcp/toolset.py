@@ -97,8 +97,7 @@ async def _call(
     except McpDown as error:
         if error.sent:
             # Its effect is unknown, so it is not retried.
-            message = f"{error}. The call may have been done."
-            raise ResultError(message) from error
+            raise ResultError(f"{error}. The call may have been done.") from error
         raise ToolFailed(f"{error}.") from error
     except (McpToolError, McpUnusable) as error:
         # A retry would fail in the same way.

@@ -151,10 +151,9 @@ class _ReadStreamWithEnd:
 def _env_variable(server: McpServer, name: str) -> str:
     value = os.environ.get(name)
     if value is None:
-        message = (
+        raise McpUnusable(
             f"{server.title} needs the environment variable {name!r}: set it where the worker runs"
         )
-        raise McpUnusable(message)
     return value
 
 

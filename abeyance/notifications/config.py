@@ -46,11 +46,10 @@ def _known_event(pattern: str) -> str:
         return pattern
     nearest = get_close_matches(pattern, EVENTS, n=1, cutoff=0.8)
     meant = f" (did you mean {nearest[0]!r}?)" if nearest else ""
-    message = (
+    raise ValueError(
         f"{pattern!r} is no event that anybody can be notified of{meant}: a rule can name the facts in "
         "docs/reference/events.md, the end of a run as run.failed, and user.<name>"
     )
-    raise ValueError(message)
 
 
 def _url(value: str) -> str:
@@ -61,8 +60,7 @@ def _url(value: str) -> str:
     except ValueError:
         is_url = False
     if not is_url or parts.username is not None or re.search(r"[\s\x00-\x1f\x7f]", value):
-        message = f"{value!r} is not an address: write https://host/path, without a user"
-        raise ValueError(message)
+        raise ValueError(f"{value!r} is not an address: write https://host/path, without a user")
     return value
 
 

@@ -64,18 +64,16 @@ def graph_for(visit_input: VisitInput, graphs: Mapping[str, Graph]) -> Graph:
     root = visit_input.root
     graph = graphs.get(root)
     if graph is None:
-        message = (
+        raise CodeMissing(
             f"this worker has no graph {root!r}: deploy one that has it, and the visit continues"
         )
-        raise CodeMissing(message)
     for node in visit_input.path:
         inner = graph.subgraphs.get(node)
         if inner is None:
-            message = (
+            raise CodeMissing(
                 f"the graph {graph.name!r} of this worker has no nested graph {node!r}: deploy a "
                 "worker that has it, and the visit continues"
             )
-            raise CodeMissing(message)
         graph = inner
     return graph
 
@@ -178,11 +176,10 @@ async def _ask_or_run(graph: Graph, context: Context, deciders: Deciders) -> Vis
         shown = [asdict(part.question) for part in asked.interrupts]
         # Each question is listed with the reason of its parent.
         if (actual := size([shown, asked.user_state, [asked.reason] * len(shown)])) > _LARGEST:
-            message = (
+            raise Fatal(
                 f"{node!r} asks {len(asked.interrupts)} questions that take {actual} bytes with their "
                 f"state, and the limit is {_LARGEST}: show references to large data"
-            )
-            raise Fatal(message) from error
+            ) from error
         return asked
 
 
@@ -341,11 +338,10 @@ async def _routed(
             case list() | tuple() if all(isinstance(target, str) for target in chosen):
                 targets.extend(chosen)
             case _:
-                message = (
+                raise Fatal(
                     f"the route {name!r} of {node!r} returned {chosen!r}: return the name of a node, a "
                     f"list of names, {END} or None"
                 )
-                raise Fatal(message)
     return tuple(targets)
 
 

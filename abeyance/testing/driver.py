@@ -130,10 +130,9 @@ class Driver:
                     self._effects.append(effect)
             else:
                 return
-        message = (
+        raise RuntimeError(
             f"the run took {MAX_STEPS} steps without coming to rest: is there an endless loop?"
         )
-        raise RuntimeError(message)
 
     async def reach_deadline(self, until: datetime) -> bool:
         """Move the clock to the next deadline or `until`; return True if a deadline came first.

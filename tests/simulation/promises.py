@@ -118,7 +118,7 @@ class Promises:
 
     def _counts_once(self, event: events.Event, effects: tuple[Effect, ...]) -> None:
         """A call that is repeated with its key has no second effect."""
-        if not isinstance(event, events.KEYED) or event.key is None:
+        if not isinstance(event, events.Keyed) or event.key is None:
             return
         who = event.principal.subject if hasattr(event, "principal") else event.actor
         if event.key in self._keys and any(
