@@ -15,7 +15,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from abeyance.core.duties import ALWAYS_KNOWN
-from abeyance.core.spec import Ask, GraphSpec, InterruptNode, InterruptSpec, SubgraphNode
+from abeyance.core.spec import GraphSpec, InterruptSpec, SubgraphNode
 
 if TYPE_CHECKING:
     from abeyance.authoring.graph import Graph
@@ -86,11 +86,7 @@ def misnamed(
     """
     known |= spec.question_names
     is_closed = is_closed and graph.code_questions.is_closed
-    actions = [action for rule in spec.rules for action in rule.actions]
-    declared = [*spec.nodes.values(), *actions]
-    asked = [each.question for each in declared if isinstance(each, InterruptNode | Ask)]
-    asked += [] if spec.budget is None else [spec.budget.question]
-    bars = [*(bar for question in asked for bar in of_question(question))]
+    bars = [*(bar for question in spec.own_questions for bar in of_question(question))]
     for question, name in (*bars, *graph.code_questions.bars) if is_closed else ():
         if name not in known:
             names = ", ".join(map(repr, sorted(known - ALWAYS_KNOWN)))

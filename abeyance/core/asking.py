@@ -138,48 +138,49 @@ def _fault(
 ) -> Failure | None:
     """Return why a visit may not ask this. Its code was started with the answers of `answered`."""
     graph, asked = state.graph_of(visit.scope), outcome.interrupts
+
+    def failed(message: str, code: FailureCode = FailureCode.NODE_FAILED) -> Failure:
+        return Failure(code=code, message=message)
+
     if visit.is_finally:
-        message = f"the finally node {visit.node!r} may not ask a person: the run is over by then"
-        return Failure(code=FailureCode.NODE_FAILED, message=message)
+        return failed(
+            f"the finally node {visit.node!r} may not ask a person: the run is over by then"
+        )
     if not asked:
         # Its code would start again at once, for ever.
-        message = f"the node {visit.node!r} asks people nothing: name its interrupts"
-        return Failure(code=FailureCode.NODE_FAILED, message=message)
-    if (
-        reason := why_not_json([outcome.user_state, outcome.reason, *map(_json_parts, asked)])
-    ) is not None:
-        message = f"the questions or the state of the node {visit.node!r} are not JSON: {reason}"
-        return Failure(code=FailureCode.NODE_FAILED, message=message)
+        return failed(f"the node {visit.node!r} asks people nothing: name its interrupts")
+    carried = [outcome.user_state, outcome.reason, *map(_json_parts, asked)]
+    if (reason := why_not_json(carried)) is not None:
+        return failed(
+            f"the questions or the state of the node {visit.node!r} are not JSON: {reason}"
+        )
     counts = Counter(each.key for each in asked)
     for each in asked:
         name = each.question.name
         if counts[each.key] > 1:
-            message = (
+            return failed(
                 f"the node {visit.node!r} asks {name!r} twice in one pass: give each question of a "
                 "visit a unique name"
             )
-            return Failure(code=FailureCode.NODE_FAILED, message=message)
         if (undeclared := _undeclared(graph, visit, each)) is not None:
-            return Failure(code=FailureCode.UNDECLARED_CAPABILITY, message=undeclared)
+            return failed(undeclared, FailureCode.UNDECLARED_CAPABILITY)
         if each.key in answered and not _shows_another(visit, each):
-            message = (
+            return failed(
                 f"the node {visit.node!r} raises the interrupt {name!r} again after its answer: "
                 "check ctx.answers before raising it, or use `await ctx.interrupt(...)`"
             )
-            return Failure(code=FailureCode.NODE_FAILED, message=message)
         if any(rule.id == name for rule in graph.rules_on(visit.node)):
-            message = (
+            return failed(
                 f"the node {visit.node!r} asks {name!r}, which is the name of a rule evaluated "
                 "after it: rename the question"
             )
-            return Failure(code=FailureCode.NODE_FAILED, message=message)
         match each.question.on_timeout:
             case GoTo(node=node) if node not in interrupts.ways_out(state, visit.scope):
-                message = (
+                return failed(
                     f"the interrupt {name!r} of {visit.node!r} would go to {node!r} at its deadline, "
-                    f"which is no node of {graph.name!r} that can be gone to"
+                    f"which is no node of {graph.name!r} that can be gone to",
+                    FailureCode.UNKNOWN_NODE,
                 )
-                return Failure(code=FailureCode.UNKNOWN_NODE, message=message)
             case _:
                 pass
     return interrupts.misnamed(state, visit, [each.question for each in asked])

@@ -6,10 +6,9 @@ at once when a worker starts. The run only remembers why, and since when.
 
 from __future__ import annotations
 
-from abeyance.core import events
+from abeyance.core import events, lifecycle
 from abeyance.core.copying import replace
-from abeyance.core.effects import StopNode
-from abeyance.core.visit import Blockage, Running, Visit, transition
+from abeyance.core.visit import Blockage, Running, Visit
 from abeyance.core.working_state import WorkingState
 
 
@@ -21,18 +20,22 @@ def unpinned_target(node: str, target: str) -> str:
     )
 
 
-def report(draft: WorkingState, visit: Visit, told: events.VisitBlocked) -> None:
+def report(draft: WorkingState, event: events.VisitBlocked) -> None:
     """Record what the worker of a running visit reports: why it is blocked, or that it is not.
 
     The journal is kept, because a visit that is stopped between two attempts can no longer give it.
     """
-    if told.journal:
-        known = visit.checkpoint.journal or {}
-        visit.checkpoint = replace(visit.checkpoint, journal={**told.journal, **known})
-    if told.code is None:
+    known = draft.state.visits.get(event.visit)
+    if known is None or not isinstance(known.state, Running):
+        return
+    visit = draft.visit(event.visit)
+    if event.journal:
+        journal = {**event.journal, **(visit.checkpoint.journal or {})}
+        visit.checkpoint = replace(visit.checkpoint, journal=journal)
+    if event.code is None:
         unblock(draft, visit)
     else:
-        block(draft, visit, told.code, told.message, is_unread=told.is_unread)
+        block(draft, visit, event.code, event.message, is_unread=event.is_unread)
 
 
 def block(
@@ -56,19 +59,12 @@ def unblock(draft: WorkingState, visit: Visit) -> None:
 def try_again(draft: WorkingState) -> None:
     """Stop the attempts at blocked visits, so that new ones begin without a pause.
 
-    Finally nodes and calls that may run only once are not stopped. Nor is a visit that its worker could
-    not read: its journal is in its heartbeat alone, and would be lost with it. The worker that starts has
-    Temporal try them again (`abeyance.client.waking`).
+    A visit that its worker could not read is not stopped: its journal is in its heartbeat alone, and
+    would be lost with it. What is not stopped, the worker that starts has Temporal try again
+    (`abeyance.client.waking`).
     """
-    for visit in draft.state.visits_in(Running):
-        is_awaited = visit.is_finally or (visit.call is not None and visit.call.once)
-        match visit.state:
-            case Running(stopping=False) as running if _is_stoppable(visit) and not is_awaited:
-                draft.emit(StopNode(visit=visit.code_address, reason="worker-started"))
-                transition(draft.visit(visit.address), "stop", replace(running, stopping=True))
-            case _:
-                pass
-
-
-def _is_stoppable(visit: Visit) -> bool:
-    return visit.blocked is not None and not visit.blocked.is_unread
+    lifecycle.stop_for_now(
+        draft,
+        "worker-started",
+        lambda visit: visit.blocked is not None and not visit.blocked.is_unread,
+    )

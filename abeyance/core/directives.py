@@ -165,7 +165,8 @@ def _defer(draft: WorkingState, message: Message) -> None:
 
 def _pause(draft: WorkingState, message: Message) -> None:
     # The same event as a pause through the API.
-    draft.enqueue(events.Paused(now=draft.now, actor=message.sender, reason=message.text or None))
+    paused = events.Paused(now=draft.now, actor=message.sender, reason=message.text or None)
+    draft.queued.append(paused)
 
 
 def _update(draft: WorkingState, message: Message, visit: Visit | None) -> None:

@@ -1,15 +1,21 @@
-"""Edits of the values of a stopped run, and of the deadline of an open question.
+"""What people edit: the values of a stopped run, and the deadline, claim and assignees of a question.
 
-Both could bypass a gate: values decide what is asked and where the run goes, and a deadline moved to
-the next second yields the default. So both are changes of course (`authority`), and an answer by
-default can only be declared in the graph.
+Values decide what is asked and where the run goes, and a deadline moved to the next second yields the
+default. Both could bypass a gate, so both are changes of course (`authority`), and an answer by default
+can only be declared in the graph.
+
+A claim keeps a question for one person for a while, and ends by itself: an answer compares its time. A
+question that several people decide cannot be claimed. Reassigning replaces whom a question is for, and
+ends a claim.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import assert_never
 
-from abeyance.core import events, interrupts, operator_questions, reminders
+from abeyance.core import events, interrupts, operator_questions, reminders, standing
+from abeyance.core.authority import CONTROL, refuse_without_control
 from abeyance.core.business_time import moment
 from abeyance.core.copying import replace
 from abeyance.core.json import Json, rfc3339, why_not_json
@@ -17,8 +23,9 @@ from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.policy import Principal
 from abeyance.core.replies import unknown
 from abeyance.core.spec import Default, GoTo
+from abeyance.core.standing import Claim
 from abeyance.core.state import RunState, Status
-from abeyance.core.terms import BusinessTime, Calendar
+from abeyance.core.terms import PLAIN, BusinessTime, Calendar
 from abeyance.core.visit import Running
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
@@ -129,6 +136,73 @@ def edit_deadline(draft: WorkingState, event: events.DeadlineEdited) -> None:
     )
 
 
+def refuse_claims(
+    state: RunState, event: events.Claimed | events.Released | events.Reassigned
+) -> None:
+    """Refuse what cannot be done to a question, or not by this principal."""
+    match event:
+        case events.Claimed():
+            _refuse_claim(_open(state, event.interrupt_id, "claimed"), event)
+        case events.Released():
+            entry = _open(state, event.interrupt_id, "released")
+            claim = standing.claimed(entry, event.now)
+            if claim is not None and event.principal.subject not in claim.people:
+                _refuse_others(entry, event.principal, "release what somebody else has claimed")
+        case events.Reassigned():
+            entry = _open(state, event.interrupt_id, "reassigned")
+            claim = standing.claimed(entry, event.now)
+            has_claimed = claim is not None and event.principal.subject in claim.people
+            if not has_claimed and not event.principal.is_among((entry.terms or PLAIN).assignees):
+                doing = "reassign what is not assigned to them"
+                _refuse_others(entry, event.principal, doing, ", its assignees")
+        case _:
+            assert_never(event)
+
+
+def claim(draft: WorkingState, event: events.Claimed) -> None:
+    """Keep a question for the caller, from now on for as long as they want."""
+    entry = draft.state.ledger.open[event.interrupt_id]
+    until = event.now + timedelta(seconds=event.seconds)
+    name = standing.acting_for(entry, event.request)
+    taken = Claim(by=event.principal.subject, on_behalf_of=name, at=event.now, until=until)
+    draft.open[entry.id] = replace(entry, claim=taken)
+    publish_edit(
+        draft,
+        "interrupt.claimed",
+        entry,
+        event.principal,
+        until=rfc3339(until),
+        **({} if name is None else {"on_behalf_of": name}),
+    )
+
+
+def release(draft: WorkingState, event: events.Released) -> None:
+    """End the claim of a question, if it has one."""
+    entry = draft.state.ledger.open[event.interrupt_id]
+    if entry.claim is None:
+        return
+    draft.open[entry.id] = replace(entry, claim=None)
+    if standing.claimed(entry, event.now) is not None:
+        publish_edit(draft, "interrupt.released", entry, event.principal)
+
+
+def reassign(draft: WorkingState, event: events.Reassigned) -> None:
+    """Replace whom a question is for, and end its claim."""
+    entry = draft.state.ledger.open[event.interrupt_id]
+    terms = replace(entry.terms or PLAIN, assignees=event.to)
+    draft.open[entry.id] = replace(entry, terms=terms, claim=None, reassigned=True)
+    publish_edit(
+        draft,
+        "interrupt.reassigned",
+        entry,
+        event.principal,
+        to=list(event.to),
+        capability=entry.requested_capability,
+        deadline=entry.deadline and rfc3339(entry.deadline),
+        **({} if event.note is None else {"note": event.note}),
+    )
+
+
 def _calendar(interrupt: Interrupt) -> Calendar | None:
     return None if interrupt.terms is None else interrupt.terms.calendar
 
@@ -144,9 +218,7 @@ def publish_edit(
 ) -> None:
     """Publish what a person changed about an open interrupt, which is activity of the run."""
     draft.state.last_activity_at = draft.now
-    draft.publish(
-        type_, interrupt.address, by.subject, id=interrupt.id, name=interrupt.name, **about
-    )
+    draft.publish_about(interrupt, type_, by.subject, **about)
 
 
 def open_interrupt(
@@ -171,4 +243,28 @@ def open_interrupt(
 def _invalid(message: str, *, field: str = "deadline") -> Refusal:
     return Refusal(
         Code.INVALID_BODY, message, errors=[{"pointer": f"/{field}", "message": message}]
+    )
+
+
+def _open(state: RunState, id_: str, what: str) -> Interrupt:
+    refuse_ended(state, f"no question of it can be {what}")
+    return open_interrupt(state.ledger, id_, f"it cannot be {what}")
+
+
+def _refuse_claim(entry: Interrupt, event: events.Claimed) -> None:
+    if entry.terms is not None and entry.terms.quorum is not None:
+        raise Refusal(
+            Code.NOT_CLAIMABLE,
+            f"{entry.name!r} takes the votes of several people, so nobody can have it alone: vote.",
+            interrupt_id=entry.id,
+        )
+    standing.acting_for(entry, event.request)
+
+
+def _refuse_others(entry: Interrupt, principal: Principal, doing: str, more: str = "") -> None:
+    refuse_without_control(
+        principal,
+        entry,
+        f"{principal.subject!r} may not {doing}: only who has claimed {entry.name!r}{more}, and who has "
+        f"{CONTROL!r}, may do that.",
     )

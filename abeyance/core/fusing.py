@@ -174,9 +174,8 @@ def _is_awaited(state: RunState) -> bool:
 
 def leave(draft: WorkingState) -> None:
     """Have running hops come back after the node that runs now, if the run waits for that."""
-    for visit in list(draft.state.visits_in(Running)) if _is_awaited(draft.state) else ():
-        running = visit.state
-        if isinstance(running, Running) and running.hop == "fused" and not running.stopping:
+    for visit, running in draft.state.running() if _is_awaited(draft.state) else ():
+        if running.hop == "fused" and not running.stopping:
             draft.emit(StopNode(visit=visit.code_address, reason="boundary"))
             left = replace(running, hop="leaving")
             transition(draft.visit(visit.address), "stop", left)
@@ -184,7 +183,7 @@ def leave(draft: WorkingState) -> None:
 
 def refuse_migration(state: RunState) -> None:
     """Refuse to move a run to another graph while a hop runs: which nodes it has run is not known yet."""
-    hops = [v for v in state.visits_in(Running) if isinstance(v.state, Running) and v.state.hop]
+    hops = [visit for visit, running in state.running() if running.hop]
     if not hops:
         return
     remedy = "pause the run, and migrate it when no code runs"
@@ -224,7 +223,7 @@ def start(draft: WorkingState, visit: Visit, ran: Ran) -> None:
     transition(visit, "start", Running())
     visit.activations += 1
     ended = VisitEnded(now=draft.now, visit=visit.address, outcome=ran.outcome, worked=ran.worked)
-    draft.enqueue(ended)
+    draft.queued.append(ended)
 
 
 def settle(draft: WorkingState) -> bool:

@@ -141,11 +141,9 @@ def ask(
 
 def publish_opened(draft: WorkingState, interrupt: Interrupt) -> int:
     """Publish that an interrupt is open, and return the number of the event."""
-    return draft.publish(
+    return draft.publish_about(
+        interrupt,
         "interrupt.opened",
-        interrupt.address,
-        id=interrupt.id,
-        name=interrupt.name,
         kind=interrupt.kind,
         capability=interrupt.requested_capability,
         deadline=interrupt.deadline and rfc3339(interrupt.deadline),
@@ -188,13 +186,8 @@ def ask_anew(
         revised=False,
     )
     draft.open[interrupt.id] = reminders.asked_anew(interrupt, changed, draft.now)
-    draft.publish(
-        "interrupt.changed",
-        interrupt.address,
-        id=interrupt.id,
-        name=interrupt.name,
-        shown=ledger.shown_of(question, digest),
-    )
+    shown = ledger.shown_of(question, digest)
+    draft.publish_about(interrupt, "interrupt.changed", shown=shown)
 
 
 def update_questions(draft: WorkingState, scope: str) -> None:
@@ -249,12 +242,10 @@ def answer(draft: WorkingState, interrupt: Interrupt, vote: Vote) -> None:
     said = decisions.without_equal_arguments(interrupt, value)
     _record(draft, settled)
     visit = draft.visit(interrupt.visit)
-    draft.publish(
+    draft.publish_about(
+        interrupt,
         "interrupt.answered",
-        interrupt.address,
         by,
-        id=interrupt.id,
-        name=interrupt.name,
         answer_sha256=settled.answer_sha256,
         **({} if note is None else {"note": note}),
         **({} if on_behalf_of is None else {"on_behalf_of": on_behalf_of}),
@@ -288,23 +279,14 @@ def reopen(
 ) -> None:
     """Open a held interrupt again, with the votes that still count."""
     draft.open[interrupt.id] = reminders.reopened(interrupt, draft.now, votes)
-    draft.publish(
-        "interrupt.reopened",
-        interrupt.address,
-        by,
-        id=interrupt.id,
-        name=interrupt.name,
-        reason=reason,
-    )
+    draft.publish_about(interrupt, "interrupt.reopened", by, reason=reason)
 
 
 def expire(draft: WorkingState, interrupt: Interrupt) -> None:
     """Settle an interrupt whose deadline passed without an answer."""
     settled = ledger.settle(interrupt, "expired", draft.now, by=TIMEOUT)
     _record(draft, settled)
-    draft.publish(
-        "interrupt.expired", interrupt.address, TIMEOUT, id=interrupt.id, name=interrupt.name
-    )
+    draft.publish_about(interrupt, "interrupt.expired", TIMEOUT)
 
 
 def withdraw(
@@ -319,14 +301,7 @@ def withdraw(
     for interrupt in list(interrupts):
         settled = ledger.settle(interrupt, status, draft.now, by=by, reason=reason)
         _record(draft, settled)
-        draft.publish(
-            "interrupt.cancelled",
-            interrupt.address,
-            by,
-            id=interrupt.id,
-            name=interrupt.name,
-            reason=reason,
-        )
+        draft.publish_about(interrupt, "interrupt.cancelled", by, reason=reason)
 
 
 def _record(draft: WorkingState, settled: Interrupt) -> None:

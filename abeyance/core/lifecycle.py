@@ -15,11 +15,12 @@ that was active later continues.
 
 from __future__ import annotations
 
-from typing import Final, Literal, assert_never
+from collections.abc import Callable
+from typing import Final, assert_never
 
 from abeyance.core import interrupts, items, messages, routing
 from abeyance.core.copying import replace
-from abeyance.core.effects import StopNode
+from abeyance.core.effects import StopNode, StopReason
 from abeyance.core.events import CancelMode, CancelRequested, Evicted, Paused, Resumed
 from abeyance.core.json import rfc3339
 from abeyance.core.patch import PatchError
@@ -79,20 +80,21 @@ def resume(draft: WorkingState, actor: str, reason: str | None) -> None:
     draft.publish("run.resumed", actor=actor, reason=reason)
 
 
-def stop_for_now(draft: WorkingState, reason: Literal["pause", "rotation"]) -> None:
-    """Stop running code, to run it again later. Finally nodes and calls that may run only once are
-    awaited.
+def stop_for_now(
+    draft: WorkingState, reason: StopReason, concerns: Callable[[Visit], bool] = lambda _: True
+) -> None:
+    """Stop the running code of these visits, to run it again later. Finally nodes and calls that may run
+    only once are awaited.
     """
-    for visit, running in _running(draft.state):
-        is_once = visit.call is not None and visit.call.once
-        if not running.stopping and not visit.is_finally and not is_once:
-            draft.emit(StopNode(visit=visit.code_address, reason=reason))
-            transition(draft.visit(visit.address), "stop", replace(running, stopping=True))
+    for visit, running in draft.state.running():
+        is_awaited = visit.is_finally or (visit.call is not None and visit.call.once)
+        if not (running.stopping or is_awaited) and concerns(visit):
+            _stop(draft, visit, running, reason)
 
 
-def _running(state: RunState) -> list[tuple[Visit, Running]]:
-    """Return the visits whose code runs, with their states."""
-    return [(v, v.state) for v in state.visits_in(Running) if isinstance(v.state, Running)]
+def _stop(draft: WorkingState, visit: Visit, running: Running, reason: StopReason) -> None:
+    draft.emit(StopNode(visit=visit.code_address, reason=reason))
+    transition(draft.visit(visit.address), "stop", replace(running, stopping=True))
 
 
 def begin_ending(
@@ -151,14 +153,12 @@ def _bring(draft: WorkingState, visit: Visit) -> None:
 
 def stop_running(draft: WorkingState, *, abandon: bool) -> None:
     """Stop every running visit; with `abandon` the run does not wait for them."""
-    for visit, running in _running(draft.state):
-        if running.stopping and not abandon:
-            continue
-        draft.emit(StopNode(visit=visit.code_address, reason="ending", abandon=abandon))
+    for visit, running in draft.state.running():
         if abandon:
+            draft.emit(StopNode(visit=visit.code_address, reason="ending", abandon=True))
             draft.drop_visit(visit.address)
-        else:
-            transition(draft.visit(visit.address), "stop", replace(running, stopping=True))
+        elif not running.stopping:
+            _stop(draft, visit, running, "ending")
 
 
 def leave_every_branch(draft: WorkingState) -> None:

@@ -30,7 +30,6 @@ from abeyance.core import (
     authority,
     blocked,
     budgets,
-    claims,
     decisions,
     directives,
     duties,
@@ -175,7 +174,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
         case events.TakenBack():
             answering.refuse_take_back(state, event)
         case events.Claimed() | events.Released() | events.Reassigned():
-            claims.refuse(state, event)
+            edits.refuse_claims(state, event)
         case events.Migrated():
             edits.refuse_ended(state, "it cannot be migrated")
             fusing.refuse_migration(state)
@@ -209,7 +208,7 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
         case events.VisitEnded():
             _visit_ended(draft, event)
         case events.VisitBlocked():
-            _visit_blocked(draft, event)
+            blocked.report(draft, event)
         case events.WorkerStarted():
             blocked.try_again(draft)
         case events.Evicted():
@@ -218,8 +217,17 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
             messages.sent(draft, event)
         case events.MessagesTaken():
             messages.taken(draft, event)
-        case events.SignalRefused() | events.NotificationFailed():
-            _note(draft, event)
+        case events.SignalRefused(signal=signal, code=code, reason=reason):
+            draft.publish("signal.refused", signal=signal, code=code, reason=reason)
+        case events.NotificationFailed():
+            draft.publish(
+                "notification.failed",
+                event=event.about,
+                receiver=event.receiver,
+                reason=event.reason,
+                attempts=event.attempts,
+                id=event.interrupt,
+            )
         case _:
             _apply_request(draft, event)
 
@@ -243,11 +251,11 @@ def _apply_request(draft: WorkingState, event: events.Keyed) -> None:
         case events.TakenBack():
             answering.take_back(draft, event)
         case events.Claimed():
-            claims.claim(draft, event)
+            edits.claim(draft, event)
         case events.Released():
-            claims.release(draft, event)
+            edits.release(draft, event)
         case events.Reassigned():
-            claims.reassign(draft, event)
+            edits.reassign(draft, event)
         case events.Migrated():
             migration.migrated(draft, event)
         case _:
@@ -274,31 +282,6 @@ def _resume(draft: WorkingState, resumption: Resumption) -> None:
         _visit_ended(draft, ended)
     if not draft.state.visits and not draft.state.counters.visits:
         visits.start_scope(draft, draft.state.root.address)
-
-
-def _note(draft: WorkingState, event: events.SignalRefused | events.NotificationFailed) -> None:
-    """Publish what somebody should know who looks at the run; it changes nothing else."""
-    match event:
-        case events.SignalRefused(signal=signal, code=code, reason=reason):
-            draft.publish("signal.refused", signal=signal, code=code, reason=reason)
-        case events.NotificationFailed():
-            draft.publish(
-                "notification.failed",
-                event=event.about,
-                receiver=event.receiver,
-                reason=event.reason,
-                attempts=event.attempts,
-                id=event.interrupt,
-            )
-        case _:
-            assert_never(event)
-
-
-def _visit_blocked(draft: WorkingState, event: events.VisitBlocked) -> None:
-    visit = draft.state.visits.get(event.visit)
-    if visit is not None and isinstance(visit.state, Running):
-        visit = draft.visit(event.visit)
-        blocked.report(draft, visit, event)
 
 
 def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
@@ -383,11 +366,9 @@ def _responded(draft: WorkingState, event: events.Responded) -> None:
     for id_, value in event.answers.items():
         # An interrupt that is not open was given the same answer before, else `check` had refused this.
         entry = draft.state.ledger.open.get(id_)
-        if (
-            entry is None
-            or id_ not in names
-            or answering.is_repeat(entry, value, event, names[id_])
-        ):
+        if entry is None or id_ not in names:
+            continue
+        if answering.is_repeat(entry, value, event, names[id_]):
             continue
         operator_questions.take_edits(draft, entry, value, event.principal.subject)
         answering.accept(draft, entry, value, event, names[id_])

@@ -287,8 +287,7 @@ def refuse_unknown_target(spec: GraphSpec, message: Message) -> None:
     except ValueError:
         pass
     else:
-        names = {*_nodes(spec), *_graphs(spec)}
-        if f"{target};".startswith(f"graph:{spec.name};") and last.id in names:
+        if f"{target};".startswith(f"graph:{spec.name};") and last.id in _every_name(spec):
             return
     raise Refusal(
         Code.UNKNOWN_NODE,
@@ -371,18 +370,10 @@ def _refuse_foreign_media(state: RunState, message: Message) -> None:
 
 
 def _nodes(spec: GraphSpec) -> set[str]:
-    inner = [node.graph for node in spec.nodes.values() if isinstance(node, SubgraphNode)]
-    agents = [
-        node.graph.name
-        for node in spec.nodes.values()
-        if isinstance(node, SubgraphNode) and node.agent
-    ]
-    return {*spec.nodes, *agents, *(name for graph in inner for name in _nodes(graph))}
-
-
-def _graphs(spec: GraphSpec) -> set[str]:
-    inner = [node.graph for node in spec.nodes.values() if isinstance(node, SubgraphNode)]
-    return {spec.name, *(name for graph in inner for name in _graphs(graph))}
+    """Return the names of all nodes and agents, nested ones too."""
+    inner = [node for node in spec.nodes.values() if isinstance(node, SubgraphNode)]
+    agents = {node.graph.name for node in inner if node.agent}
+    return {*spec.nodes, *agents}.union(*(_nodes(node.graph) for node in inner))
 
 
 def _invalid(message: Message, text: str, **details: int) -> Refusal:

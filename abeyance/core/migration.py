@@ -19,7 +19,7 @@ from abeyance.core.copying import replace
 from abeyance.core.events import Message, Migrated
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Interrupt, Ledger
-from abeyance.core.outcome import Call, Finished
+from abeyance.core.outcome import Call
 from abeyance.core.places import Path, Places
 from abeyance.core.spec import (
     Ask,
@@ -304,31 +304,18 @@ class _Move:
         return replace(call, interrupts=asked)
 
     def _routing(self, path: Path, route: RoutingDecision, address: str) -> RoutingDecision:
-        outcome = self._finished(path, route.outcome, address)
-        decision = route.decision
-        match decision:
-            case GoTo(node=node):
-                decision = replace(decision, node=self._to.target(path, node, "goto", address))
-            case Parallel(nodes=nodes):
-                targets = tuple(self._to.target(path, node, "goto", address) for node in nodes)
-                decision = replace(decision, nodes=targets)
-            case _:
-                pass
-        return replace(route, outcome=outcome, decision=decision)
-
-    def _finished(self, path: Path, finished: Finished, address: str) -> Finished:
         def target(node: str) -> str:
             return self._to.target(path, node, "goto", address)
 
-        sends = finished.sends
-        return replace(
-            finished,
-            goto=None if finished.goto is None else target(finished.goto),
-            route_targets=tuple(map(target, finished.route_targets)),
-            sends=None
-            if sends is None
-            else tuple(replace(each, node=target(each.node)) for each in sends),
-        )
+        decision = route.decision
+        match decision:
+            case GoTo(node=node):
+                decision = replace(decision, node=target(node))
+            case Parallel(nodes=nodes):
+                decision = replace(decision, nodes=tuple(map(target, nodes)))
+            case _:
+                pass
+        return replace(route, outcome=route.outcome.renamed(target), decision=decision)
 
     def _open(self, entry: Interrupt) -> Interrupt:
         path = self._to.path(entry.scope)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
+from abeyance.core.copying import replace
 from abeyance.core.json import Json
 from abeyance.core.retries import Attempts, RetryPolicy
 from abeyance.core.spec import InterruptSpec, Kind
@@ -116,6 +117,16 @@ class Finished:
     def is_decided(self) -> bool:
         """Return whether the code itself chose the next node, in place of edges and route functions."""
         return self.goto is not None or self.sends is not None
+
+    def renamed(self, name: Callable[[str], str]) -> Finished:
+        """Return the same with other names of the nodes that the code and its routes chose."""
+        sends = self.sends
+        return replace(
+            self,
+            goto=None if self.goto is None else name(self.goto),
+            route_targets=tuple(map(name, self.route_targets)),
+            sends=None if sends is None else tuple(replace(s, node=name(s.node)) for s in sends),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,27 +72,20 @@ def publish_due(draft: WorkingState, interrupt: Interrupt) -> None:
     """Publish the reminder and the escalations of the moment that is next, which has come."""
     at, deadline = interrupt.notice_at, interrupt.deadline
     assert at is not None  # noqa: S101 else nothing would be due
+    about = {
+        "capability": interrupt.requested_capability,
+        "at": rfc3339(at),
+        "deadline": deadline and rfc3339(deadline),
+    }
     if at in interrupt.reminders:
-        draft.publish(
-            "interrupt.reminded",
-            interrupt.address,
-            id=interrupt.id,
-            name=interrupt.name,
-            capability=interrupt.requested_capability,
-            at=rfc3339(at),
-            deadline=deadline and rfc3339(deadline),
-        )
+        draft.publish_about(interrupt, "interrupt.reminded", **about)
     escalate = (interrupt.terms or PLAIN).escalate
     for escalation, comes in zip(escalate, interrupt.escalations, strict=True):
         if comes == at:
-            draft.publish(
+            draft.publish_about(
+                interrupt,
                 "interrupt.escalated",
-                interrupt.address,
-                id=interrupt.id,
-                name=interrupt.name,
-                capability=interrupt.requested_capability,
-                at=rfc3339(at),
-                deadline=deadline and rfc3339(deadline),
+                **about,
                 to=list(escalation.to),
                 requested_capability=escalation.requested_capability,
             )

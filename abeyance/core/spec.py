@@ -443,20 +443,26 @@ class GraphSpec:
     @property
     def questions(self) -> tuple[InterruptSpec, ...]:
         """Every question that the graph declares, with its nodes, its rules, and the graphs in it."""
-        actions = [action for rule in self.rules for action in rule.actions]
-        asking = [*self.nodes.values(), *actions]
-        own = [each.question for each in asking if isinstance(each, InterruptNode | Ask)]
-        own += [] if self.budget is None else [self.budget.question]
         nested = [node.graph for node in self.nodes.values() if isinstance(node, SubgraphNode)]
-        return (*own, *(question for graph in nested for question in graph.questions))
+        inner = (question for graph in nested for question in graph.questions)
+        return (*self.own_questions, *inner)
+
+    @property
+    def own_questions(self) -> tuple[InterruptSpec, ...]:
+        """The questions that the graph declares, without those in nested ones."""
+        budget = () if self.budget is None else (self.budget.question,)
+        return (*self._of_nodes_and_rules, *budget)
+
+    @property
+    def _of_nodes_and_rules(self) -> tuple[InterruptSpec, ...]:
+        actions = [action for rule in self.rules for action in rule.actions]
+        asking = (*self.nodes.values(), *actions)
+        return tuple(each.question for each in asking if isinstance(each, InterruptNode | Ask))
 
     @property
     def question_names(self) -> frozenset[str]:
         """The names under which nodes, rules and code of the graph ask, without those in nested ones."""
-        actions = [action for rule in self.rules for action in rule.actions]
-        asking = [*self.nodes.values(), *actions]
-        declared = (each.question.name for each in asking if isinstance(each, InterruptNode | Ask))
-        return frozenset((*declared, *self.asked))
+        return frozenset((*(each.name for each in self._of_nodes_and_rules), *self.asked))
 
     def asks_of(self, node: str) -> tuple[str, ...]:
         """Return the capabilities that a node declares for its questions."""

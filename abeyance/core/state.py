@@ -32,6 +32,7 @@ from abeyance.core.visit import (
     Failure,
     FanOutBranch,
     Ready,
+    Running,
     Token,
     Undo,
     Visit,
@@ -368,6 +369,10 @@ class RunState:
     def visits_in(self, kind: type[object]) -> list[Visit]:
         """Return the visits in a state, oldest first."""
         return self.visit_table.found(BY_STATE, kind)
+
+    def running(self) -> list[tuple[Visit, Running]]:
+        """Return the visits whose code runs, with their states, oldest first."""
+        return [(v, v.state) for v in self.visits_in(Running) if isinstance(v.state, Running)]
 
     def first_pause(self) -> tuple[str, datetime] | None:
         """Return the visit whose pause between two attempts ends first, by its address, and when."""

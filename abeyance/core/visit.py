@@ -44,18 +44,8 @@ class BeforeMigration:
         """Return what the code chose, by today's names. It did not know the run's graph, so what that
         lacks is no fault of its author.
         """
-
-        def now(name: str) -> str:
-            return self.targets.get(name, name)
-
-        sends = finished.sends
-        return replace(
-            finished,
-            goto=None if finished.goto is None else now(finished.goto),
-            route_targets=tuple(map(now, finished.route_targets)),
-            sends=None if sends is None else tuple(replace(s, node=now(s.node)) for s in sends),
-            unpinned=(*finished.unpinned, *self.targets.values()),
-        )
+        now = finished.renamed(lambda name: self.targets.get(name, name))
+        return replace(now, unpinned=(*finished.unpinned, *self.targets.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,6 +66,7 @@ class WorkingState:
         self.state = working(before)
         self.now = now
         self.effects: list[Effect] = []
+        # Events that happen right after this one.
         self.queued: list[Event] = []
         # The visits that have run already, by address.
         self.ahead: dict[str, Ran] = {}
@@ -252,10 +253,6 @@ class WorkingState:
         """Return the graph that is walked in a scope."""
         return self.state.graph_of(scope)
 
-    def enqueue(self, event: Event) -> None:
-        """Let an event happen right after this one."""
-        self.queued.append(event)
-
     def emit(self, effect: Effect) -> None:
         """Add an effect."""
         self.effects.append(effect)
@@ -284,6 +281,13 @@ class WorkingState:
             )
         )
         return number
+
+    def publish_about(
+        self, interrupt: Interrupt, type_: str, by: str | None = None, **data: Json
+    ) -> int:
+        """Publish an event about an interrupt."""
+        about = {"id": interrupt.id, "name": interrupt.name, **data}
+        return self.publish(type_, interrupt.address, by, **about)
 
     def _copy(self, value: _T) -> _T:
         copy = working(value)
