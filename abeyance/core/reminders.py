@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from abeyance.core import ledger
 from abeyance.core.business_time import moment
 from abeyance.core.copying import replace
-from abeyance.core.json import rfc3339
+from abeyance.core.json import Json, rfc3339
 from abeyance.core.ledger import Interrupt
 from abeyance.core.terms import PLAIN, Span, is_negative
 from abeyance.core.votes import Vote
@@ -72,7 +72,7 @@ def publish_due(draft: WorkingState, interrupt: Interrupt) -> None:
     """Publish the reminder and the escalations of the moment that is next, which has come."""
     at, deadline = interrupt.notice_at, interrupt.deadline
     assert at is not None  # noqa: S101 else nothing would be due
-    about = {
+    about: dict[str, Json] = {
         "capability": interrupt.requested_capability,
         "at": rfc3339(at),
         "deadline": deadline and rfc3339(deadline),

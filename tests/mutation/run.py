@@ -61,7 +61,7 @@ _WORD: Final = re.compile(r"""["'][^\s"']+["']""")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("modules", nargs="+", help="votes, claims, ..., or `all`")
+    parser.add_argument("modules", nargs="+", help="votes, edits, ..., or `all`")
     parser.add_argument("--tests", nargs="*", default=(), help="only these files of tests/core")
     parser.add_argument("--again", action="store_true", help="only what lived the last time")
     options = parser.parse_args()
