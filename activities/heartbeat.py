@@ -1,8 +1,13 @@
 """Heartbeats of a visit, whose details carry the journal to the next attempt.
 
 A write of the journal is stored when the call returns (`workarounds.heartbeat`). It is retried while
-Temporal or the storage is unavailable: continuing without it could repeat finished work later. While a
-model speaks, the details also have what it says (`speech`).
+Temporal or the storage is unavailable: continuing without it could repeat finished work later.
+
+While a model speaks, the details also have what it says, for those who watch the run: the server keeps
+them with the pending activity, and writes none of them into the history.
+
+A visit that cannot go on is reported to the run once for each reason, while its worker keeps trying. A
+report that does not get through is only logged: Temporal shows the same reason with the pending activity.
 """
 
 from __future__ import annotations
@@ -10,22 +15,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.common import MetricMeter, RawValue
+from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
 from abeyance import metrics, wire
-from abeyance.activities.blocked import BlockageReporter, ReportBlocked
-from abeyance.activities.speech import Speech
+from abeyance.client import Client
+from abeyance.core import live_text
 from abeyance.core.json import Json
-from abeyance.errors import BlockedCode, SettingsError, Unavailable
+from abeyance.core.live_text import LiveText
+from abeyance.errors import AbeyanceError, BlockedCode, SettingsError, Unavailable
+from abeyance.names import BLOCKED_LINE
 from abeyance.storage.converter import of_run, storage_code
 from abeyance.storage.encryption import is_reference
 from abeyance.temporal.retry import attempts
@@ -33,6 +42,49 @@ from abeyance.temporal.workarounds.heartbeat import SEND_SECONDS, record
 from abeyance.temporal.workarounds.payloads import UNREADABLE_COUNT, DecodedPayloads
 
 _logger = logging.getLogger("abeyance.node")
+
+ReportBlocked: TypeAlias = Callable[[BlockedCode | None, str], Awaitable[None]]
+"""Report why a visit is blocked, by code and message; None says that it can go on."""
+
+
+class BlockageReporter:
+    """Reports of one visit. `reported` is the code that the run was told last, None if it was not."""
+
+    def __init__(
+        self, client: Client, run_id: str, visit: str, reported: str | None = None
+    ) -> None:
+        self._client = client
+        self._run_id = run_id
+        self._visit = visit
+        self.reported = reported
+
+    async def report(
+        self,
+        code: BlockedCode | None,
+        message: str = "",
+        *,
+        journal: Mapping[str, Json] | None = None,
+        unread: bool = False,
+    ) -> None:
+        """Tell the run why the visit is blocked, or by None that it can go on, unless it knows.
+
+        `journal` are the steps of the visit, if the run does not have all of them; `unread` is whether
+        this worker cannot read them.
+        """
+        where = f"run={self._run_id} address={self._visit}"
+        if code == self.reported and not journal:
+            return
+        if code is None:
+            _logger.info("%s | the visit is no longer blocked", where)
+        elif code != self.reported:
+            _logger.warning("%s code=%s | %s: %s", where, code, BLOCKED_LINE, message)
+        try:
+            run = self._client.run(self._run_id)
+            await run.report_blocked(self._visit, code, message, journal or {}, unread=unread)
+        except AbeyanceError as error:
+            _logger.warning("%s | this could not be reported to the run: %s", where, error)
+        else:
+            self.reported = code
 
 
 async def encode(value: Any, report_blocked: ReportBlocked) -> Payload:
@@ -145,6 +197,63 @@ def kept_in(written: DecodedPayloads, visit: str) -> Kept | None:
         if (journal.steps or journal.done) and journal.is_of(visit):
             return Kept(payload=payload, journal=journal)
     return None
+
+
+_SPOKEN_BYTES: Final = 32_000
+"""In bytes: the tail of one text."""
+_SPOKEN_BYTES_OF_A_RUN: Final = 256_000
+"""In bytes: the tails of all models of a run that speak at the same time in this worker. Temporal ends a
+run whose state, with the heartbeats of its pending activities, takes 8 MB."""
+_PARTS_OF_A_PAYLOAD: Final = 8
+"""A part has so many times fewer characters than a stored payload has bytes: a heartbeat must not wait
+for the storage, nor leave texts there."""
+
+
+class Speech:
+    """What a model says in one attempt. `speaking` counts the speaking models of this worker, by run."""
+
+    def __init__(self, run_id: str, speaking: Counter[str], converter: DataConverter) -> None:
+        self._run_id = run_id
+        self._speaking = speaking
+        self._turn = 0
+        self._said: Callable[[], str] | None = None
+        self._sent: LiveText | None = None
+        storage = converter.external_storage
+        threshold = None if storage is None else storage.payload_size_threshold
+        self._part = (
+            _SPOKEN_BYTES if threshold is None else max(1, threshold // _PARTS_OF_A_PAYLOAD)
+        )
+
+    def begin(self, turn: int, said: Callable[[], str]) -> None:
+        """Speak from now on. `said()` returns all that was said so far in the turn."""
+        if self._said is None:
+            self._speaking[self._run_id] += 1
+        self._turn, self._said = turn, said
+
+    def end(self) -> None:
+        """Speak no more."""
+        if self._said is not None:
+            self._said = None
+            self._speaking[self._run_id] -= 1
+            # Removes the run if it was the last.
+            self._speaking += Counter()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether more was said than was sent."""
+        return self._now() != self._sent
+
+    def parts(self) -> list[wire.Journal]:
+        """Return what is to be sent now, each part as details of their own."""
+        self._sent = self._now()
+        whole = [] if self._sent is None else live_text.parts(self._sent, self._part)
+        return [wire.Journal(live=part) for part in whole]
+
+    def _now(self) -> LiveText | None:
+        if self._said is None:
+            return None
+        limit = min(_SPOKEN_BYTES, _SPOKEN_BYTES_OF_A_RUN // self._speaking[self._run_id])
+        return live_text.tail(self._turn, self._said(), limit)
 
 
 class Heartbeater:

@@ -27,10 +27,16 @@ from temporalio.common import MetricMeter, RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from abeyance import commands, views, wire
-from abeyance.activities.blocked import BlockageReporter, ReportBlocked
-from abeyance.activities.heartbeat import Checkpoints, Heartbeater, encode, unreadable
+from abeyance.activities.heartbeat import (
+    BlockageReporter,
+    Checkpoints,
+    Heartbeater,
+    ReportBlocked,
+    Speech,
+    encode,
+    unreadable,
+)
 from abeyance.activities.hops import Hop, LeftHop, taken_over
-from abeyance.activities.speech import Speech
 from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal

@@ -1,7 +1,10 @@
-"""Run the activity of a visit, and convert its end to an outcome.
+"""Run the activity of a visit, and convert its end to an outcome; read today's graph for a migration.
 
 An activity returns the outcome of a node that finishes, fails or is stopped. Exceptions that arrive here
 are timeouts of all attempts, cancellations, or bugs of ours.
+
+An activity reads the graph, because the workflow has none of the author's code. It is not a local one: a
+replay may deliver the result of a local activity at an earlier time, and deadlines must not depend on it.
 """
 
 from __future__ import annotations
@@ -24,12 +27,14 @@ from temporalio.exceptions import (
 )
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import names, wire
+    from abeyance import commands, names, views, wire
     from abeyance.core import effects, hops
     from abeyance.core.address import Address
     from abeyance.core.effects import VisitInput
     from abeyance.core.outcome import Failed, Ran, Stopped, lost_for_good
-    from abeyance.errors import FailureCode
+    from abeyance.core.state import RunState
+    from abeyance.errors import Code, FailureCode, Refusal
+    from abeyance.runtime import graph_today
     from abeyance.workflows.requests import Orders
 
 _LOCAL_TIMEOUT: Final = timedelta(seconds=60)
@@ -216,3 +221,59 @@ def _left_by(lost: wire.LostAttempts, first: VisitInput) -> wire.VisitReport:
     now = workflow.now()
     ran = Ran(visit=last.address, outcome=outcome, began=now, ended=now)
     return wire.VisitReport.of((*done, ran))
+
+
+_GRAPH_WITHIN: Final = timedelta(seconds=8)
+"""Less than the time for which a client repeats its request."""
+_GRAPH_READS: Final = RetryPolicy(
+    initial_interval=timedelta(milliseconds=200),
+    maximum_interval=timedelta(seconds=1),
+    # Some five seconds: the reason of the last attempt is then known before the time is over.
+    maximum_attempts=7,
+)
+
+
+async def read_graph(
+    state: RunState, start: wire.StartRun, order: commands.Migrate
+) -> wire.GraphToday:
+    """Return today's graph, as the worker has it that gets the activity.
+
+    Raises the Refusals `cannot_migrate` if no worker has a graph of this name, `versions_differ` if the
+    sender has another version of it, and `unavailable`.
+    """
+    try:
+        today: wire.GraphToday = await workflow.execute_activity(
+            names.READ_GRAPH_ACTIVITY,
+            graph_today.order_of(state, start, patch=order.patch, renames=order.map),
+            result_type=wire.GraphToday,
+            schedule_to_close_timeout=_GRAPH_WITHIN,
+            retry_policy=_GRAPH_READS,
+        )
+    except ActivityError as error:
+        raise _unread(state, error) from error
+    if order.version not in (None, today.version):
+        raise Refusal(
+            Code.VERSIONS_DIFFER,
+            f"The worker has version {today.version} of the graph {state.spec.name!r}, and the sender "
+            f"{order.version}: wait until both are deployed, and repeat the call.",
+            graph=state.spec.name,
+            worker_version=today.version,
+            sender_version=order.version,
+        )
+    return today
+
+
+def _unread(state: RunState, error: ActivityError) -> Refusal:
+    name, last = state.spec.name, error.cause
+    if isinstance(last, TimeoutError) and last.__cause__ is not None:
+        # The time was over during an attempt: the reason is that of the one before.
+        last = last.__cause__
+    if isinstance(last, ApplicationError) and last.type == names.NO_GRAPH:
+        remedy = "deploy a worker that has the graph"
+        missing = views.Obstacle(what="graph", name=name, why=last.message, remedy=remedy)
+        return graph_today.cannot_migrate([missing])
+    return Refusal(
+        Code.UNAVAILABLE,
+        f"No worker could read today's version of the graph {name!r}: "
+        f"{getattr(last, 'message', last)}. Repeat the call.",
+    )

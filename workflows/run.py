@@ -39,7 +39,6 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.workflows import (
         activity_calls,
         continue_as_new,
-        migration,
         requests,
         visibility,
     )
@@ -284,7 +283,7 @@ class AgentRun(QuestionUpdates):
     async def migrate(self, order: commands.Migrate | None = None) -> views.Migration:
         order = order or commands.Migrate()
         with requests.refusals_as_application_errors():
-            today = await migration.read_graph(self._state, self._start, order)
+            today = await activity_calls.read_graph(self._state, self._start, order)
             event = as_events.migrated(
                 order,
                 workflow.now(),

@@ -2,6 +2,10 @@
 
 A call without a result raises a `CallError`, whose text is for the model. Interrupts, `Fatal` and
 cancellation pass through: the model cannot handle them.
+
+A preview says what a call would do, and is shown to who approves it. It is compared with one made right
+before the call. If both differ, or that one fails, what was approved is not what would happen, and the
+approver is asked anew.
 """
 
 from __future__ import annotations
@@ -12,16 +16,16 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
 from abeyance.agents.approvals import Approve
-from abeyance.agents.previews import Preview
 from abeyance.agents.state import AgentState
 from abeyance.agents.tool_errors import CallError, ResultError, ToolFailed, described
 from abeyance.agents.tool_schema import Arguments
 from abeyance.authoring.callables import call
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import suspended_by
-from abeyance.core.json import Json, size
+from abeyance.core.json import Json, canonical, size
 from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import InterruptSpec
+from abeyance.core.text import truncate
 from abeyance.errors import Fatal
 from abeyance.schemas.json_types import to_json
 from abeyance.schemas.state_model import ValuesError
@@ -29,6 +33,11 @@ from abeyance.wire import refuse_too_deep
 
 OnUnknown: TypeAlias = Literal["ask", "retry", "fail"]
 
+_MAX_PREVIEW_BYTES: Final = 64_000
+_MAX_PREVIEW_ERROR_CHARS: Final = 1_000
+_PREVIEW_SECONDS: Final = 60.0
+"""The time of a preview whose tool has no timeout."""
+_PREVIEW_KEYS: Final = ("summary", "diff", "table", "cost")
 _PASSED_ON: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)
 
 
@@ -51,6 +60,14 @@ class ToolContext(Context):
     ) -> ToolContext:
         inherited = {field.name: getattr(context, field.name) for field in fields(Context)}
         return cls(**inherited, tool=tool, call_id=call_id, agent=agent, agent_state=agent_state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """The function that makes the previews of a tool, and its arguments: some or all of the tool's."""
+
+    function: Callable[..., Any]
+    arguments: Arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -134,3 +151,52 @@ class Tool:
                 f"{self.max_result}: ask for less, or for a part of it"
             )
         return value
+
+
+async def preview_of(tool: Tool, context: ToolContext, arguments: Mapping[str, Json]) -> Json:
+    """Return the preview of a call, or `{error}` if there is none: it raised, took too long, or returned
+    something else.
+    """
+    try:
+        async with asyncio.timeout(tool.timeout or _PREVIEW_SECONDS):
+            return await _preview(tool, context, arguments)
+    except _PASSED_ON:
+        raise
+    except TimeoutError:
+        return {"error": f"the preview took longer than {tool.timeout or _PREVIEW_SECONDS:g} s"}
+    except CallError as error:
+        return {"error": truncate(error.text, _MAX_PREVIEW_ERROR_CHARS)}
+    except BaseException as error:  # noqa: BLE001 anything that the author's code may raise
+        why = "it asks, which a preview cannot" if suspended_by(error) else described(error)
+        return {"error": truncate(f"the preview failed: {why}", _MAX_PREVIEW_ERROR_CHARS)}
+
+
+def differs(shown: Json, now: Json) -> bool:
+    """Return whether a preview voids the approval of the one that was shown. One that failed does."""
+    return "error" in now or canonical(shown) != canonical(now)
+
+
+async def _preview(tool: Tool, context: ToolContext, arguments: Mapping[str, Json]) -> Json:
+    preview = tool.preview
+    assert preview is not None  # noqa: S101 only such a tool has previews
+    known = preview.arguments.schema.get("properties")
+    own = arguments if known is None else {k: v for k, v in arguments.items() if k in known}
+    bound = preview.arguments.bound(preview.function, tool.name, own, context)
+    made = refuse_too_deep(to_json(await call(preview.function, *bound.args, **bound.keywords)))
+    if (fault := _preview_fault(made)) is not None:
+        return {"error": f"the preview {fault}"}
+    return made
+
+
+def _preview_fault(made: Json) -> str | None:
+    if not isinstance(made, Mapping) or not isinstance(made.get("summary"), str):
+        return "is no mapping with a text under 'summary'"
+    if unknown := sorted(made.keys() - {*_PREVIEW_KEYS}):
+        return f"has {', '.join(map(repr, unknown))}: it may have {', '.join(_PREVIEW_KEYS)}"
+    if not isinstance(made.get("diff"), str | None):
+        return "has a diff that is no text"
+    if not isinstance(made.get("table"), list | None):
+        return "has a table that is no list of rows"
+    if (bytes_ := size(made)) > _MAX_PREVIEW_BYTES:
+        return f"takes {bytes_} bytes, and may take {_MAX_PREVIEW_BYTES}: show a part of it"
+    return None

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Unpack, get_args, overload
 
 from abeyance.agents.approvals import Approve, OnApprovalTimeout, declared_question
-from abeyance.agents.previews import Preview
-from abeyance.agents.tool import OnUnknown, Tool, ToolContext
+from abeyance.agents.tool import OnUnknown, Preview, Tool, ToolContext
 from abeyance.agents.tool_errors import (
     ArgumentsError,
     CallError,

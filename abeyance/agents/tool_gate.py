@@ -22,9 +22,8 @@ from abeyance.agents.approvals import (
 )
 from abeyance.agents.hook_runner import HooksOutcome, run_hooks
 from abeyance.agents.hooks import AfterToolCall, BeforeToolCall, listens
-from abeyance.agents.previews import differs, preview_of
 from abeyance.agents.state import AgentState, AgentValues
-from abeyance.agents.tool import Tool, ToolContext
+from abeyance.agents.tool import Tool, ToolContext, differs, preview_of
 from abeyance.agents.tool_errors import CallError
 from abeyance.agents.tool_results import UNSEEN
 from abeyance.authoring.context import Context
@@ -143,7 +142,7 @@ class ToolGate:
             if decision.digest is not None:
                 journal.set_marker(_SHOWN, decision.digest)
             if not decision.asked:
-                return await self._ask_with_preview(ctx)
+                return self._ask(ctx, await self._preview(ctx), None)
             raise Suspended(decision.asked)
         if decision is not None:
             return decision.result
@@ -162,9 +161,6 @@ class ToolGate:
         # The call may ask itself, and have changed what a preview shows when it goes on.
         ctx.runtime.journal.set_marker(_CONFIRMED, 1)
         return None
-
-    async def _ask_with_preview(self, ctx: Context) -> dict[str, Json]:
-        return self._ask(ctx, await self._preview(ctx), None)
 
     def _ask(
         self, ctx: Context, preview: Json, before: Mapping[str, Json] | None

@@ -17,8 +17,7 @@ from abeyance.authoring import compiler, rules
 from abeyance.authoring.budgets import Budget, budget_of
 from abeyance.authoring.callables import NodeCode, code_of, reads_inbox, summary
 from abeyance.authoring.declarations import DeclarationErrors, question_of
-from abeyance.authoring.question_names import CodeQuestions, questions_in
-from abeyance.authoring.repeated_questions import repeated_faults
+from abeyance.authoring.question_names import CodeQuestions, questions_in, repeated_faults
 from abeyance.authoring.retired import RetiredNode, RetiredNodes
 from abeyance.authoring.retries import (
     ANY_ERROR,

@@ -2,6 +2,11 @@
 
 `not_by` names questions, and a name that nothing asks under would bar nobody. So a graph keeps the names
 that its code writes out, and refuses others where no code can ask under a name that is computed.
+
+A visit finds the answer to `ctx.interrupt("amount")` by the name, so a second question of that name in
+one visit is an author's error. What is found is a name written out in the code that is asked on one way
+through the function more than once: in a loop that goes on afterwards, or twice in a row. Code without
+source, and names that are computed, are left to the run.
 """
 
 from __future__ import annotations
@@ -9,7 +14,8 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +31,11 @@ _LIST: Final = "interrupts"
 _QUESTION: Final = "Interrupt"
 _DEPTH: Final = 3
 """How far the functions that a node calls are followed."""
+_LEAVES: Final = (ast.Return, ast.Raise, ast.Break)
+_INSIDE: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_EITHER: Final = (ast.IfExp, ast.BoolOp)
+"""What is in them may not be evaluated, so nothing in them is certain."""
+_COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +72,7 @@ def questions_in(function: Callable[..., Any]) -> CodeQuestions:
     others_ask = any(_may_ask(each.__code__) for each in _called(function, _DEPTH))
     if not (has_context or _may_ask(code)):
         return CodeQuestions(is_closed=not others_ask)
-    try:
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-    except (OSError, SyntaxError, TypeError, ValueError):
-        return UNKNOWN_CODE
-    if not isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef):
+    if (definition := _definition(function)) is None:
         return UNKNOWN_CODE
     found = _read(definition, contexts)
     return found | CodeQuestions(is_closed=not others_ask)
@@ -97,6 +104,15 @@ def misnamed(
     for node in spec.nodes.values():
         if isinstance(node, SubgraphNode) and node.id in graph.subgraphs:
             yield from misnamed(graph.subgraphs[node.id], node.graph, known, is_closed=is_closed)
+
+
+def _definition(function: Callable[..., Any]) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """Return the source of a function, None if there is none."""
+    try:
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    except (OSError, SyntaxError, TypeError, ValueError):
+        return None
+    return definition if isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef) else None
 
 
 def _may_ask(code: CodeType) -> bool:
@@ -175,3 +191,112 @@ def _literal(value: ast.expr | None) -> object:
         return None if value is None else ast.literal_eval(value)
     except ValueError:
         return None
+
+
+def repeated_faults(function: Callable[..., Any], label: str) -> Iterator[str]:
+    """Yield the faults of a node's function that asks the same question twice in one visit."""
+    for question in _repeated_questions(function):
+        yield (
+            f"{label} asks {question!r} again in the same visit, whose answers are found by "
+            "name: end the loop after the question, or give each one a name of its own, as "
+            f'f"{question}-{{n}}"'
+        )
+
+
+def _repeated_questions(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names that the function certainly asks, or would ask if its loop went on, twice."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if not isinstance(code, CodeType) or not _may_ask(code):
+        return ()
+    if (definition := _definition(function)) is None:
+        return ()
+    parameters = [each.arg for each in (*definition.args.posonlyargs, *definition.args.args)]
+    repeated = _RepeatedNames({"ctx", "context", *parameters[1:2]})
+    return tuple(dict.fromkeys([*repeated.of(definition.body), *_listed(definition)]))
+
+
+class _RepeatedNames:
+    """The statements of a function. `contexts` are the names that its Context may have."""
+
+    def __init__(self, contexts: set[str]) -> None:
+        self._contexts = contexts
+
+    def of(
+        self, block: Sequence[ast.stmt], asked: Iterable[str] = (), *, goes_on: bool = False
+    ) -> Iterator[str]:
+        """Yield the repeated names of a block, before which `asked` were asked.
+
+        `goes_on` says that the block is in a loop that begins again after it.
+        """
+        before = {*asked}
+        for index, statement in enumerate(block):
+            left = any(isinstance(each, _LEAVES) for each in block[index:])
+            again = goes_on and not left
+            names, looped = self._names(statement)
+            yield from looped
+            repeats = again or isinstance(statement, ast.While)
+            yield from (name for name in names if repeats or name in before)
+            before |= names
+            is_loop = isinstance(statement, ast.For | ast.AsyncFor | ast.While)
+            for name, part in _blocks(statement):
+                yield from self.of(part, before, goes_on=again or (is_loop and name == "body"))
+
+    def _names(self, statement: ast.stmt) -> tuple[set[str], set[str]]:
+        """What a statement asks without the blocks in it, and what it asks in a comprehension."""
+        names: set[str] = set()
+        looped: set[str] = set()
+        todo: list[tuple[ast.AST, bool]] = [(statement, False)]
+        while todo:
+            node, in_loop = todo.pop()
+            if isinstance(node, ast.Call) and (name := self._asked(node)) is not None:
+                (looped if in_loop else names).add(name)
+            if isinstance(node, (*_INSIDE, *_EITHER)):
+                continue
+            in_loop = in_loop or isinstance(node, _COMPREHENSIONS)
+            todo += [
+                (child, in_loop)
+                for child in ast.iter_child_nodes(node)
+                if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case)
+            ]
+        return names, looped
+
+    def _asked(self, call: ast.Call) -> str | None:
+        match call.func:
+            case ast.Attribute(value=ast.Name(id=context), attr="interrupt"):
+                return _name_of(call) if context in self._contexts else None
+            case _:
+                return None
+
+
+def _blocks(statement: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
+    if isinstance(statement, _INSIDE):
+        return
+    for part in (statement, *getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+        for name in ("body", "orelse", "finalbody"):
+            yield name, getattr(part, name, [])
+
+
+def _listed(definition: ast.AST) -> Iterator[str]:
+    for node in ast.walk(definition):
+        if isinstance(node, ast.List | ast.Tuple):
+            counts = Counter(filter(None, map(_question, node.elts)))
+            yield from (name for name, count in counts.items() if count > 1)
+
+
+def _question(node: ast.expr) -> str | None:
+    match node:
+        case ast.Call(func=ast.Name(id="Interrupt") | ast.Attribute(attr="Interrupt")):
+            return _name_of(node)
+        case _:
+            return None
+
+
+def _name_of(call: ast.Call) -> str | None:
+    named = {each.arg: each.value for each in call.keywords}
+    if None in named or "process" in named:
+        return None
+    match call.args[0] if call.args else named.get("name"):
+        case ast.Constant(value=str() as name):
+            return name
+        case _:
+            return None

@@ -1,20 +1,25 @@
-"""One attempt to reach a receiver, by a webhook or by apprise."""
+"""One attempt to reach a receiver, by a webhook or by apprise, and what the receiver reads: the body of a
+webhook, or a title and a text for people.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, assert_never
+from typing import Any, Final, Literal, assert_never
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from abeyance.core.json import sha256
+from abeyance.core.json import rfc3339, sha256
 from abeyance.core.terms import GROUP
-from abeyance.notifications import links, messages
+from abeyance.core.text import truncate, visible
+from abeyance.notifications import links
 from abeyance.notifications.config import Apprise, Assignees, Notifications, Person, Webhook
 from abeyance.notifications.matching import target_of
-from abeyance.notifications.messages import Text
 from abeyance.notifications.moments import Moment, Receiver
 from abeyance.notifications.webhook import NotDelivered, post
 from abeyance.util import inbox_url
@@ -22,6 +27,30 @@ from abeyance.util import inbox_url
 _THREADS: Final = 8
 """How many notices apprise sends at once: it blocks the thread that it sends from."""
 _MAIL_SCHEMES: Final = {"smtp": "mailto", "smtps": "mailtos"}
+MOST_BYTES: Final = 65_536
+"""The size of the largest body of a webhook."""
+
+_CUT_CHARS: Final = 2_000
+_PROMPT_CHARS: Final = 1_500
+_TITLE_CHARS: Final = 200
+_BULK: Final = ("payload", "response_schema", "reason", "parents", "preview")
+"""Parts of a question that a body which is too large has not, in the order in which they are left out."""
+_TITLES: Final = {
+    "interrupt.opened": "{graph} asks: {name}",
+    "interrupt.reminded": "Reminder: {graph} asks: {name}",
+    "interrupt.escalated": "Escalated: {graph} asks: {name}",
+    "interrupt.reassigned": "Assigned to you: {graph} asks: {name}",
+    "run.failed": "{graph} failed: {run_id}",
+    "run.halted": "{graph} was halted: {run_id}",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """A notice for people."""
+
+    title: str
+    body: str
 
 
 class Sender:
@@ -40,19 +69,19 @@ class Sender:
                 raise NotDelivered("the notifications file no longer has this receiver", final=True)
             case Webhook():
                 id_ = message_id(notification)
-                body = messages.body(
+                body = webhook_body(
                     moment, id_=id_, url=self._inbox_url(moment), format_=target.format
                 )
                 await post(target, body, id_=id_)
             case Apprise():
-                text = messages.text(moment, url=self._inbox_url(moment))
+                text = text_of(moment, url=self._inbox_url(moment))
                 await self._by_apprise(apprise_url(target), text)
             case Assignees():
                 name = receiver.person or ""
                 person = self._file.people.get(name)
                 if person is None:
                     raise NotDelivered(f"people has no entry for {name!r} any more", final=True)
-                text = messages.text(moment, url=self._url_for(moment, target, name))
+                text = text_of(moment, url=self._url_for(moment, target, name))
                 is_mail = target.assignees == "mail"
                 url = self._mail_url(person) if is_mail else apprise_url(person)
                 await self._by_apprise(url, text)
@@ -121,3 +150,104 @@ def _notify(url: str, text: Text) -> None:
     # As text: a prompt is no markup, wherever it is shown.
     if not service.notify(title=text.title, body=text.body, body_format=apprise.NotifyFormat.TEXT):
         raise NotDelivered("apprise could not send it: the log of the worker has its reason")
+
+
+def webhook_body(
+    moment: Moment, *, id_: str, url: str | None, format_: Literal["standard", "cloudevents"]
+) -> bytes:
+    """Return the body of a webhook. Without room for all, its data is marked as `truncated`."""
+    data = _data(moment, url)
+    if _is_cut(moment):
+        data["truncated"] = True
+    encoded = _encoded(moment, data, id_, format_)
+    if len(encoded) <= MOST_BYTES:
+        return encoded
+    data["truncated"] = True
+    question = data.get("interrupt") or {}
+    for name in _BULK:
+        if question.get(name):
+            question[name] = None
+            if len(encoded := _encoded(moment, data, id_, format_)) <= MOST_BYTES:
+                return encoded
+    data["event"]["data"] = {
+        name: _short(value) for name, value in data["event"]["data"].items() if _is_plain(value)
+    }
+    if question:
+        data["interrupt"] = {
+            name: _short(value) for name, value in question.items() if _is_plain(value)
+        }
+    return _encoded(moment, data, id_, format_)
+
+
+def text_of(moment: Moment, *, url: str | None) -> Text:
+    """Return the title and the text for people. What is invisible in them is shown as code points."""
+    question = moment.interrupt or {}
+    about = {
+        "graph": moment.graph,
+        "run_id": moment.run_id,
+        "event": moment.event,
+        "name": question.get("name", ""),
+    }
+    title = _TITLES.get(moment.event, "{graph}: {event}").format(**about)
+    lines = [truncate(str(question["prompt"]), _PROMPT_CHARS)] if question.get("prompt") else []
+    facts = {
+        "Deadline": question.get("deadline"),
+        "Priority": None if question.get("priority") == "normal" else question.get("priority"),
+        "Reason": moment.data.get("reason") or moment.data.get("message"),
+        "By": moment.actor,
+        "Run": moment.run_id,
+    }
+    lines += [
+        f"{name}: {truncate(str(value), _TITLE_CHARS)}" for name, value in facts.items() if value
+    ]
+    if url is not None:
+        lines += ["", url]
+    return Text(title=visible(truncate(title, _TITLE_CHARS)), body=visible("\n".join(lines)))
+
+
+def _data(moment: Moment, url: str | None) -> dict[str, Any]:
+    event = {
+        "time": rfc3339(moment.time),
+        "type": moment.event,
+        "run_id": moment.run_id,
+        "address": moment.address,
+        "actor": moment.actor,
+        "data": moment.data,
+    }
+    run = {"run_id": moment.run_id, "graph": moment.graph, "status": moment.status}
+    data: dict[str, Any] = {"event": event, "run": run}
+    if moment.interrupt is not None:
+        data["interrupt"] = dict(moment.interrupt)
+    if url is not None:
+        data["url"] = url
+    return data
+
+
+def _is_cut(moment: Moment) -> bool:
+    """Return whether the run has already left out what was too large for a moment."""
+    return "truncated" in moment.data or bool((moment.interrupt or {}).get("abridged"))
+
+
+def _encoded(moment: Moment, data: Mapping[str, Any], id_: str, format_: str) -> bytes:
+    when = rfc3339(moment.time)
+    content: dict[str, Any] = {"type": moment.event, "timestamp": when, "data": data}
+    if format_ == "cloudevents":
+        content = {
+            "specversion": "1.0",
+            "id": id_,
+            "source": f"/runs/{moment.run_id}",
+            "type": moment.event,
+            "subject": moment.data.get("id") or moment.run_id,
+            "time": when,
+            "datacontenttype": "application/json",
+            "data": data,
+        }
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float)
+
+
+def _short(value: Any) -> Any:
+    return truncate(value, _CUT_CHARS) if isinstance(value, str) else value

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from sample_moments import moment
 
-from abeyance.notifications.messages import MOST_BYTES, body, text
+from abeyance.notifications.sending import MOST_BYTES, text_of, webhook_body
 
 URL = "https://abeyance.example.com/inbox#r.0123456789abcdef"
 
 
 def read(given: Any, format_: Any = "standard") -> dict[str, Any]:
-    encoded = body(given, id_="msg_1", url=URL, format_=format_)
+    encoded = webhook_body(given, id_="msg_1", url=URL, format_=format_)
     assert len(encoded) <= MOST_BYTES
     found: dict[str, Any] = json.loads(encoded)
     return found
@@ -88,7 +88,7 @@ def test_a_large_event_of_an_author_is_cut() -> None:
 
 
 def test_people_read_what_is_asked_until_when_and_where() -> None:
-    notice = text(moment(), url=URL)
+    notice = text_of(moment(), url=URL)
 
     assert notice.title == "refund asks: approve"
     assert notice.body.splitlines() == [
@@ -105,11 +105,11 @@ def test_people_read_why_a_run_failed() -> None:
         "run.failed", data={"reason": None, "code": "node_failed", "message": "no money"}
     )
 
-    assert text(failed, url=None).title == "refund failed: r"
-    assert "Reason: no money" in text(failed, url=None).body
+    assert text_of(failed, url=None).title == "refund failed: r"
+    assert "Reason: no money" in text_of(failed, url=None).body
 
 
 def test_what_is_invisible_in_a_prompt_is_shown() -> None:
-    notice = text(moment(question={"prompt": "Pay \u202e3"}), url=None)
+    notice = text_of(moment(question={"prompt": "Pay \u202e3"}), url=None)
 
     assert "Pay <U+202E>3" in notice.body
