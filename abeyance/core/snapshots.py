@@ -39,7 +39,7 @@ from abeyance.core.outcome import (
     key_of,
 )
 from abeyance.core.policy import TEMPORAL, Principal
-from abeyance.core.spec import GraphSpec, InterruptNode
+from abeyance.core.spec import Else, FunctionNode, GraphSpec, InterruptNode
 from abeyance.core.state import Counters, Ending, Resumption, RunState
 from abeyance.core.visit import (
     Approval,
@@ -407,35 +407,63 @@ def _inherit_approvals(draft: WorkingState) -> None:
     goes on.
     """
     state = draft.state
-    ahead = {each.gate for visit in state.visits.values() for each in visit.approvals}
+    at_code = {
+        each.gate
+        for visit in state.visits.values()
+        if isinstance(state.graph_of(visit.scope).nodes[visit.node], FunctionNode)
+        for each in visit.approvals
+    }
+    begun: set[str] = set()
+
+    def found(all_: tuple[Approval, ...]) -> tuple[Approval, ...]:
+        begun.update(each.gate for each in all_ if each.begun)
+        return all_
 
     def inherited(each: Approval) -> Approval:
-        # An item that is over is entered again only by sending all items again.
-        if (each.members and each.gate not in ahead) or not _is_untouched(state, each):
+        # If code follows only behind the item or the nested graph, all of that would be done again.
+        is_within = each.members or state.scopes[each.scope].visit is not None
+        leaves = is_within and each.gate not in at_code
+        if leaves or not _is_untouched(state, each, is_begun=each.gate in begun):
             return replace(each, inherited=True)
         return replace(each, broken=True)
 
-    for scope in list(draft.state.scopes):
-        approvals.put_all(draft, scope, (), lambda all_: tuple(map(inherited, all_)))
+    for change in (found, lambda all_: tuple(map(inherited, all_))):
+        for scope in list(draft.state.scopes):
+            approvals.put_all(draft, scope, (), change)
 
 
-def _is_untouched(state: RunState, approval: Approval) -> bool:
+def _is_untouched(state: RunState, approval: Approval, *, is_begun: bool) -> bool:
     """Return whether nothing was done at a gate, by its own code, nor behind it: no visit, no nested
-    graph, and no step of code.
+    graph, and no step of code. `is_begun`: on any branch something behind it has begun.
     """
     node = state.graph_of(approval.scope).nodes[approval.node]
     if approval.routing is None and not isinstance(node, InterruptNode):
         return False
     trail = state.scopes[approval.scope].trail
     is_last = bool(trail) and trail[-1].address == approval.gate
-    return not approval.begun or (
-        is_last
-        and not any(
-            visit.checkpoint.journal or isinstance(visit.state, Nested)
-            for visit in state.visits.values()
-            if approvals.covers(approval.gate, visit.approvals)
-        )
+    if not is_begun:
+        return is_last or not _may_split(state.graph_of(approval.scope), approval.node)
+    return is_last and not any(
+        visit.checkpoint.journal or isinstance(visit.state, Nested)
+        for visit in state.visits.values()
+        if approvals.covers(approval.gate, visit.approvals)
     )
+
+
+def _may_split(graph: GraphSpec, gate: str) -> bool:
+    """Return whether several branches may follow a gate before code runs: of one that is over nothing is
+    left.
+    """
+    waiting, seen = [gate], {gate}
+    while waiting:
+        name = waiting.pop()
+        ways = [way for way in graph.edges_from(name) if not isinstance(way.condition, Else)]
+        if len(ways) > 1 or len(graph.routed_from(name)) > 1:
+            return True
+        following = graph.successors(name) - seen
+        seen |= following
+        waiting += [each for each in following if isinstance(graph.nodes.get(each), InterruptNode)]
+    return False
 
 
 def _ask_in_fork(draft: WorkingState, entry: Interrupt) -> None:

@@ -277,6 +277,65 @@ def test_gates_of_items_that_are_over_are_confirmed_and_of_others_asked_again() 
     assert copy.started == ["collect"]
 
 
+def test_an_item_in_which_no_code_follows_is_not_entered_again() -> None:
+    one, two = gate("one", capability="approve"), gate("two", capability="approve")
+    ways = [(START, "split"), ("one", "two"), edge(["two"], "collect"), ("collect", END)]
+    run = Drive(graph(FunctionNode(id="split", to=("one",)), one, two, "collect", ways=ways))
+    run.finish("split", sends=[("one", 1)])
+    run.answer("one", principal=ROOT)
+    copy = fork(run)
+    copy.answer("two", principal=ROOT)
+    assert ([name for name, _ in copy.asking], copy.started) == (["approve_fork"], [])
+    copy.answer("approve_fork", principal=ROOT)
+
+    assert copy.started == ["collect"]
+
+
+def test_what_was_done_on_one_branch_behind_a_gate_counts_on_the_others() -> None:
+    inner = graph(
+        "code",
+        gate("ask"),
+        gate("other"),
+        "both",
+        ways=[(START, "code"), ("code", "ask"), (START, "other"), edge(("ask", "other"), "both")],
+        name="inner",
+    )
+    run = Drive(chain(gate("first", capability="approve"), nested("sub", inner)))
+    run.answer("first", principal=ROOT)
+    run.answer("other", principal=ROOT)
+    run.finish("code")
+    copy = fork(run)
+    copy.answer("ask", principal=ROOT)
+    copy.answer("approve_fork", principal=ROOT)
+
+    assert copy.started == ["both"]
+
+
+def test_a_branch_behind_a_gate_that_is_over_is_not_done_again() -> None:
+    ways = [(START, "ask"), ("ask", "done"), ("ask", "other"), ("other", "rest")]
+    run = Drive(graph(gate("ask", capability="approve"), "done", gate("other"), "rest", ways=ways))
+    run.answer("ask", principal=ROOT)
+    run.finish("done")
+    copy = fork(run)
+    copy.answer("other", principal=ROOT)
+    copy.answer("approve_fork", principal=ROOT)
+
+    assert copy.started == ["rest"]
+
+
+def test_a_gate_beside_another_branch_is_asked_again_if_nothing_was_done() -> None:
+    ways = [(START, "beside"), (START, "ask"), ("ask", "pay", {"x": 1}), ("ask", "no", "else")]
+    nodes = [gate("ask", capability="approve"), gate("no"), "pay", "beside"]
+    run = Drive(graph(*nodes, ways=ways), values={"x": 1})
+    run.feed(events.Paused, actor="ada")
+    run.answer("ask", principal=ROOT)
+    copy = fork(run)
+    assert ([name for name, _ in copy.asking], copy.started) == (["ask"], ["beside"])
+    copy.answer("ask", principal=ROOT)
+
+    assert copy.started == ["beside", "pay"]
+
+
 def test_an_edit_updates_the_question_whether_an_approval_counts_in_a_fork() -> None:
     run = Drive(chain(gate("ask", capability="approve"), "pay", "ship"))
     run.answer("ask", principal=ROOT)
