@@ -47,6 +47,9 @@ def compare(
     name = state.spec.name
     graph = graphs.get(name)
     if graph is None:
+        if not _needs_code(state.spec):
+            # One question, such as MCP's `ask_human`, which no worker serves.
+            return ()
         return (
             Block(
                 code=BlockedCode.CODE_MISSING,
@@ -269,6 +272,14 @@ class _Comparison:
                     "in the run's graph",
                     "ask for a capability of older runs until the run has ended",
                 )
+
+
+def _needs_code(spec: GraphSpec) -> bool:
+    """Return whether a worker needs the code of a graph: it has more than questions, edges and rules."""
+    return any(
+        not isinstance(node, InterruptNode) or spec.routes_from(name) or spec.has_clips_on(name)
+        for name, node in spec.nodes.items()
+    )
 
 
 def _reads_values(node: Node) -> bool:

@@ -279,8 +279,9 @@ def test_gates_of_items_that_are_over_are_confirmed_and_of_others_asked_again() 
 
 def test_an_item_in_which_no_code_follows_is_not_entered_again() -> None:
     one, two = gate("one", capability="approve"), gate("two", capability="approve")
-    ways = [(START, "split"), ("one", "two"), edge(["two"], "collect"), ("collect", END)]
-    run = Drive(graph(FunctionNode(id="split", to=("one",)), one, two, "collect", ways=ways))
+    split = FunctionNode(id="split", to=("one",))
+    ways = [edge(START, "split"), edge("one", "two"), edge(["two"], "collect")]
+    run = Drive(graph(split, one, two, "collect", ways=ways))
     run.finish("split", sends=[("one", 1)])
     run.answer("one", principal=ROOT)
     copy = fork(run)
@@ -324,9 +325,14 @@ def test_a_branch_behind_a_gate_that_is_over_is_not_done_again() -> None:
 
 
 def test_a_gate_beside_another_branch_is_asked_again_if_nothing_was_done() -> None:
-    ways = [(START, "beside"), (START, "ask"), ("ask", "pay", {"x": 1}), ("ask", "no", "else")]
-    nodes = [gate("ask", capability="approve"), gate("no"), "pay", "beside"]
-    run = Drive(graph(*nodes, ways=ways), values={"x": 1})
+    ways = [
+        edge(START, "beside"),
+        edge(START, "ask"),
+        edge("ask", "pay", {"x": 1}),
+        edge("ask", "no", "else"),
+    ]
+    asking = (gate("ask", capability="approve"), gate("no"))
+    run = Drive(graph(*asking, "pay", "beside", ways=ways), values={"x": 1})
     run.feed(events.Paused, actor="ada")
     run.answer("ask", principal=ROOT)
     copy = fork(run)

@@ -71,7 +71,11 @@ async def test_the_code_that_a_run_was_started_with_blocks_nothing() -> None:
 
 
 async def test_a_graph_that_is_not_served_blocks_all_its_runs() -> None:
-    assert await codes(graph_of("ask"), None) == ["g: code_missing"]
+    assert await codes(graph_of("ask", "b"), None) == ["g: code_missing"]
+
+
+async def test_a_graph_of_questions_alone_goes_on_where_it_is_not_served() -> None:
+    assert await codes(graph_of("ask"), None) == []
 
 
 async def test_a_node_behind_which_the_run_is_counts_only_for_every_run_of_the_graph() -> None:
