@@ -26,6 +26,7 @@ from abeyance.api.problems import PROBLEMS
 from abeyance.api.routers.runs import PICTURES, sent
 from abeyance.api.sessions import SIGN_IN
 from abeyance.client.run import TemporalRun
+from abeyance.core.json import Json, sha256
 from abeyance.core.text import visible
 from abeyance.errors import Code, Refusal
 from abeyance.notifications import links
@@ -125,6 +126,7 @@ async def read_file(token: Token, file_id: str, backend: BackendDep) -> Response
 async def answer(token: Token, body: LinkAnswer, backend: BackendDep) -> views.Receipts:
     """Answer the question as the person of the link. The same answer again gets the first receipt."""
     link, file, question = await _opened(token, backend)
+    _refuse_another_vote(link, question, body.response)
     command = commands.Respond(
         responses={question.id: body.response},
         note=body.note,
@@ -145,6 +147,19 @@ async def answer(token: Token, body: LinkAnswer, backend: BackendDep) -> views.R
         # Somebody else gave the same answer a moment ago.
         raise link_expired("leads to a question that somebody else has answered")
     return views.Receipts(receipts=receipts)
+
+
+def _refuse_another_vote(link: PersonalLink, question: views.InterruptView, answer: Json) -> None:
+    """Raise `already_answered` if the person has voted otherwise: a link answers once."""
+    vote = next((each for each in question.votes if each.by == link.person), None)
+    if vote is not None and vote.answer_sha256 != sha256(answer):
+        raise Refusal(
+            Code.ALREADY_ANSWERED,
+            f"{link.person!r} has voted on {question.name!r}, and a link answers once: sign in to vote "
+            "otherwise.",
+            interrupt_id=question.id,
+            answered_by=vote.by,
+        )
 
 
 async def _opened(

@@ -173,6 +173,28 @@ async def test_the_answer_counts_once_as_that_of_the_person(site: Site, api: Api
     assert "You have answered this at" in page.text
 
 
+async def test_a_vote_by_a_link_is_not_replaced_by_that_link(
+    temporal: TemporalClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = Graph("voting", state=State)
+    graph.interrupt("vote", prompt="Pay?", response=bool, quorum=2, assignees=["ada"])
+    graph.edge(START, "vote")
+    monkeypatch.setenv("LINK_KEY", KEY.decode())
+    file = tmp_path / "notifications.yaml"
+    file.write_text(FILE, encoding="utf-8")
+    site = Site(temporal, graph)
+    async with site.worker(), served(app_for(site, notifications=file)) as api:
+        question = await asked(site)
+        first = await api.http.post(link(question), json={"response": True})
+        other = await api.http.post(link(question), json={"response": False})
+        again = await api.http.post(link(question), json={"response": True})
+
+    (receipt,) = first.json()["receipts"]
+    assert receipt["status"] == "voted"
+    problem(other, 409, "already_answered")
+    assert again.json()["receipts"] == [{**receipt, "replayed": True}]
+
+
 async def test_a_link_gives_the_capabilities_of_the_file_and_no_others(
     site: Site, api: Api
 ) -> None:
