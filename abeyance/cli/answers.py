@@ -1,18 +1,31 @@
-"""The command that answers an interrupt, once, however often it is repeated."""
+"""Commands that answer an interrupt, and those about who answers: claims and delegations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import quote
 
 import typer
 
-from abeyance.cli.api_call import PANEL, AsJson, exchange, json_given, run_path
+from abeyance.cli.api_call import (
+    PANEL,
+    AsJson,
+    exchange,
+    interrupt_path,
+    json_given,
+    moment_given,
+    run_path,
+    show_interrupt,
+)
 from abeyance.cli.errors import ErrorText
+from abeyance.cli.formatting import Line, receipt_lines
+from abeyance.core.json import canonical
 from abeyance.errors import Code, Refusal, SettingsError
+from abeyance.util import without_none
 
 if TYPE_CHECKING:
-    from abeyance.cli.formatting import Line
     from abeyance.http import Connection
 
 answering = typer.Typer()
@@ -29,19 +42,14 @@ def respond(
         typer.Argument(
             metavar="RUN|INTERRUPT",
             help="Id of an interrupt, or of a run with exactly one open interrupt.",
-            show_default=False,
         ),
     ],
     answer: Annotated[
         str | None,
-        typer.Argument(
-            metavar="ANSWER", help="The answer: JSON, @FILE, or - for stdin.", show_default=False
-        ),
+        typer.Argument(metavar="ANSWER", help="The answer: JSON, @FILE, or - for stdin."),
     ] = None,
     *,
-    response: Annotated[
-        str | None, typer.Option(help="The same as ANSWER.", show_default=False)
-    ] = None,
+    response: Annotated[str | None, typer.Option(help="The same as ANSWER.")] = None,
     approve: Annotated[
         bool, typer.Option("--approve", help="The same as '{\"approved\": true}'.")
     ] = False,
@@ -50,7 +58,6 @@ def respond(
         typer.Option(
             metavar="JSON|@FILE|-",
             help="With --approve: run the tool with these arguments instead.",
-            show_default=False,
         ),
     ] = None,
     reject: Annotated[
@@ -58,7 +65,6 @@ def respond(
         typer.Option(
             metavar="WHY",
             help='The same as \'{"approved": false, "reason": WHY}\'; without one if WHY is empty.',
-            show_default=False,
         ),
     ] = None,
     result: Annotated[
@@ -67,15 +73,11 @@ def respond(
             metavar="JSON|@FILE|-",
             help='The same as \'{"approved": false, "result": JSON}\': the tool is not run, and the '
             "model reads this in its place.",
-            show_default=False,
         ),
     ] = None,
-    note: Annotated[
-        str | None, typer.Option(help="Note, recorded with the answer.", show_default=False)
-    ] = None,
+    note: Annotated[str | None, typer.Option(help="Note, recorded with the answer.")] = None,
     on_behalf_of: Annotated[
-        str | None,
-        typer.Option(help="In whose place you answer, by a delegation.", show_default=False),
+        str | None, typer.Option(help="In whose place you answer, by a delegation.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -103,22 +105,15 @@ def respond(
     else:
         value = json_given(answer or response or "", "ANSWER")
     run_id, dot, _ = target.rpartition(".")
-    body = {"interrupt_id": target, "response": value} if dot else {"response": value}
-    if note is not None:
-        body["note"] = note
-    if on_behalf_of is not None:
-        body["on_behalf_of"] = on_behalf_of
+    body = {"response": value, **without_none(note=note, on_behalf_of=on_behalf_of)}
+    if dot:
+        body["interrupt_id"] = target
     path = f"{run_path(run_id if dot else target)}/respond"
 
-    def lines(response: Any) -> list[Line]:
-        from abeyance.cli.formatting import receipt_lines
+    async def send(api: Connection) -> Any:
+        return await (api.post(path, body) if dot else _answer_run(api, target, body))
 
-        return receipt_lines(response["receipts"])
-
-    if dot:
-        exchange(lambda api: api.post(path, body), lines, as_json=as_json)
-    else:
-        exchange(lambda api: _answer_run(api, target, body), lines, as_json=as_json)
+    exchange(send, lambda reply: receipt_lines(reply["receipts"]), as_json=as_json)
 
 
 async def _answer_run(api: Connection, run_id: str, body: Mapping[str, Any]) -> Any:
@@ -164,9 +159,118 @@ async def _open_interrupts(api: Connection, path: str) -> list[str]:
 
 
 def _key(run_id: str, body: Mapping[str, Any], number: int) -> str:
-    from hashlib import sha256
-
-    from abeyance.core.json import canonical
-
     text = canonical({"run": run_id, "number": number, **body})
     return f"respond-{sha256(text.encode()).hexdigest()[:32]}"
+
+
+people = typer.Typer()
+
+OpenInterrupt = Annotated[
+    str, typer.Argument(metavar="INTERRUPT", help="The id of an open interrupt.")
+]
+
+
+@people.command(cls=ErrorText, rich_help_panel=PANEL)
+def claim(
+    interrupt_id: OpenInterrupt,
+    *,
+    for_: Annotated[
+        str | None,
+        typer.Option("--for", metavar="DURATION", help="How long. [default: 30m; at most 1d]"),
+    ] = None,
+    on_behalf_of: Annotated[
+        str | None, typer.Option(help="In whose place, by a delegation.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Keep a question for yourself, so that nobody else answers it meanwhile."""
+    body = {"for": for_, "on_behalf_of": on_behalf_of}
+    _change(interrupt_id, "claim", body, as_json=as_json)
+
+
+@people.command(cls=ErrorText, rich_help_panel=PANEL)
+def release(interrupt_id: OpenInterrupt, *, as_json: AsJson = False) -> None:
+    """End a claim before its time."""
+    _change(interrupt_id, "release", {}, as_json=as_json)
+
+
+@people.command(cls=ErrorText, rich_help_panel=PANEL)
+def reassign(
+    interrupt_id: OpenInterrupt,
+    to: Annotated[
+        list[str], typer.Argument(metavar="TO", help="Subjects, and groups as group:finance.")
+    ],
+    *,
+    note: Annotated[str | None, typer.Option(help="Why, recorded with it.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replace whom a question is for. A claim ends."""
+    _change(interrupt_id, "reassign", {"to": to, "note": note}, as_json=as_json)
+
+
+@people.command(cls=ErrorText, rich_help_panel=PANEL)
+def delegate(
+    to: Annotated[str, typer.Argument(metavar="TO", help="Who may answer in your place.")],
+    until: Annotated[
+        str, typer.Argument(metavar="TIME|DURATION", help="Until when: at most 90 days from now.")
+    ],
+    *,
+    capability: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A capability that is lent. Repeat it for several. Default: all that you have."
+        ),
+    ] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="TIME|DURATION", help="From when.")
+    ] = None,
+    reason: Annotated[str | None, typer.Option(help="Why.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let somebody else answer in your place."""
+    about = {"to": to, "until": moment_given(until), "capabilities": capability, "reason": reason}
+    body = _given({**about, "from": from_ and moment_given(from_)})
+    exchange(lambda api: api.post("/delegations", body), _made, as_json=as_json)
+
+
+@people.command(cls=ErrorText, rich_help_panel=PANEL)
+def delegations(
+    *,
+    delete: Annotated[
+        str | None, typer.Option(metavar="ID", help="Delete this one instead.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the delegations that you made or may use, or delete one."""
+
+    async def call(api: Connection) -> Any:
+        if delete is not None:
+            await api.delete(f"/delegations/{quote(delete, safe='')}")
+        return await api.get("/delegations")
+
+    exchange(call, _listed, as_json=as_json)
+
+
+def _given(members: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value}
+
+
+def _change(interrupt_id: str, what: str, body: Mapping[str, Any], *, as_json: bool) -> None:
+    path = f"{interrupt_path(interrupt_id)}/{what}"
+    show_interrupt(lambda api: api.post(path, _given(body)), as_json=as_json)
+
+
+def _made(entry: Mapping[str, Any]) -> list[Line]:
+    lent = entry["capabilities"]
+    what = "all that questions ask for" if lent is None else ", ".join(lent) or "no capability"
+    lines = [
+        Line("delegation", f"{entry['id']}: {entry['to']} for {entry['by']}"),
+        Line("", f"from {entry['from']} until {entry['until']}"),
+        Line("", f"lends {what}"),
+    ]
+    return lines if not entry["reason"] else [*lines, Line("", str(entry["reason"]))]
+
+
+def _listed(page: Mapping[str, Any]) -> list[Line]:
+    lines = [line for entry in page["items"] for line in _made(entry)]
+    return lines or [Line("delegations", "none")]

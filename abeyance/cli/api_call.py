@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from abeyance.core.text import truncate
+from abeyance.cli.formatting import Line, interrupt_lines, show
+from abeyance.core.text import escaped, truncate
 from abeyance.errors import SettingsError
+from abeyance.util import checked_run_id
 
 if TYPE_CHECKING:
-    from abeyance.cli.formatting import Line
     from abeyance.http import Connection
 
 T = TypeVar("T")
@@ -26,31 +27,23 @@ _INTERRUPT_ID: Final = re.compile(r"[A-Za-z0-9_-]+\.[0-9a-f]+")
 
 PANEL: Final = "Runs (over HTTP: ABEYANCE_URL, ABEYANCE_TOKEN)"
 
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.", show_default=False)]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the API's JSON.")]
+PrintJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AsJsonLines = Annotated[bool, typer.Option("--json", help="Print each event as one line of JSON.")]
-Graph = Annotated[str | None, typer.Option(help="Only runs of this graph.", show_default=False)]
-Conversation = Annotated[
-    str | None, typer.Option(help="Only runs of this conversation.", show_default=False)
-]
+Graph = Annotated[str | None, typer.Option(help="Only runs of this graph.")]
+Conversation = Annotated[str | None, typer.Option(help="Only runs of this conversation.")]
 Statuses = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Only runs with this status. Repeat it, or separate several by commas.",
-        show_default=False,
-    ),
+    typer.Option(help="Only runs with this status. Repeat it, or separate several by commas."),
 ]
 Labels = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME=VALUE",
-        help="Only runs with this label. Repeat it to require several.",
-        show_default=False,
+        metavar="NAME=VALUE", help="Only runs with this label. Repeat it to require several."
     ),
 ]
-Reason = Annotated[
-    str | None, typer.Option(help="Reason, recorded with the run.", show_default=False)
-]
+Reason = Annotated[str | None, typer.Option(help="Reason, recorded with the run.")]
 Now = Annotated[
     bool, typer.Option("--now", help="Wait neither for running nodes nor for finally nodes.")
 ]
@@ -82,21 +75,20 @@ def exchange(
     """Make one call, print its response, and return it."""
     response = with_api(call)
     if as_json:
-        from abeyance.core.text import escaped
-
         # The API does not escape characters that control a terminal.
         typer.echo(escaped(json.dumps(response, ensure_ascii=False, separators=(",", ":"))))
     else:
-        from abeyance.cli.formatting import show
-
         show(lines(response))
     return response
 
 
+def show_interrupt(call: Callable[[Connection], Awaitable[Any]], *, as_json: bool) -> None:
+    """Make one call that returns an interrupt, and print it."""
+    exchange(call, lambda entry: interrupt_lines([entry]), as_json=as_json)
+
+
 def run_path(run_id: str) -> str:
     """Return the path of a run. Raises the refusal `invalid_run_id`."""
-    from abeyance.util import checked_run_id
-
     return f"/runs/{checked_run_id(run_id)}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,10 +11,10 @@ import typer
 
 from abeyance.cli.api_call import PANEL, AsJson, RunId, exchange, run_path, with_api
 from abeyance.cli.errors import ErrorText, ExitCode
+from abeyance.cli.formatting import Line, show
 from abeyance.errors import SettingsError
 
 if TYPE_CHECKING:
-    from abeyance.cli.formatting import Line
     from abeyance.history.audit_chain import Verified
 
 auditing = typer.Typer()
@@ -21,25 +22,18 @@ auditing = typer.Typer()
 
 @auditing.command(cls=ErrorText, rich_help_panel=PANEL)
 def audit(
-    run_id: Annotated[
-        str | None,
-        typer.Argument(metavar="RUN", help="The id of a run.", show_default=False),
-    ] = None,
+    run_id: Annotated[str | None, typer.Argument(metavar="RUN", help="The id of a run.")] = None,
     *,
     verify: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE",
-            help="Verify an audit in a file, or - for stdin, without the API.",
-            show_default=False,
+            metavar="FILE", help="Verify an audit in a file, or - for stdin, without the API."
         ),
     ] = None,
     key: Annotated[
         str | None,
         typer.Option(
-            metavar="PUBLIC",
-            help="With --verify: the public key that must have signed every line.",
-            show_default=False,
+            metavar="PUBLIC", help="With --verify: the public key that must have signed every line."
         ),
     ] = None,
     public_key: Annotated[
@@ -81,8 +75,6 @@ def erase(run_id: RunId, *, as_json: AsJson = False) -> None:
     path = run_path(run_id)
 
     def lines(response: Any) -> list[Line]:
-        from abeyance.cli.formatting import Line
-
         forks = [
             Line("fork", f"{fork} has a copy of its past: erase it too")
             for fork in response["forks"]
@@ -120,8 +112,6 @@ def _verified(file: Path, key: str | None) -> Verified:
 
 def _show(found: Verified, file: str, *, is_checked: bool, as_json: bool) -> None:
     if as_json:
-        import json
-
         report = {
             "lines": found.lines,
             "faults": [{"line": fault.line, "message": fault.message} for fault in found.faults],
@@ -131,7 +121,6 @@ def _show(found: Verified, file: str, *, is_checked: bool, as_json: bool) -> Non
         }
         typer.echo(json.dumps(report))
         return
-    from abeyance.cli.formatting import Line, show
 
     lines = [Line("fault", str(fault)) for fault in found.faults]
     if not lines:

@@ -17,6 +17,7 @@ from abeyance.cli.api_call import (
     Graph,
     Labels,
     Now,
+    PrintJson,
     Reason,
     Statuses,
     exchange,
@@ -24,10 +25,11 @@ from abeyance.cli.api_call import (
     with_api,
 )
 from abeyance.cli.errors import ErrorText, ExitCode
+from abeyance.cli.formatting import Line, show
 from abeyance.errors import Refusal, SettingsError
+from abeyance.util import without_none
 
 if TYPE_CHECKING:
-    from abeyance.cli.formatting import Line
     from abeyance.client import Client
     from abeyance.http import Connection
 
@@ -42,14 +44,13 @@ _LARGEST_EVICTION: Final = 1_000
 def batch(
     operation: Annotated[
         Literal["pause", "resume", "cancel", "steer", "respond"],
-        typer.Argument(help="The operation to apply to each run.", show_default=False),
+        typer.Argument(help="The operation to apply to each run."),
     ],
     *,
     run: Annotated[
         list[str] | None,
         typer.Option(
-            help="Id of a run. Repeat it for several; - reads ids from stdin, one per line.",
-            show_default=False,
+            help="Id of a run. Repeat it for several; - reads ids from stdin, one per line."
         ),
     ] = None,
     status: Statuses = None,
@@ -61,7 +62,6 @@ def batch(
         typer.Option(
             metavar="JSON|@FILE|-",
             help='Arguments of the operation, such as {"reason": "audit"} or {"response": true}.',
-            show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,
@@ -115,16 +115,10 @@ def batch(
 def evict(
     *,
     inactive_for: Annotated[
-        str | None,
-        typer.Option(
-            help="Evict runs inactive for this long, such as 30m, 12h or 2d.", show_default=False
-        ),
+        str | None, typer.Option(help="Evict runs inactive for this long, such as 30m, 12h or 2d.")
     ] = None,
     keep: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Evict all but this many most recently active runs.", show_default=False
-        ),
+        int | None, typer.Option(min=0, help="Evict all but this many most recently active runs.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -132,8 +126,7 @@ def evict(
 
     Without an option the settings of the service apply. Requires the capability admin.
     """
-    options = {"inactive_for": inactive_for, "keep": keep, "limit": _LARGEST_EVICTION}
-    body = {name: value for name, value in options.items() if value is not None}
+    body = without_none(inactive_for=inactive_for, keep=keep, limit=_LARGEST_EVICTION)
 
     async def work(api: Connection) -> list[str]:
         from abeyance.cli.watch import progress
@@ -151,7 +144,6 @@ def evict(
     if as_json:
         typer.echo(json.dumps({"evicted": len(runs), "runs": runs}))
         return
-    from abeyance.cli.formatting import Line, show
 
     show([*(Line("evicted", run_id) for run_id in runs), Line("total", str(len(runs)))])
 
@@ -166,8 +158,6 @@ def _ids(arguments: Sequence[str], name: str) -> list[str]:
 
 
 def _show(operation: str, total: int, failed: list[dict[str, Any]]) -> None:
-    from abeyance.cli.formatting import Line, show
-
     lines = [Line(operation, f"applied to {total - len(failed)} of {total} runs")]
     lines += [
         Line("failed", f"{result['run_id']}  {result['code']}: {result['detail']}")
@@ -191,14 +181,10 @@ def _group() -> None:
 def delete_blobs(
     runs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="RUN",
-            help="Ids of runs; - reads ids from stdin, one per line.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="RUN", help="Ids of runs; - reads ids from stdin, one per line."),
     ],
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: PrintJson = False,
 ) -> None:
     """Delete the blobs of ended runs: large values and transcripts.
 
@@ -236,8 +222,6 @@ async def _delete_blobs(client: Client, run_id: str) -> dict[str, Any]:
 
 
 def _show_deleted(results: Sequence[dict[str, Any]]) -> None:
-    from abeyance.cli.formatting import Line, show
-
     show(
         Line("deleted", f"{result['run_id']}  {result['blobs']} blobs")
         if result["ok"]
@@ -249,8 +233,7 @@ def _show_deleted(results: Sequence[dict[str, Any]]) -> None:
 conversing = typer.Typer(help="Control the active runs of a conversation.", no_args_is_help=True)
 
 ConversationId = Annotated[
-    str,
-    typer.Argument(metavar="CONVERSATION", help="The id of a conversation.", show_default=False),
+    str, typer.Argument(metavar="CONVERSATION", help="The id of a conversation.")
 ]
 
 
@@ -270,7 +253,7 @@ def interrupt(
 @conversing.command(cls=ErrorText)
 def steer(
     conversation: ConversationId,
-    text: Annotated[str, typer.Argument(help="The message for the agent.", show_default=False)],
+    text: Annotated[str, typer.Argument(help="The message for the agent.")],
     *,
     message_id: Annotated[
         str | None,
@@ -307,12 +290,9 @@ def _reach(conversation: str, operation: str, body: Mapping[str, Any], *, as_jso
     from abeyance.http.client import conversation_path
 
     path = f"{conversation_path(conversation)}/{operation}"
-    members = {name: value for name, value in body.items() if value is not None}
 
     def lines(response: Any) -> list[Line]:
-        from abeyance.cli.formatting import Line
-
         reached = [Line(operation, run_id) for run_id in response["runs"]]
         return reached or [Line(operation, "no run of the conversation is active")]
 
-    exchange(lambda api: api.post(path, members), lines, as_json=as_json)
+    exchange(lambda api: api.post(path, without_none(**body)), lines, as_json=as_json)

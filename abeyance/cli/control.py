@@ -1,8 +1,9 @@
-"""Commands that control a run, show its result, and edit it and its open questions."""
+"""Commands that control a run, edit it and its questions, show its result, and send it messages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -17,12 +18,14 @@ from abeyance.cli.api_call import (
     interrupt_path,
     json_given,
     run_path,
+    show_interrupt,
 )
 from abeyance.cli.errors import ErrorText, code_of_run
+from abeyance.cli.formatting import Line, result_lines, run_lines
 from abeyance.errors import SettingsError
+from abeyance.util import without_none
 
 if TYPE_CHECKING:
-    from abeyance.cli.formatting import Line
     from abeyance.http import Connection
 
 controlling = typer.Typer()
@@ -83,36 +86,25 @@ def result(run_id: RunId, *, as_json: AsJson = False) -> None:
     The exit code is 1 if the outcome is not completed.
     """
     path = f"{run_path(run_id)}/result"
-
-    def lines(record: Any) -> list[Line]:
-        from abeyance.cli.formatting import result_lines
-
-        return result_lines(record)
-
-    record = exchange(lambda api: api.get(path), lines, as_json=as_json)
+    record = exchange(lambda api: api.get(path), result_lines, as_json=as_json)
     raise typer.Exit(code_of_run(record["outcome"]))
 
 
 @controlling.command(cls=ErrorText, rich_help_panel=PANEL)
 def deadline(
     interrupt_id: Annotated[
-        str,
-        typer.Argument(
-            metavar="INTERRUPT", help="The id of an open interrupt.", show_default=False
-        ),
+        str, typer.Argument(metavar="INTERRUPT", help="The id of an open interrupt.")
     ],
     when: Annotated[
         str | None,
         typer.Argument(
             metavar="[TIME|DURATION|none]",
             help="2026-03-05T09:00Z, 2d (from now), 2bd (of the question's calendar), or none.",
-            show_default=False,
         ),
     ] = None,
     *,
     on_timeout: Annotated[
-        str | None,
-        typer.Option(help="Action at the deadline: halt or goto:<node>.", show_default=False),
+        str | None, typer.Option(help="Action at the deadline: halt or goto:<node>.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -134,30 +126,20 @@ def deadline(
     if not body:
         raise SettingsError("nothing is to be changed: add a time, or --on-timeout")
     path = interrupt_path(interrupt_id)
-
-    def lines(entry: Any) -> list[Line]:
-        from abeyance.cli.formatting import interrupt_lines
-
-        return interrupt_lines([entry])
-
-    exchange(lambda api: api.patch(path, body), lines, as_json=as_json)
+    show_interrupt(lambda api: api.patch(path, body), as_json=as_json)
 
 
 @controlling.command(cls=ErrorText, rich_help_panel=PANEL)
 def edit(
     run_id: RunId,
     fields: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FIELD=JSON...", help="Fields and their new values.", show_default=False
-        ),
+        list[str], typer.Argument(metavar="FIELD=JSON...", help="Fields and their new values.")
     ],
     *,
     version: Annotated[
         int | None,
         typer.Option(
-            help="Edit only if the values are still at this version. Default: the current one.",
-            show_default=False,
+            help="Edit only if the values are still at this version. Default: the current one."
         ),
     ] = None,
     as_json: AsJson = False,
@@ -171,10 +153,6 @@ def edit(
         return await api.patch(f"{path}/values", {"patch": patch, "version": read})
 
     def lines(view: Any) -> list[Line]:
-        import json
-
-        from abeyance.cli.formatting import Line, run_lines
-
         if "values" not in view:
             return run_lines(view)
         values = {name: json.dumps(view["values"].get(name), ensure_ascii=False) for name in patch}
@@ -194,34 +172,122 @@ def _field(text: str) -> tuple[str, Any]:
 @controlling.command("take-back", cls=ErrorText, rich_help_panel=PANEL)
 def take_back(
     interrupt_id: Annotated[
-        str,
-        typer.Argument(metavar="INTERRUPT", help="The id of a held interrupt.", show_default=False),
+        str, typer.Argument(metavar="INTERRUPT", help="The id of a held interrupt.")
     ],
     *,
-    note: Annotated[
-        str | None, typer.Option(help="Why, recorded with it.", show_default=False)
-    ] = None,
+    note: Annotated[str | None, typer.Option(help="Why, recorded with it.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Take back a yes while it is held, so that its question is open again."""
     body = {} if note is None else {"note": note}
     path = f"{interrupt_path(interrupt_id)}/take-back"
-
-    def lines(entry: Any) -> list[Line]:
-        from abeyance.cli.formatting import interrupt_lines
-
-        return interrupt_lines([entry])
-
-    exchange(lambda api: api.post(path, body), lines, as_json=as_json)
+    show_interrupt(lambda api: api.post(path, body), as_json=as_json)
 
 
 def _control(run_id: str, operation: str, body: Mapping[str, Any], *, as_json: bool) -> None:
     path = f"{run_path(run_id)}/{operation}"
-    members = {name: value for name, value in body.items() if value is not None}
+    members = without_none(**body)
+    exchange(lambda api: api.post(path, members, wait=_SHORTLY), run_lines, as_json=as_json)
 
-    def lines(view: Any) -> list[Line]:
-        from abeyance.cli.formatting import run_lines
 
-        return run_lines(view)
+steering = typer.Typer()
 
-    exchange(lambda api: api.post(path, members, wait=_SHORTLY), lines, as_json=as_json)
+
+@steering.command(cls=ErrorText, rich_help_panel=PANEL)
+def steer(
+    run_id: RunId,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text of the message.")] = None,
+    *,
+    action: Annotated[
+        str | None,
+        typer.Option(
+            help="continue, rerun, go_back, skip, pause, defer, update_state, or an action of the graph."
+        ),
+    ] = None,
+    params: Annotated[
+        str | None, typer.Option(metavar="JSON|@FILE|-", help="Parameters of the action.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="Node or address that receives it.")] = None,
+    priority: Annotated[str | None, typer.Option(help="high, normal or low.")] = None,
+    ttl: Annotated[
+        str | None,
+        typer.Option(help="Discard it if it is unread after this time, such as 30s or 5m."),
+    ] = None,
+    metadata: Annotated[
+        str | None, typer.Option(metavar="JSON|@FILE|-", help="Metadata of the message.")
+    ] = None,
+    id_: Annotated[
+        str | None,
+        typer.Option("--id", help="Id of the message; sending the same id again changes nothing."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send a message to a run, or a directive that the run carries out at its next step.
+
+    A message that cannot be delivered is listed under `undelivered` of the run, and one that the run
+    refuses under `rejected`.
+    """
+    if text is None and action is None:
+        raise SettingsError(
+            'a message has no text: add one, or an --action: abeyance steer RUN "look at page 2"'
+        )
+    body: dict[str, Any] = {
+        "text": text,
+        "action": action,
+        "target": target,
+        "priority": priority,
+        "ttl": ttl,
+        "message_id": id_,
+        "params": None if params is None else json_given(params, "--params"),
+        "metadata": None if metadata is None else json_given(metadata, "--metadata"),
+    }
+    members = without_none(**body)
+    path = f"{run_path(run_id)}/steer"
+    exchange(
+        lambda api: api.post(path, members), lambda sent: _sent_lines(sent, action), as_json=as_json
+    )
+
+
+@steering.command(cls=ErrorText, rich_help_panel=PANEL)
+def messages(
+    run_id: RunId,
+    *,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="Discard them; the run lists them as undelivered.")
+    ] = False,
+    page: Annotated[int, typer.Option(min=1, help="Page number; a page has 50 messages.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """List the unread messages of a run, in reading order."""
+    path = f"{run_path(run_id)}/messages"
+
+    async def call(api: Connection) -> Any:
+        return await (api.delete(path) if clear else api.get(path, page=str(page)))
+
+    exchange(call, _cleared_lines if clear else _page_lines, as_json=as_json)
+
+
+def _sent_lines(sent: Mapping[str, Any], action: str | None) -> Iterator[Line]:
+    from abeyance.core.messages import DIRECTIVES
+
+    yield Line("sent", sent["message_id"])
+    if action is not None and action not in DIRECTIVES:
+        yield Line("note", f"{action!r} is not a directive: only code that reads messages sees it")
+
+
+def _cleared_lines(cleared: Mapping[str, Any]) -> Iterator[Line]:
+    yield Line("cleared", str(cleared["cleared"]))
+
+
+def _page_lines(page: Mapping[str, Any]) -> Iterator[Line]:
+    for entry in page["items"]:
+        about = [f"from {entry['sender']}"]
+        for name in ("action", "target"):
+            about += [f"{name} {entry[name]}"] if entry[name] else []
+        about += [entry["priority"]] if entry["priority"] != "normal" else []
+        about += [f"until {entry['expires_at']}"] if entry["expires_at"] else []
+        yield Line("message", entry["text"] or "(no text)")
+        yield Line("", f"{entry['message_id']}  {', '.join(about)}")
+    pages = -(-page["total"] // page["page_size"])
+    of_pages = f", page {page['page']} of {pages}" if pages > 1 else ""
+    yield Line("unread", f"{page['total']}{of_pages}")

@@ -10,11 +10,13 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import typer
 
+from abeyance.cli.api_call import PrintJson
 from abeyance.cli.errors import ErrorText, ExitCode
+from abeyance.cli.formatting import readable
 from abeyance.errors import AbeyanceError, Refusal
 
 if TYPE_CHECKING:
@@ -44,13 +46,12 @@ Check = Callable[["Client", "Settings"], Awaitable[Finding]]
 
 
 @examination.command(cls=ErrorText, rich_help_panel="Operation")
-def doctor(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def doctor(*, as_json: PrintJson = False) -> None:
     """Examine this deployment: Temporal, its namespace, workers, runs, storage and keys.
 
     Prints one line for each check, and what to do. Run it with the settings of a worker or an API. The
     exit code is 1 if a check fails; warnings do not change it.
     """
-    from abeyance.cli.formatting import readable
     from abeyance.settings import load_settings
 
     async def examined() -> list[Finding]:

@@ -26,6 +26,7 @@ from typing import Any, Final, NoReturn
 import typer
 from typer.core import TyperCommand
 
+from abeyance.cli.formatting import readable
 from abeyance.errors import AbeyanceError, GraphError, Refusal, SettingsError, Unavailable
 
 
@@ -105,8 +106,6 @@ class ErrorText(TyperCommand):
 
 def print_error(text: str) -> None:
     """Print a message on stderr."""
-    from abeyance.cli.formatting import readable
-
     typer.echo(f"abeyance: {readable(text)}", err=True)
 
 

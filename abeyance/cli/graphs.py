@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from abeyance.cli.api_call import with_api
+from abeyance.cli.api_call import PrintJson, with_api
 from abeyance.cli.errors import ErrorText, ExitCode
+from abeyance.cli.formatting import readable
 from abeyance.errors import GraphError
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ charts = typer.Typer(help="Check and draw graphs.", no_args_is_help=True)
 _LINE: Final = re.compile(r"line (\d+): (.*)", re.DOTALL)
 """Prefix of a fault in a YAML file."""
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
 
 @charts.command(cls=ErrorText)
 def check(
@@ -36,11 +35,10 @@ def check(
         typer.Argument(
             metavar="FILE|MODULE:ATTRIBUTE",
             help="YAML file, or graphs as package.module:attribute.",
-            show_default=False,
         ),
     ],
     *,
-    as_json: AsJson = False,
+    as_json: PrintJson = False,
 ) -> None:
     """Check graphs and print all faults. The modules that they name are imported.
 
@@ -66,11 +64,10 @@ def show(
         typer.Argument(
             metavar="FILE|MODULE:ATTRIBUTE|NAME",
             help="YAML file, graphs as package.module:attribute, or name of a graph of the API.",
-            show_default=False,
         ),
     ],
     *,
-    as_json: AsJson = False,
+    as_json: PrintJson = False,
 ) -> None:
     """Print graphs as Mermaid flowcharts."""
     if _is_name(app):
@@ -136,6 +133,4 @@ def _print_faults(faults: Sequence[Mapping[str, Any]], *, err: bool = False) -> 
 
 
 def _print(text: str, *, err: bool = False) -> None:
-    from abeyance.cli.formatting import readable
-
     typer.echo(readable(text), err=err)

@@ -13,20 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from abeyance.cli.answers import answering
-from abeyance.cli.api_call import PANEL
+from abeyance.cli.answers import answering, people
+from abeyance.cli.api_call import PANEL, PrintJson
 from abeyance.cli.audit import auditing
 from abeyance.cli.batch import bulk, clearing, conversing
-from abeyance.cli.control import controlling
+from abeyance.cli.control import controlling, steering
 from abeyance.cli.doctor import examination
 from abeyance.cli.errors import ErrorText, ExitCode, leave, print_error
 from abeyance.cli.formatting import readable
 from abeyance.cli.graphs import charts
-from abeyance.cli.lists import overview
-from abeyance.cli.runs import calls
+from abeyance.cli.runs import calls, overview
 from abeyance.cli.snapshots import moving
-from abeyance.cli.standing import people
-from abeyance.cli.steer import steering
 from abeyance.cli.tokens import tokens
 from abeyance.cli.transcript import transcribing
 from abeyance.cli.watch import watching
@@ -68,20 +65,16 @@ commands.add_typer(clearing, name="blobs", rich_help_panel=_STORAGE)
 App = Annotated[
     str | None,
     typer.Argument(
-        metavar="APP",
-        help="The graphs, as package.module:attribute. Default: ABEYANCE_APP.",
-        show_default=False,
+        metavar="APP", help="The graphs, as package.module:attribute. Default: ABEYANCE_APP."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Port = typer.Option(min=0, max=65_535, help="Port to listen on; 0 picks a free one.")
 UI = Annotated[
     bool,
     typer.Option("--ui", help="Also serve Temporal's UI, protected from calls by other sites."),
 ]
 UIPort = Annotated[
-    int,
-    typer.Option(min=0, max=65_535, help="Port of Temporal's UI; 0 picks a free one."),
+    int, typer.Option(min=0, max=65_535, help="Port of Temporal's UI; 0 picks a free one.")
 ]
 
 
@@ -128,7 +121,7 @@ def dev(
             help="Restart worker and API when a .py or .yaml file below this directory changes.",
         ),
     ] = False,
-    as_json: AsJson = False,
+    as_json: PrintJson = False,
 ) -> None:
     """Run Temporal, a worker and the API on this machine until Ctrl-C.
 
@@ -198,8 +191,7 @@ def worker(
     app: App = None,
     *,
     check: Annotated[
-        bool,
-        typer.Option("--check", help="Check settings, graphs and what they need, then exit."),
+        bool, typer.Option("--check", help="Check settings, graphs and what they need, then exit.")
     ] = False,
     against_runs: Annotated[
         bool,
@@ -306,11 +298,10 @@ def setup(
     retention: Annotated[
         str | None,
         typer.Option(
-            help="How long to keep ended runs, such as 30d or P30D. Default: leave unchanged.",
-            show_default=False,
+            help="How long to keep ended runs, such as 30d or P30D. Default: leave unchanged."
         ),
     ] = None,
-    as_json: AsJson = False,
+    as_json: PrintJson = False,
 ) -> None:
     """Prepare the Temporal namespace. Running it again changes nothing.
 

@@ -9,12 +9,12 @@ import typer
 
 from abeyance.cli.api_call import PANEL, AsJson, exchange, json_given, run_path, with_api
 from abeyance.cli.errors import ErrorText, ExitCode
+from abeyance.cli.formatting import Line, interrupt_lines, run_lines, show, show_table
 from abeyance.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from abeyance.cli.formatting import Line
     from abeyance.http import Connection
 
 moving = typer.Typer()
@@ -23,10 +23,7 @@ _PAGE: Final = "500"
 _OPEN: Final = "running,awaiting-input,paused"
 
 Patch = Annotated[
-    str | None,
-    typer.Option(
-        metavar="JSON|@FILE|-", help="Fields to set in the values of the run.", show_default=False
-    ),
+    str | None, typer.Option(metavar="JSON|@FILE|-", help="Fields to set in the values of the run.")
 ]
 Renamed = Annotated[
     list[str] | None,
@@ -34,20 +31,15 @@ Renamed = Annotated[
         "--map",
         metavar="OLD=NEW",
         help="A node that was renamed, such as pay=payout. Repeat it for several.",
-        show_default=False,
     ),
 ]
 
 
 @moving.command(cls=ErrorText, rich_help_panel=PANEL)
 def migrate(
-    run_id: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="The id of a run.", show_default=False)
-    ] = None,
+    run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="The id of a run.")] = None,
     *,
-    graph: Annotated[
-        str | None, typer.Option(help="With --all: the graph of the runs.", show_default=False)
-    ] = None,
+    graph: Annotated[str | None, typer.Option(help="With --all: the graph of the runs.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="Migrate all open runs of --graph.")] = False,
     renamed: Renamed = None,
     patch: Patch = None,
@@ -94,8 +86,6 @@ def _migrate_all(graph: str, body: Mapping[str, Any], *, as_json: bool) -> None:
         counts = {"succeeded": len(results) - failed, "failed": failed}
         typer.echo(json.dumps({"results": results, **counts}))
     else:
-        from abeyance.cli.formatting import Line, show, show_table
-
         rows = [(each["run_id"], each["outcome"], each["detail"]) for each in results]
         if rows:
             show_table(("RUN", "OUTCOME", "DETAIL"), rows)
@@ -126,8 +116,6 @@ async def _migrated(api: Connection, run_id: str, body: Mapping[str, Any]) -> di
 
 
 def _migration_lines(done: Mapping[str, Any]) -> Iterator[Line]:
-    from abeyance.cli.formatting import Line
-
     yield Line("run", done["run_id"])
     yield Line("versions", f"{done['before']} to {done['after']}")
     for before, after in done["nodes"].items():
@@ -144,9 +132,7 @@ def _obstacle_text(obstacle: Mapping[str, Any]) -> str:
 
 @moving.command(cls=ErrorText, rich_help_panel=PANEL)
 def retry(
-    run_id: Annotated[
-        str, typer.Argument(metavar="RUN", help="The id of an ended run.", show_default=False)
-    ],
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The id of an ended run.")],
     *,
     patch: Patch = None,
     today: Annotated[
@@ -161,25 +147,15 @@ def retry(
     """
     body = {"graph": "today" if today else "pinned", **_changes(patch, renamed)}
     path = f"{run_path(run_id)}/retry"
-
-    def lines(view: Any) -> list[Line]:
-        from abeyance.cli.formatting import run_lines
-
-        return run_lines(view)
-
-    exchange(lambda api: api.post(path, body), lines, as_json=as_json)
+    exchange(lambda api: api.post(path, body), run_lines, as_json=as_json)
 
 
 @moving.command(cls=ErrorText, rich_help_panel=PANEL)
 def fork(
-    run_id: Annotated[
-        str, typer.Argument(metavar="RUN", help="The id of a run.", show_default=False)
-    ],
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.")],
     *,
     back: Annotated[int, typer.Option(min=0, help="How many finished visits to go back.")] = 0,
-    new_id: Annotated[
-        str | None, typer.Option("--run-id", help="Id of the new run.", show_default=False)
-    ] = None,
+    new_id: Annotated[str | None, typer.Option("--run-id", help="Id of the new run.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Start a new run with the past of RUN, open or ended, and show what it asks first.
@@ -192,8 +168,6 @@ def fork(
     path = f"{run_path(run_id)}/fork"
 
     def lines(started: Any) -> list[Line]:
-        from abeyance.cli.formatting import Line, interrupt_lines
-
         return [Line("run", started["run_id"]), *interrupt_lines(started.get("interrupts", []))]
 
     exchange(lambda api: api.post(path, body), lines, as_json=as_json)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from abeyance.cli.api_call import PrintJson
 from abeyance.cli.errors import ErrorText, print_error
+from abeyance.cli.formatting import Line, show, show_table
 from abeyance.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -18,20 +20,13 @@ if TYPE_CHECKING:
 tokens = typer.Typer(no_args_is_help=True, help="Add, list and revoke the tokens of callers.")
 
 Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME", help="The owner of the token, the subject of its calls.", show_default=False
-    ),
+    str, typer.Argument(metavar="NAME", help="The owner of the token, the subject of its calls.")
 ]
-File = Annotated[
-    Path | None,
-    typer.Option(help="The tokens file. Default: ABEYANCE_TOKENS_FILE.", show_default=False),
-]
+File = Annotated[Path | None, typer.Option(help="The tokens file. Default: ABEYANCE_TOKENS_FILE.")]
 _OF_THE_API: Final = (
     *("runs:start", "runs:read", "runs:control", "runs:steer", "runs:respond"),
     "admin",
 )
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @tokens.command(cls=ErrorText)
@@ -43,7 +38,6 @@ def add(
         typer.Option(
             metavar="CAPABILITY",
             help="What its owner may do, such as runs:read. Repeat it, or separate several by commas.",
-            show_default=False,
         ),
     ],
     group: Annotated[
@@ -51,7 +45,6 @@ def add(
         typer.Option(
             metavar="GROUP",
             help="A group that its owner belongs to. Repeat it, or separate several by commas.",
-            show_default=False,
         ),
     ] = None,
     reads: Annotated[
@@ -60,11 +53,10 @@ def add(
             metavar="LABEL=VALUE",
             help="Its owner sees only runs with this label. Repeat it: a label may have several values, "
             "and a run needs one of each label.",
-            show_default=False,
         ),
     ] = None,
     file: File = None,
-    as_json: AsJson = False,
+    as_json: PrintJson = False,
 ) -> None:
     """Make a token for NAME, and print it: only its hash is stored, so it cannot be shown again.
 
@@ -90,9 +82,8 @@ def add(
 
 
 @tokens.command("list", cls=ErrorText)
-def list_tokens(*, file: File = None, as_json: AsJson = False) -> None:
+def list_tokens(*, file: File = None, as_json: PrintJson = False) -> None:
     """List the owners of tokens, the beginning of each token's hash, and what its owner may do."""
-    from abeyance.cli.formatting import Line, show, show_table
     from abeyance.token_file import read_grants
 
     grants = read_grants(_path(file))
@@ -114,14 +105,12 @@ def revoke(
             "--hash",
             metavar="DIGITS",
             help="Revoke only the token whose hash begins with these digits.",
-            show_default=False,
         ),
     ] = None,
     file: File = None,
-    as_json: AsJson = False,
+    as_json: PrintJson = False,
 ) -> None:
     """Revoke the tokens of NAME. A running API refuses them from its next call on."""
-    from abeyance.cli.formatting import Line, show
     from abeyance.token_file import revoke_tokens
 
     revoked = revoke_tokens(_path(file), name, hash_)

@@ -13,7 +13,7 @@ import typer
 
 from abeyance.cli.api_call import PANEL, RunId, run_path, with_api
 from abeyance.cli.errors import ErrorText, print_error
-from abeyance.cli.formatting import Line, call_text, can_draw, short_time
+from abeyance.cli.formatting import Line, call_text, can_draw, short_time, show
 from abeyance.cli.watch import Said, render
 from abeyance.errors import Code, Refusal, Unavailable
 
@@ -130,8 +130,7 @@ def transcript(
     address: Annotated[
         str | None,
         typer.Option(
-            help="Address of the agent, or of a node inside it. Default: the only agent of the run.",
-            show_default=False,
+            help="Address of the agent, or of a node inside it. Default: the only agent of the run."
         ),
     ] = None,
     follow: Annotated[
@@ -253,7 +252,6 @@ class _Reader:
         if self._as_json:
             typer.echo(json.dumps(item))
             return
-        from abeyance.cli.formatting import show
 
         show(transcript_lines(item))
 

@@ -15,7 +15,7 @@ import typer
 
 from abeyance.cli.api_call import PANEL, AsJsonLines, RunId, run_path, with_api
 from abeyance.cli.errors import ErrorText, code_of_run, print_error
-from abeyance.cli.formatting import Line, can_draw, readable, run_lines
+from abeyance.cli.formatting import Line, can_draw, event_line, readable, run_lines
 from abeyance.core.live_text import merged
 from abeyance.errors import SettingsError, Unavailable
 
@@ -153,15 +153,11 @@ _ENDED: Final = "completed,failed,cancelled,halted"
 @watching.command(cls=ErrorText, rich_help_panel=PANEL)
 def events(
     run_id: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[RUN]", help="The id of a run. Without it, all runs.", show_default=False
-        ),
+        str | None, typer.Argument(metavar="[RUN]", help="The id of a run. Without it, all runs.")
     ] = None,
     *,
     after: Annotated[
-        str | None,
-        typer.Option(help="Only events after the one with this id.", show_default=False),
+        str | None, typer.Option(help="Only events after the one with this id.")
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Also print new events until the run ends.")
@@ -172,11 +168,10 @@ def events(
             "--type",
             help="Of all runs: only this type, or with 'interrupt.*' all that begin so. Repeat it for "
             "several.",
-            show_default=False,
         ),
     ] = None,
     graph: Annotated[
-        str | None, typer.Option(help="Of all runs: only those of this graph.", show_default=False)
+        str | None, typer.Option(help="Of all runs: only those of this graph.")
     ] = None,
     capabilities: Annotated[
         list[str] | None,
@@ -184,7 +179,6 @@ def events(
             "--capability",
             help="Of all runs: only interrupts that require this capability, or with 'refunds:*' one "
             "that begins so. Repeat it for several.",
-            show_default=False,
         ),
     ] = None,
     as_json: AsJsonLines = False,
@@ -222,8 +216,6 @@ def watch(run_id: RunId, *, as_json: AsJsonLines = False) -> None:
     What models say is shown while they speak. Without a terminal or rich, events are printed one per
     line, `model.delta` among them. The exit code is 1 if the run ends with another status than completed.
     """
-    from abeyance.cli.formatting import can_draw
-
     path = run_path(run_id)
 
     async def look(api: Connection) -> Any:
@@ -258,8 +250,6 @@ def _on_gap(*, as_json: bool) -> Callable[[], None]:
 
 
 def _form(*, as_json: bool, of_all: bool = False) -> Callable[[Mapping[str, Any]], str]:
-    from abeyance.cli.formatting import event_line
-
     return json.dumps if as_json else partial(event_line, with_run=of_all)
 
 
