@@ -194,16 +194,12 @@ def events(
     path = "" if run_id is None else run_path(run_id)
 
     async def read(api: Connection) -> None:
-        from abeyance.http.events import follow_all, past, past_of_all
+        from abeyance.http.events import follow as followed
+        from abeyance.http.events import past
 
-        if path:
-            stream = (
-                _followed(api, path, after, as_json=as_json) if follow else past(api, path, after)
-            )
-        elif follow:
-            stream = follow_all(api, given, after, on_gap=_on_gap(as_json=as_json))
-        else:
-            stream = past_of_all(api, given, after)
+        stream = past(api, path, after, given)
+        if follow:
+            stream = followed(api, path, after, given, on_gap=_on_gap(as_json=as_json))
         await _print(stream, _form(as_json=as_json, of_all=not path))
 
     with_api(read)
@@ -219,30 +215,17 @@ def watch(run_id: RunId, *, as_json: AsJsonLines = False) -> None:
     path = run_path(run_id)
 
     async def look(api: Connection) -> Any:
+        from abeyance.http.events import follow as followed
+
         if can_draw() and not as_json:
             return await _draw(api, path)
         form = _form(as_json=as_json)
-        stream = _followed(
-            api, path, None, as_json=as_json, on_delta=lambda delta: typer.echo(form(delta))
-        )
-        await _print(stream, form)
+        on_gap, on_delta = _on_gap(as_json=as_json), lambda delta: typer.echo(form(delta))
+        await _print(followed(api, path, None, on_gap=on_gap, on_delta=on_delta), form)
         return await _final_view(api, path)
 
     view = with_api(look)
     raise typer.Exit(code_of_run(view["status"]))
-
-
-def _followed(
-    api: Connection,
-    path: str,
-    after: str | None,
-    *,
-    as_json: bool,
-    on_delta: Callable[[Mapping[str, Any]], None] | None = None,
-) -> AsyncGenerator[Mapping[str, Any], None]:
-    from abeyance.http.events import follow
-
-    return follow(api, path, after, on_gap=_on_gap(as_json=as_json), on_delta=on_delta)
 
 
 def _on_gap(*, as_json: bool) -> Callable[[], None]:

@@ -7,31 +7,25 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar, Unpack
+from typing import Any, Final, Literal, Self, Unpack
 from urllib.parse import quote
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
-from abeyance.core.ledger import Receipt
 from abeyance.duration import Duration
 from abeyance.errors import SettingsError
 from abeyance.filters import EventFilter, InboxFilter, RunFilter
 from abeyance.handle import MessageFields, Started, Steered
 from abeyance.http.connection import Connection
-from abeyance.http.events import follow_all, past_of_all
+from abeyance.http.events import follow as followed
+from abeyance.http.events import past
 from abeyance.http.run import HttpRun, in_seconds, message_body
 from abeyance.schemas.json_types import to_json
 from abeyance.util import as_names, checked_run_id, without_none
 from abeyance.views import DelegationView, InterruptView, RunView, StreamEvent
 from abeyance.wire import ErasureState
 
-T = TypeVar("T")
-
-_LONGEST_WAIT: Final = 30.0
-"""Seconds of one long poll: less than the read timeout of a connection."""
-_PAGE: Final = "1000"
 _CREATED: Final = 201
-_RECEIPTS: Final = TypeAdapter(list[Receipt])
 
 
 class HttpClient:
@@ -85,9 +79,9 @@ class HttpClient:
             "capability": filters.capabilities,
             **without_none(graph=filters.graph),
         }
-        read = past_of_all(self.api, query, after)
+        read = past(self.api, "", after, query)
         if follow:
-            read = follow_all(self.api, query, after, on_gap=on_gap)
+            read = followed(self.api, "", after, query, on_gap=on_gap)
         async with aclosing(read) as events:
             async for event in events:
                 yield StreamEvent.model_validate(event)
