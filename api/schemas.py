@@ -155,7 +155,7 @@ def _widening(name: str, value: Any, bound: Any) -> str | None:
 class StartBody(wire.Request):
     """A run to start."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [examples.runs.START]})
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.START]})
 
     graph: str = Field(min_length=1, max_length=256, description="The name of the graph.")
     input: JsonValue = Field(
@@ -205,7 +205,7 @@ class StartBody(wire.Request):
 class AnswerBody(wire.Request):
     """The answer to one interrupt. null is a valid answer."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [examples.interrupts.ANSWER_TO_ONE]})
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.ANSWER_TO_ONE]})
 
     response: JsonValue
     note: str | None = Field(default=None, max_length=2_000)

@@ -50,15 +50,13 @@ class Evicted(BaseModel):
 @router.post(
     "/evict",
     dependencies=[VALID_KEY],
-    responses=openapi.change(
-        200, "The runs were halted.", examples.runs.EVICTED, Code.OUTSIDE_READS
-    ),
+    responses=openapi.change(200, "The runs were halted.", examples.EVICTED, Code.OUTSIDE_READS),
 )
 async def evict(
     caller: Caller,
     backend: BackendDep,
     client: ClientDep,
-    body: Annotated[EvictBody | None, Body(examples=[examples.runs.EVICT])] = None,
+    body: Annotated[EvictBody | None, Body(examples=[examples.EVICT])] = None,
 ) -> Evicted:
     """Halt runs that are inactive, or too many, with the reason `evicted`.
 

@@ -31,7 +31,7 @@ class ErasedRun(BaseModel):
 
 def _lines() -> openapi.Responses:
     responses = openapi.read("The audit.", None, Code.UNKNOWN_RUN, Code.ERASED)
-    lines: dict[str, Any] = {"schema": {"type": "string"}, "example": examples.events.AUDIT}
+    lines: dict[str, Any] = {"schema": {"type": "string"}, "example": examples.AUDIT}
     responses[200]["content"] = {_NDJSON: lines}
     return responses
 
@@ -57,7 +57,7 @@ async def read_audit(run_id: RunId, caller: Caller, client: ClientDep) -> Respon
     responses=openapi.change(
         202,
         "The run is being erased.",
-        examples.runs.ERASING,
+        examples.ERASING,
         Code.UNKNOWN_RUN,
         Code.NOT_FINISHED,
     ),

@@ -96,28 +96,28 @@ class Selection(wire.Request):
 class PauseBatch(Selection):
     """Runs to pause."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [examples.batch.PAUSE_MANY]})
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.PAUSE_MANY]})
     body: commands.PauseBody = Field(default_factory=commands.PauseBody)
 
 
 class ResumeBatch(Selection):
     """Runs to resume."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [examples.batch.RESUME_MANY]})
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.RESUME_MANY]})
     body: commands.ControlBody = Field(default_factory=commands.ControlBody)
 
 
 class CancelBatch(Selection):
     """Runs to cancel."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [examples.batch.CANCEL_MANY]})
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.CANCEL_MANY]})
     body: commands.CancelBody = Field(default_factory=commands.CancelBody)
 
 
 class SteerBatch(Selection):
     """Runs to steer, with the same message."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [examples.batch.STEER_MANY]})
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.STEER_MANY]})
     body: commands.MessageBody
 
 
@@ -126,7 +126,7 @@ class RespondBatch(Selection):
     interrupts by id.
     """
 
-    model_config = ConfigDict(json_schema_extra={"examples": [examples.batch.RESPOND_MANY]})
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.RESPOND_MANY]})
     body: commands.Answers
 
 
@@ -148,7 +148,7 @@ class BatchOutcome(BaseModel):
     next_cursor: str | None = None
 
 
-_RESPONSES: Final = openapi.change(200, "The result for each run.", examples.batch.DONE_TO_MANY)
+_RESPONSES: Final = openapi.change(200, "The result for each run.", examples.DONE_TO_MANY)
 
 
 @router.post("/pause", dependencies=[CONTROL], responses=_RESPONSES)

@@ -35,12 +35,10 @@ from abeyance.errors import Code, Refusal
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["control"])
 
-PauseBody: TypeAlias = Annotated[commands.PauseBody | None, Body(examples=[examples.runs.PAUSE])]
-ResumeBody: TypeAlias = Annotated[
-    commands.ControlBody | None, Body(examples=[examples.runs.RESUME])
-]
-CancelBody: TypeAlias = Annotated[commands.CancelBody | None, Body(examples=[examples.runs.CANCEL])]
-ValuesBody: TypeAlias = Annotated[commands.ValuesBody, Body(examples=[examples.runs.VALUES])]
+PauseBody: TypeAlias = Annotated[commands.PauseBody | None, Body(examples=[examples.PAUSE])]
+ResumeBody: TypeAlias = Annotated[commands.ControlBody | None, Body(examples=[examples.RESUME])]
+CancelBody: TypeAlias = Annotated[commands.CancelBody | None, Body(examples=[examples.CANCEL])]
+ValuesBody: TypeAlias = Annotated[commands.ValuesBody, Body(examples=[examples.VALUES])]
 SignalResponse: TypeAlias = Accepted | views.RunView | RunStatus
 
 _GOTO: Final = "goto:"
@@ -62,7 +60,7 @@ def signal_responses(example: Any, with_wait: Any, *refusals: Code) -> openapi.R
 @router.post(
     "/pause",
     status_code=202,
-    responses=signal_responses(examples.runs.ACCEPTED, examples.runs.PAUSED_RUN, *_CODES),
+    responses=signal_responses(examples.ACCEPTED, examples.PAUSED_RUN, *_CODES),
 )
 async def pause(
     *,
@@ -97,7 +95,7 @@ async def pause(
     "/resume",
     status_code=202,
     dependencies=[CONTROL],
-    responses=signal_responses(examples.runs.ACCEPTED, examples.runs.RUN, *_CODES),
+    responses=signal_responses(examples.ACCEPTED, examples.RUN, *_CODES),
 )
 async def resume(
     *,
@@ -116,7 +114,7 @@ async def resume(
     return await signal_response(backend, caller, Accepted(run_id=run_id), wait, request, response)
 
 
-_CANCELLED: Final = signal_responses(examples.runs.ACCEPTED, examples.runs.ENDING_RUN, *_CODES)
+_CANCELLED: Final = signal_responses(examples.ACCEPTED, examples.ENDING_RUN, *_CODES)
 
 
 @router.post("/cancel", status_code=202, dependencies=[CONTROL], responses=_CANCELLED)
@@ -149,7 +147,7 @@ async def cancel(
     responses=openapi.change(
         200,
         "The run with its new values.",
-        examples.runs.RUN,
+        examples.RUN,
         *_CODES,
         Code.NATIVELY_PAUSED,
         Code.UNKNOWN_GRAPH,

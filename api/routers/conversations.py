@@ -43,7 +43,7 @@ router = APIRouter(prefix="/conversations/{conversation_id:anytext}", tags=["con
 ConversationId: TypeAlias = Annotated[
     Name, Path(description="The id of the conversation.", examples=["chat-17"])
 ]
-MessageBody: TypeAlias = Annotated[commands.MessageBody, Body(examples=[examples.batch.TO_ALL])]
+MessageBody: TypeAlias = Annotated[commands.MessageBody, Body(examples=[examples.TO_ALL])]
 
 
 class Reached(BaseModel):
@@ -71,7 +71,7 @@ class Steered(Reached):
     responses=openapi.change(
         202,
         "The runs that are being cancelled.",
-        examples.batch.REACHED,
+        examples.REACHED,
         Code.IDEMPOTENCY_CONFLICT,
     ),
 )
@@ -95,7 +95,7 @@ async def interrupt(
     responses=openapi.change(
         202,
         "The runs that are being paused.",
-        examples.batch.REACHED,
+        examples.REACHED,
         Code.IDEMPOTENCY_CONFLICT,
     ),
 )
@@ -124,7 +124,7 @@ async def pause(
     status_code=202,
     dependencies=[CONTROL],
     responses=openapi.change(
-        202, "The runs that are being resumed.", examples.batch.REACHED, Code.IDEMPOTENCY_CONFLICT
+        202, "The runs that are being resumed.", examples.REACHED, Code.IDEMPOTENCY_CONFLICT
     ),
 )
 async def resume(
@@ -147,7 +147,7 @@ async def resume(
     responses=openapi.change(
         202,
         "The run that gets the message.",
-        examples.batch.STEERED,
+        examples.STEERED,
         Code.NO_ACTIVE_RUN,
         Code.AMBIGUOUS_RUN,
         Code.MESSAGE_CONFLICT,

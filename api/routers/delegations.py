@@ -17,9 +17,7 @@ from abeyance.errors import Code
 
 router = APIRouter(prefix="/delegations", tags=["delegations"])
 
-DelegateBody: TypeAlias = Annotated[
-    commands.DelegateBody, Body(examples=[examples.interrupts.DELEGATE])
-]
+DelegateBody: TypeAlias = Annotated[commands.DelegateBody, Body(examples=[examples.DELEGATE])]
 DelegationId: TypeAlias = Annotated[
     str, Path(description="The id of a delegation.", max_length=100)
 ]
@@ -30,7 +28,7 @@ DelegationId: TypeAlias = Annotated[
     status_code=201,
     dependencies=[RESPOND],
     responses=openapi.change(
-        201, "The delegation.", examples.interrupts.DELEGATION, Code.IDEMPOTENCY_CONFLICT
+        201, "The delegation.", examples.DELEGATION, Code.IDEMPOTENCY_CONFLICT
     ),
 )
 async def delegate(
@@ -55,7 +53,7 @@ async def delegate(
 
 @router.get(
     "",
-    responses=openapi.read("The delegations.", examples.listed(examples.interrupts.DELEGATION)),
+    responses=openapi.read("The delegations.", examples.listed(examples.DELEGATION)),
 )
 async def list_delegations(caller: Caller, client: ClientDep) -> Listed[views.DelegationView]:
     """List the delegations that the caller made or may use and that have not ended. With `admin`, all.
@@ -72,7 +70,7 @@ async def list_delegations(caller: Caller, client: ClientDep) -> Listed[views.De
     responses=openapi.change(
         200,
         "The delegation, which counts no more.",
-        examples.interrupts.DELEGATION,
+        examples.DELEGATION,
         Code.UNKNOWN_DELEGATION,
     ),
 )

@@ -105,9 +105,7 @@ LastEventId: TypeAlias = Annotated[
 @router.get(
     "/events",
     response_model=Listed[views.StreamEvent],
-    responses=_of_pages_and_streams(
-        examples.events.STREAM_EVENT, examples.events.STREAM_OF_ALL, Code.GONE
-    ),
+    responses=_of_pages_and_streams(examples.STREAM_EVENT, examples.STREAM_OF_ALL, Code.GONE),
 )
 async def read_stream(
     *,
@@ -153,8 +151,8 @@ async def read_stream(
     "/runs/{run_id}/events",
     response_model=Listed[views.Event],
     responses=_of_pages_and_streams(
-        examples.events.EVENT,
-        examples.events.EVENT_STREAM,
+        examples.EVENT,
+        examples.EVENT_STREAM,
         Code.UNKNOWN_RUN,
         Code.GONE,
         Code.TOO_MANY_RUNS,

@@ -20,7 +20,7 @@ router = APIRouter(prefix="/graphs", tags=["graphs"], dependencies=[READ])
 
 @router.get(
     "",
-    responses=openapi.read("The graphs, sorted by name.", examples.listed(examples.graphs.GRAPH)),
+    responses=openapi.read("The graphs, sorted by name.", examples.listed(examples.GRAPH)),
 )
 async def list_graphs(backend: BackendDep) -> Listed[GraphSummary]:
     """List the graphs that this service can start."""
@@ -40,7 +40,7 @@ async def list_graphs(backend: BackendDep) -> Listed[GraphSummary]:
 
 @router.get(
     "/{name}",
-    responses=openapi.read("The graph.", examples.graphs.GRAPH_SPEC, Code.UNKNOWN_GRAPH),
+    responses=openapi.read("The graph.", examples.GRAPH_SPEC, Code.UNKNOWN_GRAPH),
 )
 async def read_graph(name: str, backend: BackendDep) -> dict[str, Any]:
     """Retrieve a graph: its nodes, edges and interrupts, and in `guarded_by` the capabilities that its
@@ -53,7 +53,7 @@ async def read_graph(name: str, backend: BackendDep) -> dict[str, Any]:
 @router.get(
     "/{name}/diagram",
     response_class=PlainTextResponse,
-    responses=openapi.text("The Mermaid flowchart.", examples.graphs.DIAGRAM, Code.UNKNOWN_GRAPH),
+    responses=openapi.text("The Mermaid flowchart.", examples.DIAGRAM, Code.UNKNOWN_GRAPH),
 )
 async def draw_graph(name: str, backend: BackendDep) -> PlainTextResponse:
     """Render a graph as a Mermaid flowchart."""

@@ -39,21 +39,13 @@ StatusFilter: TypeAlias = Literal[
     "open", "held", "answered", "expired", "cancelled", "superseded", "all"
 ]
 
-AnswersBody: TypeAlias = Annotated[
-    commands.Answers, Body(openapi_examples=examples.interrupts.ANSWERS)
-]
+AnswersBody: TypeAlias = Annotated[commands.Answers, Body(openapi_examples=examples.ANSWERS)]
 TakeBackBody: TypeAlias = Annotated[
-    commands.TakeBackBody | None, Body(examples=[examples.interrupts.TAKE_BACK])
+    commands.TakeBackBody | None, Body(examples=[examples.TAKE_BACK])
 ]
-ClaimBody: TypeAlias = Annotated[
-    commands.ClaimBody | None, Body(examples=[examples.interrupts.CLAIM])
-]
-ReassignBody: TypeAlias = Annotated[
-    commands.ReassignBody, Body(examples=[examples.interrupts.REASSIGN])
-]
-DeadlineBody: TypeAlias = Annotated[
-    commands.DeadlineBody, Body(examples=[examples.interrupts.DEADLINE])
-]
+ClaimBody: TypeAlias = Annotated[commands.ClaimBody | None, Body(examples=[examples.CLAIM])]
+ReassignBody: TypeAlias = Annotated[commands.ReassignBody, Body(examples=[examples.REASSIGN])]
+DeadlineBody: TypeAlias = Annotated[commands.DeadlineBody, Body(examples=[examples.DEADLINE])]
 
 WithView: TypeAlias = Annotated[
     bool,
@@ -91,7 +83,7 @@ _ANSWER_CODES: Final = (
     dependencies=[READ],
     responses=openapi.read(
         "The interrupts, open ones first.",
-        examples.listed(examples.interrupts.INTERRUPT),
+        examples.listed(examples.INTERRUPT),
         *(Code.UNKNOWN_RUN, Code.ERASED),
     ),
 )
@@ -113,7 +105,7 @@ async def list_interrupts(
     dependencies=[READ],
     responses=openapi.read(
         "The interrupt.",
-        examples.interrupts.INTERRUPT,
+        examples.INTERRUPT,
         *(Code.UNKNOWN_RUN, Code.UNKNOWN_INTERRUPT, Code.ERASED),
     ),
 )
@@ -178,7 +170,7 @@ class InboxQuery(ListQuery):
     dependencies=[READ],
     responses=openapi.read(
         "A page of open or held interrupts, sorted by deadline.",
-        examples.listed(examples.interrupts.LISTED_INTERRUPT, "eyJub3ci.2c26b46b"),
+        examples.listed(examples.LISTED_INTERRUPT, "eyJub3ci.2c26b46b"),
     ),
 )
 async def list_open_interrupts(
@@ -214,7 +206,7 @@ async def list_open_interrupts(
     responses=openapi.change(
         200,
         "A receipt for each answer.",
-        examples.interrupts.RECEIPTS,
+        examples.RECEIPTS,
         *_ANSWER_CODES,
         Code.NOTHING_OPEN,
         Code.AMBIGUOUS_INTERRUPT,
@@ -247,9 +239,7 @@ async def respond(
 @router.post(
     "/interrupts/{interrupt_id}/respond",
     dependencies=[RESPOND],
-    responses=openapi.change(
-        200, "A receipt for the answer.", examples.interrupts.RECEIPTS, *_ANSWER_CODES
-    ),
+    responses=openapi.change(200, "A receipt for the answer.", examples.RECEIPTS, *_ANSWER_CODES),
 )
 async def respond_to_interrupt(
     interrupt_id: InterruptId,
@@ -288,7 +278,7 @@ async def _answer(
     responses=openapi.change(
         200,
         "The interrupt with its new deadline.",
-        examples.interrupts.INTERRUPT,
+        examples.INTERRUPT,
         Code.UNKNOWN_RUN,
         Code.IDEMPOTENCY_CONFLICT,
         Code.NATIVELY_PAUSED,
@@ -333,7 +323,7 @@ _CLAIM_CODES: Final = (
     responses=openapi.change(
         200,
         "The interrupt, with the claim.",
-        examples.interrupts.INTERRUPT,
+        examples.INTERRUPT,
         *_CLAIM_CODES,
         Code.NOT_ASSIGNED,
         Code.SEPARATION_OF_DUTIES,
@@ -361,7 +351,7 @@ async def claim(
 @router.post(
     "/interrupts/{interrupt_id}/release",
     responses=openapi.change(
-        200, "The interrupt, without a claim.", examples.interrupts.INTERRUPT, *_CLAIM_CODES
+        200, "The interrupt, without a claim.", examples.INTERRUPT, *_CLAIM_CODES
     ),
 )
 async def release(
@@ -382,7 +372,7 @@ async def release(
 @router.post(
     "/interrupts/{interrupt_id}/reassign",
     responses=openapi.change(
-        200, "The interrupt, with its new assignees.", examples.interrupts.INTERRUPT, *_CLAIM_CODES
+        200, "The interrupt, with its new assignees.", examples.INTERRUPT, *_CLAIM_CODES
     ),
 )
 async def reassign(
@@ -411,7 +401,7 @@ def _require_either(caller: Principal) -> None:
     responses=openapi.change(
         200,
         "The interrupt, which is open again.",
-        examples.interrupts.INTERRUPT,
+        examples.INTERRUPT,
         Code.UNKNOWN_RUN,
         Code.NOT_RUNNING,
         Code.UNKNOWN_INTERRUPT,

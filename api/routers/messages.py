@@ -97,7 +97,7 @@ def _states(graph: Graph) -> Iterator[StateModel]:
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["messages"])
 
-MessageBody: TypeAlias = Annotated[commands.MessageBody, Body(examples=[examples.messages.MESSAGE])]
+MessageBody: TypeAlias = Annotated[commands.MessageBody, Body(examples=[examples.MESSAGE])]
 
 _MAX_PAGE_SIZE: Final = 1_000
 _DEFAULT_PAGE_SIZE: Final = 50
@@ -137,8 +137,8 @@ Timeout: TypeAlias = Annotated[
     "/steer",
     status_code=202,
     responses=signal_responses(
-        examples.messages.ACCEPTED_MESSAGE,
-        examples.runs.RUN,
+        examples.ACCEPTED_MESSAGE,
+        examples.RUN,
         Code.UNKNOWN_RUN,
         Code.NOT_RUNNING,
         Code.INVALID_MESSAGE,
@@ -180,7 +180,7 @@ async def steer(
     responses=openapi.change(
         201,
         "The message is queued.",
-        examples.messages.MESSAGE_RECEIPT,
+        examples.MESSAGE_RECEIPT,
         *_CODES,
         Code.NATIVELY_PAUSED,
     ),
@@ -215,7 +215,7 @@ async def send_message(
     dependencies=[READ],
     responses=openapi.read(
         "A page of messages.",
-        examples.messages.MESSAGE_PAGE,
+        examples.MESSAGE_PAGE,
         Code.UNKNOWN_RUN,
         Code.NATIVELY_PAUSED,
     ),
@@ -247,7 +247,7 @@ async def list_messages(
     responses=openapi.change(
         200,
         "The number of deleted messages.",
-        examples.messages.CLEARED,
+        examples.CLEARED,
         Code.UNKNOWN_RUN,
         Code.NOT_RUNNING,
         Code.IDEMPOTENCY_CONFLICT,
@@ -270,7 +270,7 @@ async def clear_messages(
     responses=openapi.change(
         202,
         "The message is queued.",
-        examples.messages.MESSAGE_RECEIPT,
+        examples.MESSAGE_RECEIPT,
         *_CODES,
         Code.IDEMPOTENCY_CONFLICT,
     ),

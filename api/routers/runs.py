@@ -83,12 +83,12 @@ Until: TypeAlias = Annotated[
     dependencies=[START],
     responses={
         200: openapi.also(
-            "The run, which an earlier request started.", examples.runs.RUN, views.RunView
+            "The run, which an earlier request started.", examples.RUN, views.RunView
         ),
         **openapi.change(
             201,
             "The new run.",
-            examples.runs.RUN,
+            examples.RUN,
             Code.UNKNOWN_GRAPH,
             Code.UNKNOWN_NODE,
             Code.RUN_EXISTS,
@@ -222,7 +222,7 @@ class RunsQuery(ListQuery):
     dependencies=[READ],
     responses=openapi.read(
         "A page of runs, newest first.",
-        examples.listed(examples.runs.LISTED_RUN, "eyJzdGFy.9b74c989"),
+        examples.listed(examples.LISTED_RUN, "eyJzdGFy.9b74c989"),
     ),
 )
 async def list_runs(
@@ -250,7 +250,7 @@ async def list_runs(
     "/{run_id}",
     dependencies=[READ],
     response_model=views.RunView,
-    responses=openapi.read("The run.", examples.runs.RUN, Code.UNKNOWN_RUN, Code.ERASED),
+    responses=openapi.read("The run.", examples.RUN, Code.UNKNOWN_RUN, Code.ERASED),
 )
 async def read_run(
     *,
@@ -292,7 +292,7 @@ async def _awaited(
     dependencies=[READ],
     responses=openapi.read(
         "The result of the run.",
-        examples.runs.RESULT,
+        examples.RESULT,
         *(Code.UNKNOWN_RUN, Code.NOT_FINISHED, Code.ERASED, Code.GONE),
     ),
 )
@@ -357,7 +357,7 @@ class TranscriptQuery(BaseModel):
         max_length=_MAX_ADDRESS_CHARS,
         description="The address of the agent, or of something in it, such as an interrupt. Required if "
         "the run has several transcripts.",
-        examples=[examples.messages.AGENT],
+        examples=[examples.AGENT],
     )
     cursor: str | None = Field(
         default=None,
@@ -376,7 +376,7 @@ class TranscriptQuery(BaseModel):
     dependencies=[READ],
     responses=openapi.read(
         "A page of the transcript, oldest first.",
-        examples.listed(examples.messages.SAID, "eyJhZGRy.2c26b46b68ffc68f"),
+        examples.listed(examples.SAID, "eyJhZGRy.2c26b46b68ffc68f"),
         Code.UNKNOWN_RUN,
         Code.UNKNOWN_NODE,
         Code.GONE,

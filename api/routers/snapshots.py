@@ -29,11 +29,9 @@ from abeyance.errors import Code, Refusal
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["control"])
 
-MigrateBody: TypeAlias = Annotated[
-    commands.MigrateBody | None, Body(examples=[examples.runs.MIGRATE])
-]
-RetryBody: TypeAlias = Annotated[commands.RetryBody | None, Body(examples=[examples.runs.RETRY])]
-ForkBody: TypeAlias = Annotated[commands.ForkBody | None, Body(examples=[examples.runs.FORK])]
+MigrateBody: TypeAlias = Annotated[commands.MigrateBody | None, Body(examples=[examples.MIGRATE])]
+RetryBody: TypeAlias = Annotated[commands.RetryBody | None, Body(examples=[examples.RETRY])]
+ForkBody: TypeAlias = Annotated[commands.ForkBody | None, Body(examples=[examples.FORK])]
 
 _OF_STARTS: Final = (Code.TOO_MANY_RUNS, Code.GONE)
 
@@ -43,7 +41,7 @@ _OF_STARTS: Final = (Code.TOO_MANY_RUNS, Code.GONE)
     responses=openapi.change(
         200,
         "What the migration did, or with `dry_run` would do.",
-        examples.runs.MIGRATION,
+        examples.MIGRATION,
         Code.UNKNOWN_RUN,
         Code.NOT_RUNNING,
         Code.IDEMPOTENCY_CONFLICT,
@@ -86,7 +84,7 @@ async def migrate(
     responses=openapi.change(
         200,
         "The run, which goes on.",
-        examples.runs.RUN,
+        examples.RUN,
         Code.UNKNOWN_RUN,
         Code.UNKNOWN_GRAPH,
         Code.NOT_FINISHED,
@@ -133,12 +131,12 @@ async def retry(
     status_code=201,
     responses={
         200: openapi.also(
-            "The fork, which an earlier request started.", examples.runs.FORKED, ForkedRun
+            "The fork, which an earlier request started.", examples.FORKED, ForkedRun
         ),
         **openapi.change(
             201,
             "The new run, and the questions that it asks first.",
-            examples.runs.FORKED,
+            examples.FORKED,
             Code.UNKNOWN_RUN,
             Code.RUN_EXISTS,
             Code.NOT_FINISHED,

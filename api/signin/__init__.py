@@ -104,7 +104,7 @@ class Me(BaseModel):
 @router.get(
     "/me",
     dependencies=[KNOWN_PARAMETERS],
-    responses=openapi.read("The caller.", examples.accounts.ME),
+    responses=openapi.read("The caller.", examples.ME),
 )
 async def read_me(credentials: CredentialsDep, backend: BackendDep) -> Me:
     """Retrieve who the caller is: the subject, its capabilities, its groups, and the runs that it may
@@ -116,12 +116,10 @@ async def read_me(credentials: CredentialsDep, backend: BackendDep) -> Me:
 @router.post(
     SIGN_IN,
     dependencies=[DECLARED_PARAMETERS],
-    responses=openapi.change(
-        200, "The caller, who has a session from now on.", examples.accounts.SIGNED_IN
-    ),
+    responses=openapi.change(200, "The caller, who has a session from now on.", examples.SIGNED_IN),
 )
 async def sign_in(
-    body: Annotated[SignIn, Body(examples=[examples.accounts.SIGN_IN])],
+    body: Annotated[SignIn, Body(examples=[examples.SIGN_IN])],
     request: Request,
     response: Response,
     backend: BackendDep,
@@ -141,7 +139,7 @@ async def sign_in(
 @router.post(
     "/signout",
     dependencies=[DECLARED_PARAMETERS],
-    responses=openapi.change(200, "The caller has no session.", examples.accounts.SIGNED_OUT),
+    responses=openapi.change(200, "The caller has no session.", examples.SIGNED_OUT),
 )
 async def sign_out(request: Request, response: Response, backend: BackendDep) -> SignedOut:
     """Sign out: end the session of the caller's cookie, and have the browser forget it."""

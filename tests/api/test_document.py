@@ -102,27 +102,27 @@ def test_every_problem_stands_at_its_own_status(document: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("model", "example"),
     [
-        (views.RunView, examples.runs.RUN),
-        (views.RunView, examples.runs.LISTED_RUN),
-        (views.RunView, examples.runs.PAUSED_RUN),
-        (views.RunView, examples.runs.ENDING_RUN),
-        (views.InterruptView, examples.interrupts.INTERRUPT),
-        (views.InterruptView, examples.interrupts.LISTED_INTERRUPT),
-        (views.Event, examples.events.EVENT),
-        (views.Receipts, examples.interrupts.RECEIPTS),
-        (schemas.RunResult, examples.runs.RESULT),
-        (schemas.GraphSummary, examples.graphs.GRAPH),
-        (views.MessageReceipt, examples.messages.MESSAGE_RECEIPT),
-        (messages.MessagePage, examples.messages.MESSAGE_PAGE),
-        (views.Cleared, examples.messages.CLEARED),
-        (conversations.Reached, examples.batch.REACHED),
-        (conversations.Steered, examples.batch.STEERED),
-        (batch.BatchOutcome, examples.batch.DONE_TO_MANY),
-        (admin.Evicted, examples.runs.EVICTED),
-        (TranscriptItem, examples.messages.SAID),
-        (signin.Me, examples.accounts.ME),
-        (signin.Me, examples.accounts.SIGNED_IN),
-        (signin.SignedOut, examples.accounts.SIGNED_OUT),
+        (views.RunView, examples.RUN),
+        (views.RunView, examples.LISTED_RUN),
+        (views.RunView, examples.PAUSED_RUN),
+        (views.RunView, examples.ENDING_RUN),
+        (views.InterruptView, examples.INTERRUPT),
+        (views.InterruptView, examples.LISTED_INTERRUPT),
+        (views.Event, examples.EVENT),
+        (views.Receipts, examples.RECEIPTS),
+        (schemas.RunResult, examples.RESULT),
+        (schemas.GraphSummary, examples.GRAPH),
+        (views.MessageReceipt, examples.MESSAGE_RECEIPT),
+        (messages.MessagePage, examples.MESSAGE_PAGE),
+        (views.Cleared, examples.CLEARED),
+        (conversations.Reached, examples.REACHED),
+        (conversations.Steered, examples.STEERED),
+        (batch.BatchOutcome, examples.DONE_TO_MANY),
+        (admin.Evicted, examples.EVICTED),
+        (TranscriptItem, examples.SAID),
+        (signin.Me, examples.ME),
+        (signin.Me, examples.SIGNED_IN),
+        (signin.SignedOut, examples.SIGNED_OUT),
     ],
 )
 def test_an_example_of_an_answer_is_one(model: type[BaseModel], example: dict[str, Any]) -> None:
@@ -132,23 +132,23 @@ def test_an_example_of_an_answer_is_one(model: type[BaseModel], example: dict[st
 @pytest.mark.parametrize(
     ("model", "example"),
     [
-        (schemas.StartBody, examples.runs.START),
-        (schemas.AnswerBody, examples.interrupts.ANSWER_TO_ONE),
-        (commands.PauseBody, examples.runs.PAUSE),
-        (commands.ControlBody, examples.runs.RESUME),
-        (commands.CancelBody, examples.runs.CANCEL),
-        (commands.ValuesBody, examples.runs.VALUES),
-        (commands.DeadlineBody, examples.interrupts.DEADLINE),
-        (commands.MessageBody, examples.messages.MESSAGE),
-        (commands.MessageBody, examples.batch.TO_ALL),
-        (batch.PauseBatch, examples.batch.PAUSE_MANY),
-        (batch.ResumeBatch, examples.batch.RESUME_MANY),
-        (batch.CancelBatch, examples.batch.CANCEL_MANY),
-        (batch.SteerBatch, examples.batch.STEER_MANY),
-        (batch.RespondBatch, examples.batch.RESPOND_MANY),
-        (admin.EvictBody, examples.runs.EVICT),
-        (signin.SignIn, examples.accounts.SIGN_IN),
-        *((commands.Answers, example["value"]) for example in examples.interrupts.ANSWERS.values()),
+        (schemas.StartBody, examples.START),
+        (schemas.AnswerBody, examples.ANSWER_TO_ONE),
+        (commands.PauseBody, examples.PAUSE),
+        (commands.ControlBody, examples.RESUME),
+        (commands.CancelBody, examples.CANCEL),
+        (commands.ValuesBody, examples.VALUES),
+        (commands.DeadlineBody, examples.DEADLINE),
+        (commands.MessageBody, examples.MESSAGE),
+        (commands.MessageBody, examples.TO_ALL),
+        (batch.PauseBatch, examples.PAUSE_MANY),
+        (batch.ResumeBatch, examples.RESUME_MANY),
+        (batch.CancelBatch, examples.CANCEL_MANY),
+        (batch.SteerBatch, examples.STEER_MANY),
+        (batch.RespondBatch, examples.RESPOND_MANY),
+        (admin.EvictBody, examples.EVICT),
+        (signin.SignIn, examples.SIGN_IN),
+        *((commands.Answers, example["value"]) for example in examples.ANSWERS.values()),
     ],
 )
 def test_an_example_of_a_body_is_accepted(model: type[BaseModel], example: dict[str, Any]) -> None:
@@ -158,6 +158,6 @@ def test_an_example_of_a_body_is_accepted(model: type[BaseModel], example: dict[
 async def test_a_graph_is_shown_as_in_the_example(api: Api) -> None:
     whole = (await api.http.get("/graphs/gated")).json()
 
-    assert set(examples.graphs.GRAPH_SPEC) <= set(whole)
-    assert set(examples.graphs.GRAPH_SPEC["nodes"]["pay"]) <= set(whole["nodes"]["after"])
-    assert set(examples.graphs.GRAPH_SPEC["edges"][0]) <= set(whole["edges"][0])
+    assert set(examples.GRAPH_SPEC) <= set(whole)
+    assert set(examples.GRAPH_SPEC["nodes"]["pay"]) <= set(whole["nodes"]["after"])
+    assert set(examples.GRAPH_SPEC["edges"][0]) <= set(whole["edges"][0])

@@ -24,8 +24,8 @@ from stack import openapi_document
 from abeyance import END, START, Graph
 from abeyance.api import examples
 
-_RUN = examples.runs.START["run_id"]
-_ASKED = {"id": examples.interrupts.INTERRUPT["id"]}
+_RUN = examples.START["run_id"]
+_ASKED = {"id": examples.INTERRUPT["id"]}
 """What the run asks: each that takes its id asks under an id of its own."""
 _LONGEST_WAIT = 1.0
 """In seconds: nobody here waits for what a long poll waits for."""
@@ -56,10 +56,10 @@ def map_path_parameters(
     there_are = {
         "run_id": _RUN,
         "interrupt_id": _ASKED["id"],
-        "name": examples.runs.START["graph"],
-        "graph": examples.runs.START["graph"],
+        "name": examples.START["graph"],
+        "graph": examples.START["graph"],
         "conversation_id": "chat-17",
-        "delegation_id": examples.interrupts.DELEGATION["id"],
+        "delegation_id": examples.DELEGATION["id"],
     }
     return path_parameters and {
         name: there_are.get(name, given) if len(str(given)) % 2 else given
@@ -131,7 +131,7 @@ def url(base: str, session: requests.Session) -> str:
 
     session.post(f"{base}/runs/{_RUN}/cancel", json={"mode": "now"}, timeout=40)
     until(is_over, "the run of the test before to end")
-    order = {**examples.runs.START, "reuse": True}
+    order = {**examples.START, "reuse": True}
     started = session.post(f"{base}/runs", json=order, timeout=40)
     assert started.status_code == 201, started.text
     until(asks, "the run of the examples to ask")
