@@ -152,7 +152,9 @@ def _outcome(status: int, code: str, query: bytes) -> metrics.Outcome:
 @router.get(
     "/metrics",
     response_class=Response,
-    responses=openapi.text("The metrics of this process, for Prometheus.", _EXAMPLE),
+    responses=openapi.read(
+        "The metrics of this process, for Prometheus.", _EXAMPLE, media_type="text/plain"
+    ),
 )
 async def read_metrics(request: Request, backend: BackendDep) -> Response:
     """Export the metrics of this process for Prometheus.

@@ -25,6 +25,7 @@ loopback only, and a request can name its principal with the headers `X-Abeyance
 request without a body can send the header `X-Abeyance-Request` instead.
 """
 
+_JSON: Final = "application/json"
 _PUBLIC_CODES: Final = (Code.FOREIGN_ORIGIN,)
 _READ_CODES: Final = (
     *_PUBLIC_CODES,
@@ -79,15 +80,9 @@ Responses = dict[int | str, dict[str, Any]]
 """The `responses` of a FastAPI route."""
 
 
-def read(description: str, example: Any, *refusals: Code) -> Responses:
+def read(description: str, example: Any, *refusals: Code, media_type: str = _JSON) -> Responses:
     """Return the responses of a route that changes nothing."""
-    return {200: _success(description, example), **_problems(*_READ_CODES, *refusals)}
-
-
-def text(description: str, example: str, *refusals: Code) -> Responses:
-    """Return the responses of a route that changes nothing and returns plain text."""
-    content = {"text/plain": {"schema": {"type": "string"}, "example": example}}
-    success = {"description": description, "content": content}
+    success = _success(description, example, media_type)
     return {200: success, **_problems(*_READ_CODES, *refusals)}
 
 
@@ -103,15 +98,13 @@ def check(description: str, example: Any, *refusals: Code) -> Responses:
 
 def page(description: str, example: str, *refusals: Code) -> Responses:
     """Return the responses of a public page."""
-    content = {"text/html": {"schema": {"type": "string"}, "example": example}}
-    success = {"description": description, "content": content}
+    success = _success(description, example, "text/html")
     return {200: success, **_problems(*_PUBLIC_CODES, *refusals)}
 
 
 def talk(description: str, example: str, *refusals: Code) -> Responses:
     """Return the responses of a route that answers with a stream of server-sent events."""
-    content = {"text/event-stream": {"schema": {"type": "string"}, "example": example}}
-    success = {"description": description, "content": content}
+    success = _success(description, example, "text/event-stream")
     return {200: success, **_problems(*_CHANGE_CODES, *refusals)}
 
 
@@ -143,8 +136,14 @@ def install(app: FastAPI) -> None:
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _success(description: str, example: Any) -> dict[str, Any]:
-    return {"description": description, "content": {"application/json": {"example": example}}}
+def content(example: Any, media_type: str) -> dict[str, Any]:
+    """Return an example of a response in the form of its media type: text, if it is not JSON."""
+    about = {} if media_type == _JSON else {"schema": {"type": "string"}}
+    return {media_type: {**about, "example": example}}
+
+
+def _success(description: str, example: Any, media_type: str = _JSON) -> dict[str, Any]:
+    return {"description": description, "content": content(example, media_type)}
 
 
 def _problems(*codes: Code) -> Responses:

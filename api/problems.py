@@ -166,17 +166,15 @@ def invalid(errors: Sequence[Mapping[str, str]]) -> Refusal:
 
 def install(app: FastAPI) -> None:
     """Turn every exception of the application into a problem response."""
-    app.add_exception_handler(Refusal, _on_refusal)
-    app.add_exception_handler(Unavailable, _on_unavailable)
-    app.add_exception_handler(SettingsError, _on_settings_error)
-    app.add_exception_handler(RequestValidationError, _on_invalid_request)
-    app.add_exception_handler(HTTPException, _on_http_exception)
-    app.add_exception_handler(Exception, _on_internal_error)
+    app.exception_handler(Refusal)(_on_refusal)
+    app.exception_handler(Unavailable)(_on_unavailable)
+    app.exception_handler(SettingsError)(_on_settings_error)
+    app.exception_handler(RequestValidationError)(_on_invalid_request)
+    app.exception_handler(HTTPException)(_on_http_exception)
+    app.exception_handler(Exception)(_on_internal_error)
 
 
-def _on_refusal(request: Request, error: Exception) -> Response:
-    if not isinstance(error, Refusal):
-        raise error
+def _on_refusal(request: Request, error: Refusal) -> Response:
     caller = getattr(request.state, "caller", None)
     if not (isinstance(caller, Principal) and caller.may(READ)):
         error.details = {
@@ -185,21 +183,17 @@ def _on_refusal(request: Request, error: Exception) -> Response:
     return refused(error)
 
 
-def _on_unavailable(_request: Request, error: Exception) -> Response:
-    if not isinstance(error, Unavailable):
-        raise error
+def _on_unavailable(_request: Request, error: Unavailable) -> Response:
     return unavailable(str(error), retry_after=error.retry_after)
 
 
-def _on_settings_error(_request: Request, error: Exception) -> Response:
+def _on_settings_error(_request: Request, error: SettingsError) -> Response:
     # Temporal responds but is not set up. The caller can only wait for the operator.
     _logger.error("code=%s | %s", Code.UNAVAILABLE, error)
     return unavailable(str(error), retry_after=_SETUP_RETRY_SECONDS)
 
 
-def _on_invalid_request(_request: Request, error: Exception) -> Response:
-    if not isinstance(error, RequestValidationError):
-        raise error
+def _on_invalid_request(_request: Request, error: RequestValidationError) -> Response:
     found = [entry for entry in error.errors() if not _is_echo(entry)]
     return refused(invalid([_fault(entry, error.body) for entry in found]))
 
@@ -211,9 +205,7 @@ def _is_echo(entry: Mapping[str, Any]) -> bool:
     return is_short and len(given) > entry["ctx"]["actual_length"]
 
 
-def _on_http_exception(request: Request, error: Exception) -> Response:
-    if not isinstance(error, HTTPException):
-        raise error
+def _on_http_exception(request: Request, error: HTTPException) -> Response:
     call = f"{request.method} {request.url.path[:200]}"
     headers = dict(error.headers or {})
     match error.status_code:

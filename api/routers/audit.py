@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
@@ -29,14 +29,14 @@ class ErasedRun(BaseModel):
     forks: list[str]
 
 
-def _lines() -> openapi.Responses:
-    responses = openapi.read("The audit.", None, Code.UNKNOWN_RUN, Code.ERASED)
-    lines: dict[str, Any] = {"schema": {"type": "string"}, "example": examples.AUDIT}
-    responses[200]["content"] = {_NDJSON: lines}
-    return responses
-
-
-@router.get("/{run_id}/audit", dependencies=[READ], response_class=Response, responses=_lines())
+@router.get(
+    "/{run_id}/audit",
+    dependencies=[READ],
+    response_class=Response,
+    responses=openapi.read(
+        "The audit.", examples.AUDIT, Code.UNKNOWN_RUN, Code.ERASED, media_type=_NDJSON
+    ),
+)
 async def read_audit(run_id: RunId, caller: Caller, client: ClientDep) -> Response:
     """Retrieve who did what in a run and when, what they were shown, and what they answered, as lines of
     JSON.

@@ -65,11 +65,7 @@ def _of_pages_and_streams(event: dict[str, Any], stream: str, *refusals: Code) -
         examples.listed(event, event["id"]),
         *refusals,
     )
-    content: dict[str, Any] = responses[200]["content"]
-    content[_EVENT_STREAM] = {
-        "schema": {"type": "string"},
-        "example": stream,
-    }
+    responses[200]["content"] |= openapi.content(stream, _EVENT_STREAM)
     return responses
 
 

@@ -53,7 +53,9 @@ async def read_graph(name: str, backend: BackendDep) -> dict[str, Any]:
 @router.get(
     "/{name}/diagram",
     response_class=PlainTextResponse,
-    responses=openapi.text("The Mermaid flowchart.", examples.DIAGRAM, Code.UNKNOWN_GRAPH),
+    responses=openapi.read(
+        "The Mermaid flowchart.", examples.DIAGRAM, Code.UNKNOWN_GRAPH, media_type="text/plain"
+    ),
 )
 async def draw_graph(name: str, backend: BackendDep) -> PlainTextResponse:
     """Render a graph as a Mermaid flowchart."""

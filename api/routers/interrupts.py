@@ -11,7 +11,7 @@ from abeyance import commands, views, wire
 from abeyance.api import examples, openapi
 from abeyance.api.auth import READ, RESPOND, RESPONDS, Caller, require
 from abeyance.api.dependencies import ClientDep, InterruptId, Key, RunId, unknown_interrupt
-from abeyance.api.inbox import markdown
+from abeyance.api.inbox import safe_html
 from abeyance.api.read_rights import Reads
 from abeyance.api.routers.control import require_course
 from abeyance.api.schemas import (
@@ -117,7 +117,7 @@ async def read_interrupt(
     if interrupt is None:
         raise unknown_interrupt(interrupt_id.id)
     (interrupt,) = await seen_by(caller, [interrupt], client)
-    html = None if render is None else markdown.safe_html(interrupt.prompt)
+    html = None if render is None else safe_html(interrupt.prompt)
     return Question(**dict(interrupt), prompt_html=html)
 
 
