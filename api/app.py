@@ -71,7 +71,7 @@ def create_app(
     backend = Backend(
         settings=settings,
         graphs=graphs,
-        tokens=Tokens.read(
+        tokens=Tokens(
             settings.tokens_file, issuer, oidc_issuer=settings.oidc_issuer, sessions=sessions
         ),
         connection=TemporalConnection(client),

@@ -70,6 +70,7 @@ class Tokens:
 
     Without any of the three issuers there is no authentication. The file is read again when it has
     changed; while it cannot be used, the tokens that were read before count, and the log says so once.
+    Raises SettingsError with the position of the problem if it cannot be used at first.
     """
 
     def __init__(
@@ -84,28 +85,13 @@ class Tokens:
         self._issuer = issuer
         self._oidc_issuer = oidc_issuer
         self._sessions = sessions
-        self._grants: tuple[Grant, ...] = ()
         self._seen = _version(path)
+        self._grants = () if path is None else read_grants(path)
         self._fault: str | None = None
-
-    @classmethod
-    def read(
-        cls,
-        path: Path | None,
-        issuer: JwtVerifier | None = None,
-        *,
-        oidc_issuer: str | None = None,
-        sessions: Sessions | None = None,
-    ) -> Tokens:
-        """Read the tokens file. Raises SettingsError with the position of the problem."""
-        tokens = cls(path, issuer, oidc_issuer=oidc_issuer, sessions=sessions)
-        if path is not None:
-            tokens._grants = read_grants(path)
-            if not tokens._grants:
-                raise SettingsError(
-                    f"the tokens file {path} has no token: add one with `abeyance token add`"
-                )
-        return tokens
+        if path is not None and not self._grants:
+            raise SettingsError(
+                f"the tokens file {path} has no token: add one with `abeyance token add`"
+            )
 
     def is_revoked(self, credentials: Credentials) -> bool:
         """Return whether the token is no longer in the file, or no longer with what it allowed, or its

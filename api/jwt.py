@@ -78,20 +78,27 @@ class JwtVerifier:
         if name is None and audience is None and source is None:
             return None
         if name is not None and audience is not None and source is not None:
-            return cls(
-                name=name,
-                audience=audience,
-                claim=settings.jwt_capabilities,
-                subject=settings.jwt_subject,
-                groups=settings.jwt_groups,
-                reads=settings.jwt_reads,
-                keys=JwksCache(source),
-                may_allow_everything=settings.jwt_allow_everything,
-            )
+            return cls.of(settings, name, audience, source)
         values = {"ISSUER": name, "AUDIENCE": audience, "JWKS": source}
         missing = [f"ABEYANCE_JWT_{setting}" for setting, value in values.items() if value is None]
         raise SettingsError(
             f"{' and '.join(missing)} must be set too: tokens are checked against all three"
+        )
+
+    @classmethod
+    def of(cls, settings: Settings, issuer: str, audience: str, source: str) -> Self:
+        """Return the verifier of an issuer's tokens, whose keys are at `source`, with the claims of the
+        settings.
+        """
+        return cls(
+            name=issuer,
+            audience=audience,
+            claim=settings.jwt_capabilities,
+            subject=settings.jwt_subject,
+            groups=settings.jwt_groups,
+            reads=settings.jwt_reads,
+            keys=JwksCache(source),
+            may_allow_everything=settings.jwt_allow_everything,
         )
 
     async def claims(self, token: str) -> Mapping[str, Any]:

@@ -26,7 +26,6 @@ from abeyance.api.auth import Credentials, issued_credentials
 from abeyance.api.jwt import (
     COOLDOWN_SECONDS,
     FETCH_TIMEOUT_SECONDS,
-    JwksCache,
     JwtVerifier,
     fetch,
     is_safe_url,
@@ -242,17 +241,8 @@ class OidcClient:
             if known is not None and known.metadata == metadata:
                 self._provider = replace(known, fetched_at=time.monotonic())
                 return self._provider
-            settings = self._settings
-            verifier = JwtVerifier(
-                name=self._issuer,
-                audience=self._client_id,
-                subject=settings.jwt_subject,
-                claim=settings.jwt_capabilities,
-                groups=settings.jwt_groups,
-                reads=settings.jwt_reads,
-                keys=JwksCache(metadata.jwks_uri),
-                may_allow_everything=settings.jwt_allow_everything,
-            )
+            about = (self._settings, self._issuer, self._client_id)
+            verifier = JwtVerifier.of(*about, metadata.jwks_uri)
             self._provider = _Provider(
                 metadata=metadata, verifier=verifier, fetched_at=time.monotonic()
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
@@ -234,16 +234,14 @@ class EventStream(ServerSentEvents, Generic[T]):
         cursor: Callable[[], str] | None = None,
     ) -> None:
         self._events = events
-        self._text = _event_text(
-            events,
-            heartbeat=heartbeat,
-            stopping=stopping or asyncio.Event(),
-            until=until,
-            is_revoked=is_revoked,
-            cursor=cursor,
-            text=text,
-            last_words=last_words,
-        )
+        self._write = text
+        self._last_words = last_words
+        self._heartbeat = heartbeat
+        self._stopping = stopping or asyncio.Event()
+        self._until = until
+        self._is_revoked = is_revoked
+        self._cursor = cursor
+        self._text = self._written()
         super().__init__(self._text, headers={**_HEADERS, **(headers or {})})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -258,63 +256,54 @@ class EventStream(ServerSentEvents, Generic[T]):
         async with aclosing(self._events), aclosing(self._text):
             pass
 
-
-async def _event_text(
-    events: AsyncIterator[T],
-    *,
-    heartbeat: float,
-    stopping: asyncio.Event,
-    until: float | None,
-    is_revoked: Callable[[], bool],
-    cursor: Callable[[], str] | None,
-    text: Callable[[T], str],
-    last_words: Callable[[str], str],
-) -> AsyncGenerator[str, None]:
-    pending: asyncio.Task[T | None] | None = None
-    stop = asyncio.create_task(stopping.wait())
-    try:
-        while True:
-            pending = pending or asyncio.create_task(_next(events))
-            left = math.inf if until is None else max(0.0, until - time.time())
-            await asyncio.wait(
-                {pending, stop}, timeout=min(heartbeat, left), return_when=asyncio.FIRST_COMPLETED
-            )
-            if stop.done():
-                yield last_words("the service is stopping: reconnect with the last id")
-                return
-            if until is not None and time.time() >= until:
-                yield last_words(
-                    "the token has expired: reconnect with a new token and the last id"
+    async def _written(self) -> AsyncGenerator[str, None]:
+        pending: asyncio.Task[T | None] | None = None
+        stop = asyncio.create_task(self._stopping.wait())
+        try:
+            while True:
+                pending = pending or asyncio.create_task(_next(self._events))
+                left = math.inf if self._until is None else max(0.0, self._until - time.time())
+                await asyncio.wait(
+                    {pending, stop},
+                    timeout=min(self._heartbeat, left),
+                    return_when=asyncio.FIRST_COMPLETED,
                 )
-                return
-            if is_revoked():
-                yield last_words(
-                    "the token was revoked: reconnect with a new token and the last id"
-                )
-                return
-            if not pending.done():
-                yield ":\n\n" if cursor is None else f":\nid: {cursor()}\n\n"
-                continue
-            try:
-                event = pending.result()
-            except (Refusal, Unavailable) as error:
-                yield last_words(_one_line(str(error)))
-                return
-            if event is None:
-                return
-            pending = None
-            yield text(event)
-    finally:
-        stop.cancel()
-        if pending is not None:
-            pending.cancel()
-            while not pending.done():
-                # The server may cancel this task repeatedly; the feed must be closed first.
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait({pending})
+                if stop.done():
+                    yield self._last_words("the service is stopping: reconnect with the last id")
+                    return
+                if self._until is not None and time.time() >= self._until:
+                    yield self._last_words(
+                        "the token has expired: reconnect with a new token and the last id"
+                    )
+                    return
+                if self._is_revoked():
+                    yield self._last_words(
+                        "the token was revoked: reconnect with a new token and the last id"
+                    )
+                    return
+                if not pending.done():
+                    yield ":\n\n" if self._cursor is None else f":\nid: {self._cursor()}\n\n"
+                    continue
+                try:
+                    event = pending.result()
+                except (Refusal, Unavailable) as error:
+                    yield self._last_words(_one_line(str(error)))
+                    return
+                if event is None:
+                    return
+                pending = None
+                yield self._write(event)
+        finally:
+            stop.cancel()
+            if pending is not None:
+                pending.cancel()
+                while not pending.done():
+                    # The server may cancel this task repeatedly; the feed must be closed first.
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.wait({pending})
 
 
-async def _next(events: AsyncIterator[T]) -> T | None:
+async def _next(events: AsyncGenerator[T, None]) -> T | None:
     return await anext(events, None)
 
 

@@ -10,7 +10,14 @@ from pydantic import Field
 from abeyance import commands, views, wire
 from abeyance.api import examples, openapi
 from abeyance.api.auth import READ, RESPOND, RESPONDS, Caller, require
-from abeyance.api.dependencies import ClientDep, InterruptId, Key, RunId, unknown_interrupt
+from abeyance.api.dependencies import (
+    ClientDep,
+    InterruptId,
+    Key,
+    RunId,
+    run_of_interrupt,
+    unknown_interrupt,
+)
 from abeyance.api.inbox import safe_html
 from abeyance.api.read_rights import Reads
 from abeyance.api.routers.control import require_course
@@ -301,9 +308,7 @@ async def edit_deadline(
     command = commands.EditDeadline(
         **fields_set(body), interrupt_id=interrupt_id.id, principal=caller, key=key
     )
-    run = client.run(interrupt_id.run_id)
-    await run.edit(command)
-    return await _after(caller, client, interrupt_id, "its deadline was changed")
+    return await _edited(client, command, "its deadline was changed")
 
 
 _CLAIM_CODES: Final = (
@@ -344,8 +349,7 @@ async def claim(
     command = commands.Claim(
         **fields_set(body), interrupt_id=interrupt_id.id, principal=caller, key=key
     )
-    await client.run(interrupt_id.run_id).edit(command)
-    return await _after(caller, client, interrupt_id, "it was claimed")
+    return await _edited(client, command, "it was claimed")
 
 
 @router.post(
@@ -365,8 +369,7 @@ async def release(
     """
     _require_either(caller)
     command = commands.ReleaseClaim(interrupt_id=interrupt_id.id, principal=caller, key=key)
-    await client.run(interrupt_id.run_id).edit(command)
-    return await _after(caller, client, interrupt_id, "the claim was ended")
+    return await _edited(client, command, "the claim was ended")
 
 
 @router.post(
@@ -387,8 +390,7 @@ async def reassign(
     command = commands.Reassign(
         **fields_set(body), interrupt_id=interrupt_id.id, principal=caller, key=key
     )
-    await client.run(interrupt_id.run_id).edit(command)
-    return await _after(caller, client, interrupt_id, "it was reassigned")
+    return await _edited(client, command, "it was reassigned")
 
 
 def _require_either(caller: Principal) -> None:
@@ -426,19 +428,18 @@ async def take_back(
     _require_either(caller)
     about = {} if body is None else fields_set(body)
     command = commands.TakeBack(**about, interrupt_id=interrupt_id.id, principal=caller, key=key)
-    await client.run(interrupt_id.run_id).edit(command)
-    return await _after(caller, client, interrupt_id, "the answer was taken back")
+    return await _edited(client, command, "the answer was taken back")
 
 
-async def _after(
-    caller: Caller, client: Client, interrupt_id: InterruptId, done: str
+async def _edited(
+    client: Client, command: commands.QuestionEdit, done: str
 ) -> views.InterruptView | InterruptStatus:
-    """Return an interrupt after it was changed, as much of it as the caller may read."""
-    changed = await client.run(interrupt_id.run_id).interrupt(interrupt_id.id)
-    if changed is None:
-        raise Unavailable(
-            f"the run {interrupt_id.run_id!r} cannot be read now, but {done}: read it later"
-        )
+    """Edit an interrupt, and return as much of it as the caller may read."""
+    caller, id_ = command.principal, command.interrupt_id
+    run = client.run(run_of_interrupt(id_))
+    await run.edit(command)
+    if (changed := await run.interrupt(id_)) is None:
+        raise Unavailable(f"the run {run.run_id!r} cannot be read now, but {done}: read it later")
     if caller.may(authority.READ):
         return (await seen_by(caller, [changed], client))[0]
     return InterruptStatus(id=changed.id, run_id=changed.run_id, status=changed.status)

@@ -68,6 +68,6 @@ async def test_a_token_that_is_made_as_told_is_accepted_and_may_do_what_it_says(
 ) -> None:
     headers = [(b"authorization", f"Bearer {made_as_told(page, tmp_path)}".encode())]
     request = Request({"type": "http", "headers": headers})
-    principal = (await Tokens.read(tmp_path / "tokens.json").authenticate(request)).principal
+    principal = (await Tokens(tmp_path / "tokens.json").authenticate(request)).principal
 
     assert (principal.subject, principal.capabilities) == ("ada", capabilities)
