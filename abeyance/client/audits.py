@@ -7,19 +7,15 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
-from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
-from temporalio.api.workflowservice.v1 import (
-    DescribeWorkflowExecutionRequest,
-    DescribeWorkflowExecutionResponse,
-)
 
 from abeyance import views, wire
 from abeyance.client.listing import OPEN_RUNS, RUNS, Listing, written
-from abeyance.client.rpc import RPC, WorkflowRpc
+from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.json import Json
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
@@ -32,6 +28,7 @@ from abeyance.history.audit import (
     redacted,
 )
 from abeyance.history.audit_chain import END, Chain, are_signed, content_of, verify
+from abeyance.history.description import described_by_server
 from abeyance.keyring import SigningKey, VerifyingKey
 from abeyance.storage.archive import Archive, Progress
 from abeyance.storage.blobs import in_thread
@@ -141,14 +138,7 @@ class Audits:
     async def erasure(self, run_id: str) -> wire.ErasureState | None:
         """Return whether a run of this id is being erased, or was; None if neither."""
         id_ = erasure_workflow_id(self._line.task_queue, run_id)
-        request = DescribeWorkflowExecutionRequest(
-            namespace=self._line.temporal.namespace, execution=WorkflowExecution(workflow_id=id_)
-        )
-        service = self._line.temporal.workflow_service
-
-        async def ask() -> DescribeWorkflowExecutionResponse:
-            return await service.describe_workflow_execution(request, timeout=RPC)
-
+        ask = partial(described_by_server, self._line.temporal, id_)
         with suppress(NotFound):
             described = await retry_until(run_id, ask, seconds=self._line.patience)
             match described.workflow_execution_info.status:

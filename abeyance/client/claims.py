@@ -11,23 +11,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client as TemporalClient
-from temporalio.client import WithStartWorkflowOperation
-from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.converter import DataConverter
 
 from abeyance import names, wire
-from abeyance.client.rpc import RPC, WorkflowRpc, update_with_start_errors
+from abeyance.client.rpc import RPC, WorkflowRpc
 from abeyance.core.conversation import Claim, Conversation
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.storage.converter import UNREADABLE, of_run
 from abeyance.temporal.retry import NotFound, retry_until
-from abeyance.temporal.update_limiter import Turn, UpdateLimiter
 from abeyance.util import conversation_workflow_id, gather_limited
 
 _UNSTARTED: Final = timedelta(seconds=60)
@@ -42,7 +39,6 @@ class Claims:
 
     def __init__(self, line: WorkflowRpc) -> None:
         self._line = line
-        self._claiming = UpdateLimiter()
 
     async def claim(self, conversation_id: str, claim: Claim) -> None:
         """Claim a place in a conversation for a run that is about to start.
@@ -63,9 +59,7 @@ class Claims:
         """Release claims. A conversation that has ended holds none."""
         handle = self._line.temporal.get_workflow_handle(self._workflow_of(order.conversation_id))
 
-        async def send() -> None:
-            await handle.signal("release", order.tokens, rpc_timeout=RPC)
-
+        send = partial(handle.signal, "release", order.tokens, rpc_timeout=RPC)
         try:
             await retry_until(order.conversation_id, send, seconds=self._line.patience)
         except NotFound:
@@ -100,28 +94,16 @@ class Claims:
         return conversation_workflow_id(self._line.task_queue, conversation_id)
 
     async def _send(self, conversation_id: str, claim: Claim) -> None:
-        workflow_id = self._workflow_of(conversation_id)
-
-        async def send() -> None:
-            # Such an operation can be used only once. A conversation that has ended is started again.
-            start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-                names.CONVERSATION_WORKFLOW,
-                Conversation(conversation_id=conversation_id),
-                id=workflow_id,
-                task_queue=self._line.task_queue,
-                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            )
-            async with self._claiming.turn(workflow_id, Turn.SEND_MESSAGE):
-                with update_with_start_errors():
-                    await self._line.temporal.execute_update_with_start_workflow(
-                        "claim",
-                        claim,
-                        start_workflow_operation=start,
-                        id=claim.token,
-                        rpc_timeout=RPC,
-                    )
-
-        await retry_until(claim.run_id, send, seconds=self._line.patience)
+        # A conversation that has ended is started again.
+        await self._line.update_with_start(
+            "claim",
+            claim,
+            names.CONVERSATION_WORKFLOW,
+            Conversation(conversation_id=conversation_id),
+            id=self._workflow_of(conversation_id),
+            update_id=claim.token,
+            about=claim.run_id,
+        )
 
     async def _in_history(self, conversation_id: str) -> list[Claim]:
         read = partial(roster, self._line.temporal, self._line.task_queue, conversation_id, RPC)

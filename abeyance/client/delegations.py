@@ -12,18 +12,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from temporalio.client import WithStartWorkflowOperation
-from temporalio.common import WorkflowIDConflictPolicy
-
 from abeyance import commands, names
-from abeyance.client.rpc import RPC, WorkflowRpc, update_with_start_errors
+from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.delegations import Delegation, Wanted
 from abeyance.core.delegations import Delegations as Book
 from abeyance.core.json import sha256
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.errors import Code, Refusal
-from abeyance.temporal.retry import retry_until
-from abeyance.temporal.update_limiter import Turn, UpdateLimiter
 from abeyance.util import delegations_workflow_id
 
 O = TypeVar("O", commands.Respond, commands.Claim)  # noqa: E741 an order
@@ -41,7 +36,6 @@ class Delegations:
     def __init__(self, line: WorkflowRpc) -> None:
         self._line = line
         self._id = delegations_workflow_id(line.task_queue)
-        self._making = UpdateLimiter()
         self._read = (-_FRESH, Book())
 
     async def make(
@@ -130,26 +124,13 @@ class Delegations:
         return book
 
     async def _send(self, name: str, order: Any, result_type: Any) -> Any:
-        update_id = uuid.uuid4().hex
-
-        async def send() -> Any:
-            # Such an operation can be used only once.
-            start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-                names.DELEGATIONS_WORKFLOW,
-                Book(),
-                id=self._id,
-                task_queue=self._line.task_queue,
-                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            )
-            async with self._making.turn(self._id, Turn.RESPOND):
-                with update_with_start_errors():
-                    return await self._line.temporal.execute_update_with_start_workflow(
-                        name,
-                        order,
-                        start_workflow_operation=start,
-                        id=update_id,
-                        result_type=result_type,
-                        rpc_timeout=RPC,
-                    )
-
-        return await retry_until("the delegations", send, seconds=self._line.patience)
+        return await self._line.update_with_start(
+            name,
+            order,
+            names.DELEGATIONS_WORKFLOW,
+            Book(),
+            id=self._id,
+            update_id=uuid.uuid4().hex,
+            about="the delegations",
+            result_type=result_type,
+        )

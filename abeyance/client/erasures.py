@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -202,9 +203,7 @@ class Erasures:
         )
         service = self._line.temporal.workflow_service
 
-        async def ask() -> None:
-            await service.delete_workflow_execution(request, timeout=RPC)
-
+        ask = partial(service.delete_workflow_execution, request, timeout=RPC)
         with suppress(NotFound):
             await retry_until(run_id, ask, seconds=self._line.patience)
 

@@ -15,8 +15,7 @@ import secrets
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -29,7 +28,12 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryResponse,
 )
 from temporalio.client import Client as TemporalClient
-from temporalio.client import WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.client import (
+    WithStartWorkflowOperation,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+)
+from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -341,6 +345,47 @@ class WorkflowRpc:
         result: T = await retry_until(run_id, send, seconds=self.patience)
         return result
 
+    async def update_with_start(
+        self,
+        name: str,
+        order: Any,
+        *start: Any,
+        id: str,  # noqa: A002
+        update_id: str,
+        about: str,
+        result_type: Any = None,
+    ) -> Any:
+        """Send an update, as `update`, to a workflow of this deployment. `start` is its name and its
+        argument, to start it unless it is open; `about` names it if it is Unavailable.
+        """
+
+        async def send() -> Any:
+            # Such an operation can be used only once.
+            starting: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+                *start,
+                id=id,
+                task_queue=self.task_queue,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            )
+            async with self._limiter.turn(id, Turn.RESPOND):
+                try:
+                    return await self.temporal.execute_update_with_start_workflow(
+                        name,
+                        order,
+                        start_workflow_operation=starting,
+                        id=update_id,
+                        result_type=result_type,
+                        rpc_timeout=RPC,
+                    )
+                except WorkflowUpdateFailedError as error:
+                    if is_lost(error):
+                        raise RetryableError(str(error.cause)) from error
+                    if (refusal := refusal_of(error)) is None:
+                        raise
+                    raise refusal from error
+
+        return await retry_until(about, send, seconds=self.patience)
+
     def stamped(self, name: str, order: wire.Request, execution: str) -> wire.Request:
         """The command with a stamp for this one call, if runs accept only sealed ones."""
         if not is_all_sealed(self.temporal.data_converter):
@@ -379,19 +424,6 @@ class WorkflowRpc:
             f"the worker of the run {run_id!r} could not handle this: {why}. It may have another version "
             "than this client; repeat the call."
         )
-
-
-@contextmanager
-def update_with_start_errors() -> Iterator[None]:
-    """Raise what an update that starts its workflow failed with as a Refusal, or as a RetryableError."""
-    try:
-        yield
-    except WorkflowUpdateFailedError as error:
-        if is_lost(error):
-            raise RetryableError(str(error.cause)) from error
-        if (refusal := refusal_of(error)) is None:
-            raise
-        raise refusal from error
 
 
 def is_lost(error: WorkflowUpdateFailedError) -> bool:

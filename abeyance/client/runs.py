@@ -26,6 +26,7 @@ from abeyance.core.state import Limits
 from abeyance.errors import AbeyanceError, Code, Refusal
 from abeyance.filters import RunFilter
 from abeyance.handle import Started
+from abeyance.history.description import RunDescription
 from abeyance.util import checked_run_id
 
 _LOCAL: Final = Principal(subject="local")
@@ -100,8 +101,10 @@ class Runs:
         )
         # First, so that what the worker would refuse is refused here, and starts nothing.
         view = plan.view(datetime.now(UTC))
-        if reuse and request is not None and await self._is_repeat(plan):
-            return Started(run_id=plan.start.run_id, created=False)
+        if reuse and request is not None:
+            described = await self._found(plan.start.run_id)
+            if described is not None and plan.repeats(described):
+                return Started(run_id=plan.start.run_id, created=False)
         try:
             plan = await self._executions.claim(plan, allow_concurrent=allow_concurrent)
         except Refusal:
@@ -130,34 +133,22 @@ class Runs:
         try:
             return await self._executions.send(plan, WorkflowIDReusePolicy.REJECT_DUPLICATE)
         except WorkflowAlreadyStartedError:
-            if not (reuse and await self._has_ended(plan.start.run_id)):
+            # Only an ended run of this deployment may be replaced.
+            described = await self._found(plan.start.run_id) if reuse else None
+            if described is None or described.is_running:
                 raise
         return await self._executions.send(plan, WorkflowIDReusePolicy.ALLOW_DUPLICATE)
 
-    async def _has_ended(self, run_id: str) -> bool:
-        """Return whether an ended run of this deployment has the id, which alone may be replaced."""
+    async def _found(self, run_id: str) -> RunDescription | None:
+        """Describe the run of this deployment that has the id, None if there is none."""
         try:
-            return not (await self._line.described(run_id)).is_running
+            return await self._line.described(run_id)
         except Refusal:
-            return False
+            return None
 
     async def _is_again(self, run_id: str | None, *, reuse: bool) -> bool:
         """Return whether a run of that id exists, so that a start can only return it."""
-        if run_id is None or reuse:
-            return False
-        try:
-            await self._line.described(run_id)
-        except Refusal:
-            return False
-        return True
-
-    async def _is_repeat(self, plan: StartPlan) -> bool:
-        """Return whether this call has started the run of that id before."""
-        try:
-            described = await self._line.described(plan.start.run_id)
-        except Refusal:
-            return False
-        return plan.repeats(described)
+        return run_id is not None and not reuse and await self._found(run_id) is not None
 
     async def active(self) -> list[Active]:
         """Return the open runs, the most recently active first: a moment late, and to the minute."""

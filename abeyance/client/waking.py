@@ -13,11 +13,10 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from temporalio.api.common.v1 import Payloads, WorkflowExecution
+from temporalio.api.common.v1 import Payloads
 from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskState
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
-    DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
     PauseActivityRequest,
     SignalWorkflowExecutionRequest,
@@ -29,7 +28,7 @@ from abeyance import names, wire
 from abeyance.client.listing import OPEN_RUNS, Listing
 from abeyance.client.rpc import RunEnded, WorkflowRpc
 from abeyance.errors import AbeyanceError, Refusal
-from abeyance.history.description import blocking_failure, read, unread_task
+from abeyance.history.description import blocking_failure, described_by_server, read, unread_task
 from abeyance.storage.converter import of_run
 from abeyance.util import gather_limited
 
@@ -74,7 +73,7 @@ class Waking:
     async def _wake_workflow(self, workflow_id: str) -> None:
         # It may end meanwhile.
         with suppress(RunEnded, Refusal, RPCError):
-            raw = await self._described(workflow_id)
+            raw = await described_by_server(self._line.temporal, workflow_id, retry=True)
             description = await read(self._line.temporal, raw)
             if not description.is_running or description.unreadable is not None:
                 return
@@ -86,12 +85,6 @@ class Waking:
             # What the run starts again itself, it stops first: not what was made due already.
             if is_blocked and not any(retried):
                 await self._tell(workflow_id)
-
-    async def _described(self, run_id: str) -> DescribeWorkflowExecutionResponse:
-        request = DescribeWorkflowExecutionRequest(
-            namespace=self._namespace, execution=WorkflowExecution(workflow_id=run_id)
-        )
-        return await self._service.describe_workflow_execution(request, retry=True, timeout=_RPC)
 
     async def _retry_workflow_task(self, raw: DescribeWorkflowExecutionResponse) -> None:
         """Have the server fail the attempt that nobody will answer, and schedule the next.

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Final, TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -13,12 +14,9 @@ from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflow.v1 import PendingActivityInfo, WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import (
-    DescribeWorkflowExecutionRequest,
-    DescribeWorkflowExecutionResponse,
     GetWorkflowExecutionHistoryRequest,
     GetWorkflowExecutionHistoryResponse,
     GetWorkflowExecutionHistoryReverseRequest,
-    GetWorkflowExecutionHistoryReverseResponse,
 )
 from temporalio.client import Client as TemporalClient
 from temporalio.converter import DataConverter
@@ -26,7 +24,7 @@ from temporalio.service import RPCError
 
 from abeyance import names
 from abeyance.errors import Code, Refusal, Unavailable, Unreadable
-from abeyance.history.description import decoded
+from abeyance.history.description import decoded, described_by_server
 from abeyance.storage.converter import of_run
 from abeyance.temporal.retry import NotFound, attempts, is_retryable
 from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
@@ -62,25 +60,18 @@ class HistoryClient:
     """
 
     def __init__(self, temporal: TemporalClient, task_queue: str, *, patience: float) -> None:
-        self._data_converter = temporal.data_converter
+        self._temporal = temporal
         self._namespace = temporal.namespace
         self._service = temporal.workflow_service
         self._task_queue = task_queue
         self._patience = patience
 
     def converter(self, run_id: str) -> DataConverter:
-        return of_run(self._data_converter, run_id)
+        return of_run(self._temporal.data_converter, run_id)
 
     async def execution(self, run_id: str, execution: str = "") -> Execution:
         """One execution of a run, the newest unless named. Raises NotFound and Unavailable."""
-        request = DescribeWorkflowExecutionRequest(
-            namespace=self._namespace,
-            execution=WorkflowExecution(workflow_id=run_id, run_id=execution),
-        )
-
-        async def ask() -> DescribeWorkflowExecutionResponse:
-            return await self._service.describe_workflow_execution(request, timeout=_RPC)
-
+        ask = partial(described_by_server, self._temporal, run_id, execution)
         response = await self._retried(run_id, ask)
         info = response.workflow_execution_info
         if info.type.name != names.WORKFLOW or info.task_queue != self._task_queue:
@@ -96,11 +87,7 @@ class HistoryClient:
 
     async def pending(self, run_id: str) -> Sequence[PendingActivityInfo]:
         """The pending activities of a run of which one execution was found. Raises RPCError."""
-        request = DescribeWorkflowExecutionRequest(
-            namespace=self._namespace, execution=WorkflowExecution(workflow_id=run_id)
-        )
-        response = await self._service.describe_workflow_execution(request, timeout=_RPC)
-        return response.pending_activities
+        return (await described_by_server(self._temporal, run_id)).pending_activities
 
     async def _origin(self, run_id: str, info: WorkflowExecutionInfo) -> str:
         payload = info.memo.fields.get(names.MEMO_START)
@@ -131,9 +118,7 @@ class HistoryClient:
         )
         timeout = _POLL if wait else _RPC
 
-        async def ask() -> GetWorkflowExecutionHistoryResponse:
-            return await self._service.get_workflow_execution_history(request, timeout=timeout)
-
+        ask = partial(self._service.get_workflow_execution_history, request, timeout=timeout)
         response = await self._retried(run_id, ask)
         # A cursor names an execution of which the deployment was not checked yet. The later pages are
         # reached only by the token of the first.
@@ -157,14 +142,8 @@ class HistoryClient:
                 maximum_page_size=most,
                 next_page_token=token,
             )
-
-            async def ask(
-                request: GetWorkflowExecutionHistoryReverseRequest = request,
-            ) -> GetWorkflowExecutionHistoryReverseResponse:
-                return await self._service.get_workflow_execution_history_reverse(
-                    request, timeout=_RPC
-                )
-
+            read = self._service.get_workflow_execution_history_reverse
+            ask = partial(read, request, timeout=_RPC)
             response = await self._retried(run_id, ask)
             for event in response.history.events:
                 if event.event_id <= than:

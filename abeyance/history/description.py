@@ -318,13 +318,7 @@ async def describe(
 
     Raises NotOurs, or RPCError NOT_FOUND, if there is none, and RetryableError during continue-as-new.
     """
-    raw = await temporal.workflow_service.describe_workflow_execution(
-        DescribeWorkflowExecutionRequest(
-            namespace=temporal.namespace, execution=WorkflowExecution(workflow_id=run_id)
-        ),
-        retry=True,
-        timeout=rpc_timeout,
-    )
+    raw = await described_by_server(temporal, run_id, retry=True, timeout=rpc_timeout)
     info = raw.workflow_execution_info
     if info.type.name != names.WORKFLOW or info.task_queue != task_queue:
         raise NotOurs
@@ -336,6 +330,23 @@ async def describe(
         # A worker with another key may have encrypted it; the view does without.
         await decode_message(converter, pending.last_failure, forgiving=True)
     return await read(temporal, raw)
+
+
+async def described_by_server(
+    temporal: TemporalClient,
+    workflow_id: str,
+    execution: str = "",
+    *,
+    retry: bool = False,
+    timeout: timedelta = _RPC,
+) -> DescribeWorkflowExecutionResponse:
+    """Describe any workflow: an execution of it, or the newest. Raises RPCError."""
+    request = DescribeWorkflowExecutionRequest(
+        namespace=temporal.namespace,
+        execution=WorkflowExecution(workflow_id=workflow_id, run_id=execution),
+    )
+    service = temporal.workflow_service
+    return await service.describe_workflow_execution(request, retry=retry, timeout=timeout)
 
 
 async def read(

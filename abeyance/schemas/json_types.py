@@ -12,12 +12,13 @@ from abeyance.core.json import Json, why_not_json
 from abeyance.core.patch import kind_of
 
 # Otherwise pydantic silently writes NaN as null.
-_ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
+CONFIG: Final = ConfigDict(ser_json_inf_nan="constants")
+ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any, config=CONFIG)
 
 
 def to_json(value: Any) -> Json:
     """Return a value as the JSON that pydantic makes of it. Raise ValueError if there is none."""
-    converted: Json = json.loads(_ANY.dump_json(value))
+    converted: Json = json.loads(ANY.dump_json(value))
     if (fault := why_not_json(converted)) is not None:
         raise ValueError(fault)
     return converted

@@ -29,7 +29,7 @@ from abeyance.core.json import Json, canonical, why_not_json
 from abeyance.core.spec import FieldSpec
 from abeyance.errors import Code, Refusal
 from abeyance.schemas.json_schema import escaped, schema_of
-from abeyance.schemas.json_types import ALL, kinds
+from abeyance.schemas.json_types import ALL, ANY, CONFIG, kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,6 @@ union: Final = Reducer("union")
 """Add the items of a list that are not there yet, in their order."""
 
 
-# Otherwise pydantic would silently serialize NaN as null.
-_CONFIG: Final = ConfigDict(ser_json_inf_nan="constants")
-_ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any, config=_CONFIG)
 _MOST_ERRORS: Final = 20
 
 
@@ -253,7 +250,7 @@ class StateModel:
     def _adapter(self, annotation: Any) -> TypeAdapter[Any]:
         config = self.model.model_config if self.model is not None else ConfigDict()
         try:
-            return TypeAdapter(annotation, config=ConfigDict(**{**config, **_CONFIG}))
+            return TypeAdapter(annotation, config=ConfigDict(**{**config, **CONFIG}))
         except PydanticUserError as error:
             if error.code != "type-adapter-config-unused":
                 raise
@@ -396,7 +393,7 @@ def _written(name: str, adapter: TypeAdapter[Any], value: Any) -> Json:
 
 
 def _open_value(name: str, value: Any) -> Json:
-    written = _written(name, _ANY, value)
+    written = _written(name, ANY, value)
     for key in _odd_keys(value):
         message = f"the value of {name!r} has the key {key!r}: use strings as keys, as in JSON"
         raise ValuesError(message, [{"pointer": f"/{escaped(name)}", "message": message}])
