@@ -31,7 +31,7 @@ from temporalio.worker import (
     WorkflowRunner,
 )
 
-from abeyance import names, tracing
+from abeyance import tracing
 from abeyance.agents import model_request
 from abeyance.agents.agent import Agent
 from abeyance.authoring.graph import Graph
@@ -142,7 +142,7 @@ async def check_runs(
         if run.unreadable is not None:
             blocks.setdefault(_unreadable(run, run.unreadable), []).append(run.run_id)
             continue
-        start = run.memo.get(names.MEMO_START) or {}
+        start = run.start
         pinned = run.run_id if every else (start.get("graph"), start.get("graph_version"))
         groups.setdefault(pinned, []).append(run.run_id)
     runs = OpenRuns(temporal, task_queue)
@@ -158,7 +158,7 @@ async def check_runs(
 def _unreadable(run: RunDescription, why: Unreadable) -> Block:
     return Block(
         code=why.code,
-        node=str((run.memo.get(names.MEMO_START) or {}).get("graph") or "(unknown graph)"),
+        node=str(run.start.get("graph") or "(unknown graph)"),
         text=str(why),
         remedy="give this process the storage and the encryption keys of the deployment",
     )

@@ -12,6 +12,8 @@ import typer
 from abeyance.cli.api_call import (
     PANEL,
     AsJson,
+    Note,
+    OpenInterrupt,
     exchange,
     interrupt_path,
     json_given,
@@ -165,10 +167,6 @@ def _key(run_id: str, body: Mapping[str, Any], number: int) -> str:
 
 people = typer.Typer()
 
-OpenInterrupt = Annotated[
-    str, typer.Argument(metavar="INTERRUPT", help="The id of an open interrupt.")
-]
-
 
 @people.command(cls=ErrorText, rich_help_panel=PANEL)
 def claim(
@@ -201,7 +199,7 @@ def reassign(
         list[str], typer.Argument(metavar="TO", help="Subjects, and groups as group:finance.")
     ],
     *,
-    note: Annotated[str | None, typer.Option(help="Why, recorded with it.")] = None,
+    note: Note = None,
     as_json: AsJson = False,
 ) -> None:
     """Replace whom a question is for. A claim ends."""

@@ -6,13 +6,14 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
+from abeyance.cli.errors import ExitCode
 from abeyance.cli.formatting import Line, interrupt_lines, show
 from abeyance.core.text import escaped, truncate
 from abeyance.errors import SettingsError
@@ -42,6 +43,13 @@ Labels = Annotated[
     typer.Option(
         metavar="NAME=VALUE", help="Only runs with this label. Repeat it to require several."
     ),
+]
+Timeout = Annotated[
+    str | None, typer.Option(help="Maximum length of the pause, such as 30s, 5m, 2h, 2d or PT5M.")
+]
+Note = Annotated[str | None, typer.Option(help="Why, recorded with it.")]
+OpenInterrupt = Annotated[
+    str, typer.Argument(metavar="INTERRUPT", help="The id of an open interrupt.")
 ]
 Reason = Annotated[str | None, typer.Option(help="Reason, recorded with the run.")]
 Now = Annotated[
@@ -85,6 +93,23 @@ def exchange(
 def show_interrupt(call: Callable[[Connection], Awaitable[Any]], *, as_json: bool) -> None:
     """Make one call that returns an interrupt, and print it."""
     exchange(call, lambda entry: interrupt_lines([entry]), as_json=as_json)
+
+
+def show_results(
+    results: Sequence[Mapping[str, Any]],
+    show_all: Callable[[Sequence[Mapping[str, Any]]], None],
+    *,
+    as_json: bool,
+) -> None:
+    """Print what came of each of several runs, and exit with 1 if it failed for any of them."""
+    failed = sum(not result["ok"] for result in results)
+    if as_json:
+        counts = {"succeeded": len(results) - failed, "failed": failed}
+        typer.echo(json.dumps({"results": results, **counts}))
+    else:
+        show_all(results)
+    if failed:
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def run_path(run_id: str) -> str:

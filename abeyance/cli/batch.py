@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
@@ -20,11 +21,13 @@ from abeyance.cli.api_call import (
     PrintJson,
     Reason,
     Statuses,
+    Timeout,
     exchange,
     json_given,
+    show_results,
     with_api,
 )
-from abeyance.cli.errors import ErrorText, ExitCode
+from abeyance.cli.errors import ErrorText
 from abeyance.cli.formatting import Line, show
 from abeyance.errors import Refusal, SettingsError
 from abeyance.util import without_none
@@ -100,15 +103,7 @@ def batch(
                 if not remaining and cursor is None:
                     return results
 
-    results = with_api(work)
-    failed = [result for result in results if not result["ok"]]
-    if as_json:
-        counts = {"succeeded": len(results) - len(failed), "failed": len(failed)}
-        typer.echo(json.dumps({"results": results, **counts}))
-    else:
-        _show(operation, len(results), failed)
-    if failed:
-        raise typer.Exit(ExitCode.FAILED)
+    show_results(with_api(work), partial(_show, operation), as_json=as_json)
 
 
 @bulk.command(cls=ErrorText, rich_help_panel=PANEL)
@@ -157,13 +152,14 @@ def _ids(arguments: Sequence[str], name: str) -> list[str]:
     return ids
 
 
-def _show(operation: str, total: int, failed: list[dict[str, Any]]) -> None:
-    lines = [Line(operation, f"applied to {total - len(failed)} of {total} runs")]
-    lines += [
-        Line("failed", f"{result['run_id']}  {result['code']}: {result['detail']}")
-        for result in failed
-    ]
-    show(lines)
+def _show(operation: str, results: Sequence[Mapping[str, Any]]) -> None:
+    failed = [_failed(result) for result in results if not result["ok"]]
+    done = Line(operation, f"applied to {len(results) - len(failed)} of {len(results)} runs")
+    show([done, *failed])
+
+
+def _failed(result: Mapping[str, Any]) -> Line:
+    return Line("failed", f"{result['run_id']}  {result['code']}: {result['detail']}")
 
 
 clearing = typer.Typer(
@@ -201,15 +197,7 @@ def delete_blobs(
         client = await Client.connect(task_queue=settings.task_queue, settings=settings)
         return [await _delete_blobs(client, run_id) for run_id in ids]
 
-    results = asyncio.run(work())
-    failed = sum(not result["ok"] for result in results)
-    if as_json:
-        report = {"results": results, "succeeded": len(results) - failed, "failed": failed}
-        typer.echo(json.dumps(report))
-    else:
-        _show_deleted(results)
-    if failed:
-        raise typer.Exit(ExitCode.FAILED)
+    show_results(asyncio.run(work()), _show_deleted, as_json=as_json)
 
 
 async def _delete_blobs(client: Client, run_id: str) -> dict[str, Any]:
@@ -221,11 +209,11 @@ async def _delete_blobs(client: Client, run_id: str) -> dict[str, Any]:
     return {"run_id": run_id, "ok": True, "blobs": blobs}
 
 
-def _show_deleted(results: Sequence[dict[str, Any]]) -> None:
+def _show_deleted(results: Sequence[Mapping[str, Any]]) -> None:
     show(
         Line("deleted", f"{result['run_id']}  {result['blobs']} blobs")
         if result["ok"]
-        else Line("failed", f"{result['run_id']}  {result['code']}: {result['detail']}")
+        else _failed(result)
         for result in results
     )
 
@@ -270,10 +258,7 @@ def pause(
     conversation: ConversationId,
     *,
     reason: Reason = None,
-    timeout: Annotated[
-        str | None,
-        typer.Option(help="Maximum length of the pause, such as 30s, 5m, 2h, 2d or PT5M."),
-    ] = None,
+    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Pause all active runs: they start no new work until resumed."""

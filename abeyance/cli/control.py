@@ -11,9 +11,12 @@ import typer
 from abeyance.cli.api_call import (
     PANEL,
     AsJson,
+    Note,
     Now,
+    OpenInterrupt,
     Reason,
     RunId,
+    Timeout,
     exchange,
     interrupt_path,
     json_given,
@@ -43,10 +46,7 @@ def pause(
     mode: Annotated[
         str, typer.Option(help="after-node lets running nodes finish, now stops them.")
     ] = "after-node",
-    timeout: Annotated[
-        str | None,
-        typer.Option(help="Maximum length of the pause, such as 30s, 5m, 2h, 2d or PT5M."),
-    ] = None,
+    timeout: Timeout = None,
     on_timeout: Annotated[
         str | None, typer.Option(help="Action at the timeout: resume, halt or goto:<node>.")
     ] = None,
@@ -92,9 +92,7 @@ def result(run_id: RunId, *, as_json: AsJson = False) -> None:
 
 @controlling.command(cls=ErrorText, rich_help_panel=PANEL)
 def deadline(
-    interrupt_id: Annotated[
-        str, typer.Argument(metavar="INTERRUPT", help="The id of an open interrupt.")
-    ],
+    interrupt_id: OpenInterrupt,
     when: Annotated[
         str | None,
         typer.Argument(
@@ -175,7 +173,7 @@ def take_back(
         str, typer.Argument(metavar="INTERRUPT", help="The id of a held interrupt.")
     ],
     *,
-    note: Annotated[str | None, typer.Option(help="Why, recorded with it.")] = None,
+    note: Note = None,
     as_json: AsJson = False,
 ) -> None:
     """Take back a yes while it is held, so that its question is open again."""

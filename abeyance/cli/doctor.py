@@ -32,7 +32,7 @@ _PAGE: Final = 1_000
 _NAMED: Final = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """The finding of a check. `remedy` is what an operator can do about it."""
 
@@ -89,24 +89,24 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
         yield _keys(settings)
         client = await Client.connect(task_queue=settings.task_queue, settings=settings)
     except AbeyanceError as error:
-        yield Finding(check="connection", status="fail", text=str(error))
+        yield Finding("connection", "fail", str(error))
         return
     address = client.temporal.service_client.config.target_host
-    yield Finding(check="connection", status="ok", text=f"Temporal answers at {address}")
+    yield Finding("connection", "ok", f"Temporal answers at {address}")
     for name, check in _CHECKS.items():
         try:
             yield await check(client, settings)
         except AbeyanceError as error:
             text = error.message if isinstance(error, Refusal) else str(error)
-            yield Finding(check=name, status="fail", text=text)
+            yield Finding(name, "fail", text)
 
 
 def _settings() -> Finding:
     from abeyance.settings import unknown_settings
 
     if unknown := unknown_settings(os.environ):
-        return Finding(check="settings", status="warn", text="; ".join(unknown))
-    return Finding(check="settings", status="ok", text="all variables are known")
+        return Finding("settings", "warn", "; ".join(unknown))
+    return Finding("settings", "ok", "all variables are known")
 
 
 def _tokens(settings: Settings) -> Finding:
@@ -117,15 +117,12 @@ def _tokens(settings: Settings) -> Finding:
     try:
         grants = read_grants(path)
     except AbeyanceError as error:
-        return Finding(check="tokens", status="fail", text=str(error))
+        return Finding("tokens", "fail", str(error))
     if stat.S_IMODE(path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
         return Finding(
-            check="tokens",
-            status="warn",
-            text=f"others than its owner may open {path}",
-            remedy=f"chmod 600 {path}",
+            "tokens", "warn", f"others than its owner may open {path}", f"chmod 600 {path}"
         )
-    return Finding(check="tokens", status="ok", text=f"{len(grants)} in {path}")
+    return Finding("tokens", "ok", f"{len(grants)} in {path}")
 
 
 def _rules(settings: Settings) -> Finding:
@@ -134,9 +131,9 @@ def _rules(settings: Settings) -> Finding:
     try:
         file = load_notifications(settings)
     except AbeyanceError as error:
-        return Finding(check="rules", status="fail", text=str(error))
+        return Finding("rules", "fail", str(error))
     count = 0 if file is None else len(file.rules)
-    return Finding(check="rules", status="ok", text=f"{count} in {settings.notifications}")
+    return Finding("rules", "ok", f"{count} in {settings.notifications}")
 
 
 async def _storage(settings: Settings) -> Finding:
@@ -152,11 +149,11 @@ async def _storage(settings: Settings) -> Finding:
         is_same = await blobs.get(reference) == data
         await blobs.delete_run(run_id)
     except AbeyanceError as error:
-        return Finding(check="storage", status="fail", text=str(error))
+        return Finding("storage", "fail", str(error))
     if not is_same:
         text = f"{settings.storage} returned other data than was written"
-        return Finding(check="storage", status="fail", text=text)
-    return Finding(check="storage", status="ok", text=f"{settings.storage} can be written and read")
+        return Finding("storage", "fail", text)
+    return Finding("storage", "ok", f"{settings.storage} can be written and read")
 
 
 def _without_storage() -> Finding:
@@ -164,12 +161,12 @@ def _without_storage() -> Finding:
 
     text = "ABEYANCE_STORAGE is not set"
     if is_on_this_machine(temporal_address()):
-        return Finding(check="storage", status="ok", text=f"{text}: agents use {DEFAULT_FOLDER}")
+        return Finding("storage", "ok", f"{text}: agents use {DEFAULT_FOLDER}")
     return Finding(
-        check="storage",
-        status="warn",
-        text=f"{text}: large values stay in Temporal, and agents cannot run",
-        remedy="set it to s3://bucket/prefix, or to a folder that all processes share",
+        "storage",
+        "warn",
+        f"{text}: large values stay in Temporal, and agents cannot run",
+        "set it to s3://bucket/prefix, or to a folder that all processes share",
     )
 
 
@@ -178,19 +175,15 @@ def _keys(settings: Settings) -> Finding:
 
     if not settings.keyring:
         text = "payloads are not encrypted: ABEYANCE_ENCRYPTION_KEYS is not set"
-        return Finding(check="keys", status="ok", text=text)
+        return Finding("keys", "ok", text)
     names = [
         entry.partition(":")[0].strip() for entry in (settings.encryption_keys or "").split(",")
     ]
     try:
         settings.keyring.open(settings.keyring.seal(b"abeyance doctor"))
     except WrongKey as error:
-        return Finding(check="keys", status="fail", text=str(error))
-    return Finding(
-        check="keys",
-        status="ok",
-        text=f"{names[0]!r} encrypts; {', '.join(map(repr, names))} decrypt",
-    )
+        return Finding("keys", "fail", str(error))
+    return Finding("keys", "ok", f"{names[0]!r} encrypts; {', '.join(map(repr, names))} decrypt")
 
 
 async def _clock(client: Client, _settings: Settings) -> Finding:
@@ -205,12 +198,12 @@ def clock_finding(offset: timedelta) -> Finding:
     if abs(offset) > _OFFSET:
         way = "ahead of" if seconds > 0 else "behind"
         return Finding(
-            check="clock",
-            status="warn",
-            text=f"this machine is {abs(seconds):.0f} s {way} the server",
-            remedy="synchronize the clocks (NTP)",
+            "clock",
+            "warn",
+            f"this machine is {abs(seconds):.0f} s {way} the server",
+            "synchronize the clocks (NTP)",
         )
-    return Finding(check="clock", status="ok", text=f"{abs(seconds):.1f} s from that of the server")
+    return Finding("clock", "ok", f"{abs(seconds):.1f} s from that of the server")
 
 
 async def _retention(client: Client, _settings: Settings) -> Finding:
@@ -223,8 +216,8 @@ async def _retention(client: Client, _settings: Settings) -> Finding:
         remedy = (
             "after that nobody can read who approved what; run `abeyance setup --retention 30d`"
         )
-        return Finding(check="namespace", status="warn", text=text, remedy=remedy)
-    return Finding(check="namespace", status="ok", text=text)
+        return Finding("namespace", "warn", text, remedy)
+    return Finding("namespace", "ok", text)
 
 
 async def _attributes(client: Client, _settings: Settings) -> Finding:
@@ -232,30 +225,30 @@ async def _attributes(client: Client, _settings: Settings) -> Finding:
 
     if missing := await missing_search_attributes(client.temporal):
         return Finding(
-            check="search attributes",
-            status="fail",
-            text=f"{client.temporal.namespace!r} lacks {', '.join(missing)}",
-            remedy="run `abeyance setup`",
+            "search attributes",
+            "fail",
+            f"{client.temporal.namespace!r} lacks {', '.join(missing)}",
+            "run `abeyance setup`",
         )
-    return Finding(check="search attributes", status="ok", text="all are registered")
+    return Finding("search attributes", "ok", "all are registered")
 
 
 async def _workers(client: Client, settings: Settings) -> Finding:
     workers = await client.workers()
     if not workers:
         return Finding(
-            check="workers",
-            status="fail",
-            text=f"none polls the task queue {settings.task_queue!r}",
-            remedy="start one with `abeyance worker`",
+            "workers",
+            "fail",
+            f"none polls the task queue {settings.task_queue!r}",
+            "start one with `abeyance worker`",
         )
     builds = sorted({worker.build_id for worker in workers})
     listed = ", ".join(f"{worker.identity} (build {worker.build_id[:12]})" for worker in workers)
     text = f"{len(workers)}: {listed}"
     if len(builds) > 1:
         remedy = "finish the deploy, so that all run the same code"
-        return Finding(check="workers", status="warn", text=text, remedy=remedy)
-    return Finding(check="workers", status="ok", text=text)
+        return Finding("workers", "warn", text, remedy)
+    return Finding("workers", "ok", text)
 
 
 async def _blocked(client: Client, _settings: Settings) -> Finding:
@@ -263,20 +256,20 @@ async def _blocked(client: Client, _settings: Settings) -> Finding:
 
     runs, more = await client.runs.list(RunFilter(blocked=True), limit=_PAGE)
     if not runs:
-        return Finding(check="blocked runs", status="ok", text="none")
+        return Finding("blocked runs", "ok", "none")
     named = ", ".join(view.run_id for view in runs[:_NAMED])
     return Finding(
-        check="blocked runs",
-        status="warn",
-        text=f"{len(runs)}{'+' if more else ''}, such as {named}",
-        remedy="`abeyance show RUN` says what each waits for",
+        "blocked runs",
+        "warn",
+        f"{len(runs)}{'+' if more else ''}, such as {named}",
+        "`abeyance show RUN` says what each waits for",
     )
 
 
 async def _questions(client: Client, _settings: Settings) -> Finding:
     asked, more = await client.inbox.list(limit=_PAGE)
     if not asked:
-        return Finding(check="open questions", status="ok", text="none")
+        return Finding("open questions", "ok", "none")
     now = datetime.now(UTC)
     oldest = min(asked, key=lambda entry: entry.created_at)
     text = (
@@ -286,12 +279,12 @@ async def _questions(client: Client, _settings: Settings) -> Finding:
     overdue = [e for e in asked if e.deadline is not None and now - e.deadline > _OVERDUE]
     if overdue:
         return Finding(
-            check="open questions",
-            status="warn",
-            text=f"{text}; the deadline of {overdue[0].id} has passed, and nothing has happened",
-            remedy="see whether workers are up and the run is paused",
+            "open questions",
+            "warn",
+            f"{text}; the deadline of {overdue[0].id} has passed, and nothing has happened",
+            "see whether workers are up and the run is paused",
         )
-    return Finding(check="open questions", status="ok", text=text)
+    return Finding("open questions", "ok", text)
 
 
 async def _notifications(client: Client, _settings: Settings) -> Finding:
@@ -299,14 +292,14 @@ async def _notifications(client: Client, _settings: Settings) -> Finding:
 
     found = await undelivered(client.temporal, client.task_queue, limit=_PAGE)
     if not found:
-        return Finding(check="notifications", status="ok", text="all were delivered")
+        return Finding("notifications", "ok", "all were delivered")
     latest = found[0]
     text = f"{len(found)}{'+' if len(found) == _PAGE else ''} did not reach everybody"
     return Finding(
-        check="notifications",
-        status="warn",
-        text=f"{text}, the latest {latest.event} of {latest.run_id}: {'; '.join(latest.reasons)}",
-        remedy="mend the receiver, or the file of rules: nobody tries these again",
+        "notifications",
+        "warn",
+        f"{text}, the latest {latest.event} of {latest.run_id}: {'; '.join(latest.reasons)}",
+        "mend the receiver, or the file of rules: nobody tries these again",
     )
 
 

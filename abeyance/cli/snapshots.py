@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from abeyance.cli.api_call import PANEL, AsJson, exchange, json_given, run_path, with_api
+from abeyance.cli.api_call import (
+    PANEL,
+    AsJson,
+    RunId,
+    exchange,
+    json_given,
+    run_path,
+    show_results,
+    with_api,
+)
 from abeyance.cli.errors import ErrorText, ExitCode
 from abeyance.cli.formatting import Line, interrupt_lines, run_lines, show, show_table
 from abeyance.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from abeyance.http import Connection
 
@@ -80,19 +88,14 @@ def _migrate_all(graph: str, body: Mapping[str, Any], *, as_json: bool) -> None:
                     return results
                 query["cursor"] = page["next_cursor"]
 
-    results = with_api(work)
-    failed = sum(not result["ok"] for result in results)
-    if as_json:
-        counts = {"succeeded": len(results) - failed, "failed": failed}
-        typer.echo(json.dumps({"results": results, **counts}))
-    else:
+    def show_all(results: Sequence[Mapping[str, Any]]) -> None:
         rows = [(each["run_id"], each["outcome"], each["detail"]) for each in results]
         if rows:
             show_table(("RUN", "OUTCOME", "DETAIL"), rows)
         else:
             show([Line("runs", f"no run of {graph!r} is open")])
-    if failed:
-        raise typer.Exit(ExitCode.FAILED)
+
+    show_results(with_api(work), show_all, as_json=as_json)
 
 
 async def _migrated(api: Connection, run_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,7 +155,7 @@ def retry(
 
 @moving.command(cls=ErrorText, rich_help_panel=PANEL)
 def fork(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.")],
+    run_id: RunId,
     *,
     back: Annotated[int, typer.Option(min=0, help="How many finished visits to go back.")] = 0,
     new_id: Annotated[str | None, typer.Option("--run-id", help="Id of the new run.")] = None,

@@ -121,8 +121,7 @@ class Claims:
         except Refusal:
             pass
         else:
-            start = run.memo.get(names.MEMO_START) or {}
-            if run.is_running and start.get("conversation_id") == conversation_id:
+            if run.is_running and run.start.get("conversation_id") == conversation_id:
                 return "active"
             ended_at = run.ended_at
         has_ended = ended_at is not None and ended_at >= claimed_at

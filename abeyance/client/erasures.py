@@ -148,8 +148,7 @@ class Erasures:
         except Refusal:
             # Only the archive has the run.
             return
-        start = described.memo.get(names.MEMO_START) or {}
-        conversation_id = start.get("conversation_id")
+        conversation_id = described.start.get("conversation_id")
         condition = having(names.CONVERSATION, conversation_id)
         if conversation_id is None or not condition:
             return

@@ -194,8 +194,7 @@ class Executions:
 
 def retry_marks(described: RunDescription) -> list[str]:
     """Return the marks of the latest retries of a run, oldest first."""
-    start = described.memo.get(names.MEMO_START) or {}
-    return [str(mark) for mark in start.get("retry_keys") or []]
+    return [str(mark) for mark in described.start.get("retry_keys") or []]
 
 
 def not_finished(described: RunDescription) -> Refusal:

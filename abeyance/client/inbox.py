@@ -198,7 +198,7 @@ class Inbox:
         if not _fits_run(filters, view):
             return []
         entries = view.interrupts
-        if (described.memo.get(names.MEMO_SUMMARY) or {}).get("more"):
+        if described.summary.get("more"):
             page.queried += 1
             entries = await self._ask(view.run_id)
         return sorted((_short(entry) for entry in entries if _fits(filters, entry)), key=_key)

@@ -205,8 +205,7 @@ class Listing:
             for row, later in pairwise(found):
                 if row.execution.workflow_id != later.execution.workflow_id:
                     continue
-                start = (await self.described(later)).memo.get(names.MEMO_START) or {}
-                if start.get("retry_keys"):
+                if (await self.described(later)).start.get("retry_keys"):
                     retried.add(row.execution.run_id)
         return retried
 

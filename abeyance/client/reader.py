@@ -335,8 +335,7 @@ class RunReader(CommandedRun):
         Unavailable.
         """
         described = await self._line.described(self.run_id)
-        summary = described.memo.get(names.MEMO_SUMMARY) or {}
-        return described.is_running and bool(summary.get("queue_depth"))
+        return described.is_running and bool(described.summary.get("queue_depth"))
 
     async def transcript_page(
         self,

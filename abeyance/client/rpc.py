@@ -114,13 +114,12 @@ class WorkflowRpc:
         """Describe a run. Raises the refusal `unknown_run`."""
         ask = partial(describe, self.temporal, self.task_queue, run_id, RPC)
         try:
-            description = await retry_until(run_id, ask, seconds=self.patience)
+            run = await retry_until(run_id, ask, seconds=self.patience)
         except NotFound:
             self._cache.pop(run_id, None)
             raise unknown_run(run_id) from None
-        start = description.memo.get(names.MEMO_START) or {}
-        self.learn(run_id, description.first, execution=description.execution, start=start)
-        return description
+        self.learn(run_id, run.first, execution=run.execution, start=run.start)
+        return run
 
     async def admit(self, run_id: str) -> str:
         """Return the first execution of a run, which continue-as-new and resets do not change.

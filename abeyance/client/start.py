@@ -115,7 +115,7 @@ class StartPlan:
 
         Raises `idempotency_conflict` if the same key started it with another body.
         """
-        before = run.memo.get(names.MEMO_START) or {}
+        before = run.start
         request = self.start.request
         if request is not None and before.get("request") == request:
             return True

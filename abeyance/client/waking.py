@@ -81,7 +81,7 @@ class Waking:
             if _is_retried(raw) and await unread_task(self._line.temporal, execution):
                 await self._retry_workflow_task(raw)
             retried = [await self._retry_activity(raw, each) for each in raw.pending_activities]
-            is_blocked = (description.memo.get(names.MEMO_SUMMARY) or {}).get("blocked")
+            is_blocked = description.summary.get("blocked")
             # What the run starts again itself, it stops first: not what was made due already.
             if is_blocked and not any(retried):
                 await self._tell(workflow_id)

@@ -117,19 +117,29 @@ class RunDescription:
         return self._task.attempt > 1
 
     @property
+    def start(self) -> Mapping[str, Any]:
+        """The part of the memo that never changes; empty if there is none."""
+        return self.memo.get(names.MEMO_START) or {}
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """The part of the memo that the run keeps up to date; empty if there is none."""
+        return self.memo.get(names.MEMO_SUMMARY) or {}
+
+    @property
     def shown_status(self) -> str:
         """The latest status in the memo."""
-        return str((self.memo.get(names.MEMO_SUMMARY) or {}).get("status", "running"))
+        return str(self.summary.get("status", "running"))
 
     @property
     def shown_statuses(self) -> frozenset[str]:
         """The latest status in the memo, and `blocked` if the run is."""
-        return statuses_of(self.memo.get(names.MEMO_SUMMARY) or {})
+        return statuses_of(self.summary)
 
     @property
     def labels(self) -> Mapping[str, str]:
         """The labels of the run; none if they are unreadable."""
-        return (self.memo.get(names.MEMO_START) or {}).get("labels") or {}
+        return self.start.get("labels") or {}
 
     @property
     def ended_at(self) -> datetime | None:
@@ -191,8 +201,7 @@ class RunDescription:
         self, reason: str | None = None, *, unreadable: Unreadable | None = None
     ) -> views.RunView:
         """The view of the run by its memo; `unreadable` is why it shows no more."""
-        summary = self.memo.get(names.MEMO_SUMMARY) or {}
-        start = self.memo.get(names.MEMO_START) or {}
+        summary, start = self.summary, self.start
         status = self.shown_status
         if not self.is_running:
             status, ended_because = _ENDED_AS.get(
@@ -231,8 +240,7 @@ class RunDescription:
             message = "the run is paused through Temporal itself: unpause it there"
             yield views.BlockedView(code=Code.NATIVELY_PAUSED, message=message)
         elif self.is_running:
-            summary = self.memo.get(names.MEMO_SUMMARY) or {}
-            rows = map(views.BlockedView.model_validate, summary.get("blocked") or [])
+            rows = map(views.BlockedView.model_validate, self.summary.get("blocked") or [])
             yield from self.blocked([*rows])
 
     def not_running(self) -> Refusal:
@@ -272,7 +280,6 @@ class RunDescription:
         return None if payload is None else json.loads(payload.data)
 
     def _unread_interrupts(self) -> Iterator[views.InterruptView]:
-        start = self.memo.get(names.MEMO_START) or {}
         capabilities = self._attribute(names.CAPABILITY) or [None]
         for key, why in self._unread.items():
             size = len(self._info.memo.fields[key].data)
@@ -281,7 +288,7 @@ class RunDescription:
             yield views.InterruptView(
                 id=key.removeprefix(names.MEMO_INTERRUPT),
                 run_id=self.run_id,
-                graph=start.get("graph", ""),
+                graph=self.start.get("graph", ""),
                 name="",
                 kind="unreadable",
                 address="",
@@ -296,7 +303,7 @@ class RunDescription:
             )
 
     def _interrupts(self) -> list[views.InterruptView]:
-        graph = (self.memo.get(names.MEMO_START) or {}).get("graph", "")
+        graph = self.start.get("graph", "")
         shown = [
             views.InterruptView(
                 run_id=self.run_id,

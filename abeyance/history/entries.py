@@ -22,6 +22,9 @@ _LOCAL: Final = "core_local_activity"
 """The marker by which Temporal's SDK records a local activity, when it is over."""
 
 
+_OF_TURNS: Final = ("turn", "model", "calls", "usage", "finish_reason")
+
+
 def is_visit(activity: str, address: Any) -> bool:
     """Return whether an activity of this name and summary runs a node's code.
 
@@ -46,48 +49,12 @@ def visit_stopped(address: str) -> Entry:
     return Entry(type=f"{node_or_tool(address)}.stopped", address=address)
 
 
-def visit_retrying(address: str, outcome: Mapping[str, Any]) -> Entry:
-    """An attempt at the visit failed, and another follows."""
-    attempts = outcome.get("attempts") or {}
-    return Entry(
-        type=f"{node_or_tool(address)}.retrying",
-        address=address,
-        data={
-            "message": outcome.get("message"),
-            "attempt": attempts.get("count"),
-            "pause": outcome.get("pause"),
-        },
-    )
-
-
 def visit_failed(address: str, code: str, message: str) -> Entry:
     """The visit failed after its last attempt."""
     return Entry(
         type=f"{node_or_tool(address)}.failed",
         address=address,
         data={"code": code, "message": message},
-    )
-
-
-def visit_finished(address: str, ended: str | None) -> Entry:
-    """The visit returned; `ended` is the outcome of a tool call."""
-    if ended is not None:
-        return Entry(type="tool.finished", address=address, data={"outcome": ended})
-    return Entry(type=f"{node_or_tool(address)}.finished", address=address)
-
-
-def turn_finished(address: str, turn: Mapping[str, Any]) -> Entry:
-    """A model answered."""
-    return Entry(
-        type="model.turn",
-        address=address,
-        data={
-            "turn": turn.get("turn"),
-            "model": turn.get("model"),
-            "calls": turn.get("calls"),
-            "usage": turn.get("usage"),
-            "finish_reason": turn.get("finish_reason"),
-        },
     )
 
 
@@ -138,13 +105,23 @@ def visit_reported(address: str, report: Mapping[str, Any]) -> Iterator[Entry]:
                 )
             # A visit that interrupted is not over; its questions have events.
             if kind == "finished":
-                yield visit_finished(address, outcome.get("tool_status"))
+                ended = outcome.get("tool_status")
+                data = {} if ended is None else {"outcome": ended}
+                what = node_or_tool(address) if ended is None else "tool"
+                yield Entry(type=f"{what}.finished", address=address, data=data)
                 if (turn := outcome.get("turn")) is not None:
-                    yield turn_finished(address, turn)
+                    about = {name: turn.get(name) for name in _OF_TURNS}
+                    yield Entry(type="model.turn", address=address, data=about)
         case "stopped":
             yield visit_stopped(address)
         case "attempt_failed":
-            yield visit_retrying(address, outcome)
+            attempt = (outcome.get("attempts") or {}).get("count")
+            about = {"message": outcome.get("message"), "attempt": attempt}
+            yield Entry(
+                type=f"{node_or_tool(address)}.retrying",
+                address=address,
+                data={**about, "pause": outcome.get("pause")},
+            )
         case "failed":
             yield visit_failed(address, outcome["code"], outcome["message"])
         case _:

@@ -123,25 +123,10 @@ async def page(
     limit: int,
     is_over: bool,
 ) -> tuple[list[TranscriptItem], str | None]:
-    """Return a page of a transcript, oldest first, and the cursor of the next page.
+    """Return a page of a transcript as `RunReader.transcript_page`.
 
-    A page may be shorter than `limit`. The cursor is None at the end of a transcript whose run
-    `is_over`; of any other run, an empty page means that there is nothing new yet.
-
-    Args:
-        blobs: The store of transcripts.
-        run_id: The run.
-        heads: The references of its transcripts by the addresses of the agents.
-        address: That of the agent, or of something in it. None: the only one, or that of the cursor.
-        cursor: The cursor of the page before; None is the beginning.
-        limit: Most items of a page, from 1 to `MAX_ITEMS`.
-        is_over: Whether the run has ended.
-
-    Raises:
-        Refusal: `unknown_node`, `invalid_body` for a cursor of another transcript or if several
-            transcripts match, and `gone`.
-        Unavailable: The transcript cannot be read now.
-        SettingsError: The extra `agents` is not installed.
+    `heads` are the references of the run's transcripts by the addresses of the agents; `is_over` says
+    whether the run has ended.
     """
     criteria = {"transcript_of": run_id}
     start, check = 0, ""
