@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from types import EllipsisType
 from typing import Any, Final, Literal, assert_never
 
@@ -153,7 +152,7 @@ def interrupt_of(question: views.InterruptView) -> protocol.Interrupt:
         message=question.prompt,
         tool_call_id=None if call is None else call[1],
         response_schema=schema_of(question),
-        expires_at=_moment(question.deadline),
+        expires_at=question.deadline and question.deadline.isoformat(),
         subagent_run_id=None if subagent is None else subagent.id,
         metadata={OURS: about, **({FINGERPRINT: question.digest} if question.digest else {})},
     )
@@ -208,7 +207,7 @@ def messages_of(run_id: str, said: Said, *, first: str = "") -> list[protocol.Me
                     id=id_,
                     content=_plain(content),
                     tool_call_id=call_id,
-                    subagent_run_id=_subagent(agent),
+                    subagent_run_id=segments.speaker_of(agent),
                 )
             )
     messages += [
@@ -228,7 +227,7 @@ def _id_of(run_id: str, agent: str, item: TranscriptItem, at: int) -> str:
 
 
 def _message(id_: str, agent: str, item: TranscriptItem) -> protocol.Message | None:
-    by = _subagent(agent)
+    by = segments.speaker_of(agent)
     match item.role:
         case "user":
             return protocol.UserMessage(id=id_, content=item.text or "", subagent_run_id=by)
@@ -257,10 +256,6 @@ def _message(id_: str, agent: str, item: TranscriptItem) -> protocol.Message | N
             return None
 
 
-def _subagent(agent: str) -> str | None:
-    return None if segments.subagent_of(agent) is None else agent
-
-
 def _usage(usage: Sequence[parts.Usage]) -> list[protocol.TokenUsage] | None:
     return [
         protocol.TokenUsage(
@@ -275,10 +270,6 @@ def _usage(usage: Sequence[parts.Usage]) -> list[protocol.TokenUsage] | None:
 
 def _plain(value: Json) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _moment(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
 
 
 def value_of(

@@ -21,7 +21,7 @@ from pydantic import BaseModel, BeforeValidator
 from abeyance.api.auth import Caller, Tokens
 from abeyance.api.oidc import OidcClient
 from abeyance.api.problems import invalid
-from abeyance.api.read_rights import Reads, require_readable
+from abeyance.api.rights import Reads, require_readable
 from abeyance.api.sessions import Sessions
 from abeyance.authoring.graph import Graph
 from abeyance.client import Client

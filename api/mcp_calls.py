@@ -31,10 +31,9 @@ from abeyance.api.dependencies import (
     unknown_interrupt,
 )
 from abeyance.api.problems import invalid
-from abeyance.api.read_rights import may_read, require_readable
+from abeyance.api.rights import may_read, require_readable, seen_by
 from abeyance.api.routers import runs
 from abeyance.api.schemas import StartBody
-from abeyance.api.standing import seen_by
 from abeyance.api.threads import open_questions
 from abeyance.authoring.graph import Graph
 from abeyance.core import authority

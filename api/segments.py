@@ -224,7 +224,7 @@ class Segment:
             yield from self._say(agent, more)
 
     def _say(self, agent: str, new: LiveText) -> Iterator[Part]:
-        seen, by = self._texts.get(agent), _speaker(agent)
+        seen, by = self._texts.get(agent), speaker_of(agent)
         if seen is None:
             ids = self._ids.setdefault(agent, [])
             again = [len(ids)] if ids else []
@@ -235,7 +235,7 @@ class Segment:
 
     def _silence(self, agent: str) -> Iterator[Part]:
         if self._texts.pop(agent, None) is not None:
-            yield TextEnded(id=self._ids[agent][-1], subagent=_speaker(agent))
+            yield TextEnded(id=self._ids[agent][-1], subagent=speaker_of(agent))
 
     def _parts(self, event: views.Event, found: Found) -> Iterator[Part]:
         yield from self._began(event.address)
@@ -285,7 +285,7 @@ class Segment:
     def _turn(self, event: views.Event, items: Sequence[TranscriptItem]) -> Iterator[Part]:
         agent, number = agent_of(event.address), event.data.get("turn")
         self._count(event)
-        subagent = None if agent is None else _speaker(agent)
+        subagent = None if agent is None else speaker_of(agent)
         for item in items:
             if item.turn != number or agent is None:
                 continue
@@ -348,7 +348,7 @@ class Segment:
             status=status,
             content=content,
             call=_call(found.items, call_id),
-            subagent=_speaker(agent),
+            subagent=speaker_of(agent),
         )
 
     def _count(self, event: views.Event) -> None:
@@ -391,7 +391,8 @@ def _call(items: Sequence[TranscriptItem], call_id: str) -> Call | None:
     return calls[-1] if calls else None
 
 
-def _speaker(agent: str) -> str | None:
+def speaker_of(agent: str) -> str | None:
+    """Return an agent whose words are not those of the run itself, because another one has called it."""
     return None if subagent_of(agent) is None else agent
 
 

@@ -23,7 +23,7 @@ from abeyance.api.auth import RESPONDS, STARTS, Credentials, require
 from abeyance.api.dependencies import Backend, hash_of, run_of_interrupt, unknown_interrupt
 from abeyance.api.parts import Part
 from abeyance.api.problems import invalid
-from abeyance.api.read_rights import may_read
+from abeyance.api.rights import may_read
 from abeyance.api.routers import runs
 from abeyance.api.schemas import StartBody
 from abeyance.api.segments import (

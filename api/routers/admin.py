@@ -13,7 +13,7 @@ from abeyance.api import examples, openapi
 from abeyance.api.auth import ADMIN, Caller
 from abeyance.api.dependencies import VALID_KEY, BackendDep, ClientDep
 from abeyance.api.problems import invalid
-from abeyance.api.read_rights import ALL_RUNS_ONLY
+from abeyance.api.rights import ALL_RUNS_ONLY
 from abeyance.duration import OptionalSeconds
 from abeyance.errors import Code
 from abeyance.storage import converter

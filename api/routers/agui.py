@@ -39,17 +39,15 @@ _EXAMPLE: Final[dict[str, Any]] = {
     "runId": "1",
     "messages": [{"id": "m1", "role": "user", "content": "Refund order A-17."}],
 }
+_CAPABILITIES: Final = AgentCapabilities(
+    human_in_the_loop=HumanInTheLoopCapabilities(
+        supported=True, approvals=True, interrupts=True, approve_with_edits=True
+    )
+).model_dump(mode="json", by_alias=True, exclude_none=True)
 _OFFERED: Final = {
     "name": "refund",
     "description": "Pays an order back.",
-    "capabilities": {
-        "humanInTheLoop": {
-            "supported": True,
-            "approvals": True,
-            "interrupts": True,
-            "approveWithEdits": True,
-        }
-    },
+    "capabilities": _CAPABILITIES,
 }
 _STREAM: Final = (
     'data: {"type": "RUN_STARTED", "threadId": "chat-17", "runId": "1", "protocolVersion": "1.0"}\n\n'
@@ -109,15 +107,7 @@ class Offered(BaseModel):
 async def describe(graph: GraphName, backend: BackendDep) -> Offered:
     """Say what an AG-UI client can do with a graph."""
     found = graph_of(backend, graph)
-    able = HumanInTheLoopCapabilities(
-        supported=True, approvals=True, interrupts=True, approve_with_edits=True
-    )
-    capabilities = AgentCapabilities(human_in_the_loop=able)
-    return Offered(
-        name=found.name,
-        description=found.description,
-        capabilities=capabilities.model_dump(mode="json", by_alias=True, exclude_none=True),
-    )
+    return Offered(name=found.name, description=found.description, capabilities=_CAPABILITIES)
 
 
 @router.post(

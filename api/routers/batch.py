@@ -13,7 +13,7 @@ from abeyance import commands, wire
 from abeyance.api import examples, openapi
 from abeyance.api.auth import CONTROL, RESPOND, Caller, require
 from abeyance.api.dependencies import BackendDep, ClientDep, Key
-from abeyance.api.read_rights import Reads, require_readable
+from abeyance.api.rights import Reads, require_readable
 from abeyance.api.routers.control import goes_to_node, require_course, require_message
 from abeyance.api.routers.messages import to_signal, with_valid_patch
 from abeyance.api.schemas import (

@@ -15,7 +15,7 @@ from abeyance import commands
 from abeyance.api import examples, openapi
 from abeyance.api.auth import CONTROL, Caller, require
 from abeyance.api.dependencies import BackendDep, ClientDep, Key
-from abeyance.api.read_rights import Reads
+from abeyance.api.rights import Reads
 from abeyance.api.routers.control import (
     CancelBody,
     PauseBody,

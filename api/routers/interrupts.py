@@ -19,7 +19,7 @@ from abeyance.api.dependencies import (
     unknown_interrupt,
 )
 from abeyance.api.inbox import safe_html
-from abeyance.api.read_rights import Reads
+from abeyance.api.rights import Reads, seen_by
 from abeyance.api.routers.control import require_course
 from abeyance.api.schemas import (
     MAX_FILTERS,
@@ -32,7 +32,6 @@ from abeyance.api.schemas import (
     Question,
     fields_set,
 )
-from abeyance.api.standing import seen_by
 from abeyance.client import Client
 from abeyance.core import authority
 from abeyance.core.policy import Principal

@@ -26,7 +26,7 @@ from abeyance.api.dependencies import (
     long_poll,
     run_id_of,
 )
-from abeyance.api.read_rights import Reads, labels_of_start, require_free, without_others
+from abeyance.api.rights import Reads, labels_of_start, require_free, without_others
 from abeyance.api.routers.control import view_for
 from abeyance.api.schemas import (
     MAX_FILTERS,

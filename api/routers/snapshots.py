@@ -19,7 +19,7 @@ from abeyance.api.dependencies import (
     hash_of,
     run_id_of,
 )
-from abeyance.api.read_rights import Reads, require_free, without_others
+from abeyance.api.rights import Reads, require_free, without_others
 from abeyance.api.routers.control import require_course, view_for
 from abeyance.api.schemas import ForkedRun, RunStatus, fields_set
 from abeyance.client.executions import Room

@@ -1,22 +1,35 @@
-"""The runs that a caller may see (`ReadRights`): what a route does with a run that is none of them.
+"""What a caller may see, and may answer.
 
 Routes of one run check it where they read its id from the path (`RunId`, `InterruptId`). Lists narrow
 their query (`RunFilter.reads`, `InboxFilter.reads`). Nobody is asked for the rights of a caller who is
-bound to no label.
+bound to no label. Of the questions that a caller reads, `seen_by` says which they may answer.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends
 from fastapi.params import Depends as Dependency
 
-from abeyance.api.auth import CredentialsDep
+from abeyance import projections, views
+from abeyance.api.auth import RESPONDS, CredentialsDep
 from abeyance.client import Client
-from abeyance.core.policy import ReadRights
-from abeyance.errors import Code, Refusal
+from abeyance.core import standing
+from abeyance.core.delegations import Delegation
+from abeyance.core.policy import Principal, ReadRights
+from abeyance.core.standing import Request
+from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.client import unknown_run
+
+V = TypeVar("V", bound=views.InterruptView)
+
+_PATIENCE: Final = 2.0
+"""Seconds for which a list waits for the delegations to its reader."""
 
 
 async def _reads(credentials: CredentialsDep) -> ReadRights:
@@ -104,3 +117,51 @@ async def _all_runs(reads: Reads) -> None:
 
 ALL_RUNS_ONLY: Final = Dependency(_all_runs)
 """Refuse a caller who is bound to labels."""
+
+
+async def seen_by(caller: Principal, entries: Sequence[V], client: Client) -> list[V]:
+    """Return interrupts, the open ones with whether the caller may answer them. Claims that have ended
+    are left out.
+    """
+    now = datetime.now(UTC)
+    lent: tuple[Delegation, ...] | None = None
+    shown = []
+    for listed in entries:
+        entry = listed
+        if entry.claim is not None and entry.claim.until <= now:
+            entry = entry.model_copy(update={"claim": None})
+        if entry.status != "open" or entry.degraded:
+            shown.append(entry)
+            continue
+        request = Request(principal=caller, now=now)
+        found = _standing(entry, request)
+        if not found["may_answer"] and caller.may(RESPONDS):
+            lent = await _lent(caller, client) if lent is None else lent
+            found = _standing(entry, replace(request, delegations=lent))
+        shown.append(entry.model_copy(update=found))
+    return shown
+
+
+def _standing(entry: views.InterruptView, request: Request) -> dict[str, Any]:
+    question = projections.question_of(entry)
+    if not request.principal.may(RESPONDS):
+        detail = f"{request.principal.subject!r} lacks the capability {RESPONDS!r}."
+        why = views.WhyNot(code=str(Code.CAPABILITY_REQUIRED), detail=detail)
+        return {"may_answer": False, "why_not": why}
+    names = standing.names(question, request)
+    try:
+        standing.acting_for(question, request)
+    except Refusal as refusal:
+        if refusal.code is not Code.AMBIGUOUS_DELEGATION:
+            why = views.WhyNot(code=str(refusal.code), detail=refusal.message)
+            return {"may_answer": False, "why_not": why}
+    return {"may_answer": True, "may_answer_for": names}
+
+
+async def _lent(caller: Principal, client: Client) -> tuple[Delegation, ...]:
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            return await client.delegations.of(caller.subject)
+    except (TimeoutError, Unavailable):
+        # A list does not wait for a worker.
+        return ()
