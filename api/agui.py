@@ -59,7 +59,18 @@ def events_of(part: parts.Part, *, thread_id: str, segment_id: str) -> Iterator[
         case parts.TextEnded(id=id_, subagent=by):
             yield protocol.TextMessageEndEvent(message_id=id_, subagent_run_id=by)
         case parts.Turn():
-            yield from _calls_of(part)
+            by = part.subagent
+            for call in part.calls:
+                yield protocol.ToolCallStartEvent(
+                    tool_call_id=call.id,
+                    tool_call_name=call.tool,
+                    parent_message_id=part.id,
+                    subagent_run_id=by,
+                )
+                yield protocol.ToolCallArgsEvent(
+                    tool_call_id=call.id, delta=_plain(call.arguments), subagent_run_id=by
+                )
+                yield protocol.ToolCallEndEvent(tool_call_id=call.id, subagent_run_id=by)
         case parts.Result(status=status):
             yield protocol.ToolCallResultEvent(
                 message_id=part.id,
@@ -92,21 +103,6 @@ def events_of(part: parts.Part, *, thread_id: str, segment_id: str) -> Iterator[
             yield _end(view, part, thread_id, segment_id)
         case _:
             assert_never(part)
-
-
-def _calls_of(turn: parts.Turn) -> Iterator[protocol.BaseEvent]:
-    by = turn.subagent
-    for call in turn.calls:
-        yield protocol.ToolCallStartEvent(
-            tool_call_id=call.id,
-            tool_call_name=call.tool,
-            parent_message_id=turn.id,
-            subagent_run_id=by,
-        )
-        yield protocol.ToolCallArgsEvent(
-            tool_call_id=call.id, delta=_plain(call.arguments), subagent_run_id=by
-        )
-        yield protocol.ToolCallEndEvent(tool_call_id=call.id, subagent_run_id=by)
 
 
 def _end(

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import quote
 
 import typer
 
@@ -19,7 +20,6 @@ from abeyance.errors import GraphError
 
 if TYPE_CHECKING:
     from abeyance.authoring.graph import Graph
-    from abeyance.http import Connection
 
 
 charts = typer.Typer(help="Check and draw graphs.", no_args_is_help=True)
@@ -70,8 +70,10 @@ def show(
     as_json: PrintJson = False,
 ) -> None:
     """Print graphs as Mermaid flowcharts."""
-    if _is_name(app):
-        drawn = {app: with_api(lambda api: _diagram_of(api, app))}
+    is_name = ":" not in app and "/" not in app and Path(app).suffix not in (".yaml", ".yml")
+    if is_name:
+        path = f"/graphs/{quote(app, safe='')}/diagram"
+        drawn = {app: with_api(lambda api: api.text(path))}
     else:
         from abeyance.authoring.diagram import mermaid
 
@@ -88,16 +90,6 @@ def show(
     titles = len(drawn) > 1
     texts = (f"%% {name}\n{text}" if titles else text for name, text in drawn.items())
     typer.echo("\n".join(texts), nl=False)
-
-
-async def _diagram_of(api: Connection, name: str) -> str:
-    from urllib.parse import quote
-
-    return await api.text(f"/graphs/{quote(name, safe='')}/diagram")
-
-
-def _is_name(app: str) -> bool:
-    return ":" not in app and "/" not in app and Path(app).suffix not in (".yaml", ".yml")
 
 
 def _read(app: str) -> tuple[Mapping[str, Graph], Sequence[GraphError]]:

@@ -232,7 +232,7 @@ def _check_worker(
     settings: Settings, graphs: Mapping[str, Graph], *, against_runs: bool, every: bool
 ) -> ExitCode:
     """Check this process, and the open runs if asked for, print the result, and return the exit code."""
-    from abeyance.check import check_process
+    from abeyance.check import check_process, check_runs
 
     process = check_process(settings, graphs)
     for line in process.checked:
@@ -241,19 +241,15 @@ def _check_worker(
         print_error(f"warning: {warning}")
     if not against_runs:
         return ExitCode.DONE
-    report = asyncio.run(_check_runs(settings, graphs, every=every))
-    _print_report(report)
-    return ExitCode.FAILED if report.blocks else ExitCode.DONE
-
-
-async def _check_runs(
-    settings: Settings, graphs: Mapping[str, Graph], *, every: bool
-) -> RunsReport:
-    from abeyance.check import check_runs
     from abeyance.temporal.connection import connect_temporal
 
-    temporal = await connect_temporal(settings=settings)
-    return await check_runs(temporal, settings.task_queue, graphs, every=every)
+    async def check() -> RunsReport:
+        temporal = await connect_temporal(settings=settings)
+        return await check_runs(temporal, settings.task_queue, graphs, every=every)
+
+    report = asyncio.run(check())
+    _print_report(report)
+    return ExitCode.FAILED if report.blocks else ExitCode.DONE
 
 
 def _print_report(report: RunsReport) -> None:

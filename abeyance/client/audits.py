@@ -229,11 +229,14 @@ class Audits:
 
 async def erased_executions(archive: Archive, run_id: str) -> list[str]:
     """Return the first executions of the runs of an id that were erased, by its tombstone."""
-    tombstone = await archive.tombstone(run_id)
-    executions: list[str] = []
-    if tombstone is not None:
-        executions = content_of(tombstone.rstrip(b"\n"))["executions"]
+    executions: list[str] = (await _tombstone(archive, run_id)).get("executions", [])
     return executions
+
+
+async def _tombstone(archive: Archive, run_id: str) -> dict[str, Any]:
+    """The content of the tombstone of an id, empty if there is none."""
+    tombstone = await archive.tombstone(run_id)
+    return {} if tombstone is None else content_of(tombstone.rstrip(b"\n"))
 
 
 def _contents(document: Document) -> Iterator[Mapping[str, Json]]:
@@ -314,8 +317,7 @@ class Archiver:
     async def _sweep(self, archive: Archive, now: datetime) -> None:
         """Delete what an archiver that was killed has written of runs that were erased meanwhile."""
         for run_id in await archive.to_sweep():
-            tombstone = await archive.tombstone(run_id)
-            buried = {} if tombstone is None else content_of(tombstone.rstrip(b"\n"))
+            buried = await _tombstone(archive, run_id)
             for execution in {*buried.get("executions", ())} & {*await archive.executions(run_id)}:
                 await archive.delete(run_id, execution)
             if not buried or now - datetime.fromisoformat(buried["time"]) > _ANEW:

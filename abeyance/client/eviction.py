@@ -20,7 +20,7 @@ from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.exceptions import ApplicationError
 
 from abeyance import commands, names
-from abeyance.client.listing import OPEN_RUNS, RUNS, Listing, written
+from abeyance.client.listing import OPEN_RUNS, RUNS, Listing, among, written
 from abeyance.client.rpc import RunEnded, WorkflowRpc
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.temporal.update_limiter import Turn
@@ -44,14 +44,14 @@ class Recency:
 
     async def count(self, *, beside: Collection[str] = ()) -> int:
         """How many other runs are open."""
-        query = f"{self._open} AND {_among(beside, 'NOT IN')}" if beside else self._open
+        query = f"{self._open} AND {among(beside, 'NOT IN')}" if beside else self._open
         return await self._listing.count(query)
 
-    async def over(self, among: Collection[str]) -> int:
+    async def over(self, run_ids: Collection[str]) -> int:
         """How many of these runs have ended or are ending."""
         ended = f"(CloseTime IS NOT NULL OR {names.STATUS} = 'ending')"
-        query = f"{RUNS} AND {ended} AND {_among(among)}"
-        return await self._listing.count(query) if among else 0
+        query = f"{RUNS} AND {ended} AND {among(run_ids)}"
+        return await self._listing.count(query) if run_ids else 0
 
     async def runs(self, *, inactive_since: datetime | None = None) -> list[Active]:
         """The open runs, the least recently active first; with a time, those not active after it."""
@@ -63,11 +63,6 @@ class Recency:
                 f" AND ({names.ACTIVITY} IS NULL OR {names.ACTIVITY} <= '{bound}')"
             )
         return sorted(map(_active, await self._listing.all(query)))
-
-
-def _among(run_ids: Collection[str], how: str = "IN") -> str:
-    # No character of a run's id has to be quoted.
-    return f"WorkflowId {how} (" + ", ".join(f"'{run_id}'" for run_id in sorted(run_ids)) + ")"
 
 
 def _active(row: WorkflowExecutionInfo) -> Active:

@@ -101,10 +101,16 @@ def _fits(filters: RunFilter, view: views.RunView) -> bool:
 
 def having(attribute: str, value: str | None) -> list[str]:
     """The condition that a search attribute is, or contains, a value; none if some store fails on it."""
-    if value is None or not _is_queryable(value):
+    if value is None or {'"', "\\"} & {*value} or not any(map(str.isalnum, value)):
         return []
     quoted = value.replace("'", "''")
     return [f"{attribute} = '{quoted}'"]
+
+
+def among(run_ids: Iterable[str], how: str = "IN") -> str:
+    """The condition that a run has one of these ids."""
+    # No character of a run's id has to be quoted.
+    return f"WorkflowId {how} (" + ", ".join(f"'{run_id}'" for run_id in sorted(run_ids)) + ")"
 
 
 def readable(reads: ReadRights) -> list[str]:
@@ -198,9 +204,7 @@ class Listing:
         ids = sorted({row.execution.workflow_id for row in rows if _may_be_retried(row)})
         retried: set[str] = set()
         for first in range(0, len(ids), _ROWS):
-            # No character of a run's id has to be quoted.
-            among = ", ".join(f"'{id_}'" for id_ in ids[first : first + _ROWS])
-            found = await self.all(f"{RUNS} AND WorkflowId IN ({among})")
+            found = await self.all(f"{RUNS} AND {among(ids[first : first + _ROWS])}")
             found.sort(key=lambda row: (row.execution.workflow_id, Place.of(row)))
             for row, later in pairwise(found):
                 if row.execution.workflow_id != later.execution.workflow_id:
@@ -329,7 +333,9 @@ class Listing:
 
 
 def _upper(before: Place | None) -> datetime:
-    return datetime.now(UTC) + timedelta(days=1) if before is None else _moment(before)
+    if before is None:
+        return datetime.now(UTC) + timedelta(days=1)
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=before.start)
 
 
 def _in_order(
@@ -375,10 +381,6 @@ def _may_be_retried(row: WorkflowExecutionInfo) -> bool:
     return status is not None and status.data in _RETRIED
 
 
-def _is_queryable(value: str) -> bool:
-    return not {'"', "\\"} & {*value} and any(map(str.isalnum, value))
-
-
 def _within(query: str, lower: datetime | None, upper: datetime) -> str:
     spanned = f"{query} AND StartTime <= '{written(upper + _ROUNDED)}'"
     return spanned if lower is None else f"{spanned} AND StartTime >= '{written(lower)}'"
@@ -388,10 +390,6 @@ def written(moment: datetime) -> str:
     """A time as a query literal."""
     # Not strftime, which writes the first thousand years with fewer digits.
     return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
-
-
-def _moment(place: Place) -> datetime:
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=place.start)
 
 
 def _cursor(filters: RunFilter, place: Place) -> str:

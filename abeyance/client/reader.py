@@ -348,19 +348,12 @@ class RunReader(CommandedRun):
 
         The cursor stays valid while the transcript grows, and is None once the run has ended and all
         was read: until then an empty page means that there is nothing new yet. A page may be shorter
-        than `limit`. Without a worker, the transcripts are found by the run's history.
+        than `limit` (at most 1000). Without a worker, the transcripts are found by the run's history.
 
-        Args:
-            address: That of the agent, or of something in it; None in a run with one transcript.
-            cursor: The cursor of the page before; None is the beginning.
-            limit: Most items of a page, up to 1000.
-
-        Raises:
-            Refusal: `unknown_run`; `unknown_node` for an address without a transcript; `invalid_body`
-                if several match, and for a cursor of another one; `gone` if what was read up to the
-                cursor was undone since.
-            Unavailable: Temporal or the transcript cannot be reached.
-            SettingsError: The extra `agents` is not installed.
+        `address` is that of the agent, or of something in it; None in a run with one transcript. Raises
+        `unknown_run`, `unknown_node` for an address without a transcript, `invalid_body` if several match
+        and for a cursor of another one, `gone` if what was read up to the cursor was undone since,
+        Unavailable, and SettingsError if the extra `agents` is not installed.
         """
         described = await self._line.described(self.run_id)
         return await transcripts.page(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from datetime import datetime, timedelta
@@ -24,6 +23,7 @@ from abeyance import views
 from abeyance.client.new_events import Item, Reading, Sources, failed_notifications, merged
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.filters import EventFilter
+from abeyance.history.feed import Numbered
 from abeyance.history.positions import SPAN, Positions
 
 _PAUSE: Final = 0.5
@@ -41,8 +41,8 @@ _CLOCKS: Final = 600 * _SECOND
 may be listed."""
 
 
-class _Tail:
-    """The poller that all listeners share, and the latest items that it found, numbered from 0.
+class _Tail(Numbered[Item]):
+    """The poller that all listeners share, and the latest items that it found.
 
     It continues from what a first listener has, its `positions` and its `reading`. `kept` is how many
     items a listener may fall behind. `moved` is set, and replaced, after each poll. All that was recorded
@@ -50,27 +50,17 @@ class _Tail:
     """
 
     def __init__(self, sources: Sources, positions: Positions, reading: Reading, kept: int) -> None:
-        self.first = 0
+        super().__init__(kept)
         self.passed = 0
         self.moved = asyncio.Event()
-        self.kept = kept
         self._sources = sources
-        self._recent: deque[Item] = deque()
         self._task = asyncio.create_task(self._poll(positions, reading))
         self._task.add_done_callback(self._over)
-
-    @property
-    def end(self) -> int:
-        """The number of the item that comes next."""
-        return self.first + len(self._recent)
 
     @property
     def is_over(self) -> bool:
         """Whether the poller has stopped."""
         return self._task.done()
-
-    def at(self, number: int) -> Item:
-        return self._recent[number - self.first]
 
     def stop(self) -> None:
         """Stop the poller."""
@@ -94,13 +84,10 @@ class _Tail:
             lost = await self._sources.changes.lost(_lately(positions))
             items += failed_notifications(lost, positions)
             found = [item for item in merged(items) if positions.is_new(item.event)]
-            # Before the new ones, so that a burst drops none that an up-to-date listener still needs.
-            while len(self._recent) > self.kept:
-                self._recent.popleft()
-                self.first += 1
+            self.drop()
             for item in found:
                 positions.add(item.event)
-                self._recent.append(item)
+                self.items.append(item)
             self.passed = _passed(now)
             self._move()
             await asyncio.sleep(min(max(_PAUSE, _SHARE * (clock() - began)), _LONGEST_PAUSE))
@@ -292,7 +279,11 @@ class Stream:
             while True:
                 moved = tail.moved
                 if number < tail.first:
-                    raise _too_slow(self._kept)
+                    raise Unavailable(
+                        f"this reader of the stream was too slow: it fell more than {self._kept} events "
+                        "behind and was dropped. Connect again with the last id received.",
+                        retry_after=0.0,
+                    )
                 if number < tail.end:
                     item = tail.at(number)
                     number += 1
@@ -343,11 +334,3 @@ def _passed(began: int) -> int:
     A full hour, so that cursors do not change while nothing happens.
     """
     return max(0, began - _CLOCKS) // _HOUR * _HOUR
-
-
-def _too_slow(kept: int) -> Unavailable:
-    return Unavailable(
-        f"this reader of the stream was too slow: it fell more than {kept} events behind and was "
-        "dropped. Connect again with the last id received.",
-        retry_after=0.0,
-    )

@@ -118,7 +118,8 @@ class Waking:
         Temporal tries it at once.
         """
         is_left = pending.pause_info.manual.reason == PAUSED_TO_WAKE
-        if not is_left and not (_is_waiting(pending) and blocking_failure(pending)):
+        is_waiting = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+        if not is_left and not (is_waiting and blocking_failure(pending)):
             return False
         if not is_left and pending.next_attempt_schedule_time.ToDatetime(UTC) <= datetime.now(UTC):
             # A worker may have it any moment, and a pause would end that attempt.
@@ -141,10 +142,6 @@ class Waking:
             # It has ended meanwhile, or the server lacks the calls or denies them.
             return False
         return True
-
-
-def _is_waiting(pending: PendingActivityInfo) -> bool:
-    return pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 
 
 def _is_retried(raw: DescribeWorkflowExecutionResponse) -> bool:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import Final, cast
+from typing import Final, Generic, TypeVar, cast
 
 from temporalio.client import Client as TemporalClient
 
@@ -28,42 +28,51 @@ from abeyance.history.reader import Histories, HistoryWalk, Place
 from abeyance.temporal.retry import NotFound
 from abeyance.temporal.update_limiter import SingleFlight
 
+T = TypeVar("T")
 
-class Recent:
-    """The latest `kept` events of a run and those added last, in order, numbered from 0."""
+
+class Numbered(Generic[T]):
+    """The latest `kept` items and those added last, in order, numbered from 0."""
 
     def __init__(self, kept: int) -> None:
         self.kept = kept
         self.first = 0
-        self._events: deque[views.Event] = deque()
-        self._dropped = ""
+        self.items: deque[T] = deque()
+        self.dropped: T | None = None
 
     @property
     def end(self) -> int:
-        """The number of the event that comes next."""
-        return self.first + len(self._events)
+        """The number of the item that comes next."""
+        return self.first + len(self.items)
+
+    def at(self, number: int) -> T:
+        return self.items[number - self.first]
+
+    def drop(self) -> None:
+        """Drop old items, before new ones are added: so a burst drops none that an up-to-date reader
+        still needs.
+        """
+        while len(self.items) > self.kept:
+            self.dropped = self.items.popleft()
+            self.first += 1
+
+
+class Recent(Numbered[views.Event]):
+    """The latest `kept` events of a run and those added last."""
 
     def add(self, events: Iterable[views.Event]) -> list[views.Event]:
-        """Add the events that are later than the latest, and return those.
-
-        Old ones are dropped before, so that a burst drops none that an up-to-date reader still needs.
-        """
-        while len(self._events) > self.kept:
-            self._dropped = self._events.popleft().id
-            self.first += 1
-        latest = self._events[-1].id if self._events else self._dropped
-        fresh = [event for event in events if is_later(event.id, latest)]
-        self._events.extend(fresh)
+        """Add the events that are later than the latest, and return those."""
+        self.drop()
+        latest = self.items[-1] if self.items else self.dropped
+        fresh = [event for event in events if latest is None or is_later(event.id, latest.id)]
+        self.items.extend(fresh)
         return fresh
 
     def number_after(self, cursor: str) -> int | None:
         """The number of the first event after a cursor, None if that may be dropped already."""
-        if is_later(self._dropped, cursor):
+        if self.dropped is not None and is_later(self.dropped.id, cursor):
             return None
-        return self.first + bisect_right(self._events, order(cursor), key=lambda e: order(e.id))
-
-    def at(self, number: int) -> views.Event:
-        return self._events[number - self.first]
+        return self.first + bisect_right(self.items, order(cursor), key=lambda e: order(e.id))
 
 
 class Tail:
