@@ -1,4 +1,5 @@
-"""Which runs of a deployment have changed, from Temporal's visibility: no worker has to be up.
+"""Which runs of a deployment have changed, and which notifications did not reach somebody, from
+Temporal's visibility: no worker has to be up.
 
 The row of an open run has no length of its history, but its memo, which the run writes with each of its
 facts. A run that waits for people has nothing but facts. So a row that is as it was needs no look at the
@@ -15,11 +16,12 @@ from typing import Any, Final
 
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError
 
 from abeyance import names
 from abeyance.client.listing import Listing, written
 from abeyance.core.state import Status
-from abeyance.errors import Unreadable
+from abeyance.errors import Unavailable, Unreadable
 from abeyance.history.description import decoded
 from abeyance.storage.converter import of_run
 from abeyance.util import notification_queue
@@ -207,3 +209,47 @@ def _labels(row: WorkflowExecutionInfo) -> dict[str, str]:
 
 def _written(moment: int) -> str:
     return written(_EPOCH + max(moment, 0) * _MICROSECOND)
+
+
+_RPC: Final = timedelta(seconds=5)
+_UNDELIVERED: Final = (
+    f"WorkflowType = '{names.NOTIFICATION_WORKFLOW}' "
+    f"AND (ExecutionStatus IN ('Failed', 'Terminated') OR {names.STATUS} = 'failed')"
+)
+_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostNotification:
+    """A notification about an event of a run, and why some receivers did not get it."""
+
+    event: str
+    run_id: str
+    reasons: tuple[str, ...]
+
+
+async def undelivered(
+    temporal: TemporalClient, task_queue: str, *, limit: int
+) -> list[LostNotification]:
+    """Return the latest of them that Temporal still knows, newest first. Raises Unavailable."""
+    queue = notification_queue(task_queue).replace("'", "''")
+    found = []
+    try:
+        async for row in temporal.list_workflows(
+            f"{_UNDELIVERED} AND TaskQueue = '{queue}'", limit=limit, rpc_timeout=_RPC
+        ):
+            memo = await row.memo()
+            found.append(_lost_notification(memo))
+    except RPCError as error:
+        raise Unavailable(f"Temporal does not list notifications: {error.message}") from error
+    return found
+
+
+def _lost_notification(memo: Any) -> LostNotification:
+    moment = memo.get(names.MEMO_MOMENT) or {}
+    rows = memo.get(names.MEMO_UNDELIVERED) or []
+    return LostNotification(
+        event=str(moment.get("event")),
+        run_id=str(moment.get("run_id")),
+        reasons=tuple(f"{row['receiver']}: {row['reason']}" for row in rows[:_SHOWN]),
+    )

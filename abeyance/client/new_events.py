@@ -15,9 +15,8 @@ from temporalio.client import Client as TemporalClient
 from abeyance import views
 from abeyance.client.changes import Changes, Lost, Row
 from abeyance.errors import Unavailable, Unreadable
-from abeyance.history.cursors import Cursor
+from abeyance.history.cursors import Cursor, Positions, recording_of
 from abeyance.history.event_translation import HistoryState
-from abeyance.history.positions import Positions, recording_of
 from abeyance.history.reader import Histories, Page, Place
 from abeyance.storage.blobs import BlobMissing
 from abeyance.storage.converter import UNREADABLE

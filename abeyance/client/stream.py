@@ -23,8 +23,8 @@ from abeyance import views
 from abeyance.client.new_events import Item, Reading, Sources, failed_notifications, merged
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.filters import EventFilter
+from abeyance.history.cursors import SPAN, Positions
 from abeyance.history.feed import Numbered
-from abeyance.history.positions import SPAN, Positions
 
 _PAUSE: Final = 0.5
 _SHARE: Final = 3

@@ -8,7 +8,6 @@ from typing import Any
 from abeyance import views
 from abeyance.agents.transcript_view import TranscriptCall, TranscriptItem
 from abeyance.api import agui
-from abeyance.api.chat import ChunkWriter, posted_by
 from abeyance.api.parts import (
     Call,
     Ended,
@@ -26,6 +25,7 @@ from abeyance.api.parts import (
     Turn,
     Waiting,
 )
+from abeyance.api.routers.chat import ChunkWriter, posted_by
 from abeyance.api.segments import Found, Segment, message_id
 from abeyance.api.threads import Said
 

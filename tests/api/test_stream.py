@@ -21,7 +21,7 @@ from abeyance.api.routers.events import EventStream
 from abeyance.client import Client, changes
 from abeyance.client.stream import Stream
 from abeyance.core.state import Limits
-from abeyance.history.positions import Positions
+from abeyance.history.cursors import Positions
 from abeyance.http import HttpClient
 
 STREAM = {"Accept": "text/event-stream"}

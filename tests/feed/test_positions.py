@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from abeyance import Refusal, views
-from abeyance.history.cursors import Cursor
-from abeyance.history.positions import MOST, SPAN, Positions
+from abeyance.history.cursors import MOST, SPAN, Cursor, Positions
 
 HERE = "namespace/queue"
 NOON = 1_800_000_000_000_000
