@@ -56,7 +56,7 @@ def unusable(text: str) -> Refusal:
     """The refusal of a text that is no cursor of this list."""
     shown = truncate(text, _SHOWN)
     message = (
-        f"{shown!r} is no cursor of this list: send the next_cursor of its last page, with the same "
+        f"{shown!r} is not a cursor of this list: send the next_cursor of its last page, with the same "
         "filters, or none to begin anew"
     )
     return Refusal(
@@ -106,7 +106,7 @@ class Cursor:
             shown = truncate(text, _SHOWN)
             raise Refusal(
                 Code.INVALID_BODY,
-                f"{shown!r} is no cursor of the run {run_id!r}: send the id of one of its events as "
+                f"{shown!r} is not a cursor of the run {run_id!r}: send the id of one of its events as "
                 "it was received, or none to begin with the oldest.",
                 cursor=shown,
                 run_id=run_id,
@@ -311,7 +311,7 @@ def _unusable_position(text: str) -> Refusal:
     shown = truncate(text, _SHOWN)
     return Refusal(
         Code.INVALID_BODY,
-        f"{shown!r} is no cursor of the stream of this deployment: send the id of one of its events as "
-        "it was received, or none to begin with the oldest.",
+        f"{shown!r} is not a cursor of the stream of this deployment: send the id of one of its events "
+        "as it was received, or none to begin with the oldest.",
         cursor=shown,
     )

@@ -49,7 +49,7 @@ def test_cursors_sort_as_text_as_their_places_do(
     ],
 )
 def test_what_is_no_cursor_of_the_run_is_refused_by_its_text(text: str) -> None:
-    with pytest.raises(Refusal, match="is no cursor of the run 'r'") as refused:
+    with pytest.raises(Refusal, match="is not a cursor of the run 'r'") as refused:
         Cursor.parse("r", text)
 
     assert refused.value.code == "invalid_body"

@@ -178,7 +178,7 @@ async def test_what_no_run_or_no_cursor_is_gets_refused_before_the_first_event(
     expected = [
         ("nobody", None, "unknown_run", "nobody"),
         (stranger.id, None, "unknown_run", stranger.id),
-        (run_id, "17", "invalid_body", "'17' is no cursor"),
+        (run_id, "17", "invalid_body", "'17' is not a cursor"),
         (other, mine.id, "invalid_body", mine.id),
     ]
     for name, after, code, text in expected:
