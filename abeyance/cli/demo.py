@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import abeyance
 from abeyance.cli.demo_acts import (
@@ -27,31 +27,21 @@ from abeyance.cli.demo_acts import (
     quote,
     run_until,
     say,
+    say_receipt,
     short,
     wait_for,
 )
 from abeyance.cli.formatting import read_line
-from abeyance.core.json import rfc3339
 from abeyance.dev.stack import WORKER, Plan, Stack, with_stack
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.http import HttpClient, HttpRun
-from abeyance.views import InterruptView, RunView
+from abeyance.views import RunView
 
 _APP: Final = "examples.demo:graphs"
 _GRAPH: Final = "invoices"
 _SHOWN: Final = {"report.txt": 40, "pain.*.xml": 12, "ledger.csv": 3, "held.csv": 3}
 """The files that a run writes, and how many lines of each to print."""
 _WIDTH: Final = 100
-
-
-class _Act(Protocol):
-    """One run of the demo."""
-
-    run_id: str
-
-    async def play(self, answer: str | None) -> bool:
-        """Play the act, with an `answer` or by prompting. Return True if it ended as answered."""
-        ...
 
 
 async def run_demo(answer: str | None, *, ports: tuple[int, int, int | None]) -> bool | None:
@@ -88,7 +78,7 @@ async def run_demo(answer: str | None, *, ports: tuple[int, int, int | None]) ->
     async def story(stack: Stack) -> None:
         async with HttpClient(stack.api_url) as client:
             sample = home / "examples" / _GRAPH / "sample"
-            acts: list[_Act] = [_Paying(stack, client, sample, out)]
+            acts: list[_Paying | Tidying | PayingOut] = [_Paying(stack, client, sample, out)]
             if _has_agents():
                 acts.append(Tidying(client, out / "litter"))
             if webhooks is not None:
@@ -145,7 +135,7 @@ class _Paying:
         self.run_id = ""
 
     async def play(self, answer: str | None) -> bool:
-        """Play the act. Return True if it ended as answered."""
+        """Play the act, with an `answer` or by prompting. Return True if it ended as answered."""
         stack = self._stack
         shown = f", Temporal's UI {stack.ui_url}" if stack.ui_url else ""
         say("", f"ready: API {stack.api_url}{shown}")
@@ -175,7 +165,8 @@ class _Paying:
         say("asks", "the invoices are read and checked; a person decides:")
         lines = question.prompt.splitlines()
         quote("\n".join(textwrap.fill(line, _WIDTH, subsequent_indent="  ") for line in lines))
-        say("", f"It waits until {_utc(question)} UTC, then: {question.on_timeout}.", gap=True)
+        until = question.deadline and f"{question.deadline:%Y-%m-%dT%H:%M:%S}"
+        say("", f"It waits until {until or ''} UTC, then: {question.on_timeout}.", gap=True)
         return view
 
     async def _kill_the_worker(self, before: RunView) -> None:
@@ -207,10 +198,7 @@ class _Paying:
         answer = {"approved": approved, "reason": reason}
         answered_at = time.monotonic()
         (receipt,) = await self._run.respond(question, answer)
-        word = "approved" if approved else "rejected"
-        say(
-            "answer", f"{word} by {receipt.answered_by}, accepted at {rfc3339(receipt.accepted_at)}"
-        )
+        say_receipt("approved" if approved else "rejected", receipt)
         view = await self._until("completed")
         took = time.monotonic() - answered_at
         say("end", f"{view.status}, {took:.1f} s after the answer", gap=True)
@@ -238,10 +226,6 @@ class _Paying:
         if status == "awaiting-input" and view.status != status:
             raise Unavailable(f"the run {self.run_id} ended without asking: {view.error}")
         return view
-
-
-def _utc(question: InterruptView) -> str:
-    return "" if question.deadline is None else f"{question.deadline:%Y-%m-%dT%H:%M:%S}"
 
 
 def _visits(view: RunView) -> int:

@@ -16,6 +16,7 @@ import httpx
 
 from abeyance.cli.formatting import Line, read_line, readable, show
 from abeyance.core.json import rfc3339
+from abeyance.core.ledger import Receipt
 from abeyance.errors import Code, SettingsError, Unavailable
 from abeyance.handle import RunHandle
 from abeyance.http import HttpClient, HttpRun
@@ -32,6 +33,11 @@ def say(label: str, text: str, *, gap: bool = False) -> None:
     show([Line(label, text)])
     if gap:
         print(flush=True)
+
+
+def say_receipt(word: str, receipt: Receipt) -> None:
+    """Print an answer that was accepted."""
+    say("answer", f"{word} by {receipt.answered_by}, accepted at {rfc3339(receipt.accepted_at)}")
 
 
 def quote(text: str) -> None:
@@ -137,9 +143,7 @@ class Tidying:
         # The last answer about a file counts: the tool may ask again after the hook has.
         (self._granted.update if word == "y" else self._granted.difference_update)(names)
         (receipt,) = await run.respond(question.id, word)
-        say(
-            "answer", f"{word} by {receipt.answered_by}, accepted at {rfc3339(receipt.accepted_at)}"
-        )
+        say_receipt(word, receipt)
 
     def _is_right(self, view: RunView) -> bool:
         if not is_complete(view):
