@@ -187,6 +187,8 @@ async def _feed(backend: BackendDep) -> Feed:
 
 ClientDep = Annotated[Client, Depends(_client)]
 """The client. A route with it responds with 503 while Temporal cannot be reached."""
+CONNECTED: Final = Depends(_client)
+"""For a route that needs the client later: respond with 503 while Temporal cannot be reached."""
 
 FeedDep = Annotated[Feed, Depends(_feed)]
 """The event feeds, which read the history of a run once for all its followers."""

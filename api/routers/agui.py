@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 
 from abeyance.api import agui, openapi, parts
 from abeyance.api.auth import READ, CredentialsDep
-from abeyance.api.dependencies import BackendDep, ClientDep
+from abeyance.api.dependencies import CONNECTED, BackendDep
 from abeyance.api.routers.events import EventStream, ServerSentEvents
 from abeyance.api.schemas import Name
 from abeyance.api.threads import (
@@ -112,6 +112,7 @@ async def describe(graph: GraphName, backend: BackendDep) -> Offered:
 
 @router.post(
     "/{graph}",
+    dependencies=[CONNECTED],
     responses=openapi.talk(
         "The events of AG-UI 1.0, up to the next questions or the end.",
         _STREAM,
@@ -123,7 +124,6 @@ async def run_agent(
     graph: GraphName,
     body: Annotated[RunAgentInput, Body()],
     backend: BackendDep,
-    client: ClientDep,
     credentials: CredentialsDep,
 ) -> Response:
     """Talk to a graph by AG-UI 1.0: start a run of the thread, steer it, or answer its interrupts.
@@ -136,7 +136,6 @@ async def run_agent(
 
     This requires `runs:read`, and also `runs:start`, `runs:steer` or `runs:respond`.
     """
-    del client
     thread = Thread(backend, credentials, graph_of(backend, graph))
     posted = posted_by(body)
     place = await thread.take(posted)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from abeyance import views
 from abeyance.api import openapi, parts, segments
 from abeyance.api.auth import READ, Credentials, CredentialsDep
-from abeyance.api.dependencies import Backend, BackendDep, ClientDep
+from abeyance.api.dependencies import CONNECTED, Backend, BackendDep
 from abeyance.api.problems import invalid
 from abeyance.api.routers.conversations import ConversationId
 from abeyance.api.routers.events import EventStream, ServerSentEvents
@@ -37,7 +37,7 @@ from abeyance.core.json import Json
 from abeyance.core.state import Status
 from abeyance.errors import Code
 
-router = APIRouter(prefix="/chat", tags=["user interfaces"], dependencies=[READ])
+router = APIRouter(prefix="/chat", tags=["user interfaces"], dependencies=[READ, CONNECTED])
 
 Chunk: TypeAlias = dict[str, Any]
 
@@ -81,7 +81,6 @@ async def post_message(
     graph: GraphName,
     body: Annotated[ChatRequest, Body()],
     backend: BackendDep,
-    client: ClientDep,
     credentials: CredentialsDep,
 ) -> Response:
     """Talk to a graph by the AI SDK: start a run of the chat, steer it, or answer its questions.
@@ -93,7 +92,6 @@ async def post_message(
 
     This requires `runs:read`, and also `runs:start`, `runs:steer` or `runs:respond`.
     """
-    del client
     thread = Thread(backend, credentials, graph_of(backend, graph))
     place = await thread.take(posted_by(body.id, body.messages))
     calls = calls_in(body.messages)
@@ -119,14 +117,12 @@ async def resume_stream(
     graph: GraphName,
     conversation_id: ConversationId,
     backend: BackendDep,
-    client: ClientDep,
     credentials: CredentialsDep,
 ) -> Response:
     """Take up the stream of a chat whose page was loaded again; 204 if it has no open run.
 
     The message begins anew, with all that was said in the run.
     """
-    del client
     thread = Thread(backend, credentials, graph_of(backend, graph))
     run_id = await thread.open_run(conversation_id)
     if run_id is None:

@@ -32,8 +32,8 @@ from starlette.types import Receive, Scope, Send
 
 import abeyance
 from abeyance.api import mcp
-from abeyance.api.auth import READ, Credentials, CredentialsDep
-from abeyance.api.dependencies import KNOWN_PARAMETERS, Backend, ClientDep
+from abeyance.api.auth import READ, Credentials
+from abeyance.api.dependencies import CONNECTED, KNOWN_PARAMETERS, Backend
 from abeyance.api.mcp_calls import Caller, Outcome
 from abeyance.api.mcp_tools import ANSWER, OWN, PENDING, tools_of
 from abeyance.api.sessions import Sessions
@@ -64,7 +64,7 @@ _logger = logging.getLogger("abeyance.api")
 
 Context: TypeAlias = ServerRequestContext[Any, Request]
 
-router = APIRouter(tags=["user interfaces"], dependencies=[READ, KNOWN_PARAMETERS])
+router = APIRouter(tags=["user interfaces"], dependencies=[READ, KNOWN_PARAMETERS, CONNECTED])
 
 
 class TaskParams(protocol.RequestParams):
@@ -335,9 +335,8 @@ class _Exchange(Response):
 
 # Its own document is `tools/list`.
 @router.post(PATH, include_in_schema=False)
-async def call_mcp(request: Request, credentials: CredentialsDep, client: ClientDep) -> Response:
+async def call_mcp(request: Request) -> Response:
     """Serve one request of MCP."""
-    del credentials, client
     endpoint: Endpoint = request.app.state.mcp
     return _Exchange(endpoint.manager)
 
