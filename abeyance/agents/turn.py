@@ -30,7 +30,7 @@ from abeyance.authoring.interrupts import Suspended
 from abeyance.core.address import Address
 from abeyance.core.budgets import why_stopped
 from abeyance.core.events import Message
-from abeyance.core.json import Json
+from abeyance.core.json import Json, size
 from abeyance.core.outcome import Finished
 from abeyance.core.spec import END
 from abeyance.errors import (
@@ -51,6 +51,9 @@ Prompt: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Input]]
 """Makes the first prompt from what a visit of the agent was entered with."""
 
 _CONTINUE: Final = "Go on."
+_RESPONSE: Final = "response"
+_MAX_KEPT_BYTES: Final = 200_000
+"""A larger response is not kept in the journal while the storage is away."""
 
 
 class Turn:
@@ -124,12 +127,26 @@ class Turn:
             # Messages that hooks append stay; their other changes are for this request only.
             added = messages[len(before) :]
         response = await self._get_response(state, ctx, before, added, messages)
+        try:
+            return await self._take_in(state, ctx, added, response, before_call.event.agent_state)
+        except Unavailable:
+            await _keep(ctx, response)
+            raise
+
+    async def _take_in(
+        self,
+        state: AgentValues,
+        ctx: Context,
+        added: Sequence[ModelMessage],
+        response: ModelResponse,
+        memory: AgentState,
+    ) -> Finished:
         after_call = await self._hooks(
             AfterModelCall(
                 response=response,
                 usage=response.usage,
                 turn=state.turns + 1,
-                agent_state=before_call.event.agent_state,
+                agent_state=memory,
             ),
             ctx,
             save_response=lambda: self._save_response(ctx, response),
@@ -206,6 +223,8 @@ class Turn:
         if isinstance(ctx.saved_state, str):
             (response,) = await transcript.read(blobs, ctx.saved_state)
             return response  # type: ignore[return-value]
+        if (kept := ctx.runtime.journal.get_marker(_RESPONSE)) is not None:
+            return _kept(kept)
         partial: list[ModelResponse] = []
         try:
             speak = functools.partial(ctx.runtime.speak, state.turns + 1)
@@ -319,6 +338,22 @@ class Turn:
         if not sends:
             return Finished(patch=patch, goto=MODEL_NODE)
         return Finished(patch=patch, sends=tuple(sends))
+
+
+async def _keep(ctx: Context, response: ModelResponse) -> None:
+    """Keep a response in the journal while it cannot be stored, so that the request is not repeated."""
+    from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+    kept = ModelMessagesTypeAdapter.dump_python([response], mode="json")
+    if size(kept) <= _MAX_KEPT_BYTES:
+        await ctx.runtime.journal.persist_marker(_RESPONSE, kept)
+
+
+def _kept(kept: Json) -> ModelResponse:
+    from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+    (response,) = ModelMessagesTypeAdapter.validate_python(kept)
+    return response  # type: ignore[return-value]
 
 
 def blobs_of(ctx: Context) -> Blobs:
