@@ -130,7 +130,9 @@ def test_a_collector_that(place: Place, listens: bool) -> None:
 
             assert stack.process.wait(timeout=15) == 0
             assert time.monotonic() - told_at < 10
-            assert stack.errors.read_text() == ""
+            # A slow machine is told that the stack is still starting.
+            said = stack.errors.read_text().splitlines()
+            assert [each for each in said if "still starting" not in each] == []
 
 
 def test_a_process_that_leaves_gives_up_on_a_collector_that_never_answers(place: Place) -> None:
