@@ -39,10 +39,10 @@ class LeftHop(BaseException):
 class Hop:
     """The visits that one activity runs: one, or those of fused nodes that begin with `first`."""
 
-    def __init__(self, first: VisitInput, pulse: Heartbeater) -> None:
+    def __init__(self, first: VisitInput, heartbeater: Heartbeater) -> None:
         self._first = first
-        self._pulse = pulse
-        self._done = list(pulse.journal.done)
+        self._heartbeater = heartbeater
+        self._done = list(heartbeater.journal.done)
         self._is_leaving = False
         self._is_stopped = False
 
@@ -118,7 +118,7 @@ class Hop:
         """Record what is done for the next attempt. Return whether the hop is to end."""
         clean = {"done": tuple(self._done), "steps": {}, "excused": 0, "blocked_inside": False}
         try:
-            return await self._pulse.write(self._pulse.journal.model_copy(update=clean))
+            return await self._heartbeater.write(self._heartbeater.journal.model_copy(update=clean))
         except asyncio.CancelledError:
             return True
         except Superseded as error:

@@ -162,8 +162,8 @@ class Attempt:
         self,
         visit_input: VisitInput,
         graphs: Mapping[str, Graph],
-        post: RunChannel,
-        pulse: Heartbeater,
+        channel: RunChannel,
+        heartbeater: Heartbeater,
         blobs: Blobs,
         *,
         links_base: str,
@@ -173,24 +173,24 @@ class Attempt:
         self._input = visit_input
         self._links_base = links_base
         self._blobs = blobs
-        self._post = post
+        self._channel = channel
         self._graphs = graphs
         self._info = activity.info()
-        self._pulse = pulse
-        kept = {**(visit_input.journal or {}), **self._pulse.journal.steps}
+        self._heartbeater = heartbeater
+        kept = {**(visit_input.journal or {}), **self._heartbeater.journal.steps}
         self._known_steps = kept.keys()
-        self._notebook = Journal(
+        self._journal = Journal(
             kept, None if self._info.is_local else self._keep, lambda: datetime.now(UTC)
         )
         # Those that ended without a word, as where their worker was killed.
-        self._lost = hop.attempt - 1 - pulse.journal.excused
+        self._lost = hop.attempt - 1 - heartbeater.journal.excused
         self._before = visit_input.attempts.with_lost(self._lost)
         self._began = time.monotonic()
         self._is_late = threading.Event()
 
     async def run(self) -> VisitOutcome:
         """Make the attempt. Raises ApplicationError where Temporal is to try again."""
-        visit_input, journal = self._input, self._notebook.steps or None
+        visit_input, journal = self._input, self._journal.steps or None
         failed = outcomes.lost_for_good(
             visit_input.node, self._lost, visit_input.retry, self._before, journal=journal
         )
@@ -219,15 +219,17 @@ class Attempt:
             return outcomes.Blocked(
                 code=error.code,
                 message=str(error),
-                journal=self._notebook.steps or None,
-                patch=self._notebook.partial_patch,
+                journal=self._journal.steps or None,
+                patch=self._journal.partial_patch,
             )
         # If the run stops the visit between two attempts, their heartbeats are lost.
-        steps, is_new = self._notebook.steps, error.code != self._pulse.journal.blocked_by
+        steps, is_new = self._journal.steps, error.code != self._heartbeater.journal.blocked_by
         journal = steps if is_new or steps.keys() != self._known_steps else None
-        await self._pulse.report_blocked(error.code, str(error), journal)
-        kept = self._pulse.journal
-        self._pulse.journal = kept.model_copy(update={"blocked_inside": self._pulse.has_begun})
+        await self._heartbeater.report_blocked(error.code, str(error), journal)
+        kept = self._heartbeater.journal
+        self._heartbeater.journal = kept.model_copy(
+            update={"blocked_inside": self._heartbeater.has_begun}
+        )
         return await self._excused(str(error), error.code, error.retry_after)
 
     async def _run_in_time(self, graph: Graph, context: Context) -> VisitOutcome:
@@ -245,7 +247,7 @@ class Attempt:
         if isinstance(outcome, Failed):
             return outcome
         await _ends(code, self._after(visit_input.timeout, times=2))
-        return replace(outcome, journal=self._notebook.steps or outcome.journal)
+        return replace(outcome, journal=self._journal.steps or outcome.journal)
 
     def _after(self, timeout: float | None, times: int = 1) -> float | None:
         return None if timeout is None else self._began + times * timeout
@@ -267,8 +269,8 @@ class Attempt:
 
     def _stopped(self) -> Stopped:
         return Stopped(
-            journal=self._notebook.steps or self._input.journal,
-            patch=self._notebook.partial_patch,
+            journal=self._journal.steps or self._input.journal,
+            patch=self._journal.partial_patch,
             attempts=self._before,
         )
 
@@ -292,7 +294,9 @@ class Attempt:
     async def _excused(
         self, message: str, code: FailureCode | BlockedCode, retry_after: float | None = None
     ) -> VisitOutcome:
-        if self._hop.is_inside or await self._remember(excused=self._pulse.journal.excused + 1):
+        if self._hop.is_inside or await self._remember(
+            excused=self._heartbeater.journal.excused + 1
+        ):
             return self._stopped()
         # Without its cause, because Temporal truncates large failures, and then the code is lost.
         raise self._again(message, code, retry_after) from None
@@ -303,10 +307,8 @@ class Attempt:
         """Return the error that makes Temporal retry. If the run cancels the visit at this moment, it
         reads the journal from the error instead.
         """
-        whose = self._pulse.journal.visit
-        journal = wire.Journal(visit=whose, steps=dict(self._notebook.steps)).model_dump(
-            mode="json"
-        )
+        whose = self._heartbeater.journal.visit
+        journal = wire.Journal(visit=whose, steps=dict(self._journal.steps)).model_dump(mode="json")
         details = [journal] if size(journal) <= _MAX_DETAILS else []
         delay = None if retry_after is None else timedelta(seconds=retry_after)
         return ApplicationError(
@@ -323,15 +325,19 @@ class Attempt:
         if self._info.is_local:
             return False
         # With the steps: the write of a finished one may have been interrupted.
-        changed = {**changes, "steps": dict(self._notebook.steps)}
+        changed = {**changes, "steps": dict(self._journal.steps)}
         try:
-            return await self._pulse.write_last(self._pulse.journal.model_copy(update=changed))
+            return await self._heartbeater.write_last(
+                self._heartbeater.journal.model_copy(update=changed)
+            )
         except Superseded:
             # The visit is over, so its attempts no longer count.
             return False
 
     async def _keep(self, steps: Mapping[str, Json]) -> None:
-        await self._pulse.write(self._pulse.journal.model_copy(update={"steps": dict(steps)}))
+        await self._heartbeater.write(
+            self._heartbeater.journal.model_copy(update={"steps": dict(steps)})
+        )
 
     def _context(self) -> Context:
         visit_input = self._input
@@ -339,7 +345,7 @@ class Attempt:
         signs: set[asyncio.Task[None]] = set()
 
         def beat() -> None:
-            sign = loop.create_task(self._pulse.beat())
+            sign = loop.create_task(self._heartbeater.beat())
             signs.add(sign)
             sign.add_done_callback(signs.discard)
 
@@ -355,13 +361,13 @@ class Attempt:
             ),
             is_cancelled=lambda: self._is_late.is_set() or self._hop.is_cancelled,
             runtime=VisitRuntime(
-                journal=self._notebook,
-                channel=self._post,
+                journal=self._journal,
+                channel=self._channel,
                 send_heartbeat=say,
                 blobs=self._blobs,
                 attempts=self._attempts,
-                begin=self._pulse.begin,
-                speak=self._pulse.speech.begin,
+                begin=self._heartbeater.begin,
+                speak=self._heartbeater.speech.begin,
                 links_base=self._links_base,
             ),
         )
