@@ -10,7 +10,7 @@ in the cache of this process.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -28,6 +28,21 @@ with workflow.unsafe.imports_passed_through():
 
 _UNMETERED: Final = "abeyance_unmetered"
 _MICROSECONDS: Final = 1_000_000
+_OPERATIONS: Final[Mapping[type[events.Event], metrics.Operation]] = {
+    events.Paused: "pause",
+    events.Resumed: "resume",
+    events.CancelRequested: "cancel",
+    events.MessageSent: "message",
+    events.MessagesCleared: "clear",
+    events.Responded: "respond",
+    events.ValuesEdited: "edit",
+    events.DeadlineEdited: "edit",
+    events.TakenBack: "take-back",
+    events.Claimed: "claim",
+    events.Released: "release",
+    events.Reassigned: "reassign",
+    events.Migrated: "migrate",
+}
 _cached: Final[WeakValueDictionary[tuple[str, str], MeteredRun]] = WeakValueDictionary()
 """The cached runs of this process, by task queue and run id."""
 _cached_lock: Final = threading.Lock()
@@ -70,14 +85,14 @@ class MeteredRun:
                 self.refused(event, note.code)
             case events.SignalRefused(signal=name, code=code), _:
                 self._count(name, "refused", code)
-            case _ if (operation := _operation(event)) is not None:
+            case _ if (operation := _OPERATIONS.get(type(event))) is not None:
                 self._count(operation, "success")
             case _:
                 pass
 
     def refused(self, event: events.Event, code: str) -> None:
         """Record a refused signal."""
-        if (operation := _operation(event)) is not None:
+        if (operation := _OPERATIONS.get(type(event))) is not None:
             self._count(operation, "refused", code)
 
     def published(self, state: RunState, facts: Sequence[effects.Publish]) -> None:
@@ -122,33 +137,3 @@ class Unmetered(Interceptor):
         # A workflow cannot see the settings of its worker, only extern functions.
         input.unsafe_extern_functions[_UNMETERED] = lambda: None
         return None
-
-
-def _operation(event: events.Event) -> metrics.Operation | None:
-    match event:
-        case events.Paused():
-            return "pause"
-        case events.Resumed():
-            return "resume"
-        case events.CancelRequested():
-            return "cancel"
-        case events.MessageSent():
-            return "message"
-        case events.MessagesCleared():
-            return "clear"
-        case events.Responded():
-            return "respond"
-        case events.ValuesEdited() | events.DeadlineEdited():
-            return "edit"
-        case events.TakenBack():
-            return "take-back"
-        case events.Claimed():
-            return "claim"
-        case events.Released():
-            return "release"
-        case events.Reassigned():
-            return "reassign"
-        case events.Migrated():
-            return "migrate"
-        case _:
-            return None

@@ -207,18 +207,8 @@ def declared_question(
     terms: Terms | None,
 ) -> InterruptSpec:
     """Return the part of an approval that all calls of a tool share; errors are added to `errors`."""
-    default: Any = on_timeout
-    match on_timeout:
-        case "reject":
-            default = {"default": {"approved": False, "reason": UNANSWERED}}
-        case str() if on_timeout != "halt":
-            errors.note(
-                f"{label}: on_timeout={on_timeout!r} is invalid: use 'halt', 'reject' or "
-                '{"default": answer}'
-            )
-            default = "halt"
-        case _:
-            pass
+    rejection = {"approved": False, "reason": UNANSWERED}
+    default = errors.named_default(on_timeout, label, word="reject", answer=rejection)
     if timeout is None and on_timeout != "halt":
         errors.note(f"{label} has on_timeout but no approval_timeout: set approval_timeout=")
     return question_of(

@@ -19,7 +19,8 @@ from abeyance.agents.state import MEMORY_FIELDS, AgentState, AgentValues
 from abeyance.agents.tool import Tool
 from abeyance.agents.tool_call import ToolVisit
 from abeyance.agents.tool_gate import ToolGate
-from abeyance.agents.turn import Prompt, Turn, blobs_of
+from abeyance.agents.tool_results import blobs_of
+from abeyance.agents.turn import Prompt, Turn
 from abeyance.authoring.callables import NodeCode, call, can_take, refuses, summary
 from abeyance.authoring.compiler import placeholder_spec
 from abeyance.authoring.context import Context

@@ -27,6 +27,7 @@ from abeyance.agents.output import FINAL_RESULT
 from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.tool_decorator import tool
 from abeyance.agents.tool_errors import ResultError
+from abeyance.agents.tool_results import blobs_of
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended
 from abeyance.core.json import Json, why_not_json
@@ -242,7 +243,6 @@ class ForeignAgent(Agent):
         from pydantic_core import PydanticSerializationError
 
         del on_partial
-        assert ctx.runtime.blobs is not None  # noqa: S101 every visit of an agent has them
         kept = await self._kept(ctx, before)
         added = messages[len(before) :]
         turn = ForeignTurn(
@@ -279,7 +279,7 @@ class ForeignAgent(Agent):
                 raise AgentFailed(FailureCode.NODE_FAILED, message) from error
         if (fault := why_not_json(taken.state)) is not None:
             raise self._not_stored(fault)
-        reference = await ctx.runtime.blobs.put(
+        reference = await blobs_of(ctx).put(
             ctx.run_id, json.dumps({"state": taken.state, "ids": ids}).encode()
         )
         return ModelResponse(
@@ -301,8 +301,7 @@ class ForeignAgent(Agent):
 
         for message in reversed(before):
             if isinstance(message, ModelResponse) and _STATE in (message.metadata or {}):
-                assert ctx.runtime.blobs is not None  # noqa: S101 every visit of an agent has them
-                stored = await ctx.runtime.blobs.get((message.metadata or {})[_STATE])
+                stored = await blobs_of(ctx).get((message.metadata or {})[_STATE])
                 return _Kept(**json.loads(stored))
         return _Kept()
 
@@ -325,8 +324,7 @@ class _Requests:
         self._begun: Counter[str] = Counter()
 
     async def journal(self, name: str, function: Callable[[], Awaitable[Json]]) -> Json:
-        blobs, run_id = self._ctx.runtime.blobs, self._ctx.run_id
-        assert blobs is not None  # noqa: S101 every visit of an agent has them
+        blobs, run_id = blobs_of(self._ctx), self._ctx.run_id
 
         async def request() -> dict[str, Json]:
             result = tool_results.content(await function())

@@ -31,7 +31,7 @@ from abeyance.agents.state import AgentState, AgentValues
 from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.tool_errors import CallError, ToolFailed
 from abeyance.agents.tool_gate import ToolGate, after_event, needs_answers
-from abeyance.agents.turn import blobs_of
+from abeyance.agents.tool_results import blobs_of
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended, suspended_by
 from abeyance.core.json import Json, size

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from abeyance.agents.approvals import UNANSWERED
 from abeyance.agents.hook_runner import HooksOutcome
 from abeyance.agents.hooks import AfterToolCall
+from abeyance.authoring.context import Context
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.outcome import ToolStatus
 from abeyance.core.policy import TIMEOUT
@@ -68,6 +69,12 @@ def of_hooks(outcome: HooksOutcome[AfterToolCall]) -> dict[str, Json]:
     if event.error:
         return error(str(event.result), is_denied=event.cancelled)
     return content(event.result)
+
+
+def blobs_of(ctx: Context) -> Blobs:
+    """Return the blob store of a visit."""
+    assert ctx.runtime.blobs is not None  # noqa: S101 every visit of an agent has them
+    return ctx.runtime.blobs
 
 
 async def store(blobs: Blobs, run_id: str, result: Mapping[str, Json]) -> dict[str, Json]:

@@ -25,6 +25,7 @@ from abeyance.agents.prompts import Input, user_part
 from abeyance.agents.state import AgentState, AgentValues
 from abeyance.agents.tool_dispatch import RequestedCall, ToolDispatch, within_limits
 from abeyance.agents.tool_gate import AfterHooks
+from abeyance.agents.tool_results import blobs_of
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended
 from abeyance.core.address import Address
@@ -41,7 +42,6 @@ from abeyance.errors import (
     SettingsError,
     Unavailable,
 )
-from abeyance.storage.blobs import Blobs
 from abeyance.storage.converter import storage_code
 
 if TYPE_CHECKING:
@@ -354,12 +354,6 @@ def _kept(kept: Json) -> ModelResponse:
 
     (response,) = ModelMessagesTypeAdapter.validate_python(kept)
     return response  # type: ignore[return-value]
-
-
-def blobs_of(ctx: Context) -> Blobs:
-    """Return the blob store of a visit."""
-    assert ctx.runtime.blobs is not None  # noqa: S101 every visit of an agent has them
-    return ctx.runtime.blobs
 
 
 def _requested(call: ToolCallPart) -> RequestedCall:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final, Unpack
+from typing import Final, Unpack
 
 from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.authoring.terms import TermsOptions, approval_fault, terms_of, time_faults
@@ -76,18 +76,7 @@ def budget_of(budget: object, label: str, errors: DeclarationErrors) -> BudgetSp
     )
     if all(getattr(budget, name) is None for name in LIMITS):
         errors.note(f"{label} has no limit: set usd=, tokens=, time= or turns=")
-    on_timeout: Any = budget.on_timeout
-    match on_timeout:
-        case "stop":
-            on_timeout = {"default": {"stop": True}}
-        case str() if on_timeout != "halt":
-            errors.note(
-                f"{label}: on_timeout={on_timeout!r} is invalid: use 'halt', 'stop' or "
-                '{"default": answer}'
-            )
-            on_timeout = "halt"
-        case _:
-            pass
+    on_timeout = errors.named_default(budget.on_timeout, label, word="stop", answer={"stop": True})
     if budget.timeout is None and on_timeout != "halt":
         errors.note(f"{label} has on_timeout but no timeout: add a timeout")
     question = question_of(

@@ -9,7 +9,7 @@ import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -45,6 +45,8 @@ from abeyance.schemas import json_schema
 from abeyance.schemas.answers import parse_answer
 from abeyance.schemas.json_types import misfit, narrowed
 from abeyance.schemas.state_model import StateModel, ValuesError, at_pointer
+
+T = TypeVar("T")
 
 _GOTO: Final = "goto:"
 _CAPABILITY: Final = re.compile(r"(?!\*)[^\s,\x00-\x1f\x7f]+")
@@ -100,16 +102,15 @@ class DeclarationErrors:
 
     def seconds(self, value: object, label: str) -> float | None:
         """Return a duration in seconds, or None."""
-        try:
-            return None if value is None else seconds(value)
-        except ValueError as error:
-            self.note(f"{label}: {error}")
-            return None
+        return self._parsed(seconds, value, label)
 
     def span(self, value: object, label: str) -> Span | None:
         """Return a duration in seconds, or business time such as `2bd`, or None."""
+        return self._parsed(span, value, label)
+
+    def _parsed(self, parse: Callable[[object], T], value: object, label: str) -> T | None:
         try:
-            return None if value is None else span(value)
+            return None if value is None else parse(value)
         except ValueError as error:
             self.note(f"{label}: {error}")
             return None
@@ -275,6 +276,18 @@ class DeclarationErrors:
                     '{"default": answer}'
                 )
                 return Halt()
+
+    def named_default(self, value: object, label: str, *, word: str, answer: Json) -> object:
+        """Return `on_timeout=`, in which `word` stands for a default answer, and no node can be named."""
+        if value == word:
+            value = {"default": answer}
+        elif isinstance(value, str) and value != "halt":
+            self.note(
+                f"{label}: on_timeout={value!r} is invalid: use 'halt', {word!r} or "
+                '{"default": answer}'
+            )
+            value = "halt"
+        return value
 
     def _check_default(
         self,

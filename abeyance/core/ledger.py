@@ -15,20 +15,17 @@ from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from abeyance.core.copying import changeable, replace
-from abeyance.core.json import Json, canonical, sha256, size
+from abeyance.core.json import Json, canonical, sha256
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import Default, InterruptSpec, Kind
 from abeyance.core.standing import Claim
 from abeyance.core.tables import ALL, Index, Table
 from abeyance.core.terms import Quorum
-from abeyance.core.text import truncate
 from abeyance.core.votes import Vote
 
 SettledStatus: TypeAlias = Literal["answered", "expired", "cancelled", "superseded"]
 
-_STORED_ANSWER_BYTES: Final = 512
 _STORED_PROMPT_CHARS: Final = 200
-_STORED_NOTE_CHARS: Final = 500
 _SPEC: Final = tuple(entry.name for entry in fields(InterruptSpec))
 _CONTENT: Final = tuple(
     name for name in _SPEC if name not in {"name", "timeout", "on_timeout", "terms"}
@@ -286,7 +283,7 @@ def _settled(interrupt: Interrupt, **record: Any) -> Interrupt:
 
 def settle_answered(interrupt: Interrupt, vote: Vote, now: datetime) -> Interrupt:
     """Return what stays of an interrupt that the answer of a vote has settled."""
-    is_short = size(vote.answer) <= _STORED_ANSWER_BYTES or vote.by == TIMEOUT
+    stored = vote.stored
     return _settled(
         interrupt,
         status="answered",
@@ -294,8 +291,8 @@ def settle_answered(interrupt: Interrupt, vote: Vote, now: datetime) -> Interrup
         by=vote.by,
         on_behalf_of=vote.on_behalf_of,
         answer_sha256=vote.answer_sha256,
-        answer=vote.answer if is_short else None,
-        note=vote.note and truncate(vote.note, _STORED_NOTE_CHARS),
+        answer=vote.answer if vote.by == TIMEOUT else stored.answer,
+        note=stored.note,
         accepted_at=None if interrupt.held is None else interrupt.held.at,
     )
 

@@ -160,9 +160,13 @@ def give_back(draft: WorkingState, visit: Visit, finished: Finished) -> None:
     unread = (*(inbox.delivered if finished.inbox_unread else ()), *inbox.taken[read_count:])
     if unread:
         draft.state.mailbox = draft.state.mailbox.with_returned(unread)
-        draft.counters.messages_delivered -= len(unread)
-        for message in unread:
-            draft.publish("message.returned", visit.address, message_id=message.message_id)
+        _returned(draft, visit, unread)
+
+
+def _returned(draft: WorkingState, visit: Visit, unread: tuple[Message, ...]) -> None:
+    draft.counters.messages_delivered -= len(unread)
+    for message in unread:
+        draft.publish("message.returned", visit.address, message_id=message.message_id)
 
 
 def cleared(draft: WorkingState, event: MessagesCleared) -> None:
@@ -198,9 +202,7 @@ def report_unread(draft: WorkingState, visit: Visit, reason: UndeliveredReason) 
     """Report the messages delivered at the start of a visit whose code will never begin."""
     unread = visit.inbox.delivered
     if unread and visit.activations == 1:
-        draft.counters.messages_delivered -= len(unread)
-        for message in unread:
-            draft.publish("message.returned", visit.address, message_id=message.message_id)
+        _returned(draft, visit, unread)
         report(draft, unread, reason)
 
 
