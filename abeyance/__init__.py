@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from abeyance.agents.tool_decorator import tool
     from abeyance.agents.transcript_view import TranscriptItem
     from abeyance.authoring.budgets import Budget
-    from abeyance.authoring.calendars import Calendar
     from abeyance.authoring.context import Context, Goto, Send
     from abeyance.authoring.graph import Graph
     from abeyance.authoring.interrupts import CompositeInterrupt, Interrupt
     from abeyance.authoring.retries import Backoff
-    from abeyance.authoring.terms import Escalation, Quorum
+    from abeyance.authoring.terms import Calendar, Escalation, Quorum
     from abeyance.client import Client, TemporalRun
     from abeyance.core.ledger import Receipt
     from abeyance.core.policy import Principal
@@ -132,7 +131,7 @@ _MODULES = {
     "BeforeNode": "agents.hooks",
     "BeforeToolCall": "agents.hooks",
     "Budget": "authoring.budgets",
-    "Calendar": "authoring.calendars",
+    "Calendar": "authoring.terms",
     "Client": "client",
     "ClosingRecord": "views",
     "CompositeInterrupt": "authoring.interrupts",

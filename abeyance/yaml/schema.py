@@ -12,8 +12,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import AliasChoices, BeforeValidator, Discriminator, Field, Tag
 
-from abeyance.authoring.calendars import Calendar
-from abeyance.authoring.terms import Escalation, Quorum
+from abeyance.authoring.terms import Calendar, Escalation, Quorum
 from abeyance.core.json import Json
 from abeyance.core.terms import BusinessTime
 from abeyance.duration import OptionalSeconds, Seconds, span
