@@ -102,23 +102,21 @@ def handed_out(
     approvals = []
     for each in scope.approvals:
         shown = {}
-        begun, broken = each.begun, each.broken
+        begun = each.begun
         for path, hash_ in each.shown_hashes.items():
             name = _field(path)
             source = inputs.get(name)
+            # What code made of approved values stays approved.
+            approved = _hash(scope.values, path) if each.begun else hash_
             if source is not None:
                 begun &= {*scope.heard_from.get(source, ())} <= {each.capability}
                 shown[_renamed(path, source)] = _hash(scope.input, path)
-                # What an answer made of it inside was approved, and no longer the input.
-                is_other = outputs.get(source) == name and hash_ != _hash(scope.input, path)
-                broken |= is_other and not {*visit.heard_from} <= {each.capability}
             for target, origin in outputs.items():
                 declared = graph.fields.get(target)
-                is_last = declared is None or declared.reducer == "last"
-                if origin == name and target != source and is_last:
-                    shown[_renamed(path, target)] = hash_
+                if origin == name and (declared is None or declared.reducer == "last"):
+                    shown[_renamed(path, target)] = approved
         outer = _outside(each, visit.address, visit.scope, members=visit.members, shown=shown)
-        approvals.append(replace(outer, begun=begun, broken=broken))
+        approvals.append(replace(outer, begun=begun))
     visit.approvals = (*_before_loop(visit), *approvals)
 
 

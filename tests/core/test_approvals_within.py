@@ -135,6 +135,19 @@ def test_what_an_approver_has_changed_in_a_nested_graph_is_not_changed_back_afte
     assert run.open("ask").prompt == "Refund 250 for A-7?"
 
 
+def test_what_an_approver_has_changed_in_a_nested_graph_counts_also_if_it_was_so_around_it() -> (
+    None
+):
+    sub = nested("sub", refund(approving(answer_to="amount"), "check", name="inner"))
+    run = Gated(refund(sub, remark("later"), "pay"))
+    run.edit(BOSS, amount=90)
+    run.says(APPROVER, "ask", 90)
+    run.finish("check")
+    run.says(CLERK, "later", 250)
+
+    assert (run.reopened, run.orders("pay")) == (["sub"], [])
+
+
 def test_a_gate_in_a_nested_graph_that_nobody_is_in_the_way_of_is_asked_once() -> None:
     run = gated_inside()
     run.says(APPROVER, "ask")

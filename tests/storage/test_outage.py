@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from scripted_agents import desk
 from stored import LARGE, State, connected, letters
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from abeyance import START, Context, Graph, views
+from abeyance import START, Agent, Context, Graph, views
 from abeyance.history.feed import Feed
 from abeyance.settings import Settings
+from abeyance.storage.backends import ConfiguredBlobs
 from abeyance.workflows.run import AgentRun
 
 STEPPED = LARGE[:50_000]
@@ -239,6 +243,31 @@ async def test_a_step_and_a_result_wait_for_the_storage_and_are_done_once(
     assert ended.status == "completed", ended.error
     assert done == ["fetch", "fetched"]
     assert ended.values["given"] == STEPPED
+
+
+async def test_a_model_is_asked_once_for_a_turn_that_waits_for_the_storage(
+    temporal: TemporalClient, cellar: Cellar
+) -> None:
+    turns: list[int] = []
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        turns.append(len(messages))
+        cellar.shut()
+        return ModelResponse(parts=[TextPart("Done.")])
+
+    async def is_blocked() -> bool:
+        return await blocked_events(site, run_id) == AWAY[:1] and await pending(site, run_id, 2)
+
+    clerk = Agent("clerk", model=FunctionModel(answer))
+    settings = Settings(storage=str(cellar.folder))
+    site = Site(connected(temporal, settings), desk(clerk), blobs=ConfiguredBlobs(settings))
+    async with site.worker():
+        run_id = await site.start({"question": "How many?"})
+        await eventually(is_blocked)
+        cellar.open()
+        ended = await site.ended(run_id)
+
+    assert (ended.error, ended.values["report"], turns) == (None, "Done.", [1])
 
 
 async def test_a_visit_with_large_steps_goes_on_while_the_storage_is_away(

@@ -303,8 +303,8 @@ class Standing:
                     for name, text in shown.items() if is_begun else ():
                         said = self.around.get((address, name), set())
                         if text is not None and not said - {own}:
-                            # Others may change it since then.
-                            shown[name] = frozenset({text_of(around.values, name)})
+                            # Others may change it since then, and back to what was shown.
+                            shown[name] = text | {text_of(around.values, name)}
                     self._approve((visit.scope, gate), shown, visit.address)
                     if is_begun:
                         self.begun.add(gate)
