@@ -79,10 +79,7 @@ def setup_failure(model: str, error: Exception) -> ModelUnusable | None:
 
     match error:
         case ImportError():
-            return _unusable(
-                model,
-                f"a package that it needs is not installed: {_cut(error)}",
-            )
+            return _unusable(model, f"a package that it needs is not installed: {_cut(error)}")
         case UserError() | ValueError():
             missing = _VARIABLE.search(str(error))
             return _unusable(
@@ -106,10 +103,7 @@ def request_failure(model: str, error: Exception) -> ModelFailure | None:
         case library.ModelAPIError():
             return _provider_failure(model, error)
         case library.ContentFilterError():
-            return _refused(
-                model,
-                f"its content filter stopped it: {_cut(error)}",
-            )
+            return _refused(model, f"its content filter stopped it: {_cut(error)}")
         case library.UnexpectedModelBehavior():
             return _down(model, f"its response cannot be read: {_cut(error)}")
         case library.ConcurrencyLimitExceeded():
@@ -157,10 +151,7 @@ def _provider_failure(model: str, error: ModelAPIError) -> ModelFailure:
                 f" larger context, or less to read: {_cut(error)}",
             )
         case library.ModelQuotaExceededError():
-            return _unusable(
-                model,
-                f"the account's quota or credit is used up: {_cut(error)}",
-            )
+            return _unusable(model, f"the account's quota or credit is used up: {_cut(error)}")
         case library.ModelAuthenticationError():
             return _unusable(model, f"its provider rejected {_key(model)}{_reply(error)}")
         case library.ModelNotFoundError():
@@ -172,10 +163,7 @@ def _provider_failure(model: str, error: ModelAPIError) -> ModelFailure:
         case _ if status in _UNUSABLE_STATUSES:
             return _unusable(model, f"its provider rejected {_key(model)}{_reply(error)}")
         case _ if status == _TOO_LARGE:
-            return _refused(
-                model,
-                f"the conversation is too large for it: {_cut(error)}",
-            )
+            return _refused(model, f"the conversation is too large for it: {_cut(error)}")
         case _:
             return _refused(model, _cut(error))
 
@@ -217,8 +205,7 @@ def _unusable(model: str, reason: str) -> ModelUnusable:
 
 def _refused(model: str, reason: str) -> ModelRefused:
     return ModelRefused(
-        model,
-        f"the model {model!r} refused the request, and would refuse it again: {reason}",
+        model, f"the model {model!r} refused the request, and would refuse it again: {reason}"
     )
 
 
