@@ -342,6 +342,18 @@ def test_a_gate_beside_another_branch_is_asked_again_if_nothing_was_done() -> No
     assert copy.started == ["beside", "pay"]
 
 
+def test_a_gate_is_asked_again_if_only_another_branch_has_done_something_since() -> None:
+    ways = [(START, "beside"), (START, "ask"), ("ask", "next"), ("next", "pay")]
+    ask, next_ = gate("ask", capability="approve"), gate("next")
+    run = Drive(graph(ask, next_, "pay", "beside", ways=ways))
+    run.answer("ask", principal=ROOT)
+    run.finish("beside")
+    copy = fork(run)
+    copy.answer("next", principal=ROOT)
+
+    assert ([name for name, _ in copy.asking], copy.started) == (["ask"], [])
+
+
 def test_an_edit_updates_the_question_whether_an_approval_counts_in_a_fork() -> None:
     run = Drive(chain(gate("ask", capability="approve"), "pay", "ship"))
     run.answer("ask", principal=ROOT)
