@@ -177,16 +177,17 @@ class Executions:
             return Started(run_id=run_id, created=False)
         if not described.is_running:
             status = described.ended_as()
+            reuse = ", or say reuse: true" if plan.start.forked_from is None else ""
             raise Refusal(
                 Code.RUN_EXISTS,
-                f"A run {run_id!r} has ended ({status}). Choose another id, or say reuse: true.",
+                f"A run {run_id!r} has ended ({status}). Choose another id{reuse}.",
                 run_id=run_id,
                 run_status=status,
                 ended_at=described.ended_at and rfc3339(described.ended_at),
             )
         raise Refusal(
             Code.RUN_EXISTS,
-            f"A run {run_id!r} is under way with another graph or another input. Choose another id.",
+            f"A run {run_id!r} that was started otherwise is under way. Choose another id.",
             run_id=run_id,
             run_status=described.shown_status,
         )
