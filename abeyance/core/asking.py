@@ -31,6 +31,7 @@ def interrupted(draft: WorkingState, visit: Visit, running: Running, outcome: In
     outcome = replace(outcome, interrupts=_with_capabilities(graph, visit, outcome.interrupts))
     answered = running.answered_keys
     if (failure := _fault(draft.state, visit, outcome, answered)) is not None:
+        visit.checkpoint = visit.checkpoint.after_failure(outcome.journal, outcome.patch)
         routing.fail(draft, visit, failure, fatal=_is_fatal(failure))
         return
     # A question that was answered, and shows something else now, is asked again.

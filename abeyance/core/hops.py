@@ -47,7 +47,9 @@ class Walk:
         if hop is None or not isinstance(outcome, Finished) or outcome.sends is not None:
             return None
         self._made += 1
-        self._bytes += size([outcome.patch, [[e.name, e.data] for e in outcome.emitted]])
+        self._bytes += size(
+            [outcome.patch, outcome.journal, [[e.name, e.data] for e in outcome.emitted]]
+        )
         if self._made >= MAX_NODES or self._bytes > MAX_BYTES:
             return None
         before = self._state or _branch(self._first, hop, ran.began)

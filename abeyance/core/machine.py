@@ -57,7 +57,6 @@ from abeyance.core.json import Json, sha256, size, why_not_json
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import AttemptFailed, Blocked, Failed, Finished, Interrupted, Stopped
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.retries import Attempts
 from abeyance.core.spec import END, Default, GoTo, GraphSpec, Halt
 from abeyance.core.state import (
     Ending,
@@ -316,13 +315,7 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
         case Stopped() | AttemptFailed() | Blocked() as unfinished:
             _left_to_run_again(draft, visit, running, unfinished)
         case Failed(code=code, message=message, journal=journal, fatal=fatal, patch=changes):
-            left = visit.checkpoint
-            visit.checkpoint = replace(
-                left,
-                journal=left.journal if journal is None else journal,
-                patch=changes or left.patch,
-                attempts=Attempts(),
-            )
+            visit.checkpoint = visit.checkpoint.after_failure(journal, changes)
             if not budgets.fail_stopped(draft, visit, running):
                 routing.fail(draft, visit, Failure(code=code, message=message), fatal=fatal)
         case _:

@@ -95,7 +95,8 @@ class Finished:
 
     `result` and `tool_status` are those of a tool call; `turn` describes a turn of a model, and its
     `usage` counts towards budgets. `tool_status` and `emitted` are for readers of the events; no rule of
-    the run depends on them.
+    the run depends on them. `journal` counts only if the run refuses the outcome and the code runs again:
+    values may have changed since it began, so that the patch does not fit any more.
     """
 
     kind: Literal["finished"] = "finished"
@@ -112,6 +113,7 @@ class Finished:
     tool_status: ToolStatus | None = None
     turn: Mapping[str, Json] | None = None
     emitted: tuple[Emitted, ...] = ()
+    journal: Json = None
 
     @property
     def is_decided(self) -> bool:

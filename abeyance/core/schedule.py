@@ -222,7 +222,7 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
             assert failure is not None  # noqa: S101 it is what the operator was asked about
             draft.keep()
             draft.drop_visit(visit.address)
-            routing.fail_scope(draft, visit.scope, failure)
+            routing.fail_scope(draft, visit.scope, routing.with_changes(draft, visit, failure))
     return True
 
 

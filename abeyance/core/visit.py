@@ -269,6 +269,10 @@ class Undo:
     absent: tuple[str, ...] = ()
 
 
+NO_MOMENT: Final = -1
+"""Comes before every `moment`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questions:
     """A visit's own questions, by key: how often each was asked, what it showed, and the answers.
@@ -319,6 +323,11 @@ class Checkpoint:
     interrupted: bool = False
     patch: Mapping[str, Json] = field(default_factory=dict)
     attempts: Attempts = field(default_factory=Attempts)
+
+    def after_failure(self, journal: Json, patch: Mapping[str, Json]) -> Checkpoint:
+        """Return what code leaves that failed for good, or whose outcome the run refuses."""
+        kept = self.journal if journal is None else journal
+        return replace(self, journal=kept, patch=patch or self.patch, attempts=Attempts())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

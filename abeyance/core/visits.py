@@ -105,6 +105,8 @@ def start_scope(
 def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
     """Merge the patch of a finished visit, and leave its node or ask what has to be asked before."""
     graph = draft.graph(visit.scope)
+    # In case that the run refuses what it came to.
+    visit.checkpoint = visit.checkpoint.after_failure(finished.journal, {})
     # Before the merge: a failed visit that is tried again must not have changed anything.
     if unknown := unknown_targets(graph, visit.node, finished) - {*finished.unpinned}:
         _fail_unknown(draft, visit, unknown)
@@ -129,7 +131,13 @@ def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
     items.put_result(draft, visit, finished.result)
     # Without what is merged already, or only for readers of the events.
     stored = replace(
-        finished, patch={}, result=None, turn=None, emitted=(), exempt_from_max_visits=is_exempt
+        finished,
+        patch={},
+        result=None,
+        turn=None,
+        emitted=(),
+        exempt_from_max_visits=is_exempt,
+        journal=None,
     )
     visit.routing = RoutingDecision(outcome=stored)
     visit.checkpoint = Checkpoint()

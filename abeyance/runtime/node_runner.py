@@ -113,7 +113,7 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
     except ClipsError as error:
         message = f"the rules cannot be evaluated after {visit_input.node!r}: {error}"
         outcome = _failed(FailureCode.NODE_FAILED, message)
-    return _with_journal(outcome, context)
+    return _with_journal(graph, outcome, context)
 
 
 def failed_attempt(
@@ -141,12 +141,20 @@ def failed_attempt(
     return Failed(code=FailureCode.NODE_FAILED, message=message, journal=steps, patch=patch)
 
 
-def _with_journal(outcome: VisitOutcome, context: Context) -> VisitOutcome:
+def _with_journal(graph: Graph, outcome: VisitOutcome, context: Context) -> VisitOutcome:
     journal = context.runtime.journal
     emitted, steps = tuple(journal.emitted), journal.steps or None
     match outcome:
-        case Finished():
-            return replace(outcome, emitted=emitted, messages_read=journal.messages_read)
+        case Finished(patch=patch):
+            # Values of the run may have changed so that they cannot take the patch any more; those of an
+            # agent cannot. Both travel in one payload.
+            may_be_refused = steps and patch and graph.compiled_from is None
+            return replace(
+                outcome,
+                emitted=emitted,
+                messages_read=journal.messages_read,
+                journal=steps if may_be_refused and size([steps, patch]) <= _LARGEST else None,
+            )
         case Interrupted():
             return replace(
                 outcome,
@@ -250,7 +258,7 @@ async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> Visit
 
 def _unknown(graph: Graph, visit_input: VisitInput, finished: Finished) -> set[str]:
     """Return the chosen targets that no graph allows. The run refuses them too, but what has finished
-    has no journal: if it is tried again, all its steps would run again.
+    has its journal only beside a patch: if it is tried again, all its steps would run again.
     """
     allowed = {*visit_input.targets, *finished.unpinned}
     if finished.sends is not None:

@@ -132,6 +132,28 @@ async def test_a_target_that_no_graph_allows_fails_the_visit_with_its_steps(retu
     assert outcome.journal == {"s": "done"}, "a retry repeats no step"
 
 
+@pytest.mark.parametrize(
+    ("patch", "size", "is_told"),
+    [
+        ({"log": ["a"]}, 10, True),
+        ({"log": ["a"]}, 990_000, True),
+        ({"log": ["a" * 600_000]}, 990_000, False),
+        ({}, 10, False),
+    ],
+)
+async def test_a_patch_that_the_run_may_refuse_comes_with_the_steps_before_it(
+    patch: dict[str, Any], size: int, *, is_told: bool
+) -> None:
+    async def adds(state: State, ctx: Context) -> Any:
+        await ctx.step("s", lambda: "x" * size)
+        return patch
+
+    outcome = await visit(graph_of(adds))
+
+    assert (outcome.kind, outcome.patch) == ("finished", patch)
+    assert outcome.journal == ({"s": "x" * size} if is_told else None)
+
+
 async def test_a_target_that_only_the_graph_of_the_run_has_is_taken() -> None:
     outcome = await visit(graph_of(lambda: Goto("earlier")), targets=("earlier",))
 

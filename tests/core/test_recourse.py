@@ -10,7 +10,8 @@ from core_drive import ADA, Drive, chain, edge, gate, graph, nested, restored
 
 from abeyance.core import events
 from abeyance.core.json import Json
-from abeyance.core.outcome import Failed
+from abeyance.core.outcome import Failed, Finished, Send
+from abeyance.core.retries import Attempts
 from abeyance.core.spec import (
     START,
     Ask,
@@ -178,6 +179,67 @@ def test_a_patch_that_does_not_fit_is_a_failure_to_ask_about(patch: dict[str, Js
     run.finish("a", patch)
 
     assert run.open("error").reason["code"] == "invalid_patch"
+
+
+BESIDE = graph(
+    replace(WATCHED, to=("b",)),
+    *("b", "other"),
+    ways=[(START, "a"), (START, "other"), ("a", "b")],
+    fields={"x": "last", "sum": "add"},
+)
+
+
+@pytest.mark.parametrize(
+    ("refused", "code"),
+    [
+        ({"patch": {"sum": 1e308}}, "invalid_patch"),
+        ({"goto": "nowhere"}, "unknown_node"),
+        ({"sends": (Send(node="b", item=float("inf")),)}, "invalid_patch"),
+    ],
+)
+def test_what_the_run_refuses_is_tried_again_with_its_steps_on_the_values_of_then(
+    refused: dict[str, Any], code: str
+) -> None:
+    run = Drive(BESIDE)
+    run.ask("a", "plan", journal={"one": 1})
+    run.answer("plan", "yes")
+    run.retry("a", journal={"one": 1})
+    run.tick(1)
+    run.finish("other", {"sum": 1e308})
+    run.end(Finished, visit=A, journal={"one": 1, "two": 2}, **refused)
+    assert (run.open("error").reason["code"], run.values) == (code, {"sum": 1e308})
+    decide(run, "retry")
+
+    order = run.orders("a")[-1]
+    assert (order.journal, order.own_answers) == ({"one": 1, "two": 2}, {"plan": "yes"})
+    assert (order.values, order.attempts) == ({"sum": 1e308}, Attempts())
+    run.finish("a", {"sum": -1e308})
+    assert (run.values, run.running) == ({"sum": 0.0}, ["b"])
+
+
+def test_what_the_run_refuses_leaves_what_was_changed_before_it_asked() -> None:
+    run = Drive(BESIDE)
+    run.ask("a", "plan", journal={"one": 1}, patch={"x": "half"})
+    run.answer("plan")
+    run.finish("a", {"nope": 1})
+    decide(run, "retry")
+    assert run.orders("a")[-1].journal == {"one": 1}
+    run.fail("a")
+    decide(run, "fail")
+
+    assert run.values == {"x": "half"}
+
+
+def test_a_question_that_the_run_refuses_is_tried_again_with_the_steps_before_it() -> None:
+    run = Drive(chain(WATCHED, "b"))
+    run.ask("a", "plan", "plan", journal={"one": 1}, patch={"x": "half"})
+    assert run.open("error").reason["code"] == "node_failed"
+    decide(run, "retry")
+    assert run.orders("a")[-1].journal == {"one": 1}
+    run.fail("a")
+    decide(run, "fail")
+
+    assert run.values == {"x": "half"}
 
 
 def test_a_goto_to_nowhere_leaves_no_patch_behind_when_it_is_tried_again() -> None:
