@@ -23,7 +23,7 @@ from abeyance.core.policy import Principal
 from abeyance.core.spec import Ask, FunctionNode, GraphSpec, InterruptNode, SubgraphNode
 from abeyance.core.state import Limits, RunState, Step
 from abeyance.core.text import truncate
-from abeyance.core.visit import Inbox, Running, Visit
+from abeyance.core.visit import NO_MOMENT, Inbox, Running, Visit
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
@@ -157,8 +157,14 @@ def give_back(draft: WorkingState, visit: Visit, finished: Finished) -> None:
         if finished.messages_read is None
         else max(finished.messages_read, inbox.read_count)
     )
-    unread = (*(inbox.delivered if finished.inbox_unread else ()), *inbox.taken[read_count:])
+    given, taken = () if finished.inbox_unread else inbox.delivered, inbox.taken[:read_count]
+    # If its code runs again, it has to ask for the others anew.
+    visit.inbox = Inbox(delivered=given, taken=taken, read_count=read_count)
+    unread = (*inbox.delivered[len(given) :], *inbox.taken[read_count:])
     if unread:
+        # A moment with fewer messages may be equal to an earlier one, of other values.
+        shown_at = dict.fromkeys(visit.questions.shown_at, NO_MOMENT)
+        visit.questions = replace(visit.questions, shown_at=shown_at)
         draft.state.mailbox = draft.state.mailbox.with_returned(unread)
         _returned(draft, visit, unread)
 

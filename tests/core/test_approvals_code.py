@@ -8,7 +8,8 @@ from core_drive import asked
 from core_gated import APPROVER, BOSS, Gated, forked
 
 from abeyance.core.json import Json
-from abeyance.core.spec import FunctionNode
+from abeyance.core.outcome import Finished
+from abeyance.core.spec import AskHuman, FunctionNode
 
 
 def code_gate(amount: Json) -> Any:
@@ -165,3 +166,22 @@ def test_what_code_has_asked_anew_counts_for_what_follows_it_and_not_what_it_ask
     run.finish("review")
 
     assert (run.reopened, run.ran_with("pay")) == ([], [(999, "A-7")])
+
+
+def test_code_that_is_tried_again_with_fewer_messages_and_other_values_compares() -> None:
+    pay = FunctionNode(id="pay", asks=("approve",), on_error=AskHuman())
+    run = Gated(forked((pay,), ("other", "book")))
+    run.send("m1", sender="clerk")
+    assert run.take("pay") == ["m1"]
+    run.pause(mode="now")
+    run.stopped("pay")
+    run.stopped("other")
+    run.resume()
+    run.ask("pay", code_gate(250), messages_read=0)
+    run.says(APPROVER, "sure")
+    assert run.orders("pay")[-1].shown_hashes == {}
+    run.end(Finished, visit=run.visit("pay").address, patch={"nope": 1}, messages_read=0)
+    run.finish("other", {"amount": 999})
+    run.says(BOSS, "error", {"action": "retry"})
+
+    assert list(run.orders("pay")[-1].shown_hashes) == ["sure"]

@@ -12,7 +12,7 @@ from abeyance.core.events import Message
 from abeyance.core.json import Json
 from abeyance.core.mailbox import Mailbox, Undelivered
 from abeyance.core.outcome import Asked, Finished, Interrupted
-from abeyance.core.spec import InterruptSpec
+from abeyance.core.spec import START, AskHuman, FunctionNode, InterruptSpec
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 
@@ -287,6 +287,36 @@ def test_what_a_visit_was_handed_and_has_not_read_is_read_by_the_next() -> None:
     run.end(Finished, visit="graph:g;node:work", inbox_unread=True)
 
     assert [fact.data for fact in run.facts("message.returned")] == [{"message_id": "m0"}]
+    assert take(run, 9, visit="graph:g;node:next") == ["m0"]
+
+
+def test_what_a_refused_visit_has_not_read_it_takes_anew_unless_somebody_else_has() -> None:
+    work = FunctionNode(id="work", on_error=AskHuman())
+    run = Drive(graph(work, "other", ways=[(START, "work"), (START, "other")]))
+    for number in range(3):
+        run.send(f"m{number}")
+    take(run, 3)
+    run.end(Finished, visit="graph:g;node:work", patch={"nope": 1}, messages_read=1)
+    assert take(run, 1, visit="graph:g;node:other") == ["m1"]
+    run.answer("error", {"action": "retry"})
+
+    assert run.take("work", 1) == ["m0"]
+    assert run.take("work", 9) == ["m0", "m2"]
+    run.end(Finished, visit="graph:g;node:work", messages_read=0)
+    assert [fact.data["message_id"] for fact in run.facts("message.returned")] == ["m1", "m2", "m2"]
+    assert run.state.counters.messages_delivered == 2
+
+
+def test_what_a_refused_visit_was_handed_and_has_not_read_is_read_by_another() -> None:
+    work = replace(reader(), on_error=AskHuman())
+    run = Drive(chain("first", work, "next"))
+    run.send("m0")
+    run.finish("first")
+    run.end(Finished, visit="graph:g;node:work", patch={"nope": 1}, inbox_unread=True)
+    run.answer("error", {"action": "retry"})
+    assert [order.inbox == () for order in run.orders("work")] == [False, True]
+    run.finish("work")
+
     assert take(run, 9, visit="graph:g;node:next") == ["m0"]
 
 

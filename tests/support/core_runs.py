@@ -105,9 +105,23 @@ class Watched(RuleBasedStateMachine):
     # What code does
 
     @precondition(lambda self: self.watch.orders)
-    @rule(data=st.data(), patch=PATCHES, goes=st.booleans(), is_lost=RARELY)
+    @rule(
+        data=st.data(),
+        patch=PATCHES,
+        goes=st.booleans(),
+        is_lost=RARELY,
+        messages_read=st.sampled_from([None, None, 0, 1]),
+        journal=JOURNALS,
+    )
     def code_returns(
-        self, data: st.DataObject, patch: dict[str, Json], *, goes: bool, is_lost: bool
+        self,
+        data: st.DataObject,
+        patch: dict[str, Json],
+        *,
+        goes: bool,
+        is_lost: bool,
+        messages_read: int | None,
+        journal: Json,
     ) -> None:
         order = self.watch.orders[data.draw(st.sampled_from(sorted(self.watch.orders)))]
         goto = "nowhere" if is_lost else None
@@ -117,7 +131,15 @@ class Watched(RuleBasedStateMachine):
         routed: tuple[str, ...] = ()
         if targets := targets_of(self.watch.graph_of(order), order.node):
             routed = tuple(data.draw(st.lists(st.sampled_from(targets), max_size=2)))
-        self.end(Finished, visit=order.address, patch=patch, goto=goto, route_targets=routed)
+        self.end(
+            Finished,
+            visit=order.address,
+            patch=patch,
+            goto=goto,
+            route_targets=routed,
+            messages_read=messages_read,
+            journal=journal,
+        )
 
     @precondition(lambda self: any(each.hop for each in self.watch.orders.values()))
     @rule(data=st.data(), most=st.integers(2, 5), ends=st.booleans())

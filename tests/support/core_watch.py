@@ -269,6 +269,9 @@ class Watch:
     def _an_accepted_message_is_queued_delivered_or_reported(self, state: RunState) -> None:
         queued = [message.message_id for message in state.mailbox.queue]
         assert len(queued) <= state.limits.max_queue_size
+        inboxes = [visit.inbox for visit in state.visits.values()]
+        held = [m.message_id for box in inboxes for m in (*box.delivered, *box.taken)]
+        assert len({*held, *queued}) == len(held) + len(queued)
         assert sorted(self.accepted) == sorted(
             queued + self.delivered + self.undelivered + self.impossible
         )
