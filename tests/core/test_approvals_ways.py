@@ -128,6 +128,12 @@ def test_a_branch_that_waits_for_a_gate_again_is_approved_as_it_is_by_now() -> N
     run.says(APPROVER, "ask")
 
     assert (run.reopened, run.running) == (["ask", "audit"], [])
+    run.says(BOSS, "audit")
+    run.finish("slow")
+    run.finish("pay")
+    run.says(CLERK, "remark", 999)
+    run.finish("book")
+    assert (run.status, run.ran_with("pay")) == ("completed", [(250, "A-7"), (999, "A-7")])
 
 
 def test_two_gates_that_meet_are_asked_again_each_for_its_own() -> None:

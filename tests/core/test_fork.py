@@ -387,6 +387,35 @@ def test_one_confirmation_counts_for_every_branch_behind_a_gate() -> None:
     assert sorted(copy.started) == ["ship", "tell"]
 
 
+def test_one_confirmation_counts_in_every_item_behind_a_gate() -> None:
+    send = FunctionNode(id="send", to=("pay",))
+    asking = gate("ask", capability="approve")
+    run = Drive(graph(asking, send, "pay", ways=[(START, "ask"), ("ask", "send")]))
+    run.answer("ask", principal=ROOT)
+    run.finish("send", sends=[("pay", 1), ("pay", 2)])
+    copy = fork(run)
+    assert [name for name, _ in copy.asking] == ["approve_fork"] * 2
+    ids = {entry.id: None for entry in copy.state.ledger.open.values()}
+    copy.feed(events.Responded, **copy.response(ids, principal=ROOT))
+
+    assert copy.started == ["pay", "pay"]
+
+
+def test_who_confirms_approves_nothing_else() -> None:
+    asking = gate("ask", prompt="{x}", capability="approve")
+    run = Drive(chain(asking, "pay", "ship", "tell"))
+    run.answer("ask", principal=ROOT)
+    run.finish("pay")
+    copy = fork(run)
+    copy.answer("approve_fork", principal=ROOT)
+    copy.feed(events.Paused, actor="ops")
+    copy.finish("ship")
+    copy.feed(events.ValuesEdited, principal=ROOT, patch={"log": []}, version=1)
+    copy.feed(events.Resumed, actor="ops")
+
+    assert copy.started == ["ship", "tell"]
+
+
 def test_two_gates_are_confirmed_one_after_the_other() -> None:
     run = Drive(
         chain(gate("one", capability="approve"), gate("two", capability="audit"), "pay", "ship")
