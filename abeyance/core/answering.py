@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Final, Literal, assert_never
+from typing import Final, Literal
 
 from abeyance.core import authority, duties, edits, interrupts, ledger, replies, standing, votes
 from abeyance.core.business_time import moment
@@ -38,12 +38,15 @@ _SPEC: Final = tuple(entry.name for entry in fields(InterruptSpec))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """What an answer does: the votes with it, how many are missing, and what is asked from now on."""
+    """What an answer does: the votes with it, how many are missing, what is asked from now on, and until
+    when it is held.
+    """
 
     status: Literal["answered", "voted", "held"]
     votes: tuple[Vote, ...] = ()
     missing: int | None = None
     revision: InterruptSpec | None = None
+    held_until: datetime | None = None
 
 
 def call_digest(tool: str, arguments: Mapping[str, Json]) -> str:
@@ -71,7 +74,7 @@ def receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt:
         on_behalf_of=name,
         accepted_at=event.now,
         missing=outcome.missing,
-        held_until=_until(entry, event.now) if outcome.status == "held" else None,
+        held_until=outcome.held_until,
     )
 
 
@@ -89,19 +92,14 @@ def accept(
     if entry.quorum is not None:
         entry = draft.open[entry.id] = replace(entry, votes=outcome.votes)
         _publish_vote(draft, "interrupt.voted", entry, vote, missing=outcome.missing or 0)
-    match outcome.status:
-        case "voted":
-            duties.bar(draft, entry.name)
-        case "held":
-            until = _until(entry, draft.now)
-            entry = replace(entry, status="held", held=vote, held_until=until)
-            draft.open[entry.id] = entry
-            _publish_vote(draft, "interrupt.held", entry, vote, until=rfc3339(until))
-            duties.bar(draft, entry.name)
-        case "answered":
-            _settle(draft, entry, vote)
-        case _:
-            assert_never(outcome.status)
+    if outcome.status == "answered":
+        _settle(draft, entry, vote)
+        return
+    if (until := outcome.held_until) is not None:
+        entry = replace(entry, status="held", held=vote, held_until=until)
+        draft.open[entry.id] = entry
+        _publish_vote(draft, "interrupt.held", entry, vote, until=rfc3339(until))
+    duties.bar(draft, entry.name)
 
 
 def _publish_vote(
@@ -186,16 +184,11 @@ def _outcome(entry: Interrupt, vote: Vote) -> _Outcome:
         if not votes.are_decisive(quorum, cast):
             left = votes.missing(quorum, cast)
             return _Outcome(status="voted", votes=cast, missing=left, revision=revision)
-    can_be_taken_back = entry.terms is not None and entry.terms.hold is not None
-    status: Literal["held", "answered"] = (
-        "held" if can_be_taken_back and vote.is_yes else "answered"
-    )
-    return _Outcome(status=status, votes=cast, revision=revision)
-
-
-def _until(entry: Interrupt, now: datetime) -> datetime:
     hold = None if entry.terms is None else entry.terms.hold
-    return moment(now, hold or 0.0, None)
+    if hold is None or not vote.is_yes:
+        return _Outcome(status="answered", votes=cast, revision=revision)
+    until = moment(vote.at, hold)
+    return _Outcome(status="held", votes=cast, revision=revision, held_until=until)
 
 
 def _revision(entry: Interrupt, vote: Vote) -> InterruptSpec | None:

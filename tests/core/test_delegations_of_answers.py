@@ -305,3 +305,24 @@ def test_who_voted_for_somebody_learns_what_became_of_it() -> None:
         run.state.ledger, Responded(now=run.now, **run.response({id_: yes}, principal=BOB))
     )
     assert (again.replayed, again.answered_by, again.on_behalf_of) == (True, "bob", "ada")
+
+
+def test_a_delegate_who_votes_for_who_has_voted_takes_their_vote_s_place() -> None:
+    run = asking(quorum=Quorum(count=2))
+    for_ada = {"on_behalf_of": "ada", "delegations": (lent("ada"),)}
+    run.answer("ask", {"approved": True}, principal=ADA)
+    about = run.response({run.open("ask").id: {"approved": True}}, principal=BOB, **for_ada)
+    (receipt,) = idempotency.receipts(run.state.ledger, Responded(now=run.now, **about))
+    run.feed(Responded, **about)
+
+    assert (receipt.status, receipt.missing) == ("voted", 1)
+    assert [(vote.by, vote.on_behalf_of) for vote in run.open("ask").votes] == [("bob", "ada")]
+
+
+def test_who_has_voted_votes_the_same_for_somebody_else() -> None:
+    run = asking(quorum=Quorum(count=2))
+    run.answer("ask", {"approved": True}, principal=BOB)
+    for_ada = {"on_behalf_of": "ada", "delegations": (lent("ada"),)}
+    run.answer("ask", {"approved": True}, principal=BOB, **for_ada)
+
+    assert [(vote.by, vote.on_behalf_of) for vote in run.open("ask").votes] == [("bob", "ada")]

@@ -180,6 +180,10 @@ def test_who_controls_runs_takes_back_anybodys_answer_and_others_only_their_own(
         Code.CAPABILITY_REQUIRED,
         "runs:control",
     )
+    assert refusal.message == (
+        "'bob' has not approved 'ask', and taking back the answer of somebody else requires "
+        "'runs:control'."
+    )
     for who in (OPS, ROOT, TEMPORAL):
         run = holding()
         take_back(run, who)
@@ -189,13 +193,22 @@ def test_who_controls_runs_takes_back_anybodys_answer_and_others_only_their_own(
 def test_what_is_not_held_cannot_be_taken_back() -> None:
     run = holding()
     id_ = run.open("ask").id
-    assert refused(run, ADA, "r.0").code is Code.UNKNOWN_INTERRUPT
+    unknown = refused(run, ADA, "r.0")
+    assert (unknown.code, unknown.details) == (Code.UNKNOWN_INTERRUPT, {"interrupt_id": "r.0"})
     take_back(run)
-    assert refused(run, ADA).code is Code.NOT_HELD
+    refusal = refused(run, ADA)
+    assert (refusal.code, refusal.details) == (Code.NOT_HELD, {"interrupt_id": id_})
+    assert refusal.message == (
+        f"{id_!r} is not held: a yes can be taken back until `held_until` of its question."
+    )
     say(run, ADA, NO)
     assert refused(run, ADA, id_).code is Code.NOT_HELD
     run.finish("work")
-    assert refused(run, ADA, id_).code is Code.NOT_RUNNING
+    late = refused(run, ADA, id_)
+    assert (late.code, late.message) == (
+        Code.NOT_RUNNING,
+        "The run is completed, so no answer can be taken back.",
+    )
 
 
 def test_who_took_their_yes_back_is_barred_from_nothing() -> None:

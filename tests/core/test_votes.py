@@ -324,8 +324,8 @@ def approving(count: int = 2) -> Drive:
     """A run whose agent wants to call `pay`, which so many people have to approve."""
     run = reviewing()
     terms = Terms(quorum=Quorum(count=count))
-    payload = {"digest": call_digest("pay", CALL["arguments"])}
-    turn(run, gated("c1", reason=CALL, payload=payload, terms=terms))
+    payload = {"digest": call_digest("pay", CALL["arguments"]), "account": "main"}
+    turn(run, gated("c1", reason=CALL, payload=payload, preview="10 EUR", terms=terms))
     return run
 
 
@@ -342,7 +342,8 @@ def test_an_approval_with_other_arguments_asks_about_those_and_is_their_first_vo
     entry = run.open("approve")
     assert [vote.by for vote in entry.votes] == ["bob"]
     assert entry.reason == {"tool": "pay", "arguments": {"amount": 7}}
-    assert entry.payload == {"digest": sha256({"tool": "pay", "arguments": {"amount": 7}})}
+    digest = sha256({"tool": "pay", "arguments": {"amount": 7}})
+    assert (entry.payload, entry.preview) == ({"digest": digest, "account": "main"}, None)
     assert entry.prompt == """Run 'pay' with {"amount":7}? 'bob' has changed the arguments."""
     assert entry.digest == ledger.digest_of(entry.address, entry) != before.digest
     (fact,) = run.facts("interrupt.revised")
@@ -363,7 +364,28 @@ def test_the_arguments_that_were_approved_reach_the_call() -> None:
     (order,) = run.orders("pay")
     assert order.own_answers == {"/approval/approve": OTHER}
     assert order.approver == {"by": "ada"}
-    assert [vote.answer for vote in run.settled("approve").votes] == [OTHER, YES]
+    settled = run.settled("approve")
+    assert [vote.answer for vote in settled.votes] == [OTHER, YES]
+    assert (settled.answer, settled.answer_sha256) == (OTHER, sha256(OTHER))
+
+
+def test_an_approval_with_other_arguments_may_be_enough() -> None:
+    run = approving(1)
+    vote(run, ADA, OTHER)
+
+    (order,) = run.orders("pay")
+    assert order.own_answers == {"/approval/approve": OTHER}
+    (fact,) = run.facts("interrupt.revised")
+    assert fact.shown is not None
+    assert fact.shown["reason"] == {"tool": "pay", "arguments": {"amount": 7}}
+
+
+def test_a_call_without_more_about_it_is_revised_too() -> None:
+    run = reviewing()
+    turn(run, gated("c1", reason=CALL, terms=Terms(quorum=Quorum(count=2))))
+    vote(run, ADA, OTHER)
+
+    assert run.open("approve").payload == {"digest": call_digest("pay", {"amount": 7})}
 
 
 def test_the_arguments_that_are_asked_about_are_no_others() -> None:
