@@ -320,10 +320,10 @@ CALL: Json = {"tool": "pay", "arguments": {"amount": 10}}
 OTHER: Json = {"approved": True, "arguments": {"amount": 7}}
 
 
-def approving(count: int = 2) -> Drive:
+def approving(count: int = 2, hold: float | None = None) -> Drive:
     """A run whose agent wants to call `pay`, which so many people have to approve."""
     run = reviewing()
-    terms = Terms(quorum=Quorum(count=count))
+    terms = Terms(quorum=Quorum(count=count), hold=hold)
     payload = {"digest": call_digest("pay", CALL["arguments"]), "account": "main"}
     turn(run, gated("c1", reason=CALL, payload=payload, preview="10 EUR", terms=terms))
     return run
@@ -369,9 +369,11 @@ def test_the_arguments_that_were_approved_reach_the_call() -> None:
     assert (settled.answer, settled.answer_sha256) == (OTHER, sha256(OTHER))
 
 
-def test_an_approval_with_other_arguments_may_be_enough() -> None:
-    run = approving(1)
+@pytest.mark.parametrize("hold", [None, 60])
+def test_an_approval_with_other_arguments_may_be_enough(hold: float | None) -> None:
+    run = approving(1, hold)
     vote(run, ADA, OTHER)
+    run.tick(60)
 
     (order,) = run.orders("pay")
     assert order.own_answers == {"/approval/approve": OTHER}
