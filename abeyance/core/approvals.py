@@ -102,21 +102,22 @@ def handed_out(
     approvals = []
     for each in scope.approvals:
         shown = {}
-        begun = each.begun
+        begun, broken = each.begun, each.broken
         for path, hash_ in each.shown_hashes.items():
-            name = _field(path)
+            name, now = _field(path), _hash(scope.values, path)
             source = inputs.get(name)
-            # What code made of approved values stays approved.
-            approved = _hash(scope.values, path) if each.begun else hash_
             if source is not None:
                 begun &= {*scope.heard_from.get(source, ())} <= {each.capability}
                 shown[_renamed(path, source)] = _hash(scope.input, path)
             for target, origin in outputs.items():
-                declared = graph.fields.get(target)
-                if origin == name and (declared is None or declared.reducer == "last"):
-                    shown[_renamed(path, target)] = approved
+                if origin == name:
+                    # What code made of approved values stays approved.
+                    broken |= not each.begun and hash_ != now
+                    declared = graph.fields.get(target)
+                    if declared is None or declared.reducer == "last":
+                        shown[_renamed(path, target)] = now
         outer = _outside(each, visit.address, visit.scope, members=visit.members, shown=shown)
-        approvals.append(replace(outer, begun=begun))
+        approvals.append(replace(outer, begun=begun, broken=broken))
     visit.approvals = (*_before_loop(visit), *approvals)
 
 

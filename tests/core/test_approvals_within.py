@@ -148,6 +148,15 @@ def test_what_an_approver_has_changed_in_a_nested_graph_counts_also_if_it_was_so
     assert (run.reopened, run.orders("pay")) == (["sub"], [])
 
 
+def test_what_code_beside_a_gate_in_a_nested_graph_changes_has_it_asked_again_after_it() -> None:
+    sub = nested("sub", forked((approving(),), ("beside",), name="inner"))
+    run = Gated(refund(sub, "pay"))
+    run.finish("beside", {"amount": 999})
+    run.says(APPROVER, "ask")
+
+    assert (run.reopened, run.orders("pay")) == (["sub"], [])
+
+
 def test_a_gate_in_a_nested_graph_that_nobody_is_in_the_way_of_is_asked_once() -> None:
     run = gated_inside()
     run.says(APPROVER, "ask")
