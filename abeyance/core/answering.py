@@ -105,12 +105,10 @@ def accept(
 def _publish_vote(
     draft: WorkingState, type_: str, entry: Interrupt, vote: Vote, **about: Json
 ) -> None:
-    draft.publish(
+    draft.publish_about(
+        entry,
         type_,
-        entry.address,
         vote.by,
-        id=entry.id,
-        name=entry.name,
         answer_sha256=vote.answer_sha256,
         **about,
         **({} if vote.note is None else {"note": vote.note}),
@@ -217,12 +215,10 @@ def _revise(
     draft: WorkingState, entry: Interrupt, question: InterruptSpec, vote: Vote
 ) -> Interrupt:
     digest = ledger.digest_of(entry.address, question)
-    draft.publish(
+    draft.publish_about(
+        entry,
         "interrupt.revised",
-        entry.address,
         vote.by,
-        id=entry.id,
-        name=entry.name,
         was=entry.digest,
         digest=digest,
         shown=ledger.shown_of(question, digest),

@@ -104,7 +104,7 @@ def test_the_inbox_is_narrowed_by_capability_and_deadline(
     [
         (["list", "--status", "asleep"], "'asleep' is not a status of a run"),
         (["list", "--label", "team"], "write name=value"),
-        (["list", "--cursor", "x"], "no cursor of this list"),
+        (["list", "--cursor", "x"], "is not a cursor of this list"),
         (["inbox", "--before", "soon"], "a time is text such as"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),

@@ -216,7 +216,7 @@ def test_a_place_that_is_none_is_refused(terminal: Terminal, standing: Stack) ->
     for options in ((), ("--follow",)):
         code, out, err = terminal.call("events", "no-such-place", "--after", "x", *options)
         assert (code, out) == (3, "")
-        assert "no cursor" in err
+        assert "is not a cursor" in err
 
 
 def event(number: int, type_: str, **data: Any) -> dict[str, Any]:

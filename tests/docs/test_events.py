@@ -20,13 +20,10 @@ _ROOT = Path(__file__).parents[2]
 _PAGE = read("reference/events.md")
 _ROWS = re.findall(r"^\| `([\w.]+)` \| (fact|history) \|(.*?)\| .+ \|$", _PAGE, re.MULTILINE)
 _TABLE = {(type_, source): {*re.findall(r"`(\w+)`", data)} for type_, source, data in _ROWS}
+_NODE, _TOOL = "graph:g;node:draft:1", "graph:g;node:assist:1;agent:clerk;tool:book:c1"
 
-
-_PUBLISHING = {"publish_edit", "publish_vote"}
-
-
-def calls_of(path: Path, name: str) -> Iterator[ast.Call]:
-    return calls_in(ast.parse(path.read_text(encoding="utf-8")), name)
+# What publishes for others, with the place of the type among its arguments; after those it calls.
+_PUBLISHING = {"publish": 0, "publish_about": 1, "_publish_vote": 1, "publish_edit": 1}
 
 
 def calls_in(tree: ast.AST, name: str) -> Iterator[ast.Call]:
@@ -49,12 +46,18 @@ def keys_in(node: ast.expr) -> set[str]:
     }
 
 
-def fields_of(call: ast.Call) -> set[str]:
-    """The keyword arguments of a call of `publish` that are data."""
+def fields_of(call: ast.Call, function: ast.FunctionDef) -> set[str]:
+    """The keyword arguments of a call that publishes that are data, also of a mapping made before."""
+    made = {
+        ast.unparse(target): node.value
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    }
     fields: set[str] = set()
     for keyword in call.keywords:
         if keyword.arg is None:
-            fields |= keys_in(keyword.value)
+            fields |= keys_in(made.get(ast.unparse(keyword.value), keyword.value))
         elif keyword.arg not in ("address", "actor", "shown"):
             fields.add(keyword.arg)
     return fields
@@ -66,41 +69,40 @@ def facts() -> Mapping[tuple[str, str], set[str]]:
     A function that is given the type adds data of its own to that of its callers.
     """
     told: dict[tuple[str, str], set[str]] = {}
-    paths = [*(_ROOT / "abeyance" / "core").glob("*.py")]
-    adding = {"publish": set[str]()}
-    for path in paths:
-        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(function, ast.FunctionDef) and function.name.strip("_") in _PUBLISHING:
-                (call,) = calls_in(function, "publish")
-                adding[function.name] = fields_of(call)
-    assert len(adding) == 1 + len(_PUBLISHING)
-    for name, added in adding.items():
-        for call in (call for path in paths for call in calls_of(path, name)):
-            type_ = call.args[0 if name == "publish" else 1]
-            if name != "publish" or not isinstance(type_, ast.Name):
-                fields = told.setdefault((ast.literal_eval(type_), "fact"), set())
-                fields |= added | fields_of(call)
+    functions = [
+        node
+        for path in (_ROOT / "abeyance" / "core").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+    ]
+    added: dict[str, set[str]] = {"publish": set()}
+    for name, place in _PUBLISHING.items():
+        for function in functions:
+            for call in calls_in(function, name):
+                type_, fields = call.args[place], added[name] | fields_of(call, function)
+                if isinstance(type_, ast.Name):
+                    assert function.name in _PUBLISHING, "it publishes for others"
+                    added[function.name] = fields
+                else:
+                    told.setdefault((ast.literal_eval(type_), "fact"), set()).update(fields)
     return told
 
 
 def of_visits_and_starts() -> Mapping[tuple[str, str], set[str]]:
     """What a reader makes of a history, but for the end of the run."""
-    told: dict[tuple[str, str], set[str]] = {}
-    for call in calls_of(_ROOT / "abeyance" / "history" / "entries.py", "Entry"):
-        given = {keyword.arg: keyword.value for keyword in call.keywords}
-        data = given.get("data")
-        for type_ in types_in(given["type"]):
-            told[type_, "history"] = set() if data is None else keys_in(data)
-    return told
-
-
-def types_in(node: ast.expr) -> list[str]:
-    """The types that an expression stands for; what is filled in there says whose visit it is."""
-    if isinstance(node, ast.Constant):
-        return [str(node.value)]
-    if isinstance(node, ast.JoinedStr) and "node_or_tool(" in ast.unparse(node):
-        return [f"{what}{ast.literal_eval(node.values[1])}" for what in ("node", "tool")]
-    return []
+    turn = {"finish_reason": "stop", "calls": [], "model": "m", "turn": 1, "usage": None}
+    made = [entries.run_started([])]
+    for address, status in ((_NODE, None), (_TOOL, "success")):
+        outcomes: list[dict[str, Any]] = [
+            {"kind": "finished", "tool_status": status, "turn": None if status else turn},
+            {"kind": "stopped"},
+            {"kind": "attempt_failed"},
+            {"kind": "failed", "code": "node_failed", "message": "It failed."},
+        ]
+        made.append(entries.visit_started(address))
+        for outcome in outcomes:
+            made += entries.visit_reported(address, {"outcome": outcome})
+    return {(entry.type, "history"): {*entry.data} for entry in made}
 
 
 def of_ends() -> Mapping[tuple[str, str], set[str]]:

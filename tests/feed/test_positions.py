@@ -114,7 +114,7 @@ def test_a_copy_changes_alone() -> None:
     ["", "x", "no cursor", "é", "A" * 40, Positions(NOON).cursor("namespace/other"), "A" * 5],
 )
 def test_what_is_no_cursor_of_this_deployment_is_refused(text: str) -> None:
-    with pytest.raises(Refusal, match="no cursor of the stream") as refused:
+    with pytest.raises(Refusal, match="is not a cursor of the stream") as refused:
         Positions.read(HERE, text)
     assert refused.value.code == "invalid_body"
 
