@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 from weakref import WeakSet
 
-from abeyance.activities import node
+from abeyance.activities import attempt, node
 
 EPOCH = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 
@@ -138,11 +138,14 @@ def virtual_time() -> Iterator[VirtualLoop]:
     def identifier() -> uuid.UUID:
         return uuid.UUID(int=ids.getrandbits(128), version=4)
 
-    kept = (time.monotonic, uuid.uuid4, node.datetime)  # type: ignore[attr-defined]
+    kept = time.monotonic, uuid.uuid4
     time.monotonic, uuid.uuid4 = loop.time, identifier
-    node.datetime = Now  # type: ignore[attr-defined]
+    for module in (attempt, node):
+        module.datetime = Now  # type: ignore[attr-defined]
     try:
         yield loop
     finally:
-        time.monotonic, uuid.uuid4, node.datetime = kept  # type: ignore[attr-defined]
+        time.monotonic, uuid.uuid4 = kept
+        for module in (attempt, node):
+            module.datetime = datetime  # type: ignore[attr-defined]
         loop.close()

@@ -10,7 +10,7 @@ from typing import Any, Final
 from unittest import mock
 
 from abeyance import wire
-from abeyance.activities import heartbeat, node
+from abeyance.activities import attempt, heartbeat
 from abeyance.core import approvals, events, idempotency
 from abeyance.core.outcome import Finished, Stopped
 from abeyance.core.policy import Principal
@@ -47,14 +47,14 @@ def _steps_are_not_written() -> AbstractContextManager[Any]:
 
 
 def _a_second_attempt_returns_nothing() -> AbstractContextManager[Any]:
-    run = node.Attempt.run
+    run = attempt.Attempt.run
 
-    async def forgetful(self: node.Attempt) -> Any:
+    async def forgetful(self: attempt.Attempt) -> Any:
         outcome = await run(self)
         is_first = self._info.attempt == 1
         return outcome if is_first or not isinstance(outcome, Finished) else Finished()
 
-    return _swap(node.Attempt, "run", forgetful)
+    return _swap(attempt.Attempt, "run", forgetful)
 
 
 def _counted(_: RunState) -> str:
@@ -79,7 +79,7 @@ FAULTS: Final[Mapping[str, Callable[[], AbstractContextManager[Any]]]] = {
     "every third answer gets a receipt, and is lost": _every_third_answer_is_lost,
     "a finished step is not written before the next begins": _steps_are_not_written,
     "a visit that is stopped forgets its steps": lambda: _swap(
-        node.Attempt, "_stopped", return_value=Stopped()
+        attempt.Attempt, "_stopped", return_value=Stopped()
     ),
     "an attempt forgets the steps of the one before, whose worker died": lambda: _swap(
         wire.Journal, "is_of", return_value=False

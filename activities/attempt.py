@@ -1,0 +1,316 @@
+"""One attempt at a visit: timeouts, cancellations and failures of the author's code.
+
+An attempt whose code raised, or took too long, returns `AttemptFailed` while retries are left: the run
+waits, and starts the visit again. So what was done, and the count, are in the run's state, where a pause
+or a hand-over between two attempts cannot lose them: if an activity that waits for its next attempt is
+cancelled, Temporal drops its heartbeat details.
+
+Temporal itself retries an attempt that was *lost* with its worker, which counts, and one that is
+*excused*: on a worker without the code, or ended by a shutdown. How many were excused travels with the
+journal (`heartbeat`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Mapping, MutableMapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from abeyance import wire
+from abeyance.activities.heartbeat import Heartbeater
+from abeyance.activities.hops import Hop, LeftHop, taken_over
+from abeyance.authoring.context import Context, RunChannel, VisitRuntime
+from abeyance.authoring.graph import Graph
+from abeyance.authoring.journal import Journal
+from abeyance.core import outcome as outcomes
+from abeyance.core.effects import VisitInput
+from abeyance.core.json import Json, size
+from abeyance.core.outcome import AttemptFailed, Failed, Stopped, VisitOutcome
+from abeyance.core.retries import Attempts
+from abeyance.errors import Blocked, BlockedCode, FailureCode
+from abeyance.runtime.node_runner import TimedOut, failed_attempt, graph_for, run_visit
+from abeyance.storage.blobs import Blobs
+from abeyance.temporal.workarounds.heartbeat import Superseded
+
+_MAX_DETAILS: Final = 1_000
+"""Maximum bytes. Temporal truncates a failure larger than a few thousand."""
+
+_logger = logging.getLogger("abeyance.node")
+
+
+class VisitLog(logging.LoggerAdapter[logging.Logger]):
+    """Adds the run and the address to each line, and as fields for structured logs."""
+
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        fields = dict(self.extra or {})
+        kwargs["extra"] = {**fields, **(kwargs.get("extra") or {})}
+        return f"run={fields['run_id']} address={fields['address']} | {msg}", kwargs
+
+
+class Attempt:
+    """One attempt at a visit."""
+
+    def __init__(
+        self,
+        visit_input: VisitInput,
+        graphs: Mapping[str, Graph],
+        channel: RunChannel,
+        heartbeater: Heartbeater,
+        blobs: Blobs,
+        *,
+        links_base: str,
+        hop: Hop,
+    ) -> None:
+        self._hop = hop
+        self._input = visit_input
+        self._links_base = links_base
+        self._blobs = blobs
+        self._channel = channel
+        self._graphs = graphs
+        self._info = activity.info()
+        self._heartbeater = heartbeater
+        kept = {**(visit_input.journal or {}), **self._heartbeater.journal.steps}
+        self._known_steps = kept.keys()
+        self._journal = Journal(
+            kept, None if self._info.is_local else self._keep, lambda: datetime.now(UTC)
+        )
+        # Those that ended without a word, as where their worker was killed.
+        self._lost = hop.attempt - 1 - heartbeater.journal.excused
+        self._before = visit_input.attempts.with_lost(self._lost)
+        self._began = time.monotonic()
+        self._is_late = threading.Event()
+
+    async def run(self) -> VisitOutcome:
+        """Make the attempt. Raises ApplicationError where Temporal is to try again."""
+        visit_input, journal = self._input, self._journal.steps or None
+        failed = outcomes.lost_for_good(
+            visit_input.node, self._lost, visit_input.retry, self._before, journal=journal
+        )
+        if failed is not None:
+            return failed
+        try:
+            graph = graph_for(visit_input, self._graphs)
+            return await self._run_in_time(graph, self._context())
+        except Blocked as error:
+            return await self._blocked(error)
+        except Superseded as error:
+            raise taken_over(visit_input) from error
+        except asyncio.CancelledError:
+            # The worker shuts down, or an operator paused or reset the activity: not the node's fault,
+            # and the visit continues in another attempt.
+            text = "run=%s address=%s | %s: the visit continues in another attempt"
+            _logger.info(text, visit_input.run_id, visit_input.address, _cancel_reason())
+            return await self._excused(_cancel_reason(), FailureCode.NODE_FAILED)
+
+    async def _blocked(self, error: Blocked) -> VisitOutcome:
+        visit_input = self._input
+        is_bounded = visit_input.outcome is not None and visit_input.blocked_by is None
+        if self._info.is_local or is_bounded or self._hop.is_inside:
+            # The run starts an activity that can wait: retries of a local one keep a workflow task open,
+            # and those of a finally node are bounded by its timeout.
+            return outcomes.Blocked(
+                code=error.code,
+                message=str(error),
+                journal=self._journal.steps or None,
+                patch=self._journal.partial_patch,
+            )
+        # If the run stops the visit between two attempts, their heartbeats are lost.
+        steps, is_new = self._journal.steps, error.code != self._heartbeater.journal.blocked_by
+        journal = steps if is_new or steps.keys() != self._known_steps else None
+        await self._heartbeater.report_blocked(error.code, str(error), journal)
+        kept = self._heartbeater.journal
+        self._heartbeater.journal = kept.model_copy(
+            update={"blocked_inside": self._heartbeater.has_begun}
+        )
+        return await self._excused(str(error), error.code, error.retry_after)
+
+    async def _run_in_time(self, graph: Graph, context: Context) -> VisitOutcome:
+        """Run the code. A thread cannot be stopped, so it may outlive its timeout: what follows is then
+        held back until it ends, at most as long again as the timeout, unless the visit has failed.
+        """
+        visit_input = self._input
+        code = asyncio.create_task(_caught(graph, context))
+        if await _ends(code, self._after(visit_input.timeout)):
+            ended = code.result()
+            return self._ended(graph, context, ended) if isinstance(ended, BaseException) else ended
+        self._is_late.set()
+        code.cancel()
+        outcome = self._ended(graph, context, TimedOut(visit_input))
+        if isinstance(outcome, Failed):
+            return outcome
+        await _ends(code, self._after(visit_input.timeout, times=2))
+        return replace(outcome, journal=self._journal.steps or outcome.journal)
+
+    def _after(self, timeout: float | None, times: int = 1) -> float | None:
+        return None if timeout is None else self._began + times * timeout
+
+    def _ended(
+        self, graph: Graph, context: Context, error: BaseException
+    ) -> Stopped | AttemptFailed | Failed:
+        """Return the outcome of code that raised. Raise what is no fault of it."""
+        if isinstance(error, Blocked | Superseded):
+            raise error
+        if self._hop.asked_to_stop or isinstance(error, LeftHop):
+            # Even if a library converts the cancellation to another error.
+            return self._stopped()
+        if isinstance(error, asyncio.CancelledError):
+            if _is_cancelled():
+                raise error
+            error = RuntimeError("the node cancelled its own task")
+        return self._failed(graph, context, error)
+
+    def _stopped(self) -> Stopped:
+        return Stopped(
+            journal=self._journal.steps or self._input.journal,
+            patch=self._journal.partial_patch,
+            attempts=self._before,
+        )
+
+    def _failed(
+        self, graph: Graph, context: Context, error: BaseException
+    ) -> AttemptFailed | Failed:
+        outcome = failed_attempt(graph, context, error, self._attempts())
+        where = (self._input.run_id, self._input.address)
+        match outcome:
+            case AttemptFailed(pause=pause):
+                text = "run=%s address=%s | the attempt failed, and the next begins in %g s"
+                _logger.warning(text, *where, pause, exc_info=error)
+            case Failed():
+                _logger.error("run=%s address=%s | the visit failed", *where, exc_info=error)
+        return outcome
+
+    def _attempts(self) -> Attempts:
+        """Return the attempts that count if this one fails now."""
+        return self._before.with_failed(time.monotonic() - self._began)
+
+    async def _excused(
+        self, message: str, code: FailureCode | BlockedCode, retry_after: float | None = None
+    ) -> VisitOutcome:
+        if self._hop.is_inside or await self._remember(
+            excused=self._heartbeater.journal.excused + 1
+        ):
+            return self._stopped()
+        # Without its cause, because Temporal truncates large failures, and then the code is lost.
+        raise self._again(message, code, retry_after) from None
+
+    def _again(
+        self, message: str, code: FailureCode | BlockedCode, retry_after: float | None = None
+    ) -> ApplicationError:
+        """Return the error that makes Temporal retry. If the run cancels the visit at this moment, it
+        reads the journal from the error instead.
+        """
+        whose = self._heartbeater.journal.visit
+        journal = wire.Journal(visit=whose, steps=dict(self._journal.steps)).model_dump(mode="json")
+        details = [journal] if size(journal) <= _MAX_DETAILS else []
+        delay = None if retry_after is None else timedelta(seconds=retry_after)
+        return ApplicationError(
+            message,
+            *details,
+            type=code,
+            next_retry_delay=delay,
+            # The log has a line about it: no traceback for what is not the node's fault.
+            category=ApplicationErrorCategory.BENIGN,
+        )
+
+    async def _remember(self, **changes: int) -> bool:
+        """Write changed counts. Return True if the run has cancelled the visit."""
+        if self._info.is_local:
+            return False
+        # With the steps: the write of a finished one may have been interrupted.
+        changed = {**changes, "steps": dict(self._journal.steps)}
+        try:
+            return await self._heartbeater.write_last(
+                self._heartbeater.journal.model_copy(update=changed)
+            )
+        except Superseded:
+            # The visit is over, so its attempts no longer count.
+            return False
+
+    async def _keep(self, steps: Mapping[str, Json]) -> None:
+        await self._heartbeater.write(
+            self._heartbeater.journal.model_copy(update={"steps": dict(steps)})
+        )
+
+    def _context(self) -> Context:
+        visit_input = self._input
+        loop = asyncio.get_running_loop()
+        signs: set[asyncio.Task[None]] = set()
+
+        def beat() -> None:
+            sign = loop.create_task(self._heartbeater.beat())
+            signs.add(sign)
+            sign.add_done_callback(signs.discard)
+
+        def say() -> None:
+            if not self._info.is_local:
+                loop.call_soon_threadsafe(beat)
+
+        return Context(
+            input=visit_input,
+            attempt=visit_input.attempts.count + self._hop.attempt,
+            logger=VisitLog(
+                _logger, {"run_id": visit_input.run_id, "address": visit_input.address}
+            ),
+            is_cancelled=lambda: self._is_late.is_set() or self._hop.is_cancelled,
+            runtime=VisitRuntime(
+                journal=self._journal,
+                channel=self._channel,
+                send_heartbeat=say,
+                blobs=self._blobs,
+                attempts=self._attempts,
+                begin=self._heartbeater.begin,
+                speak=self._heartbeater.speech.begin,
+                links_base=self._links_base,
+            ),
+        )
+
+
+async def _caught(graph: Graph, context: Context) -> VisitOutcome | BaseException:
+    """Run the code of a visit, and return what it raises.
+
+    A KeyboardInterrupt that leaves a task ends the process.
+    """
+    try:
+        return await run_visit(graph, context)
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # noqa: BLE001 any exception of an author's code is a failed attempt
+        return error
+
+
+async def _ends(code: asyncio.Task[Any], until: float | None) -> bool:
+    """Wait for the code, at most until a time of the monotonic clock. Return whether it has ended.
+
+    A cancellation is passed on to it, and it is waited for: if it were left behind, the same visit could
+    run twice at once.
+    """
+    while not code.done():
+        left = None if until is None else until - time.monotonic()
+        if left is not None and left <= 0:
+            return False
+        try:
+            await asyncio.wait({code}, timeout=left)
+        except asyncio.CancelledError:
+            code.cancel()
+    return True
+
+
+def _cancel_reason() -> str:
+    details = activity.cancellation_details()
+    if details is not None and (details.paused or details.reset):
+        return f"an operator {'paused' if details.paused else 'reset'} the activity"
+    return "the worker is shutting down"
+
+
+def _is_cancelled() -> bool:
+    return activity.cancellation_details() is not None or activity.is_worker_shutdown()
