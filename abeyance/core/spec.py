@@ -490,14 +490,10 @@ class GraphSpec:
     def successors(self, source: str) -> frozenset[str]:
         """Return every node that may run because of `source`."""
         targets = {edge.target for edge in self.edges_from(source)}
-        targets.update(target for route in self.routes_from(source) for target in route.targets)
+        targets.update(self.targets_of(source))
         targets.update(target for rule in self.rules_on(source) for target in rule.targets(source))
         match self.nodes.get(source):
-            case FunctionNode(to=to, on_error=on_error):
-                targets.update(to)
-                if isinstance(on_error, GoTo):
-                    targets.add(on_error.node)
-            case SubgraphNode(on_error=GoTo(node=node)):
+            case FunctionNode(on_error=GoTo(node=node)) | SubgraphNode(on_error=GoTo(node=node)):
                 targets.add(node)
             case InterruptNode(question=InterruptSpec(on_timeout=GoTo(node=node))):
                 targets.add(node)
