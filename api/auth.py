@@ -350,8 +350,8 @@ def require(caller: Principal, *capabilities: str) -> None:
     if missing := caller.lacks(capabilities):
         raise Refusal(
             Code.CAPABILITY_REQUIRED,
-            f"{caller.subject!r} lacks the capability {' and '.join(map(repr, missing))}, which this "
-            "request requires.",
+            f"{caller.subject!r} lacks the {'capability' if len(missing) == 1 else 'capabilities'} "
+            f"{' and '.join(map(repr, missing))}, which this request requires.",
             capability=missing[0],
             capabilities=list(missing),
         )

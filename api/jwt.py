@@ -45,6 +45,8 @@ FETCH_TIMEOUT_SECONDS: Final = 5.0
 MAX_JWKS_BYTES: Final = 262_144
 
 _MAX_TOKEN_CHARS: Final = 16_384
+_LATEST: Final = 253_402_300_000
+"""A time just before the end of the year 9999, which a token in milliseconds is beyond."""
 _SHOWN_CHARS: Final = 100
 _logger = logging.getLogger("abeyance.api")
 
@@ -135,6 +137,10 @@ class JwtVerifier:
             )
         except jwt.PyJWTError as error:
             raise invalid_token(_problem(error)) from None
+        if int(claims["exp"]) > _LATEST:
+            raise invalid_token(
+                "has an unusable expiry: exp counts seconds, and ends after year 9999"
+            )
         return claims
 
 

@@ -205,6 +205,8 @@ DAY = 86_400
         ({"exp": GONE}, "lacks the claim exp"),
         ({"exp": None}, "lacks the claim exp"),
         ({"exp": "soon"}, "valid JSON Web Token"),
+        ({"exp": (NOW + DAY) * 1_000}, "exp counts seconds"),
+        ({"exp": 10**400}, "exp counts seconds"),
         ({"nbf": NOW + DAY}, "is not valid yet (nbf"),
         ({"nbf": "soon"}, "valid JSON Web Token"),
         ({"iat": NOW + DAY}, "is not valid yet (nbf, iat)"),
