@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -212,6 +213,32 @@ class Settings(BaseSettings):
             raise ValueError("no such time zone: use a name such as Europe/Berlin")
         return value
 
+    @field_validator("tokens_file", "notifications", mode="before")
+    @classmethod
+    def _file(cls, value: Any) -> Any:
+        # As a path it would be the current directory.
+        if value == "":
+            raise ValueError("name a file, or unset this")
+        return value
+
+    @field_validator("metrics_address")
+    @classmethod
+    def _metrics_address(cls, value: str | None) -> str | None:
+        if value is not None and not _is_socket_address(value):
+            raise ValueError("write an IP address and a port, such as 127.0.0.1:9000 or [::1]:9000")
+        return value
+
+    @field_validator("allowed_hosts", "allowed_media_hosts")
+    @classmethod
+    def _hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            if {*"/@*?#"} & {*host}:
+                raise ValueError(
+                    f"{host!r} is not a host; write name or name:port, without a scheme, a path or a "
+                    "wildcard"
+                )
+        return hosts
+
     @field_validator("storage", "audit")
     @classmethod
     def _storage(cls, value: str | None) -> str | None:
@@ -328,11 +355,12 @@ def load_settings() -> Settings:
     except ValidationError as error:
         problems = "; ".join(
             # Show the variable as written, not as parsed; never show a secret.
-            f"{name}={os.environ.get(name, entry['input'])!r}: {entry['msg']}"
+            f"{name}={os.environ.get(name, entry['input'])!r}: {message}"
             if _is_public(entry["loc"])
-            else f"{name}: {entry['msg']}"
+            else f"{name}: {message}"
             for entry in error.errors(include_url=False)
             for name in ["_".join(["ABEYANCE", *map(str, entry["loc"])]).upper()]
+            for message in [entry["msg"].removeprefix("Value error, ")]
         )
         raise SettingsError(f"invalid settings: {problems}") from error
 
@@ -359,6 +387,15 @@ def _checked_origin(origin: str) -> str:
     return origin
 
 
+def _is_socket_address(value: str) -> bool:
+    try:
+        parts = urlsplit(f"//{value}")
+        ip_address(parts.hostname or "")
+        return parts.netloc == value and parts.port is not None
+    except ValueError:
+        return False
+
+
 def _secrets_of_rules(environment: Mapping[str, str]) -> set[str]:
     """Return the variables `ABEYANCE_*` that the notifications file names; it may not be readable."""
     path = environment.get(f"{_PREFIX}NOTIFICATIONS")
@@ -372,7 +409,7 @@ def _secrets_of_rules(environment: Mapping[str, str]) -> set[str]:
 def bucket_of(storage: str) -> tuple[str, str] | None:
     """Return bucket and prefix of a storage, None for a folder. Raises ValueError if neither."""
     scheme, separator, rest = storage.partition("://")
-    if not separator:
+    if not separator and not storage.startswith("s3:"):
         return None
     bucket, _, prefix = rest.partition("/")
     if scheme != "s3" or not bucket or "//" in prefix or {"?", "#", "@"} & {*rest}:

@@ -61,6 +61,7 @@ _LAST_SECONDS: Final = 5.0
 _MOST_SECONDS: Final = 15.0
 """Seconds after the grace until a worker that does not stop is killed."""
 _RECONNECT_SECONDS: Final = 1.0
+_UNUSABLE: Final = "Worker validation failed"
 _THREADS: Final = 64
 """Maximum number of synchronous node functions that run at the same time."""
 _NEW_BEFORE_SEARCH: Final = 20_000
@@ -253,7 +254,15 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     waking.cancel()
     notifying.cancel()
     await asyncio.wait({waking, notifying})
-    await running
+    try:
+        await running
+    except RuntimeError as error:
+        if not str(error).startswith(_UNUSABLE):
+            raise
+        raise SettingsError(
+            f"Temporal does not let a worker serve the namespace {temporal.namespace!r}: create it, or "
+            f"set TEMPORAL_NAMESPACE ({error})"
+        ) from error
 
 
 def load_models(graphs: Mapping[str, Graph]) -> None:
@@ -296,7 +305,12 @@ async def _wake_blocked_runs(client: Client) -> None:
 
 async def _connected(settings: Settings, stop: asyncio.Event) -> TemporalClient | None:
     """Connect to Temporal as soon as it answers, as an API does; None if `stop` is set before."""
-    runtime = process_runtime(settings.metrics_address)
+    try:
+        runtime = process_runtime(settings.metrics_address)
+    except ValueError as error:
+        raise SettingsError(
+            f"ABEYANCE_METRICS_ADDRESS={settings.metrics_address!r} cannot be used: {error}"
+        ) from error
     told = ""
     while not stop.is_set():
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import signal
 import socket
 import threading
@@ -242,8 +243,12 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
+        remedy = (
+            "stop the program that uses the port, or choose another one"
+            if error.errno == errno.EADDRINUSE
+            else "use an address of this machine, and a port that this user may open"
+        )
         raise SettingsError(
-            f"the API cannot listen on {host}:{port} ({error}): stop the program that uses the port, or "
-            "choose another one"
+            f"the API cannot listen on {host}:{port} ({error.strerror}): {remedy}"
         ) from error
     return listener

@@ -71,7 +71,7 @@ def add(
         raise SettingsError("--can: no capability is given: write one, such as --can runs:read")
     token = add_token(path, name, capabilities, groups=groups, reads=labels)
     for word in capabilities:
-        if word not in _OF_THE_API and (meant := get_close_matches(word, _OF_THE_API, 1, 0.9)):
+        if word not in _OF_THE_API and (meant := get_close_matches(word, _OF_THE_API, 1, 0.85)):
             print_error(f"{word!r} is a capability of a graph at most: did you mean {meant[0]!r}?")
     if as_json:
         about = {"subject": name, "token": token, "capabilities": capabilities}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from temporalio.envconfig import ClientConfig
+from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
 from abeyance.errors import SettingsError
 from abeyance.settings import Settings, bucket_of
@@ -104,10 +104,12 @@ def kept_blobs(settings: Settings) -> Blobs:
 
 
 def check_reach(settings: Settings, address: str | None = None) -> None:
-    """Raise SettingsError if workers and APIs elsewhere could not read the storage, or the archive.
+    """Raise SettingsError if the storage or the archive is a file, or if workers and APIs elsewhere could
+    not read it.
 
     `address` is that of Temporal (host:port); the default is that of the environment.
     """
+    address = address or temporal_address()
     named = {"ABEYANCE_STORAGE": settings.storage, "ABEYANCE_AUDIT": settings.audit}
     for setting, storage in named.items():
         if storage is None:
@@ -115,7 +117,8 @@ def check_reach(settings: Settings, address: str | None = None) -> None:
         if bucket_of(storage) is not None:
             s3.check_installed(setting)
             continue
-        address = address or temporal_address()
+        if Path(storage).is_file():
+            raise SettingsError(f"{setting}={storage!r} is a file: name a folder")
         if not settings.storage_shared and not is_on_this_machine(address):
             raise SettingsError(
                 f"{setting}={storage!r} is a folder, and Temporal is at {address}: a worker or an API "
@@ -126,7 +129,21 @@ def check_reach(settings: Settings, address: str | None = None) -> None:
 
 def temporal_address() -> str:
     """Return the address of Temporal (host:port) from the environment."""
-    return ClientConfig.load_client_connect_config().get("target_host") or DEFAULT_ADDRESS
+    return temporal_config().get("target_host") or DEFAULT_ADDRESS
+
+
+def temporal_config() -> ClientConnectConfig:
+    """Return how the environment, or the profile that it names, connects to Temporal.
+
+    Raises SettingsError if a file that it names cannot be read, or has no such profile.
+    """
+    try:
+        return ClientConfig.load_client_connect_config()
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise SettingsError(
+            f"the variables TEMPORAL_*, or Temporal's configuration file, cannot be used: {reason}"
+        ) from error
 
 
 def is_on_this_machine(address: str) -> bool:

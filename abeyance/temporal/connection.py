@@ -24,7 +24,6 @@ from temporalio.api.workflowservice.v1 import (
     UpdateNamespaceRequest,
 )
 from temporalio.client import Client as TemporalClient
-from temporalio.envconfig import ClientConfig
 from temporalio.runtime import Runtime
 from temporalio.service import GrpcCompression, RPCError, RPCStatusCode
 
@@ -36,6 +35,7 @@ from abeyance.storage.backends import (
     DEFAULT_FOLDER,
     check_reach,
     is_on_this_machine,
+    temporal_config,
 )
 from abeyance.temporal.converter import data_converter
 from abeyance.temporal.workarounds.tracing import Tracing
@@ -59,7 +59,7 @@ async def connect_temporal(
     """
     is_explicit = settings is not None
     settings = settings or load_settings()
-    config = ClientConfig.load_client_connect_config()
+    config = temporal_config()
     if address is not None:
         config["target_host"] = address
     if namespace is not None:
@@ -91,6 +91,8 @@ async def connect_temporal(
 
 def _why(error: RuntimeError) -> str:
     # The SDK prints a chain of causes; the last quoted one is that of the operating system.
+    if "InvalidContentType" in str(error):
+        return "it speaks no TLS, which TEMPORAL_TLS, TEMPORAL_API_KEY or a certificate turns on"
     causes = _QUOTED.findall(str(error))
     return str(causes[-1] if causes else error)
 

@@ -93,6 +93,14 @@ def test_a_variable_sets_its_field(
         ("DEFAULT_TIMEOUT", "0s"),
         ("SHUTDOWN_GRACE", "-PT1S"),
         ("CONTINUE_AS_NEW_AFTER", "2"),
+        ("METRICS_ADDRESS", "localhost:9000"),
+        ("METRICS_ADDRESS", "9000"),
+        ("METRICS_ADDRESS", "127.0.0.1:99999"),
+        ("METRICS_ADDRESS", "::1:9000"),
+        ("ALLOWED_HOSTS", "https://a.example"),
+        ("ALLOWED_MEDIA_HOSTS", "a.example, b.example/c"),
+        ("STORAGE", "s3:/bucket"),
+        ("TOKENS_FILE", ""),
     ],
 )
 def test_a_wrong_value_names_its_variable(
@@ -100,8 +108,20 @@ def test_a_wrong_value_names_its_variable(
 ) -> None:
     monkeypatch.setenv(f"ABEYANCE_{name}", value)
 
-    with pytest.raises(SettingsError, match=f"invalid settings: ABEYANCE_{name}='{value}': "):
+    with pytest.raises(
+        SettingsError, match=f"invalid settings: ABEYANCE_{name}='{value}': "
+    ) as found:
         load_settings()
+    assert "Value error" not in str(found.value)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9000", "0.0.0.0:0", "[::1]:9000"])
+def test_metrics_are_served_at_an_ip_address_and_a_port(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("ABEYANCE_METRICS_ADDRESS", address)
+
+    assert load_settings().metrics_address == address
 
 
 def test_all_wrong_values_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from pathlib import Path
 
@@ -124,6 +125,28 @@ def test_runs_cannot_be_compared_while_temporal_is_away(terminal: Terminal) -> N
     code, _, err = terminal.call("worker", "checked_graphs:other", "--check", "--against-runs")
     assert code == 4
     assert "Temporal does not answer" in err
+
+
+def test_a_worker_whose_namespace_is_missing_ends_and_says_so(
+    terminal: Terminal, address: str
+) -> None:
+    terminal.set("TEMPORAL_ADDRESS", address)
+    terminal.set("TEMPORAL_NAMESPACE", "nowhere")
+
+    code, _, err = terminal.call("worker", "checked_graphs:other")
+    assert code == 2
+    assert "the namespace 'nowhere': create it, or set TEMPORAL_NAMESPACE" in err
+
+
+def test_a_worker_whose_address_of_metrics_is_taken_ends_and_says_so(terminal: Terminal) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        terminal.set("ABEYANCE_METRICS_ADDRESS", f"127.0.0.1:{port}")
+
+        code, _, err = terminal.call("worker", "checked_graphs:other")
+    assert code == 2
+    assert f"ABEYANCE_METRICS_ADDRESS='127.0.0.1:{port}' cannot be used" in err
+    assert "in use" in err
 
 
 async def test_each_run_that_would_block_is_listed_and_none_once_its_node_is_retired(

@@ -82,6 +82,34 @@ def test_what_all_can_reach_is_not_refused(settings: Settings) -> None:
     check_reach(settings, ELSEWHERE)
 
 
+@pytest.mark.parametrize("setting", ["storage", "audit"])
+def test_a_file_is_refused_where_a_folder_is_needed(tmp_path: Path, setting: str) -> None:
+    (tmp_path / "taken").touch()
+
+    with pytest.raises(SettingsError, match=f"ABEYANCE_{setting.upper()}='taken' is a file"):
+        check_reach(Settings.model_validate({setting: "taken"}))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("PROFILE", "nowhere", "Profile 'nowhere' not found"),
+        ("TLS_CLIENT_CERT_PATH", "nowhere.pem", "No such file or directory: 'nowhere.pem'"),
+        ("CONFIG_FILE", "wrong.toml", "unclosed table"),
+    ],
+)
+async def test_a_connection_that_the_environment_says_wrongly_stops_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, value: str, told: str
+) -> None:
+    (tmp_path / "wrong.toml").write_text("[profile")
+    monkeypatch.setenv(f"TEMPORAL_{variable}", value)
+
+    with pytest.raises(SettingsError, match=rf"TEMPORAL_\*.*{told}"):
+        check_reach(Settings())
+    with pytest.raises(SettingsError, match=told):
+        await connect_temporal(settings=Settings())
+
+
 async def test_where_nothing_is_configured_blobs_are_below_the_current_directory(
     tmp_path: Path,
 ) -> None:
