@@ -261,7 +261,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             raise
         raise SettingsError(
             f"Temporal does not let a worker serve the namespace {temporal.namespace!r}: create it, or "
-            f"set TEMPORAL_NAMESPACE ({error})"
+            f"set TEMPORAL_NAMESPACE ({str(error).partition(': Status')[0]})"
         ) from error
 
 
