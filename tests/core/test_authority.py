@@ -233,6 +233,27 @@ def test_who_may_do_what_and_when(person: str, operation: str, moment: str, cell
         run.feed(kind, **fields)
 
 
+@pytest.mark.parametrize(
+    ("operation", "moment", "doing"),
+    [
+        ("edit values", "open", "edit the values of the run"),
+        ("move a deadline", "open", "edit a deadline of the run"),
+        ("pause and go to", "open", "lead the run to 'pay'"),
+        ("rerun", "open", "have the run rerun"),
+        ("pause by message", "open", "pause the run"),
+        ("edit at a look", "static", "edit the values of the run at 'interrupt_before'"),
+        ("skip at an error", "error", "skip 'pay'"),
+        ("retry", "error", "have 'pay' done again, which was approved once"),
+    ],
+)
+def test_a_refusal_says_what_it_is_that_somebody_may_not_do(
+    operation: str, moment: str, doing: str
+) -> None:
+    run = at(moment)
+    kind, fields = OPERATIONS[operation](run, PEOPLE["nobody"])
+    assert f"'nobody' may not {doing}: missing '" in run.refused(kind, **fields).message
+
+
 def test_a_signal_that_is_refused_is_told_in_the_run_and_does_nothing() -> None:
     run = at("open")
     before = run.state

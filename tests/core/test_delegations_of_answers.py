@@ -215,6 +215,13 @@ def test_a_claim_in_ones_own_right_names_nobody_else() -> None:
     }
 
 
+def test_code_is_handed_in_whose_place_somebody_answered() -> None:
+    run = Drive(chain(gate("one"), "work"))
+    run.answer("one", "yes", principal=BOB, on_behalf_of="ada", delegations=(lent("ada"),))
+    (order,) = run.orders("work")
+    assert (order.answerers["one"].by, order.answerers["one"].on_behalf_of) == ("bob", "ada")
+
+
 def test_four_eyes_look_at_both_names() -> None:
     delegations = (lent("ada"), lent("carol"))
     barring = Drive(chain(gate("one"), eyes("ask", "one")))

@@ -27,7 +27,7 @@ from abeyance.core import duties, standing
 from abeyance.core.events import Responded
 from abeyance.core.policy import EVERYTHING, TEMPORAL, Principal
 from abeyance.core.snapshots import forked
-from abeyance.core.spec import START, Default
+from abeyance.core.spec import START, Default, FunctionNode
 from abeyance.core.terms import STARTER, Escalation, Quorum, Terms
 from abeyance.errors import Code, Refusal
 
@@ -269,7 +269,8 @@ def test_nobody_answers_both_in_one_call() -> None:
     both = {run.open(name).id: "yes" for name in ("one", "ask")}
     refusal = run.refused(Responded, **run.response(both, principal=ADA))
     assert refusal.code is Code.SEPARATION_OF_DUTIES
-    assert "call of its own" in refusal.message
+    assert refusal.message.startswith("'ask' takes another pair of eyes than 'one': ")
+    assert refusal.details == {"interrupt_id": run.open("ask").id, "not_by": ["one"]}
 
 
 def test_each_item_of_a_fan_out_has_its_own_pairs_of_eyes() -> None:
@@ -288,6 +289,33 @@ def test_each_item_of_a_fan_out_has_its_own_pairs_of_eyes() -> None:
     for entry in (first, second):
         run.feed(Responded, **run.response({entry.id: "yes"}, principal=CAROL))
     assert run.open("last").barred == {"ada": "one", "bob": "one"}
+
+
+def test_who_answered_in_an_inner_fan_out_is_known_in_the_item_around_it_alone() -> None:
+    spec = sending(
+        FunctionNode(id="one", to=("ask",)),
+        gate("ask"),
+        "inner",
+        eyes("last", "ask"),
+        ways=[(["ask"], "inner"), ("inner", "last")],
+    )
+    run = sent(spec, ["a", "b"])
+    run.finish("one", sends=[("ask", 1)])
+    run.finish("one", sends=[("ask", 2)])
+    ids = [*run.state.ledger.open]
+    for id_, who in zip(ids, (ADA, BOB), strict=True):
+        run.feed(Responded, **run.response({id_: "yes"}, principal=who))
+    run.finish("inner")
+    run.finish("inner")
+    assert [each.barred for each in run.state.ledger.open.values()] == [
+        {"ada": "ask"},
+        {"bob": "ask"},
+    ]
+
+
+def test_a_nested_graph_may_name_a_question_that_will_be_asked_around_it() -> None:
+    run = Drive(chain(nested("sub", chain(eyes("ask", "later"), name="inner")), gate("later")))
+    assert (run.open("ask").barred, run.status) == ({}, "awaiting-input")
 
 
 def test_a_nested_graph_knows_who_answered_around_it() -> None:

@@ -69,7 +69,8 @@ def main() -> None:
     modules = known if options.modules == ["all"] else options.modules
     if unknown := sorted({*modules} - {*known}):
         sys.exit(f"abeyance/core has no {', '.join(unknown)}. It has {', '.join(known)}.")
-    place = PLACE / "-".join(options.modules)
+    # The name of a folder has at most 255 bytes.
+    place = PLACE / "-".join(options.modules)[:200]
     if not options.again:
         shutil.rmtree(place, ignore_errors=True)
     _prepare(place, modules, [f"tests/core/test_{name}.py" for name in options.tests])
