@@ -25,7 +25,7 @@ from abeyance.core.ledger import Receipt
 from abeyance.core.policy import Principal
 from abeyance.duration import Duration
 from abeyance.schemas.answers import answers_as_json
-from abeyance.schemas.json_types import to_json
+from abeyance.schemas.faults import json_patch
 from abeyance.util import as_names, without_none
 from abeyance.views import (
     ClosingRecord,
@@ -90,7 +90,8 @@ class RunHandle(ABC):
     """One run: to read it, to answer it, to control it.
 
     `principal` is the caller; None is an anonymous caller without capabilities. Over HTTP it has to be
-    None, because the bearer token names the caller. A repeated `key` has no second effect.
+    None, because the bearer token names the caller. A repeated `key` has no second effect; it has 1 to
+    200 visible ASCII characters. What cannot be sent is refused as `invalid_body`.
     """
 
     @property
@@ -104,7 +105,11 @@ class RunHandle(ABC):
 
     @abstractmethod
     async def interrupts(self, *, status: str = "open") -> list[InterruptView]:
-        """Return the interrupts of one status, or of `all`, the open ones first."""
+        """Return the interrupts of one status, or of `all`, the open ones first.
+
+        A status is `open`, `held`, `answered`, `expired`, `cancelled` or `superseded`. Raises
+        `invalid_body` for any other.
+        """
 
     @abstractmethod
     async def interrupt(self, interrupt_id: str) -> InterruptView | None:
@@ -123,11 +128,17 @@ class RunHandle(ABC):
     async def wait(self, *, until: frozenset[str] = frozenset(), timeout: float = 30.0) -> RunView:
         """Return the view as soon as the status is one of `until`, or the run has ended, or `timeout`
         seconds are over.
+
+        `blocked` in `until` stands for a blocked run of any status. Raises `invalid_body` for what is no
+        status.
         """
 
     @abstractmethod
     async def result(self) -> ClosingRecord:
-        """Return the closing record of the ended run. Raises `not_finished` while it runs."""
+        """Return the closing record of the ended run. Raises `not_finished` while it runs.
+
+        Over HTTP it has neither `keys` nor `snapshot`, which only Abeyance itself reads.
+        """
 
     async def respond(
         self,
@@ -353,7 +364,7 @@ class RunHandle(ABC):
         Raises `cannot_migrate` with all obstacles, `versions_differ`, `capability_required`,
         `not_running` and `unknown_run`.
         """
-        changes = {"patch": to_json(dict(patch or {})), "map": dict(renames or {})}
+        changes = {"patch": json_patch(patch or {}), "map": dict(renames or {})}
         return await self._migrate({**changes, "dry_run": dry_run}, principal, key)
 
     async def retry(
@@ -372,7 +383,7 @@ class RunHandle(ABC):
         `not_finished` for an open run, `run_finished` for a completed one, `cannot_migrate`,
         `conversation_busy`, `capability_required`, `gone` and `unknown_run`.
         """
-        changes = {"patch": to_json(dict(patch or {})), "map": dict(renames or {})}
+        changes = {"patch": json_patch(patch or {}), "map": dict(renames or {})}
         await self._retry({**changes, "graph": graph}, principal, key)
 
     @abstractmethod

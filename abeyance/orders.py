@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeVar, Unpack
 
 from pydantic import ValidationError
 
 from abeyance import commands, wire
 from abeyance.core.events import Control
-from abeyance.core.json import Json
+from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import Principal
-from abeyance.errors import Code, Refusal
+from abeyance.core.state import Status
+from abeyance.core.text import truncate
 from abeyance.handle import MessageFields, RunHandle
-from abeyance.schemas.state_model import at_pointer
-from abeyance.util import without_none
-from abeyance.views import MessageReceipt, Migration
+from abeyance.schemas.faults import request_faults
+from abeyance.util import checked_key, invalid, without_none
+from abeyance.views import UNTIL_BLOCKED, MessageReceipt, Migration
 
 R = TypeVar("R", bound=wire.Request)
 
@@ -26,6 +28,9 @@ SIGNALS: Final[Mapping[type[commands.Order], Control]] = {
     commands.Resume: "resume",
     commands.Cancel: "cancel",
 }
+
+
+AT_KEY: Final = {"pointer": "/key"}
 
 
 class CommandedRun(RunHandle):
@@ -92,7 +97,9 @@ class CommandedRun(RunHandle):
         self, text: str = "", **fields: Unpack[MessageFields]
     ) -> MessageReceipt:
         message = self._message(text, fields)
-        return await self.pause_and_send_message(message, commands.Pause(actor=message.sender))
+        # So that a repeat pauses once.
+        pause = commands.Pause(actor=message.sender, key=message.message_id)
+        return await self.pause_and_send_message(message, pause)
 
     def _message(self, text: str, fields: MessageFields) -> commands.SteerMessage:
         return message_order(text, fields, principal=fields.get("principal") or self.caller)
@@ -102,8 +109,7 @@ class CommandedRun(RunHandle):
     ) -> list[Receipt]:
         by = {"principal": principal or self.caller, **without_none(key=key)}
         answers = {"note": None, "digests": {}, **about, **by}
-        order = order_of(commands.Respond, answers, fault="This answers nothing")
-        return await self.respond_to(order)
+        return await self.respond_to(order_of(commands.Respond, answers))
 
     async def _control(
         self,
@@ -153,25 +159,69 @@ class CommandedRun(RunHandle):
         self, about: Mapping[str, Json], principal: Principal | None, key: str | None
     ) -> None:
         order = order_of(commands.RetryBody, about)
-        await self.retry_by(order, principal=principal or self.caller, key=key)
+        by = principal or self.caller
+        await self.retry_by(order, principal=by, key=checked_key(key, AT_KEY))
 
 
 def message_order(
     text: str, fields: MessageFields, *, principal: Principal
 ) -> commands.SteerMessage:
     """Return the command of a message. Raises the Refusal `invalid_body`."""
-    arguments = {name: value for name, value in fields.items() if name != "principal"}
+    body = message_of(text, fields)
     by = {"sender": principal.subject, "capabilities": tuple(principal.capabilities)}
-    return order_of(commands.SteerMessage, {"text": text, **arguments, **by})
+    given = {name: getattr(body, name) for name in body.model_fields_set}
+    return order_of(commands.SteerMessage, {**given, **by})
 
 
-def order_of(
-    kind: type[R], arguments: Mapping[str, Any], *, fault: str = "The request is invalid"
-) -> R:
+def message_of(text: str, fields: MessageFields) -> commands.MessageBody:
+    """Return a message without its sender. Raises the Refusal `invalid_body`."""
+    given = {"text": text, **fields}
+    members = {name: value for name, value in given.items() if name != "principal"}
+    for name in ("text", "metadata", "params"):
+        if (fault := why_not_json(members.get(name))) is not None:
+            raise invalid([{"pointer": f"/{name}", "message": f"is not JSON: {fault}"}])
+    return order_of(commands.MessageBody, members)
+
+
+def awaited(until: Collection[str], timeout: float) -> tuple[frozenset[str], float]:
+    """Return the arguments of a `wait`, checked. Raises the Refusal `invalid_body`."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
+        raise invalid(
+            [{"pointer": "/timeout", "message": f"{timeout!r} is not a number of seconds"}]
+        )
+    try:
+        names = (until,) if isinstance(until, str) else tuple(until)
+        statuses = known_statuses(names, UNTIL_BLOCKED)
+    except (TypeError, ValueError) as error:
+        raise invalid([{"pointer": "/until", "message": str(error)}]) from error
+    return frozenset(statuses), timeout
+
+
+def known_statuses(statuses: Sequence[str], *beside: str) -> Sequence[str]:
+    """Return statuses of a run, or names `beside` these. Raises ValueError for any other."""
+    names = [*map(str, Status), *beside]
+    for name in statuses:
+        if name not in names:
+            shown = truncate(str(name), 100)
+            message = f"{shown!r} is not a status of a run: use one of {', '.join(names)}"
+            if name == UNTIL_BLOCKED:
+                message += "; the filter blocked=true selects runs of any status that are blocked"
+            raise ValueError(message)
+    return statuses
+
+
+def body_of(kind: type[R], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Validate arguments as a command, and return it as JSON. Raises the Refusal `invalid_body`."""
+    sent: dict[str, Any] = order_of(kind, arguments).model_dump(
+        mode="json", by_alias=True, exclude_unset=True
+    )
+    return sent
+
+
+def order_of(kind: type[R], arguments: Mapping[str, Any]) -> R:
     """Validate arguments as a command. Raises the Refusal `invalid_body`."""
+    checked_key(arguments.get("key"), AT_KEY)
     try:
         return kind(**arguments)
     except ValidationError as error:
-        errors = at_pointer(error, arguments)
-        listed = "; ".join(f"{each['pointer'] or 'it'}: {each['message']}" for each in errors)
-        raise Refusal(Code.INVALID_BODY, f"{fault}: {listed}.", errors=errors) from error
+        raise invalid(request_faults(error.errors(include_url=False), arguments)) from error

@@ -12,7 +12,7 @@ import ipaddress
 import re
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeVar
@@ -152,6 +152,46 @@ def checked_run_id(run_id: str) -> str:
         "of letters, digits, '_' and '-'.",
         invalid_characters=invalid,
         rule=RUN_ID_RULE,
+    )
+
+
+def invalid(errors: Sequence[Mapping[str, str]]) -> Refusal:
+    """Return the refusal of an invalid request. `errors` are `{pointer, message}`."""
+    text = "; ".join(f"{entry['pointer'] or 'the body'}: {entry['message']}" for entry in errors)
+    return Refusal(Code.INVALID_BODY, f"The request is invalid: {text}.", errors=[*errors])
+
+
+KEY: Final = re.compile(r"[!-~]{1,200}")
+"""An idempotency key, which a header of HTTP has to be able to hold."""
+
+
+def checked_key(key: object, place: Mapping[str, str]) -> str | None:
+    """Return a key, None if there is none. Raises `invalid_body` with its `place` if it is unusable."""
+    if key is None or (isinstance(key, str) and KEY.fullmatch(key)):
+        return key
+    message = f"{truncate(str(key), 100)!r} is not a key: use 1 to 200 visible ASCII characters"
+    raise invalid([{**place, "message": message}])
+
+
+def run_exists(run_id: str, status: str) -> Refusal:
+    """Return the refusal of a start under the id of another open run."""
+    return Refusal(
+        Code.RUN_EXISTS,
+        f"A run {run_id!r} that was started otherwise is under way. Choose another id.",
+        run_id=run_id,
+        run_status=status,
+    )
+
+
+def unknown_cursor(run_id: str, cursor: str) -> Refusal:
+    """Return the refusal of a text that is not the id of an event of a run."""
+    shown = truncate(cursor, 100)
+    return Refusal(
+        Code.INVALID_BODY,
+        f"{shown!r} is not a cursor of the run {run_id!r}: send the id of one of its events as it was "
+        "received, or none to begin with the oldest.",
+        cursor=shown,
+        run_id=run_id,
     )
 
 

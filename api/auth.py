@@ -20,7 +20,6 @@ from fastapi.params import Depends as Dependency
 from pydantic import ValidationError
 
 from abeyance.api.jwt import LEEWAY_SECONDS, JwtVerifier, invalid_token
-from abeyance.api.problems import invalid
 from abeyance.api.sessions import Session, Sessions
 from abeyance.core import authority
 from abeyance.core.policy import ALL_RUNS, EVERYTHING, Principal, ReadRights
@@ -36,6 +35,7 @@ from abeyance.token_file import (
     read_rights,
     subject_fault,
 )
+from abeyance.util import invalid
 
 LOCAL: Final = "local"
 """The subject of a request without authentication that names none."""

@@ -20,7 +20,6 @@ from pydantic import BaseModel, BeforeValidator
 
 from abeyance.api.auth import Caller, Tokens
 from abeyance.api.oidc import OidcClient
-from abeyance.api.problems import invalid
 from abeyance.api.rights import Reads, require_readable
 from abeyance.api.sessions import Sessions
 from abeyance.authoring.graph import Graph
@@ -32,7 +31,7 @@ from abeyance.history.feed import Feed
 from abeyance.notifications.config import Notifications
 from abeyance.settings import Settings
 from abeyance.temporal.schedules import audit_warnings
-from abeyance.util import RUN_ID_RULE
+from abeyance.util import KEY, RUN_ID_RULE, checked_key, invalid
 
 T = TypeVar("T")
 
@@ -44,7 +43,6 @@ _RECONNECT_SECONDS: Final = 1.0
 _DISCONNECT_CHECK_SECONDS: Final = 1.0
 _MAX_LISTED: Final = 20
 _SHOWN_CHARS: Final = 100
-_KEY: Final = re.compile(r"[!-~]{1,200}")
 _RUN_ID_OF_KEY: Final = re.compile("run-[0-9a-f]{32}")
 _INTERRUPT_ID: Final = re.compile(r"(?P<run_id>[A-Za-z0-9_-]{1,256})\.[0-9a-f]{16}")
 _logger = logging.getLogger("abeyance.api")
@@ -271,21 +269,11 @@ async def _key(
             description="Makes retries safe: a second request with the same key has no further effect. "
             "1 to 200 visible ASCII characters.",
             examples=["7f3c1b52"],
-            json_schema_extra={"pattern": f"^{_KEY.pattern}$"},
+            json_schema_extra={"pattern": f"^{KEY.pattern}$"},
         ),
     ] = None,
 ) -> str | None:
     return checked_key(key, {"pointer": f"/{KEY_HEADER.lower()}", "in": "header"})
-
-
-def checked_key(key: object, place: Mapping[str, str]) -> str | None:
-    """Return a key, None if there is none. Raises `invalid_body` with its `place` if it is unusable."""
-    if key is None or (isinstance(key, str) and _KEY.fullmatch(key)):
-        return key
-    message = (
-        f"{truncate(str(key), _SHOWN_CHARS)!r} is not a key: use 1 to 200 visible ASCII characters"
-    )
-    raise invalid([{**place, "message": message}])
 
 
 Key = Annotated[str | None, Depends(_key)]

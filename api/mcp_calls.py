@@ -24,13 +24,11 @@ from abeyance.api.auth import RESPONDS, STARTS, Credentials, require
 from abeyance.api.dependencies import (
     Backend,
     check_run_id,
-    checked_key,
     run_id_of,
     run_of_interrupt,
     sleep_unless,
     unknown_interrupt,
 )
-from abeyance.api.problems import invalid
 from abeyance.api.rights import may_read, require_readable, seen_by
 from abeyance.api.routers import runs
 from abeyance.api.schemas import StartBody
@@ -44,6 +42,7 @@ from abeyance.errors import Code, Refusal
 from abeyance.filters import InboxFilter
 from abeyance.history.client import unknown_run
 from abeyance.schemas.state_model import at_pointer
+from abeyance.util import checked_key, invalid
 
 Outcome: TypeAlias = protocol.CallToolResult | protocol.InputRequiredResult | dict[str, Any]
 """What a call says: its result, what its client's user has to be asked, or a task."""

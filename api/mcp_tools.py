@@ -8,12 +8,12 @@ from typing import Any, Final, TypeVar
 import mcp_types as protocol
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from abeyance.api.problems import invalid
 from abeyance.authoring.graph import Graph
 from abeyance.core.json import Json
 from abeyance.core.spec import END, START
 from abeyance.errors import GraphError
 from abeyance.schemas.state_model import at_pointer
+from abeyance.util import invalid
 
 A = TypeVar("A", bound="_Arguments")
 

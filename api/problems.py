@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
@@ -16,9 +16,9 @@ from starlette.types import Receive, Scope, Send
 
 from abeyance.core.authority import READ
 from abeyance.core.policy import Principal
-from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
-from abeyance.schemas.state_model import pointer
+from abeyance.schemas.faults import request_faults
+from abeyance.util import invalid
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -84,15 +84,7 @@ _MEMBERS: Final = frozenset({"type", "title", "status", "detail", "code"})
 _RENAMED: Final = {"status": "interrupt_status"}
 _VALUES: Final = frozenset({"values", "answer"})
 """Details that only callers with `runs:read` get."""
-_SHOWN_CHARS: Final = 80
 _METHODS: Final = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
-_JSON_NAMES: Final = {
-    "dictionary or object to extract fields from": "object",
-    "dictionary": "object",
-    "tuple": "list",
-    " after validation": "",
-}
-"""What pydantic calls by its name in Python, as callers call it."""
 _SETUP_RETRY_SECONDS: Final = 30.0
 _RETRY_AFTER: Final = {Code.QUEUE_FULL: 1, Code.TOO_MANY_RUNS: 5}
 """In seconds. A run reads its messages at the next boundary, and ends later."""
@@ -158,12 +150,6 @@ def unavailable(
     return Problem(status, Code.UNAVAILABLE, title, detail, members=members, headers=headers)
 
 
-def invalid(errors: Sequence[Mapping[str, str]]) -> Refusal:
-    """Return the refusal of an invalid request. `errors` are `{pointer, message}`."""
-    text = "; ".join(f"{entry['pointer'] or 'the body'}: {entry['message']}" for entry in errors)
-    return Refusal(Code.INVALID_BODY, f"The request is invalid: {text}.", errors=[*errors])
-
-
 def install(app: FastAPI) -> None:
     """Turn every exception of the application into a problem response."""
     app.exception_handler(Refusal)(_on_refusal)
@@ -194,15 +180,13 @@ def _on_settings_error(_request: Request, error: SettingsError) -> Response:
 
 
 def _on_invalid_request(_request: Request, error: RequestValidationError) -> Response:
-    found = [entry for entry in error.errors() if not _is_echo(entry)]
-    return refused(invalid([_fault(entry, error.body) for entry in found]))
-
-
-def _is_echo(entry: Mapping[str, Any]) -> bool:
-    """Return whether a list is too short only by its faulty items, of which each is told."""
-    given = entry["input"]
-    is_short = entry["type"] == "too_short" and isinstance(given, Sequence)
-    return is_short and len(given) > entry["ctx"]["actual_length"]
+    found: list[dict[str, str]] = []
+    for entry in error.errors():
+        place, *path = entry["loc"]
+        is_body = place == "body"
+        faults = request_faults([{**entry, "loc": path}], error.body if is_body else None)
+        found += faults if is_body else [{**each, "in": str(place)} for each in faults]
+    return refused(invalid(found))
 
 
 def _on_http_exception(request: Request, error: HTTPException) -> Response:
@@ -241,28 +225,3 @@ def _on_internal_error(_request: Request, _error: Exception) -> Response:
         "An unexpected error occurred, and the request may or may not have taken effect. Retry it with "
         "the same ids, which is safe. The log of the service has the details.",
     )
-
-
-def _fault(entry: Mapping[str, Any], body: Any) -> dict[str, str]:
-    place, *path = entry["loc"]
-    message = _message(entry)
-    if place == "body":
-        return {"pointer": pointer(path, entry["type"], body), "message": message}
-    return {"pointer": pointer(path, entry["type"]), "message": message, "in": str(place)}
-
-
-def _message(entry: Mapping[str, Any]) -> str:
-    match entry["type"]:
-        case "missing":
-            return "is missing"
-        case "extra_forbidden":
-            return "is not a field of this request"
-        case "value_error":
-            return str(entry["msg"]).removeprefix("Value error, ")
-        case _:
-            msg = str(entry["msg"])
-            text = f"{msg[:1].lower()}{msg[1:]}"
-            for word, name in _JSON_NAMES.items():
-                text = text.replace(word, name)
-            shown = truncate(repr(entry.get("input")), _SHOWN_CHARS)
-            return f"{text} (got {shown})"

@@ -19,18 +19,17 @@ from pydantic import (
 
 from abeyance import commands, views, wire
 from abeyance.api import examples
-from abeyance.api.problems import invalid
 from abeyance.core.json import sha256
-from abeyance.core.state import Called, Limits, Status
+from abeyance.core.state import Called, Limits
 from abeyance.core.text import truncate
 from abeyance.duration import OptionalSeconds, Seconds
-from abeyance.util import RUN_ID_RULE
+from abeyance.orders import known_statuses
+from abeyance.util import RUN_ID_RULE, invalid
 
 T = TypeVar("T")
 
 MAX_FILTERS: Final = 20
 _MAX_LABELS: Final = 20
-_STATUSES: Final = frozenset(str(status) for status in Status)
 
 
 def _printable(text: str) -> str:
@@ -60,13 +59,7 @@ def parse_statuses(values: list[str], beside: tuple[str, ...] = ()) -> list[str]
     `beside` are names that are allowed too.
     """
     statuses = [name.strip() for value in values for name in value.split(",")]
-    if unknown := [name for name in statuses if name not in {*_STATUSES, *beside}]:
-        names = ", ".join([*map(str, Status), *beside])
-        message = f"{truncate(unknown[0], 100)!r} is not a status of a run: use one of {names}"
-        if unknown[0] == "blocked":
-            message += "; the filter blocked=true selects runs of any status that are blocked"
-        raise ValueError(message)
-    return statuses
+    return [*known_statuses(statuses, *beside)]
 
 
 def _to_list(value: object) -> object:

@@ -22,7 +22,6 @@ from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.api.auth import RESPONDS, STARTS, Credentials, require
 from abeyance.api.dependencies import Backend, hash_of, run_of_interrupt, unknown_interrupt
 from abeyance.api.parts import Part
-from abeyance.api.problems import invalid
 from abeyance.api.rights import may_read
 from abeyance.api.routers import runs
 from abeyance.api.schemas import StartBody
@@ -41,6 +40,7 @@ from abeyance.core.conversation import EXCLUSIVE
 from abeyance.core.json import Json
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
+from abeyance.util import invalid
 
 TALK_CODES: Final = (
     Code.UNKNOWN_GRAPH,

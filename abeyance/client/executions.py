@@ -24,8 +24,10 @@ from abeyance.core.json import rfc3339
 from abeyance.errors import AbeyanceError, Code, Refusal
 from abeyance.handle import Started
 from abeyance.history.description import RunDescription
+from abeyance.runtime import retries
 from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.retry import retry_until
+from abeyance.util import run_exists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +148,7 @@ class Executions:
             # It may be the one that this call has started, if the response was lost.
             if mark not in retry_marks(now):
                 await self.give_back(plan)
-                raise not_finished(now) from None
+                raise retries.not_finished(now.run_id, now.shown_status) from None
         except Refusal:
             await self.give_back(plan)
             raise
@@ -185,26 +187,9 @@ class Executions:
                 run_status=status,
                 ended_at=described.ended_at and rfc3339(described.ended_at),
             )
-        raise Refusal(
-            Code.RUN_EXISTS,
-            f"A run {run_id!r} that was started otherwise is under way. Choose another id.",
-            run_id=run_id,
-            run_status=described.shown_status,
-        )
+        raise run_exists(run_id, described.shown_status)
 
 
 def retry_marks(described: RunDescription) -> list[str]:
     """Return the marks of the latest retries of a run, oldest first."""
     return [str(mark) for mark in described.start.get("retry_keys") or []]
-
-
-def not_finished(described: RunDescription) -> Refusal:
-    """Return the refusal of a retry of an open run."""
-    status = described.shown_status
-    return Refusal(
-        Code.NOT_FINISHED,
-        f"The run {described.run_id!r} is {status}: only a run that has ended can be retried. "
-        "Migrate or fork an open one.",
-        run_id=described.run_id,
-        run_status=status,
-    )

@@ -33,7 +33,7 @@ from abeyance.history.closing_record import closing_record_in
 from abeyance.history.description import ENDINGS, RunDescription, decoded, statuses_of, unread_task
 from abeyance.history.entries import CLOSING_EVENTS
 from abeyance.history.transcripts import MAX_ITEMS, heads
-from abeyance.orders import CommandedRun
+from abeyance.orders import CommandedRun, awaited, order_of
 from abeyance.storage import run_files
 from abeyance.storage.converter import of_run
 from abeyance.storage.run_files import RunFile
@@ -222,6 +222,7 @@ class RunReader(CommandedRun):
         If many are open, the later ones are `abridged`; `interrupt` reads one of them in full. After
         Temporal has deleted the run, they are those of the archive. Raises as `view`.
         """
+        order_of(commands.Interrupts, {"status": status})
         return (await self._interrupts(status))[0]
 
     async def _interrupts(self, status: str) -> tuple[list[views.InterruptView], bool]:
@@ -449,6 +450,7 @@ class RunReader(CommandedRun):
 
         `blocked` in `until` stands for a blocked run of any status.
         """
+        until, timeout = awaited(until, timeout)
         try:
             async with (
                 asyncio.timeout(timeout),

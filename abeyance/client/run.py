@@ -31,7 +31,7 @@ from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Called
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.handle import Forked
-from abeyance.history.closing_record import edit_after_the_end, respond_after_the_end
+from abeyance.history.after_the_end import edit_after_the_end, respond_after_the_end
 from abeyance.orders import SIGNALS, order_of
 from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.converter import is_all_sealed
@@ -277,8 +277,8 @@ class TemporalRun(RunReader):
     async def clear_messages(
         self, *, principal: Principal | None = None, key: str | None = None
     ) -> int:
-        actor = "local" if principal is None else principal.subject
-        order = commands.ClearMessages(actor=actor, key=key)
+        actor = (principal or self.caller).subject
+        order = order_of(commands.ClearMessages, {"actor": actor, "key": key})
         try:
             cleared = await self._receipt("clear_messages", order, views.Cleared, Turn.SEND_MESSAGE)
         except RunEnded as ended:

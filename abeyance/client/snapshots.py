@@ -14,7 +14,7 @@ from typing import Final
 from abeyance import commands, views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.deployment import Deployment
-from abeyance.client.executions import Room, not_finished, retry_marks
+from abeyance.client.executions import Room, retry_marks
 from abeyance.client.start import StartPlan
 from abeyance.core import machine, snapshots
 from abeyance.core.events import Restored
@@ -56,7 +56,7 @@ async def retry(
     if retries.was_retried(retry_marks(described), mark, key):
         return
     if described.is_running:
-        raise not_finished(described)
+        raise retries.not_finished(run_id, described.shown_status)
     snapshot = await _snapshot(deployment, described)
     state = snapshot.joined()
     if not state.finished:

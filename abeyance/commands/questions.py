@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -194,6 +194,17 @@ class TakeBackBody(Request):
 
 class TakeBack(TakeBackBody, OfQuestion):
     """What is taken back as the run gets it."""
+
+
+ListedStatus: TypeAlias = Literal[
+    "open", "held", "answered", "expired", "cancelled", "superseded", "all"
+]
+
+
+class Interrupts(Request):
+    """Which interrupts of a run are read."""
+
+    status: ListedStatus = "open"
 
 
 class WhichInterrupt(Request):

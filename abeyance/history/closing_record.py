@@ -16,14 +16,9 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client as TemporalClient
 
-from abeyance import commands, views
-from abeyance.core import edits, idempotency, ledger, replies
-from abeyance.core.events import Responded
-from abeyance.core.json import rfc3339
-from abeyance.errors import Code, Refusal
+from abeyance import views
 from abeyance.history.description import RunDescription, decoded
 from abeyance.history.entries import closing_sources
-from abeyance.projections import ledger_of
 from abeyance.storage.converter import decode_message, of_run
 
 
@@ -92,57 +87,3 @@ async def _closing_event(
         timeout=rpc_timeout,
     )
     return next(iter(response.history.events), None)
-
-
-def respond_after_the_end(
-    record: views.ClosingRecord, order: commands.Respond
-) -> list[ledger.Receipt]:
-    """Check an answer to an ended run by the rules of a running one.
-
-    Only the repeat of an accepted answer gets a receipt; any other is refused.
-    """
-    view = record.view
-    id_ = order.interrupt_id or idempotency.addressee(record.keys, order.key)
-    if order.responses is None and id_ is None:
-        raise Refusal(
-            Code.RUN_FINISHED,
-            f"The run {view.run_id!r} has ended ({view.status}) and waits for no answer.",
-            run_status=view.status,
-            ended_at=view.ended_at and rfc3339(view.ended_at),
-        )
-    answers = order.responses or {id_ or "": order.response}
-    event = Responded(
-        now=view.ended_at or view.updated_at,
-        principal=order.principal,
-        answers=answers,
-        schema_faults={},
-        digests=order.digests,
-        note=order.note,
-        on_behalf_of=order.on_behalf_of,
-        delegations=order.delegations,
-        key=order.key,
-    )
-    if (called := idempotency.earlier(record.keys, event)) is not None:
-        return idempotency.receipts_again(called)
-    try:
-        replies.refuse_strays(event)
-        return list(replies.check_answers(ledger_of(record.interrupts), event).values())
-    except Refusal as refusal:
-        raise _ended(refusal, view) from refusal
-
-
-def edit_after_the_end(record: views.ClosingRecord, order: commands.EditDeadline) -> Refusal:
-    """Return the refusal of a deadline's edit in an ended run, by the status of the interrupt."""
-    try:
-        edits.open_interrupt(ledger_of(record.interrupts), order.interrupt_id)
-    except Refusal as refusal:
-        return _ended(refusal, record.view)
-    raise AssertionError("an ended run has no open interrupt")
-
-
-def _ended(refusal: Refusal, view: views.RunView) -> Refusal:
-    ended: dict[str, Any] = {
-        "run_status": view.status,
-        "ended_at": view.ended_at and rfc3339(view.ended_at),
-    }
-    return Refusal(refusal.code, refusal.message, **{**ended, **refusal.details})

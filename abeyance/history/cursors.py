@@ -27,6 +27,7 @@ from abeyance import views
 from abeyance.core.json import Json
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
+from abeyance.util import unknown_cursor
 
 _CHECK_CHARS: Final = 16
 _SHOWN: Final = 100
@@ -103,14 +104,7 @@ class Cursor:
         """Read a cursor of this run. Raises the refusal `invalid_body`, naming the text."""
         match = _FORM.fullmatch(text)
         if match is None or match["check"] != _check(run_id, text[: match.start("check")]):
-            shown = truncate(text, _SHOWN)
-            raise Refusal(
-                Code.INVALID_BODY,
-                f"{shown!r} is not a cursor of the run {run_id!r}: send the id of one of its events as "
-                "it was received, or none to begin with the oldest.",
-                cursor=shown,
-                run_id=run_id,
-            )
+            raise unknown_cursor(run_id, text)
         return cls(
             run_id=run_id,
             execution=str(uuid.UUID(hex=match["execution"])),

@@ -27,8 +27,8 @@ from temporalio.converter import DataConverter
 
 from abeyance import names, views
 from abeyance.core.address import Address
-from abeyance.core.json import rfc3339
 from abeyance.errors import BlockedCode, Code, Refusal, Unreadable
+from abeyance.history.after_the_end import not_running
 from abeyance.history.entries import is_visit
 from abeyance.storage.converter import UNREADABLE, decode_message, of_run, storage_code
 from abeyance.temporal.retry import NotFound, RetryableError
@@ -245,14 +245,7 @@ class RunDescription:
 
     def not_running(self) -> Refusal:
         """The refusal of a call that needs a running run."""
-        ended_at = self.ended_at and rfc3339(self.ended_at)
-        status = self.ended_as()
-        return Refusal(
-            Code.NOT_RUNNING,
-            f"The run {self.run_id!r} ended at {ended_at} ({status}), so nothing can be done to it.",
-            run_status=status,
-            ended_at=ended_at,
-        )
+        return not_running(self.run_id, self.ended_as(), self.ended_at)
 
     def ended_as(self) -> str:
         """The status with which the run ended."""

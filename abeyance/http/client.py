@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
+from abeyance import commands
 from abeyance.duration import Duration
 from abeyance.errors import SettingsError
 from abeyance.filters import EventFilter, InboxFilter, RunFilter
@@ -19,7 +20,8 @@ from abeyance.handle import MessageFields, Started, Steered
 from abeyance.http.connection import Connection
 from abeyance.http.events import follow as followed
 from abeyance.http.events import past
-from abeyance.http.run import HttpRun, in_seconds, message_body
+from abeyance.http.run import HttpRun, message_body
+from abeyance.orders import body_of
 from abeyance.schemas.json_types import to_json
 from abeyance.util import as_names, checked_run_id, without_none
 from abeyance.views import DelegationView, InterruptView, RunView, StreamEvent
@@ -236,8 +238,8 @@ class HttpConversations:
         key: str | None = None,
     ) -> list[str]:
         """Cancel all active runs, and return their ids."""
-        members = without_none(reason=reason, grace=in_seconds(grace))
-        return await self._reach(conversation_id, "interrupt", {**members, "mode": mode}, key)
+        body = body_of(commands.CancelBody, {"reason": reason, "mode": mode, "grace": grace})
+        return await self._reach(conversation_id, "interrupt", body, key)
 
     async def pause(
         self,
@@ -250,15 +252,16 @@ class HttpConversations:
         key: str | None = None,
     ) -> list[str]:
         """Pause all active runs, and return their ids."""
-        members = without_none(reason=reason, timeout=in_seconds(timeout))
-        body = {**members, "mode": mode, "on_timeout": on_timeout}
+        about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
+        body = body_of(commands.PauseBody, about)
         return await self._reach(conversation_id, "pause", body, key)
 
     async def resume(
         self, conversation_id: str, reason: str | None = None, *, key: str | None = None
     ) -> list[str]:
         """Resume all active runs, and return their ids."""
-        return await self._reach(conversation_id, "resume", without_none(reason=reason), key)
+        body = body_of(commands.ControlBody, {"reason": reason})
+        return await self._reach(conversation_id, "resume", body, key)
 
     async def steer(
         self, conversation_id: str, text: str = "", **fields: Unpack[MessageFields]

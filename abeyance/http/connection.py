@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx
 
 from abeyance.errors import AbeyanceError, Code, Refusal, SettingsError, Unavailable
-from abeyance.util import is_loopback
+from abeyance.util import checked_key, is_loopback
 
 _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 60.0
@@ -241,7 +241,8 @@ def _json(response: httpx.Response) -> Any:
 
 
 def _with_key(key: str | None) -> dict[str, str]:
-    return {} if key is None else {"Idempotency-Key": key}
+    checked = checked_key(key, {"pointer": "/key"})
+    return {} if checked is None else {"Idempotency-Key": checked}
 
 
 def _error(response: httpx.Response, problem: Mapping[str, Any]) -> ApiProblem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Final, Unpack
@@ -10,21 +11,21 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from abeyance import commands
+from abeyance import commands, wire
 from abeyance.agents.transcript_view import TranscriptItem
+from abeyance.core import replies
 from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import Principal
-from abeyance.duration import Duration, as_sent, seconds, span
 from abeyance.errors import Code, Refusal
 from abeyance.handle import Forked, MessageFields, RunHandle
 from abeyance.http.connection import Connection
 from abeyance.http.events import follow as followed
 from abeyance.http.events import past
-from abeyance.orders import SIGNALS
-from abeyance.schemas.json_types import to_json
-from abeyance.storage.run_files import id_of
-from abeyance.util import checked_run_id, without_none
+from abeyance.orders import SIGNALS, awaited, body_of, message_of, order_of
+from abeyance.schemas.faults import json_patch
+from abeyance.storage.run_files import checked_id
+from abeyance.util import checked_run_id, unknown_cursor, without_none
 from abeyance.views import (
     ClosingRecord,
     Event,
@@ -38,7 +39,20 @@ from abeyance.views import (
 _LONGEST_WAIT: Final = 30.0
 """Seconds of one long poll: less than the read timeout of a connection."""
 _PAGE: Final = "1000"
+_CURSOR: Final = re.compile("[!-~]+")
+_LAST_OF_ID: Final = re.compile("[0-9a-f]{16}")
 _RECEIPTS: Final = TypeAdapter(list[Receipt])
+_BODIES: Final[Mapping[type[wire.Request], type[wire.Request]]] = {
+    commands.Pause: commands.PauseBody,
+    commands.Resume: commands.ControlBody,
+    commands.Cancel: commands.CancelBody,
+    commands.EditDeadline: commands.DeadlineBody,
+    commands.Claim: commands.ClaimBody,
+    commands.ReleaseClaim: wire.Request,
+    commands.Reassign: commands.ReassignBody,
+    commands.TakeBack: commands.TakeBackBody,
+}
+"""What is sent of a command: the rest is the server's."""
 _EDITS: Final[Mapping[type[commands.QuestionEdit], str]] = {
     commands.Claim: "claim",
     commands.ReleaseClaim: "release",
@@ -69,11 +83,17 @@ class HttpRun(RunHandle):
         return RunView.model_validate(await self._api.get(self._path))
 
     async def interrupts(self, *, status: str = "open") -> list[InterruptView]:
+        order_of(commands.Interrupts, {"status": status})
         listed = await self._api.get(f"{self._path}/interrupts", status=status)
         return [InterruptView.model_validate(entry) for entry in listed["items"]]
 
+    def _has(self, interrupt_id: str) -> bool:
+        """Return whether an id is that of an interrupt of this run, by its form."""
+        run_id, _, last = interrupt_id.rpartition(".")
+        return run_id == self._run_id and _LAST_OF_ID.fullmatch(last) is not None
+
     async def interrupt(self, interrupt_id: str) -> InterruptView | None:
-        if not interrupt_id.startswith(f"{self._run_id}."):
+        if not self._has(interrupt_id):
             return None
         try:
             entry = await self._api.get(f"/interrupts/{quote(interrupt_id, safe='')}")
@@ -93,6 +113,9 @@ class HttpRun(RunHandle):
         """Yield the events as `RunHandle.events`. An interrupted stream is reopened, after a call of
         `on_gap`.
         """
+        if after is not None and _CURSOR.fullmatch(after) is None:
+            # No header and no query can hold it, or it stands for none there.
+            raise unknown_cursor(self._run_id, after)
         read = past(self._api, self._path, after)
         if follow:
             read = followed(self._api, self._path, after, on_gap=on_gap)
@@ -101,6 +124,7 @@ class HttpRun(RunHandle):
                 yield Event.model_validate(event)
 
     async def wait(self, *, until: frozenset[str] = frozenset(), timeout: float = 30.0) -> RunView:
+        until, timeout = awaited(until, timeout)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         query = {"until": ",".join(sorted(until))} if until else {}
@@ -115,7 +139,7 @@ class HttpRun(RunHandle):
         return ClosingRecord.model_validate(await self._api.get(f"{self._path}/result"))
 
     async def file(self, file: Mapping[str, str] | str) -> bytes:
-        return await self._api.content(f"{self._path}/files/{quote(id_of(file), safe='')}")
+        return await self._api.content(f"{self._path}/files/{checked_id(self._run_id, file)}")
 
     async def audit(self) -> bytes:
         """Return the audit of the run so far, without answers that the token may not read."""
@@ -125,7 +149,8 @@ class HttpRun(RunHandle):
         self, about: Mapping[str, Any], principal: Principal | None, key: str | None
     ) -> list[Receipt]:
         _refuse_principal(principal)
-        reply = await self._api.post(f"{self._path}/respond", about, key=key)
+        body = body_of(commands.Answers, about)
+        reply = await self._api.post(f"{self._path}/respond", body, key=key)
         return _RECEIPTS.validate_python(reply["receipts"])
 
     async def _control(
@@ -136,8 +161,7 @@ class HttpRun(RunHandle):
         key: str | None,
     ) -> None:
         _refuse_principal(principal)
-        lengths = {name: in_seconds(about[name]) for name in ("timeout", "grace") if name in about}
-        body = without_none(**{**about, **lengths})
+        body = body_of(_BODIES[kind], about)
         await self._api.post(f"{self._path}/{SIGNALS[kind]}", body, key=key)
 
     async def steer(self, text: str = "", **fields: Unpack[MessageFields]) -> str:
@@ -178,7 +202,7 @@ class HttpRun(RunHandle):
     ) -> None:
         _refuse_principal(principal)
         read = (await self.view()).version if version is None else version
-        body = {"patch": to_json(dict(patch)), "version": read}
+        body = body_of(commands.ValuesBody, {"patch": json_patch(patch), "version": read})
         await self._api.patch(f"{self._path}/values", body, key=key)
 
     async def _edit_question(
@@ -190,34 +214,36 @@ class HttpRun(RunHandle):
         key: str | None,
     ) -> None:
         _refuse_principal(principal)
+        order_of(commands.WhichInterrupt, {"interrupt_id": interrupt_id})
+        body = body_of(_BODIES[kind], about)
+        if not self._has(interrupt_id):
+            raise replies.unknown(interrupt_id)
         path = f"/interrupts/{quote(interrupt_id, safe='')}"
         if kind is commands.EditDeadline:
-            await self._api.patch(path, _moved(about), key=key)
-            return
-        body = without_none(**about)
-        if "for_" in body:
-            body["for"] = seconds(body.pop("for_"))
-        await self._api.post(f"{path}/{_EDITS[kind]}", body, key=key)
+            await self._api.patch(path, body, key=key)
+        else:
+            await self._api.post(f"{path}/{_EDITS[kind]}", body, key=key)
 
     async def _migrate(
         self, about: Mapping[str, Json], principal: Principal | None, key: str | None
     ) -> Migration:
         _refuse_principal(principal)
-        response = await self._api.post(f"{self._path}/migrate", about, key=key)
+        body = body_of(commands.MigrateBody, about)
+        response = await self._api.post(f"{self._path}/migrate", body, key=key)
         return Migration.model_validate(response)
 
     async def _retry(
         self, about: Mapping[str, Json], principal: Principal | None, key: str | None
     ) -> None:
         _refuse_principal(principal)
-        await self._api.post(f"{self._path}/retry", about, key=key)
+        await self._api.post(f"{self._path}/retry", body_of(commands.RetryBody, about), key=key)
 
     async def fork(
         self, *, back: int = 0, run_id: str | None = None, principal: Principal | None = None
     ) -> Forked:
         _refuse_principal(principal)
-        members = {"back": back, **without_none(run_id=run_id)}
-        response = await self._api.post(f"{self._path}/fork", members)
+        body = body_of(commands.ForkBody, {"back": back, "run_id": run_id})
+        response = await self._api.post(f"{self._path}/fork", body)
         return Forked(
             run=HttpRun(self._api, response["run_id"]),
             interrupts=[
@@ -243,24 +269,8 @@ def _refuse_principal(principal: Principal | None) -> None:
         )
 
 
-def _moved(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of a deadline's edit: null as `deadline` or `timeout` removes it."""
-    body = without_none(on_timeout=about["on_timeout"])
-    if "deadline" in about:
-        body["deadline"] = about["deadline"] and about["deadline"].isoformat()
-    if "timeout" in about:
-        body["timeout"] = as_sent(None if about["timeout"] is None else span(about["timeout"]))
-    return body
-
-
-def in_seconds(length: Duration | None) -> float | None:
-    """Return a duration as the API takes it."""
-    return None if length is None else seconds(length)
-
-
 def message_body(text: str, fields: MessageFields) -> dict[str, Any]:
-    """Return the body of a message. Raises ValueError if it names a principal."""
+    """Return the body of a message. Raises ValueError if it names a principal, and `invalid_body`."""
     _refuse_principal(fields.get("principal"))
-    members = {name: value for name, value in fields.items() if name not in ("principal", "ttl")}
-    body = to_json(without_none(text=text, ttl=in_seconds(fields.get("ttl")), **members))
-    return dict(body) if isinstance(body, dict) else {}
+    body = message_of(text, fields)
+    return body.model_dump(mode="json", exclude_unset=True)

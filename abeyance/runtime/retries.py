@@ -13,10 +13,22 @@ from abeyance.core import idempotency, snapshots
 from abeyance.core.json import sha256
 from abeyance.core.policy import Principal
 from abeyance.core.state import RunState
+from abeyance.errors import Code, Refusal
 from abeyance.runtime import graph_today
 from abeyance.wire import StartRun
 
 _MOST_MARKS: Final = 20
+
+
+def not_finished(run_id: str, status: str) -> Refusal:
+    """Return the refusal of a retry of an open run."""
+    return Refusal(
+        Code.NOT_FINISHED,
+        f"The run {run_id!r} is {status}: only a run that has ended can be retried. "
+        "Migrate or fork an open one.",
+        run_id=run_id,
+        run_status=status,
+    )
 
 
 def retried(

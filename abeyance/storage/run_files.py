@@ -70,16 +70,33 @@ async def load(blobs: Blobs, run_id: str, file: Mapping[str, str] | str) -> RunF
 
     Raises the refusal `unknown_file`, and Unavailable.
     """
+    id_ = checked_id(run_id, file)
+    try:
+        data = await blobs.get(f"{folder_of(run_id)}/{id_}")
+    except BlobMissing:
+        data = b""
+    if not data.startswith(_FIRST_LINE):
+        raise _unknown(run_id, id_)
+    head, _, content = data.removeprefix(_FIRST_LINE).partition(b"\n")
+    return RunFile(**json.loads(head), data=content)
+
+
+def checked_id(run_id: str, file: Mapping[str, str] | str) -> str:
+    """Return the id of a file, by the reference to it or by itself. Raises `unknown_file`."""
     id_ = id_of(file)
-    if _ID.fullmatch(id_):
-        try:
-            data = await blobs.get(f"{folder_of(run_id)}/{id_}")
-        except BlobMissing:
-            data = b""
-        if data.startswith(_FIRST_LINE):
-            head, _, content = data.removeprefix(_FIRST_LINE).partition(b"\n")
-            return RunFile(**json.loads(head), data=content)
-    raise Refusal(
+    if _ID.fullmatch(id_) is None:
+        raise _unknown(run_id, id_)
+    return id_
+
+
+def id_of(file: Mapping[str, str] | str) -> str:
+    """Return the id of a file, by the reference to it or by itself."""
+    address = file if isinstance(file, str) else file.get(_KEY, "")
+    return address.rpartition("/")[2]
+
+
+def _unknown(run_id: str, id_: str) -> Refusal:
+    return Refusal(
         Code.UNKNOWN_FILE,
         f"The run {run_id!r} has no file {truncate(id_, _NAME_CHARS)!r}: take the address from a "
         "question of this run.",
@@ -100,9 +117,3 @@ def carried(value: Json) -> Iterator[Mapping[str, str]]:
                 yield from carried(each)
         case _:
             return
-
-
-def id_of(file: Mapping[str, str] | str) -> str:
-    """Return the id of a file, by the reference to it or by itself."""
-    address = file if isinstance(file, str) else file.get(_KEY, "")
-    return address.rpartition("/")[2]

@@ -97,7 +97,7 @@ class Driver:
             "conversation_id": None,
             "session_type": "agent",
         }
-        self._publish("run.started", None, "tester", data)
+        self._publish("run.started", None, self._start.started_by, data)
 
     async def feed(self, event: events.Event) -> None:
         """Change the run by an event, try blocked visits again, and carry out all that follows.

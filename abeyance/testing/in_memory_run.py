@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from abeyance import commands, projections, wire
 from abeyance.authoring.graph import Graph
 from abeyance.commands import as_events
-from abeyance.core import events, idempotency, machine, messages, replies, snapshots
+from abeyance.core import events, idempotency, machine, mailbox, messages, replies, snapshots
 from abeyance.core.delegations import Delegations, Wanted
 from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
@@ -21,6 +21,11 @@ from abeyance.core.state import Limits, RunState
 from abeyance.duration import Duration, seconds
 from abeyance.errors import Code, Refusal
 from abeyance.handle import Forked
+from abeyance.history.after_the_end import (
+    edit_after_the_end,
+    not_running,
+    respond_after_the_end,
+)
 from abeyance.orders import SIGNALS, order_of
 from abeyance.runtime import graph_today, retries
 from abeyance.schemas import answers as limits_
@@ -28,7 +33,7 @@ from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.blobs import Blobs
 from abeyance.testing.driver import MAX_STEPS, Driver
 from abeyance.testing.reader import InMemoryReader
-from abeyance.util import as_names
+from abeyance.util import as_names, checked_run_id, run_exists
 from abeyance.views import InterruptView, MessageReceipt, MessageView, Migration
 
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -59,7 +64,7 @@ class InMemoryRun(InMemoryReader):
         started_by: str = "temporal",
     ) -> None:
         start = wire.StartRun(
-            run_id=run_id,
+            run_id=checked_run_id(run_id),
             started_by=started_by,
             graph_version=graph.build().version,
             interrupt_before=as_names(interrupt_before),
@@ -84,7 +89,11 @@ class InMemoryRun(InMemoryReader):
     def _set_up(
         self, graph: Graph, state: RunState, start: wire.StartRun, *, blobs: Blobs | None = None
     ) -> None:
-        self._sent = self._forks = 0
+        self._sent = 0
+        # The digests of messages by their ids, as far as they were sent by signals.
+        self._steered: dict[str, str] = {}
+        # By their ids: how far each went back, and its run.
+        self._forks: dict[str, tuple[int, InMemoryRun]] = {}
         self._delegations = Delegations()
         self._graph = graph
         self._start = start
@@ -130,16 +139,21 @@ class InMemoryRun(InMemoryReader):
 
     def _refuse_ended(self) -> None:
         if self.state.finished:
-            raise Refusal(Code.NOT_RUNNING, f"The run {self.run_id!r} has ended ({self.status}).")
+            view = self._record().view
+            raise not_running(self.run_id, view.status, view.ended_at)
 
     async def signal_message(self, message: commands.SteerMessage) -> str:
         sent = self._sent_message(message, signalled=True)
         messages.refuse_empty(sent.message)
         self._refuse_ended()
+        id_, digest = sent.message.message_id, mailbox.digest(sent.message)
+        if self._steered.setdefault(id_, digest) != digest:
+            raise mailbox.conflict(id_)
         await self._driver.feed(sent)
         return sent.message.message_id
 
     async def send_message(self, message: commands.SteerMessage) -> MessageReceipt:
+        self._refuse_ended()
         sent = self._sent_message(message)
         is_duplicate = self.state.mailbox.knows(sent.message)
         await self._driver.feed(sent)
@@ -152,6 +166,7 @@ class InMemoryRun(InMemoryReader):
     async def pause_and_send_message(
         self, message: commands.SteerMessage, pause: commands.Pause
     ) -> MessageReceipt:
+        self._refuse_ended()
         sent = self._sent_message(message)
         machine.check(self.state, sent)
         await self.control(pause)
@@ -178,6 +193,7 @@ class InMemoryRun(InMemoryReader):
         event = as_events.messages_cleared(order, self.now)
         if (earlier := idempotency.earlier(self.state.keys, event)) is not None:
             return int(earlier.receipt)
+        self._refuse_ended()
         count = len(self.state.mailbox.queue)
         await self._driver.feed(event)
         return count
@@ -194,6 +210,8 @@ class InMemoryRun(InMemoryReader):
         order = order.model_copy(update=named)
         lent = self._delegations.of(order.principal.subject, self.now)
         order = order.model_copy(update={"delegations": lent})
+        if self.state.finished:
+            return respond_after_the_end(self._record(), order)
         event = as_events.responded(order, self.state.ledger, self.now, keys=self.state.keys)
         if (called := idempotency.earlier(self.state.keys, event)) is not None:
             return idempotency.receipts_again(called)
@@ -210,6 +228,7 @@ class InMemoryRun(InMemoryReader):
         try:
             return self._graph.states.patch(patch)
         except ValuesError as error:
+            self._refuse_ended()
             raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
 
     async def edit(self, order: commands.Edit) -> None:
@@ -220,7 +239,13 @@ class InMemoryRun(InMemoryReader):
         if isinstance(order, commands.Claim):
             lent = self._delegations.of(order.principal.subject, self.now)
             order = order.model_copy(update={"delegations": lent})
-        await self._driver.feed(as_events.edited(order, self.now))
+        event = as_events.edited(order, self.now)
+        if idempotency.earlier(self.state.keys, event) is not None:
+            return
+        if self.state.finished and isinstance(order, commands.EditDeadline):
+            raise edit_after_the_end(self._record(), order)
+        self._refuse_ended()
+        await self._driver.feed(event)
 
     def delegate(
         self,
@@ -277,6 +302,8 @@ class InMemoryRun(InMemoryReader):
         mark = retries.mark(order, principal, key)
         if retries.was_retried(self._start.retry_keys, mark, key):
             return
+        if not self.state.finished:
+            raise retries.not_finished(self.run_id, self.status)
         state, version = retries.retried(
             self.state, self._start, order, self._graph, principal=principal, now=self.now
         )
@@ -289,8 +316,15 @@ class InMemoryRun(InMemoryReader):
     ) -> Forked:
         """Start a new run as `RunHandle.fork`, with a clock of its own."""
         order = order_of(commands.ForkBody, {"back": back, "run_id": run_id})
-        self._forks += 1
-        new_id = order.run_id or f"{self.run_id}-fork{self._forks}"
+        new_id = order.run_id
+        if new_id is None:
+            new_id = f"{self.run_id}-fork{len(self._forks) + 1}"
+        checked_run_id(new_id)
+        if new_id == self.run_id or self._forks.get(new_id, (back,))[0] != back:
+            raise run_exists(new_id, self.status)
+        if new_id in self._forks:
+            earlier = self._forks[new_id][1]
+            return Forked(run=earlier, interrupts=await earlier.interrupts())
         state = snapshots.forked(
             self.state,
             run_id=new_id,
@@ -304,6 +338,7 @@ class InMemoryRun(InMemoryReader):
         await copy._go_on(  # noqa: SLF001 it is made here
             self, state, self._start.model_copy(update=changes)
         )
+        self._forks[new_id] = (back, copy)
         return Forked(run=copy, interrupts=await copy.interrupts())
 
     async def _go_on(self, origin: InMemoryRun, state: RunState, start: wire.StartRun) -> None:

@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from datetime import datetime, timedelta
+from typing import Final
 
-from abeyance import projections, wire
+from abeyance import commands, projections, wire
 from abeyance.agents import transcript
 from abeyance.agents.transcript_view import TranscriptItem, transcript_items
 from abeyance.core import items
 from abeyance.core.policy import Principal
 from abeyance.core.state import RunState
-from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
 from abeyance.history.audit import ADMIN, closing, redacted
 from abeyance.history.audit_chain import Chain
 from abeyance.history.transcripts import choose_address
-from abeyance.orders import CommandedRun
+from abeyance.orders import CommandedRun, awaited, order_of
 from abeyance.storage import run_files
 from abeyance.testing.driver import Driver
+from abeyance.util import unknown_cursor
 from abeyance.views import TERMINAL_EVENTS, ClosingRecord, Event, InterruptView, RunView
+
+_LONGEST_WAIT: Final = 100 * 365 * 86_400.0
+"""In seconds of the run's clock, which cannot be moved for ever."""
 
 
 class InMemoryReader(CommandedRun):
@@ -52,6 +56,7 @@ class InMemoryReader(CommandedRun):
         return projections.run_view(self.state, self._start)
 
     async def interrupts(self, *, status: str = "open") -> list[InterruptView]:
+        order_of(commands.Interrupts, {"status": status})
         entries = [
             *projections.open_interrupts(self.state),
             *projections.settled_interrupts(self.state),
@@ -84,10 +89,7 @@ class InMemoryReader(CommandedRun):
     def _place_after(self, after: str) -> int:
         ids = [event.id for event in self._driver.events]
         if after not in ids:
-            raise Refusal(
-                Code.INVALID_BODY,
-                f"{truncate(after, 100)!r} is not the id of an event of this run.",
-            )
+            raise unknown_cursor(self.run_id, after)
         return ids.index(after) + 1
 
     async def wait(self, *, until: frozenset[str] = frozenset(), timeout: float = 30.0) -> RunView:
@@ -96,7 +98,8 @@ class InMemoryReader(CommandedRun):
         `timeout` is in seconds of the run's own clock, which moves at once. Raise Blocked if it has
         passed and a visit is blocked; with `blocked` in `until` the view is returned instead.
         """
-        end = self.now + timedelta(seconds=timeout)
+        until, timeout = awaited(until, timeout)
+        end = self.now + timedelta(seconds=min(timeout, _LONGEST_WAIT))
         is_left = True
         while not (view := await self.view()).is_awaited(until):
             if not is_left:
@@ -114,8 +117,12 @@ class InMemoryReader(CommandedRun):
                 f"The run {self.run_id!r} is {self.status} and has no result yet.",
                 run_status=self.status,
             )
+        return self._record()
+
+    def _record(self) -> ClosingRecord:
         record = projections.closing_record(self.state, self._start)
-        return record.model_copy(update={"view": await self.view()})
+        view = projections.run_view(self.state, self._start)
+        return record.model_copy(update={"view": view})
 
     async def audit(self, *, reader: Principal | None = None) -> bytes:
         """Return the audit of the run so far, as JSON lines that `abeyance audit --verify` verifies.

@@ -12,11 +12,11 @@ from abeyance import wire
 from abeyance.api import examples, openapi
 from abeyance.api.auth import ADMIN, Caller
 from abeyance.api.dependencies import VALID_KEY, BackendDep, ClientDep
-from abeyance.api.problems import invalid
 from abeyance.api.rights import ALL_RUNS_ONLY
 from abeyance.duration import OptionalSeconds
 from abeyance.errors import Code
 from abeyance.storage import converter
+from abeyance.util import invalid
 
 router = APIRouter(prefix="/admin", tags=["admin"], dependencies=[ADMIN, ALL_RUNS_ONLY])
 # The protocol of a codec server is Temporal's. Pages of configured UI origins may call these two routes.

@@ -18,7 +18,6 @@ from abeyance import views
 from abeyance.api import openapi, parts, segments
 from abeyance.api.auth import READ, Credentials, CredentialsDep
 from abeyance.api.dependencies import CONNECTED, Backend, BackendDep
-from abeyance.api.problems import invalid
 from abeyance.api.routers.conversations import ConversationId
 from abeyance.api.routers.events import EventStream, ServerSentEvents
 from abeyance.api.schemas import Name
@@ -36,6 +35,7 @@ from abeyance.api.threads import (
 from abeyance.core.json import Json
 from abeyance.core.state import Status
 from abeyance.errors import Code
+from abeyance.util import invalid
 
 router = APIRouter(prefix="/chat", tags=["user interfaces"], dependencies=[READ, CONNECTED])
 

@@ -41,9 +41,7 @@ from abeyance.filters import InboxFilter, Sort
 
 router = APIRouter(tags=["interrupts"])
 
-StatusFilter: TypeAlias = Literal[
-    "open", "held", "answered", "expired", "cancelled", "superseded", "all"
-]
+StatusFilter: TypeAlias = commands.ListedStatus
 
 AnswersBody: TypeAlias = Annotated[commands.Answers, Body(openapi_examples=examples.ANSWERS)]
 TakeBackBody: TypeAlias = Annotated[

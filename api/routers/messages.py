@@ -25,7 +25,6 @@ from abeyance.api.dependencies import (
     long_poll,
     sleep_unless,
 )
-from abeyance.api.problems import invalid
 from abeyance.api.routers.control import (
     SignalResponse,
     require_message,
@@ -40,6 +39,7 @@ from abeyance.core.policy import Principal
 from abeyance.core.spec import SubgraphNode
 from abeyance.errors import Code, Refusal
 from abeyance.schemas.state_model import StateModel, ValuesError
+from abeyance.util import invalid
 
 
 def to_signal(

@@ -22,9 +22,10 @@ from abeyance import wire
 from abeyance.api import examples, openapi
 from abeyance.api.auth import LOCAL, Credentials, CredentialsDep
 from abeyance.api.dependencies import DECLARED_PARAMETERS, KNOWN_PARAMETERS, Backend, BackendDep
-from abeyance.api.problems import PROBLEMS, invalid
+from abeyance.api.problems import PROBLEMS
 from abeyance.api.sessions import CALLBACK, SIGN_IN
 from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.util import invalid
 
 router = APIRouter(tags=["sign-in"])
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 import pytest
@@ -112,6 +112,105 @@ async def test_a_run_is_read_answered_and_controlled(begin: Begin) -> None:
     assert await refused(other) == Code.ALREADY_ANSWERED
     for call in (run.pause(), run.resume(), run.cancel(), run.steer("late"), run.send("late")):
         assert await refused(call) == Code.NOT_RUNNING
+
+
+async def faults(call: Awaitable[object]) -> tuple[str, str, list[str]]:
+    with pytest.raises(Refusal) as caught:
+        await call
+    refusal = caught.value
+    return refusal.code, refusal.message, sorted(refusal.details)
+
+
+async def test_wrong_arguments_are_refused_in_the_same_words(begin: Begin) -> None:
+    run = await begin({})
+    await run.wait(until=WAITING)
+    (asked,) = await run.interrupts()
+    key, naive = "a key", datetime(2030, 1, 1)  # noqa: DTZ001 that is what is wrong
+    calls: dict[str, Awaitable[object]] = {
+        "/status: input should be 'open'": run.interrupts(status="old"),
+        "/until: 'old' is not a status of a run": run.wait(until=frozenset({"old"})),
+        "/timeout: nan is not a number": run.wait(timeout=float("nan")),
+        "/timeout: None is not a number": run.wait(timeout=None),  # type: ignore[arg-type]
+        "'é' is not a cursor of the run": anext(run.events(after="é")),
+        "'' is not a cursor of the run": anext(run.events(after="", follow=False)),
+        "the body: the answer is missing": run.respond(),
+        "/key: 'a key' is not a key: use 1 to 200": run.respond(response=1, key=key),
+        "/note: input should be a valid string (got 5)": run.respond(response=1, note=5),  # type: ignore[arg-type]
+        "/timeout: 'soon' is not a duration": run.pause(timeout="soon"),
+        "/mode: input should be 'after-node' or 'now' (got None)": run.pause(mode=None),  # type: ignore[arg-type]
+        "/grace: input should be greater than or equal to 0": run.cancel(grace=-1),
+        "/text: is not JSON": run.steer("\ud800"),
+        "/metadata: is not JSON": run.send("x", metadata={"x": float("nan")}),
+        "/sender: is not a field of this request": run.send("x", sender="eve"),  # type: ignore[call-arg]
+        "/deadline: input should have timezone info": run.edit_deadline(asked.id, deadline=naive),
+        "/for_: 'soon' is not a duration": run.claim(asked.id, for_="soon"),
+        "/interrupt_id: input should be a valid string": run.claim(5),  # type: ignore[arg-type]
+        "/back: input should be greater than or equal to 0": run.fork(back=-1),
+        "/patch: object should have at least 1 item, not 0": run.edit_values({}, version=1),
+        "/dry_run: input should be a valid boolean": run.migrate(dry_run=1),  # type: ignore[arg-type]
+    }
+    for words, call in calls.items():
+        code, message, _ = await faults(call)
+        assert (code, words in message) == (Code.INVALID_BODY, True), message
+    assert await refused(run.edit_values({5: 1}, version=1)) == Code.INVALID_INPUT  # type: ignore[dict-item]
+    assert await refused(run.file("")) == Code.UNKNOWN_FILE
+    assert await refused(run.fork(run_id="a b")) == Code.INVALID_RUN_ID
+    assert await refused(run.fork(run_id=run.run_id)) == Code.RUN_EXISTS
+    assert await refused(run.retry()) == Code.NOT_FINISHED
+    assert (await run.view()).status == "awaiting-input"
+
+
+async def test_the_interrupt_of_another_run_is_unknown(begin: Begin) -> None:
+    run, other = await begin({}), await begin({})
+    await other.wait(until=WAITING)
+    await run.wait(until=WAITING)
+    (asked,) = await other.interrupts()
+    theirs = asked.id if other.run_id != run.run_id else f"other.{asked.id[-16:]}"
+    for id_ in (theirs, "", "..", "a/b"):
+        for call in (run.claim(id_), run.edit_deadline(id_, timeout=60), run.take_back(id_)):
+            assert await faults(call) == (
+                Code.UNKNOWN_INTERRUPT,
+                f"There is no interrupt {id_!r} in this run; list its interrupts to see their ids.",
+                ["interrupt_id"],
+            )
+    (asked,) = await other.interrupts()
+    assert asked.claim is None
+
+
+async def test_an_ended_run_refuses_every_call_in_the_same_words(begin: Begin) -> None:
+    run = await begin({})
+    await run.wait(until=WAITING)
+    (asked,) = await run.interrupts()
+    await run.steer("look", message_id="m")
+    assert await refused(run.steer("look away", message_id="m")) == Code.MESSAGE_CONFLICT
+    await run.respond(asked.id, {"approved": True})
+    await run.wait()
+    for call in (
+        run.pause(),
+        run.send("look", message_id="m"),
+        run.clear_messages(),
+        run.edit_values({"amount": 1}, version=1),
+        run.edit_values({"amount": "much"}, version=1),
+        run.claim(asked.id),
+        run.migrate(),
+    ):
+        code, message, details = await faults(call)
+        assert (code, details) == (Code.NOT_RUNNING, ["ended_at", "run_status"])
+        assert message.endswith(" (completed), so nothing can be done to it.")
+    assert await refused(run.respond(response={"approved": True})) == Code.RUN_FINISHED
+    _, _, details = await faults(run.edit_deadline(asked.id, timeout=60))
+    assert details == ["ended_at", "interrupt_id", "run_status", "status"]
+
+
+async def test_the_same_message_with_a_pause_pauses_once(begin: Begin) -> None:
+    run = await begin({})
+    await run.wait(until=WAITING)
+    await run.pause_and_send("look", message_id="m")
+    await run.resume()
+    await run.wait(until=WAITING)
+
+    assert (await run.pause_and_send("look", message_id="m")).duplicate
+    assert not (await run.view()).paused
 
 
 async def test_a_yes_is_taken_back_while_it_is_held(begin: Begin) -> None:
