@@ -15,8 +15,10 @@ Sort: TypeAlias = Literal["deadline", "priority", "risk", "age"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
-    """A filter of runs: one of `statuses`, all of `labels`, only those that are `blocked` or only the
-    others, and only those that `reads` lets a caller see. Empty and None select all.
+    """A filter of runs.
+
+    It selects runs with one of `statuses` and all of `labels`, that are `blocked` or (False) are not, and
+    that `reads` lets the caller see. Empty and None select all.
     """
 
     statuses: frozenset[str] = frozenset()
@@ -29,11 +31,13 @@ class RunFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxFilter:
-    """A filter of interrupts that are `open` or `held`: one of `capabilities`, a deadline before
-    `before`, for an `assignee` (a subject, or `group:finance`), of a `priority`, with a risk of
-    `min_risk` or more, and only of runs that `reads` lets a caller see. Empty and None select all. `mine`
-    selects those for a principal or their groups, and those that they claimed. `sort` says which come
-    first: the nearest deadline, the highest priority or risk, or the oldest.
+    """A filter of interrupts that are `open` or `held`.
+
+    It selects interrupts with one of `capabilities`, a deadline before `before`, an `assignee` (a
+    subject, or `group:finance`), a `priority`, a risk of `min_risk` or more, and of runs that `reads`
+    lets the caller see. Empty and None select all. `mine` selects those for a principal or their
+    groups, and those that the principal has claimed. `sort` puts first the nearest deadline, the
+    highest priority or risk, or the oldest.
     """
 
     status: Literal["open", "held"] = "open"
@@ -51,10 +55,12 @@ class InboxFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """A filter of the events of all runs: one of `types`, and of `capabilities`, and only of runs that
-    `reads` lets a caller see. Empty and None are all.
+    """A filter of the events of all runs.
 
-    A type or a capability that ends in `*` selects all that begin so (`interrupt.*`). Only events of
+    It selects events of one of `types`, of one of `capabilities`, and of runs that `reads` lets the
+    caller see. Empty and None select all.
+
+    A type or a capability that ends in `*` selects all with that prefix (`interrupt.*`). Only events of
     interrupts have a capability.
     """
 

@@ -42,7 +42,7 @@ from abeyance.views import (
 class Started:
     """A started run; `created` is False if the same start had created it before.
 
-    `view` is a new run as it begins, by the clock of who started it; None of an earlier one.
+    `view` is the view of a new run as it begins, by the caller's clock; None if `created` is False.
     """
 
     run_id: str
@@ -87,7 +87,7 @@ class MessageFields(TypedDict, total=False):
 
 
 class RunHandle(ABC):
-    """One run: to read it, to answer it, to control it.
+    """One run: read it, answer its interrupts, and control it.
 
     `principal` is the caller; None is an anonymous caller without capabilities. Over HTTP it has to be
     None, because the bearer token names the caller. A repeated `key` has no second effect; it has 1 to
@@ -113,7 +113,7 @@ class RunHandle(ABC):
 
     @abstractmethod
     async def interrupt(self, interrupt_id: str) -> InterruptView | None:
-        """Return one interrupt, open or settled; None if the run has no such one."""
+        """Return one interrupt, open or settled; None if the run has no such interrupt."""
 
     @abstractmethod
     def events(
@@ -121,7 +121,7 @@ class RunHandle(ABC):
     ) -> AsyncGenerator[Event, None]:
         """Yield the events after the one with the id `after`, in order.
 
-        With `follow` also new ones, until the run has ended.
+        With `follow`, continue with new events until the run has ended.
         """
 
     @abstractmethod
@@ -153,10 +153,10 @@ class RunHandle(ABC):
     ) -> list[Receipt]:
         """Answer interrupts: several by their ids, all or nothing; one by its id; or the only open one.
 
-        The same answer again gets the first receipt, also after the run has ended. `digests` are those of
-        the interrupts as the approver saw them. `on_behalf_of` is in whose place the principal answers,
-        by a delegation; without it whoever may answer does so in their own right. Raises the refusals of
-        the respond table.
+        The same answer again returns the first receipt, even after the run has ended. `digests` are those
+        of the interrupts as the approver saw them. `on_behalf_of` names the person for whom the principal
+        answers by a delegation; without it, a principal who may answer does so in their own right. Raises
+        the refusals of the respond table.
         """
         about = answers_as_json(answers, response) | without_none(
             note=note,
@@ -267,8 +267,8 @@ class RunHandle(ABC):
     ) -> None:
         """Move the deadline of an open interrupt, or change what happens then (`halt`, `goto:<node>`).
 
-        Set a time, or a `timeout` from now; None as either removes the deadline. A question with a
-        calendar takes business time, as in `timeout="2bd"`. Raises `unknown_interrupt`,
+        Pass a time, or a `timeout` from now; None for either removes the deadline. A question with a
+        calendar accepts business time, as in `timeout="2bd"`. Raises `unknown_interrupt`,
         `already_answered`, `withdrawn`, `capability_required`, `unknown_node`, `invalid_body` and
         `unknown_run`.
         """
@@ -286,10 +286,10 @@ class RunHandle(ABC):
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """Keep an open question for the caller, for half an hour or `for_` (at most a day).
+        """Claim an open question for the caller, for half an hour or `for_` (at most a day).
 
-        Until then an answer of somebody else is refused as `claimed`. A claim ends by itself; who has
-        claimed the question can claim it for longer. Raises `claimed`, `not_claimable`, the refusals of
+        Until then, an answer by anybody else is refused as `claimed`. A claim expires; its holder can
+        claim the question again, for longer. Raises `claimed`, `not_claimable`, the refusals of a caller
         who may not answer, `already_answered`, `withdrawn`, `unknown_interrupt`, `not_running` and
         `unknown_run`.
         """
@@ -299,9 +299,9 @@ class RunHandle(ABC):
     async def release(
         self, interrupt_id: str, *, principal: Principal | None = None, key: str | None = None
     ) -> None:
-        """End the claim of a question: by who has claimed it, or with `runs:control`.
+        """End the claim of a question. Allowed for its holder, and with `runs:control`.
 
-        Without a claim nothing happens. Raises as `claim`.
+        Without a claim nothing happens. Raises the same refusals as `claim`.
         """
         await self._edit_question(commands.ReleaseClaim, interrupt_id, {}, principal, key)
 
@@ -314,9 +314,10 @@ class RunHandle(ABC):
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """Replace whom a question is for by subjects and groups (`group:finance`); this ends a claim.
+        """Replace the assignees of a question: subjects and groups (`group:finance`). This ends a claim.
 
-        By who has claimed it, one of its assignees, or with `runs:control`. Raises as `claim`.
+        Allowed for the holder of the claim, an assignee, and with `runs:control`. Raises the same
+        refusals as `claim`.
         """
         about = {"to": as_names(to), "note": note}
         await self._edit_question(commands.Reassign, interrupt_id, about, principal, key)
@@ -329,11 +330,11 @@ class RunHandle(ABC):
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """Take back a yes while its question is held, so that the question is open again.
+        """Take back an approval while its question is held, so that the question is open again.
 
-        Those who approved may take back their own yes, and who has `runs:control` anybody's, which
-        clears all votes. Raises `not_held`, `capability_required`, `unknown_interrupt`, `not_running`
-        and `unknown_run`.
+        An approver may take back their own approval; a caller with `runs:control` may take back any,
+        which clears all votes. Raises `not_held`, `capability_required`, `unknown_interrupt`,
+        `not_running` and `unknown_run`.
         """
         await self._edit_question(commands.TakeBack, interrupt_id, {"note": note}, principal, key)
 
@@ -357,10 +358,11 @@ class RunHandle(ABC):
         principal: Principal | None = None,
         key: str | None = None,
     ) -> Migration:
-        """Move the open run to the graph that its worker has today, and return what that does.
+        """Migrate the open run to the current graph of its worker, and return what changes.
 
         `patch` sets fields of the values. `renames` maps names of nodes of the run's graph, nested ones
-        as `outer.inner`, to today's. With `dry_run` nothing changes, and the obstacles are returned.
+        as `outer.inner`, to the current names. With `dry_run` nothing changes, and the obstacles are
+        returned.
         Raises `cannot_migrate` with all obstacles, `versions_differ`, `capability_required`,
         `not_running` and `unknown_run`.
         """
@@ -376,12 +378,12 @@ class RunHandle(ABC):
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """Let a run that failed, was halted or was cancelled go on from where it ended, under its id.
+        """Continue a run that failed, was halted or was cancelled, from where it ended and under its id.
 
-        What has finished is not done again, and what was open is open again. `graph` `today` moves it to
-        today's graph, by the `renames` of `migrate`; `patch` sets fields of the values. Raises
-        `not_finished` for an open run, `run_finished` for a completed one, `cannot_migrate`,
-        `conversation_busy`, `capability_required`, `gone` and `unknown_run`.
+        Nothing that has finished is repeated, and open questions are open again. `graph` `today` moves
+        the run to the current graph, with `renames` as for `migrate`; `patch` sets fields of the
+        values. Raises `not_finished` for an open run, `run_finished` for a completed one,
+        `cannot_migrate`, `conversation_busy`, `capability_required`, `gone` and `unknown_run`.
         """
         changes = {"patch": json_patch(patch or {}), "map": dict(renames or {})}
         await self._retry({**changes, "graph": graph}, principal, key)
@@ -390,19 +392,19 @@ class RunHandle(ABC):
     async def fork(
         self, *, back: int = 0, run_id: str | None = None, principal: Principal | None = None
     ) -> Forked:
-        """Start a new run with the past of this one, open or ended, which stays as it is.
+        """Start a new run with the past of this run, which may be open or ended, and does not change.
 
-        `back` is how many finished visits of the branch that moved last the new run goes back. `run_id`
-        is its id, generated by default; the same fork under the same id again changes nothing. Gates
-        whose effects lie ahead are asked again. Raises `no_such_past`, `run_exists`, `invalid_run_id`,
-        `capability_required` and `unknown_run`.
+        `back` is how many finished visits, of the branch that moved last, the new run goes back.
+        `run_id` is the id of the new run, generated by default; repeating the fork with that id changes
+        nothing. Gates whose effects lie ahead are asked again. Raises `no_such_past`, `run_exists`,
+        `invalid_run_id`, `capability_required` and `unknown_run`.
         """
 
     @abstractmethod
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
         """Return the transcript of an agent of the run, oldest first.
 
-        `address` is that of the agent, or of something in it; None in a run with one transcript.
+        `address` is that of the agent, or of something inside it; None if the run has one transcript.
         """
 
     # How the methods above send a command: `about` are its fields as their caller gave them, less the

@@ -79,18 +79,18 @@ class InterruptView(Record):
     """An interrupt as callers see it.
 
     `abridged`: the response has no reason, payload and schema, because there is no room for them (then
-    the prompt is truncated) or no worker answers; read it by its id. `degraded`: it cannot be read here,
-    the prompt says why, and the deadline is the nearest of the run's. `assignees` to `decisions` are the
-    terms of the question; `hold` is in seconds, `decisions` are an approval's, and `preview` is what the
-    call that is asked about would do. `votes` are those that count, and `missing` is how many approvals
-    an open question still needs. While it is `held`, until `held_until`, `answer` and `note` are those
-    that will count then, and its deadline does not count, so none is shown. `reminders` and `escalations`
-    have the moments of an open question, and `calendar` is the name of its calendar. `claim` is who keeps
-    the question for themselves, and until when. `barred` are those whom `not_by` bars, each with the rule
-    that does; `warnings` say which rules nobody can fulfil. Over HTTP `may_answer` says whether the
-    caller may answer an open question, `may_answer_for` for whom by a delegation, and `why_not` why not.
-    `note` is what was written beside the answer, at most its first 500 characters, and `on_behalf_of` in
-    whose place it was answered.
+    the prompt is truncated) or no worker answers; read the interrupt by its id. `degraded`: the interrupt
+    cannot be read here, the prompt says why, and the deadline is the nearest of the run. `assignees` to
+    `decisions` are the terms of the question; `hold` is in seconds, `decisions` are those of an approval,
+    and `preview` describes what the call would do. `votes` are the votes that count, and `missing` is how
+    many approvals an open question still needs. While the interrupt is `held`, until `held_until`,
+    `answer` and `note` are those that will count then; no deadline is shown, because none applies.
+    `reminders` and `escalations` are the times of an open question, and `calendar` is the name of its
+    calendar. `claim` has the holder of the claim, and its end. `barred` lists the people whom `not_by`
+    bars, each with the rule; `warnings` list the rules that nobody can fulfil. Over HTTP, `may_answer`
+    tells whether the caller may answer an open question, `may_answer_for` for whom by a delegation, and
+    `why_not` why not. `note` is the beginning of the note with the answer, at most 500 characters, and
+    `on_behalf_of` is the person for whom it was answered.
     """
 
     id: str
@@ -207,8 +207,8 @@ class BlockedView(Record):
 class RunView(Record):
     """A run as callers see it.
 
-    `guarded_by` are the capabilities that its graph can ask for; changing its course takes them all.
-    `archived`: Temporal has deleted the run, and the view is that of its archive.
+    `guarded_by` are the capabilities that its graph can ask for; changing its course requires them all.
+    `archived`: Temporal has deleted the run, and the view comes from the archive.
     """
 
     run_id: str
@@ -320,7 +320,7 @@ def _with_values(state: RunState, values: Mapping[str, Mapping[str, Any]]) -> Ru
 
 
 class Obstacle(Record):
-    """What a migration has no place for: `what` it is, its name and address, why, and what to do."""
+    """Something without a place in the new graph: `what` it is, its name and address, why, what to do."""
 
     what: str
     name: str
@@ -332,8 +332,8 @@ class Obstacle(Record):
 class Migration(Record):
     """What a migration did, or with `dry_run` would do.
 
-    `before` and `after` are versions of the graph. `nodes` are those at which the run stands, each with
-    its name in today's graph. `obstacles` are empty unless it is a dry run that found some.
+    `before` and `after` are versions of the graph. `nodes` maps the current nodes of the run to their
+    names in the new graph. `obstacles` is empty unless a dry run found some.
     """
 
     run_id: str
@@ -362,8 +362,8 @@ class Event(Record):
     """An event of a run's feed; it never contains values or an answer.
 
     `id` is the cursor right after it: opaque, and as text greater than those of earlier events. What an
-    opened or changed interrupt shows a person is outside of its fields: it is for the audit only. So is
-    its recording, which is for the stream of all runs.
+    opened or changed interrupt shows a person is not in the fields: it is for the audit only. Nor is the
+    recording, which is for the stream of all runs.
     """
 
     id: str

@@ -79,8 +79,8 @@ class Agent:
         output: The type of the result: text by default, a pydantic model, or any type pydantic validates.
         description: The purpose of the agent, in one sentence.
         max_turns: Maximum model turns in one visit; the next one fails it with `max_turns`.
-        budget: What one visit may use, with the agents that it calls, before a person is asked. With
-            `turns` in it, `max_turns` does not count.
+        budget: What one visit, with the agents that it calls, may use before a person is asked. With
+            `turns` in the budget, `max_turns` does not apply.
         max_corrections: Maximum consecutive attempts of the model to correct an invalid output.
         tool_execution: `concurrent` runs the calls of a turn in parallel, `sequential` one at a time.
         memory: With `run`, the next visit of the node continues the conversation of the previous one.
@@ -91,7 +91,7 @@ class Agent:
             Retries of an unreachable model are unlimited and do not count.
         model_backoff: The pauses between the attempts at a turn.
         model_retry_for: How long the attempts at a turn and their pauses may take together.
-        model_retry_on: The exceptions after which a turn is tried again.
+        model_retry_on: The exceptions after which a turn is retried.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class Agent:
     ) -> AgentTool:
         """Return this agent as a tool of another agent, with one argument: `task`, a text.
 
-        Interrupts inside the agent open at its own address. `description` is shown to the calling model.
+        Interrupts inside the agent open at the agent's own address. The calling model gets `description`.
         `approve` and the parameters after it work as in `@tool`; `preview` is an async function of a
         ToolContext and the arguments, a mapping with the `task`.
         """

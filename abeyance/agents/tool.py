@@ -74,10 +74,10 @@ class Preview:
 class Tool:
     """A function that a model may call. Calling the tool calls the function.
 
-    Times are in seconds, `max_result` is in bytes. Its function is tried again after the exceptions of
-    `retry_on`, as `retry` says.
-    `preview` makes what an approver sees of what a call would do. `question` is the part of the approval
-    question that all its calls share, `asks` are further capabilities that its code requests.
+    Times are in seconds, `max_result` is in bytes. After an exception of `retry_on`, the function is
+    retried by the policy `retry`. `preview` describes to an approver what a call would do. `question` is
+    the part of the approval question that all calls share, `asks` are further capabilities that the code
+    requests.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Tool:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """The capabilities that its calls may request; the first is the default."""
+        """The capabilities that calls may request; the first is the default."""
         own = self.question.requested_capability
         return self.asks if own is None else tuple(dict.fromkeys([own, *self.asks]))
 

@@ -115,12 +115,12 @@ def tool(
     describes one. A parameter of the type ToolContext, or an untyped first one named `ctx`, gets the
     context. The function returns JSON, or pydantic models and the like, which are encoded as JSON.
 
-    `name` and `description` default to the function's name and docstring. With a `schema`, a JSON Schema
-    of an object, the function takes the context and one mapping of all arguments. `timeout` bounds one
-    attempt. `retries` counts the attempts after the first: 0, or with `retry_for` without a bound. This,
-    `retry_for`, `backoff` and `retry_on` are as for a node; an approved call has one attempt. `heartbeat`
-    is how long a worker may be silent before another worker retries the call. `max_result` is in bytes,
-    and counts for a result that an approver gives in place of the call too.
+    `name` and `description` default to the function's name and docstring. With a `schema`, a JSON
+    Schema of an object, the function takes the context and one mapping of all arguments. `timeout`
+    bounds one attempt. `retries` counts the attempts after the first: 0, or with `retry_for` without a
+    bound. `retries`, `retry_for`, `backoff` and `retry_on` are as for a node; an approved call has one
+    attempt. `heartbeat` is how long a worker may be silent before another worker retries the call.
+    `max_result` is in bytes, and also limits a result that an approver gives in place of the call.
 
     `approve=True` requires an approval of each call before it runs; a predicate of the arguments (a
     mapping, as JSON) selects the calls. The approver needs `requested_capability`; `prompt` is the text
@@ -130,16 +130,16 @@ def tool(
     call: an operator is asked about its outcome (`"ask"`), it runs again (`"retry"`), or it fails
     (`"fail"`). `terms` are those of `TermsOptions`, for the approval: `assignees`, `quorum` and so on.
 
-    `decisions` are those that the answer may take, all unless given: `"approve"`, `"edit"` the arguments,
-    `"reject"`, and `"respond"` with a result that the model reads in place of the call.
+    `decisions` lists the decisions that the answer may contain, by default all: `"approve"`, `"edit"` the
+    arguments, `"reject"`, and `"respond"` with a result that the model reads in place of the call.
 
     `preview` is an async function of the call's arguments (of all, or of some by name) and a ToolContext
-    that says what the call would do, without doing it: `{"summary": ..., "diff"?: ..., "table"?: [...],
-    "cost"?: ...}`. It is shown with the approval, and made again right before the call: if it then
-    differs or fails, or if the arguments were edited, the approver is asked anew.
+    that describes what the call would do, without doing it: `{"summary": ..., "diff"?: ...,
+    "table"?: [...], "cost"?: ...}`. The preview is shown with the approval, and made again right before
+    the call: if it then differs or fails, or if the arguments were edited, the approver is asked again.
 
-    `asks` names further capabilities that its code requests (`ctx.interrupt(...)`), by name or pattern. A
-    question without a capability requests `requested_capability`, else the first of these.
+    `asks` lists further capabilities that the code requests (`ctx.interrupt(...)`), by name or pattern. A
+    question without a capability requests `requested_capability`, else the first of `asks`.
 
     Raises ToolDeclarationError with all errors.
     """

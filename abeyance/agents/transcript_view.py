@@ -63,8 +63,9 @@ class TranscriptItem(Record):
     - `assistant`: a response: `text`, `calls` and `usage`.
     - `tool`: the result of a call, by `call_id`; `outcome` is `success`, `failed`, `denied`, `retried`
       (the call was invalid, and the model is asked to repeat it) or `interrupted`. If a person,
-      `answered_by` (for whom: `on_behalf_of`), has given the result in place of the call, `decision` is
-      `respond`; if they have edited the arguments, it is `edit`, and `arguments` are those of the call.
+      `answered_by` (on behalf of `on_behalf_of`), has given the result in place of the call, `decision`
+      is `respond`; if they have edited the arguments, it is `edit`, and `arguments` are those of the
+      call.
     """
 
     role: Literal["system", "user", "assistant", "tool"]

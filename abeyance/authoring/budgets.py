@@ -19,23 +19,23 @@ _NO_STATE: Final = StateModel(None)
 
 
 class Budget:
-    """What an agent, or all agents of a run together, may use before a person is asked.
+    """Limits of what an agent, or all agents of a run together, may use before a person is asked.
 
     At a limit the agent takes no further turn: an interrupt of the kind `budget` shows what was used, and
-    by which agents and tools. Its answer is `{"raise_to": {"usd": 10}}` with new limits for the whole, or
-    `{"stop": True}`: the agent then fails with `budget_exhausted`. What the agents use that an agent
-    calls counts towards its budget too.
+    by which agents and tools. Its answer is `{"raise_to": {"usd": 10}}` with new totals, or
+    `{"stop": True}`: the agent then fails with `budget_exhausted`. If an agent calls other agents, their
+    usage counts towards its budget too.
 
     Args:
-        usd: US dollars, at the list prices of the models. A model without a known price costs nothing
-            here, which the event `budget.unpriced` and the question say.
+        usd: US dollars, at the list prices of the models. A model without a known price counts as zero,
+            and the event `budget.unpriced` and the question say so.
         tokens: Tokens of the models, sent and received.
-        time: Time that the turns and calls take together. Waiting for people or for a worker is none.
+        time: Time that the turns and calls take together, without waiting for people or for a worker.
         turns: Turns of the models. With `turns` in its budget, an agent has no `max_turns`.
-        requested_capability: The capability that whoever answers must have.
+        requested_capability: The capability that the approver must have.
         timeout: How long the question waits; None for ever.
         on_timeout: `halt` ends the run, `stop` fails the agent, and `{"default": answer}` answers. A
-            default that is no raise any more stops the agent.
+            default that no longer raises the budget stops the agent.
         terms: Those of `TermsOptions`, such as `assignees`, `priority`, `remind` and `escalate`.
     """
 

@@ -101,7 +101,7 @@ class VisitRuntime:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """The visit that a node's function runs for: its place in the run, its answers, its services.
+    """The current visit of a node: its place in the run, its answers, and what its code can call.
 
     `attempt` counts from 1 and grows with each retry. `input` and `runtime` are internal.
     """
@@ -149,17 +149,17 @@ class Context:
         return {**self.input.answers, **{key.rpartition("/")[2]: value for key, value in own}}
 
     def answered_by(self, name: str) -> dict[str, str | None] | None:
-        """Return who answered the question of a name last, as `{"by": ..., "on_behalf_of": ...}`.
+        """Return who last answered the question `name`, as `{"by": ..., "on_behalf_of": ...}`.
 
-        That is the one of the same fan-out item, else of this graph, else of the graphs around it; None
-        if nobody has answered it. Of an answer that the deadline gave, `by` is `timeout`.
+        The question is that of the same fan-out item, else of this graph, else of the graphs around it.
+        None if nobody has answered it. If the deadline gave the answer, `by` is `timeout`.
         """
         found = self.input.answerers.get(name)
         return None if found is None else {"by": found.by, "on_behalf_of": found.on_behalf_of}
 
     def votes(self, name: str) -> list[dict[str, Any]]:
-        """Return the votes on the question of a name, found as by `answered_by`: each as
-        `{"by", "on_behalf_of", "at", "answer", "note"}`, in their order. Empty if it took none.
+        """Return the votes on the question `name`, found as by `answered_by`, in order: each as
+        `{"by", "on_behalf_of", "at", "answer", "note"}`. Empty if the question has no votes.
         """
         found = self.input.answerers.get(name)
         return [
@@ -260,11 +260,11 @@ class Context:
     async def file(self, name: str, data: bytes, type: str | None = None) -> dict[str, str]:  # noqa: A002
         """Store a picture or a document of this run, and return the reference to it, which is JSON.
 
-        In the payload or the reason of a question the inbox shows it: pictures (PNG, JPEG, GIF, WebP) at
-        once, anything else to be downloaded. `name` is the name of the file; `type` is its media type,
-        which is guessed from the name if it is None. At most 10 MB. Storing the same again has no effect.
-        It is erased with the run. Raise Fatal for an invalid name or type, or too many bytes, and
-        Unavailable.
+        If the payload or the reason of a question has the reference, the inbox shows pictures (PNG,
+        JPEG, GIF, WebP), and offers other files for download. `name` is the name of the file; `type` is
+        its media type, which is guessed from the name if it is None. At most 10 MB. Storing the same
+        file again has no effect. The file is erased with the run. Raise Fatal for an invalid name or
+        type, or too many bytes, and Unavailable.
         """
         if self.runtime.blobs is None:
             raise Fatal("files cannot be stored here: this visit has no storage")
@@ -378,10 +378,11 @@ class Context:
         )
 
     def link(self, name: str, *, process: str | None = None) -> str:
-        """Return the address in the inbox of the question that this visit asks under a name.
+        """Return the address in the inbox of the question that this visit asks under `name`.
 
-        It is the same before the question is asked, while it is open and after its answer. Its host is
-        the `links.base` of the notifications file, else `ABEYANCE_PUBLIC_URL` or `ABEYANCE_URL`.
+        The address is the same before the question is asked, while it is open and after its answer. Its
+        host is the `links.base` of the notifications file, else `ABEYANCE_PUBLIC_URL` or
+        `ABEYANCE_URL`.
         """
         visit, key = self.input, name if process is None else f"{process}/{name}"
         address = visit.address if process is None else below(visit.address, "process", process)

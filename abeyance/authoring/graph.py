@@ -61,8 +61,8 @@ class Graph:
     `Annotated[list[str], append]`; without a model, any field is allowed. `on_error` is the default for
     all nodes except its own target and those in `finally_`. The run pauses before the nodes of
     `interrupt_before` and after those of `interrupt_after`, so that a person can review and edit the
-    values; `"*"` means every node except interrupt nodes. `budget` is what all agents of a run, or of
-    this graph nested in another, may use together.
+    values; `"*"` means every node except interrupt nodes. `budget` limits what all agents of a run, or of
+    this graph nested in another, use together.
     """
 
     _is_fused = False
@@ -157,20 +157,20 @@ class Graph:
         A coroutine function runs on the event loop, a plain one in a thread.
 
         `name` defaults to the function's name. `timeout` limits one attempt. `retries` is the number of
-        attempts after the first: 3, or with `retry_for` without a bound. `retry_for` bounds how long the
-        attempts and the pauses between them may take together; no attempt begins after it. If both are
-        given, the first that is reached counts. `backoff` are the pauses. An exception that is not of
-        `retry_on` fails the visit at once; that of a timeout is a TimeoutError. `heartbeat` is how long a
-        worker may be silent before another worker gets the visit, which counts as an attempt.
-        `local=True` is for idempotent work of less than a minute: it is faster, but it
-        cannot be cancelled, and cannot ask or record steps. `fuse=True` lets it run in one activity with
-        fused nodes before and after it; None is what `build` is given. `on_error` is `fail`,
-        `goto:<node>`, or `interrupt`, which asks a person whether to retry, to skip the node with a
-        patch, or to fail.
-        `to` names the targets of a returned `Goto` or `Send`. `asks` names the capabilities that the
-        code may request (`ctx.interrupt(..., requested_capability=...)`), or patterns such as
-        `tenant:*:approve`; a question that requests none requests the first. Requesting any other fails
-        the visit with `undeclared_capability`.
+        attempts after the first: 3, or with `retry_for` without a bound. `retry_for` limits how long
+        the attempts and the pauses between them may take together; no attempt begins after that. If
+        both are given, the limit that is reached first counts. `backoff` are the pauses. An exception
+        that does not match `retry_on` fails the visit at once; a timeout counts as a TimeoutError.
+        `heartbeat` is how long a worker may be silent before another worker gets the visit, which
+        counts as an attempt. `local=True` is for idempotent work of less than a minute: it is faster,
+        but it cannot be cancelled, and cannot ask or record steps. `fuse=True` lets it run in one
+        activity with fused nodes before and after it; None uses the value that is passed to `build`.
+        `on_error` is `fail`, `goto:<node>`, or `interrupt`, which asks a person whether to retry, to
+        skip the node with a patch, or to fail. `to` names the targets of a returned `Goto` or `Send`.
+        `asks` names the capabilities that the code may request (`ctx.interrupt(...,
+        requested_capability=...)`), or patterns such as `tenant:*:approve`; a question without a
+        capability requests the first. Requesting any other fails the visit with
+        `undeclared_capability`.
         """
 
         def declare(function: NodeFunction) -> NodeFunction:
@@ -349,9 +349,9 @@ class Graph:
     ) -> None:
         """Declare an edge from `source` to `target`. A list of sources is a join.
 
-        Behind a fan-out, a join waits for every item. `when` maps paths of the values to what all of
-        them must equal, or is `"else"`. `join="arrived"` starts the target with the branches that have
-        arrived as soon as no other can arrive.
+        Behind a fan-out, a join waits for every item. `when` maps paths of the values to the values
+        that they must all equal, or is `"else"`. `join="arrived"` starts the target with the branches
+        that have arrived as soon as no other can arrive.
         """
         self._spec = None
         self._edges += compiler.edges(self._intake, source, target, when=when, join=join)
@@ -366,7 +366,8 @@ class Graph:
     ) -> None:
         """Declare a route: `function(state)` returns a target, a list of targets, or None.
 
-        It is called when `source` has finished, with the values that it read and its own patch.
+        The function is called when `source` has finished, with the values that `source` read and its
+        patch.
         """
         function_name = getattr(function, "__name__", "<lambda>")
         label = f"a route from {source!r}"
@@ -382,9 +383,9 @@ class Graph:
         self._routes.append(Route(source=source, name=name, targets=targets))
 
     def retired(self, name: str) -> RetiredNode:
-        """Keep the code of a node for the older runs whose pinned graph has it; use it as a decorator.
+        """Keep the code of a node for older runs whose pinned graph has the node; use it as a decorator.
 
-        A new run cannot reach the node: it is no part of the graph that `build()` returns, and no edge
+        A new run cannot reach the node: the graph that `build()` returns does not contain it, and no edge
         may name it. Its timeout, retries and targets are those of the pinned graph.
 
         The code is a function, a Graph, or an Agent with its `input` as for `agent()`. `routes` are the
@@ -399,8 +400,8 @@ class Graph:
     ) -> None:
         """Declare a rule that may replace the edges after a visit (Stargraph's rules).
 
-        `when` maps paths of the merged values to what all of them must equal; the key `node` is the
-        visited node. A string is CLIPS, which needs the extra `rules`, unless it is
+        `when` maps paths of the merged values to the values that they must all equal; the key `node` is
+        the visited node. A string is CLIPS, which needs the extra `rules`, unless it is
         `(node-id (id <node>))` alone. `then` lists actions: `{"kind": "goto", "node": ...}`,
         `{"kind": "halt", "reason": ...}`, `{"kind": "retry"}`, `{"kind": "parallel", "nodes": [...]}`,
         `{"kind": "interrupt", "prompt": ...}` with the options of `interrupt()`, and, for other rules in
@@ -427,9 +428,9 @@ class Graph:
     ) -> GraphSpec:
         """Return the frozen graph. Raise GraphError with all faults at once.
 
-        With `fuse`, the nodes that do not say otherwise are fused from then on: where they follow one
-        another, they run in one activity. With `mcp` the API offers the graph as a tool of MCP. `budget`
-        replaces that of the graph from then on.
+        With `fuse`, all nodes without a `fuse` of their own are fused from then on: where they follow one
+        another, they run in one activity. With `mcp`, the API offers the graph as an MCP tool. `budget`
+        replaces the budget of the graph from then on.
         """
         self.is_mcp_tool = self.is_mcp_tool or mcp
         if fuse and not self._is_fused:

@@ -77,7 +77,7 @@ _NO_STATE: Final = StateModel(None)
 class Interrupt(Exception):
     """A question to a person.
 
-    `name` is unique among the interrupts of a visit. `prompt` is shown as it is, `reason` is JSON for
+    `name` is unique among the interrupts of a visit. `prompt` is shown as written, `reason` is JSON for
     the approver, and `payload` is opaque data for the approver's program. `response` is the type of the
     answer: a pydantic model, a type, a Literal, or a JSON Schema; None accepts any JSON value.
     `requested_capability` is the capability that the approver must have. `timeout` is relative,

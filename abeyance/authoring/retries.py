@@ -16,7 +16,7 @@ class Backoff:
     """The pauses between attempts: 1 s, 2 s, 4 s, and so on up to 1 min, unless given otherwise.
 
     `first` is the pause before the first retry, each further one is `factor` times as long, and none is
-    longer than `most`. What is wrong is reported when the graph is built.
+    longer than `most`. Invalid values are reported when the graph is built.
     """
 
     first: Duration = 1.0

@@ -41,7 +41,7 @@ _MINUTES_OF_A_DAY: Final = 24 * 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
-    """When people work, by which `2bd` and `3bh` are counted: the days less the public holidays of the
+    """The working time by which `2bd` and `3bh` are counted: the days, without the public holidays of the
     country and its subdivision. `timezone` None is `ABEYANCE_TIMEZONE`.
     """
 
@@ -66,8 +66,9 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Escalation:
-    """From `after` on (a duration, or business time such as `2bd`), these may answer too: `to`, subjects
-    and groups (`group:directors`), and whoever has `requested_capability`.
+    """From `after` on (a duration, or business time such as `2bd`), more people may answer: the subjects
+    and groups of `to` (`group:directors`). With `requested_capability`, they must have that capability;
+    without `to`, it is enough.
     """
 
     after: Duration

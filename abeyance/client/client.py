@@ -43,16 +43,16 @@ _PAGE: Final = 500
 
 
 class Client:
-    """The runs of one deployment: to start, to answer, to control, and to read.
+    """Start, answer, control and read the runs of one deployment.
 
     A deployment's runs are those of `task_queue`, which its workers poll; a client cannot reach others.
-    `patience` is how many seconds an operation is retried before it is `Unavailable`. `blobs` is where
-    workers store transcripts; without it none is found. `archive` keeps audits past Temporal's
-    retention, and `signing_key` signs them. By `notifications` the runs that it starts know what to
-    announce from their first event on.
+    `patience` is how many seconds an operation is retried before it raises `Unavailable`. `blobs` is the
+    storage of transcripts; without it no transcript is found. `archive` keeps audits past Temporal's
+    retention, and `signing_key` signs them. With `notifications`, the runs that the client starts publish
+    notifications from their first event on.
 
-    Its parts are `runs` (start, list, session, evict, erase), `inbox` (list) and `conversations`; `run`
-    is one run, `events` are those of all runs.
+    The parts are `runs` (start, list, session, evict, erase), `inbox` (list) and `conversations`; `run`
+    returns the handle of one run, `events` the events of all runs.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Client:
         )
 
     def run(self, run_id: str, graph: Graph | None = None) -> TemporalRun:
-        """Return the handle of a run, which need not exist. Editing its values takes its `graph`."""
+        """Return the handle of a run, which need not exist. Editing its values requires its `graph`."""
         return TemporalRun(self._deployment, run_id, graph)
 
     async def events(
@@ -139,9 +139,9 @@ class Client:
     ) -> AsyncGenerator[views.StreamEvent, None]:
         """Yield the events of all runs after the one with the id `after`, each run's in order.
 
-        None as `after` begins with the oldest that Temporal has. With `follow` also new ones, without
-        end. No worker has to be up. Raises `invalid_body` for an id that is none, `gone`, with the
-        `oldest` cursor, for one that is older than what Temporal keeps, and Unavailable.
+        None as `after` begins with the oldest event that Temporal has. With `follow`, new events follow
+        without end. No worker has to be up. Raises `invalid_body` for an invalid id, `gone`, with the
+        `oldest` cursor, for an id that is older than what Temporal keeps, and Unavailable.
         """
         if follow:
             following = await self.stream.opened(after, filters=filters)

@@ -53,10 +53,10 @@ _EDITS: Final[Mapping[type[commands.Edit], str]] = {
 class TemporalRun(RunReader):
     """One run over Temporal (`abeyance.RunHandle`).
 
-    Without a `principal` the caller is `temporal`, without capabilities. `Client.run` got the graph: its
-    state model validates a patch of the values, a migration is refused with `versions_differ` if the
-    worker has another version of it, and a retry can go on with it. Without it `edit_values`, and a
-    retry with a patch or today's graph, raise ValueError.
+    Without a `principal` the caller is `temporal`, without capabilities. The graph is that of
+    `Client.run`: its state model validates a patch of the values, a migration is refused with
+    `versions_differ` if the worker has another version of it, and a retry can continue with it. Without a
+    graph, `edit_values` raises ValueError, and so does a retry with a patch or the current graph.
     """
 
     caller = TEMPORAL
@@ -68,7 +68,7 @@ class TemporalRun(RunReader):
     async def respond_to(
         self, order: commands.Respond, *, as_delegate: bool = True
     ) -> list[ledger.Receipt]:
-        """Answer interrupts by a command; with `as_delegate` also in the place of others."""
+        """Answer interrupts by a command; with `as_delegate` also on behalf of others."""
         if not as_delegate:
             return await self._answer(order)
         return await self._deployment.delegations.with_standing(order, self._answer)

@@ -137,10 +137,10 @@ _BLANK: Final = Interrupt(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """The receipt of an accepted answer. `replayed`: it was accepted before.
+    """The receipt of an accepted answer. `replayed`: the answer was accepted before.
 
-    `status` says what the answer did: it settled the question, is held until `held_until`, or is a vote
-    while so many approvals are `missing`.
+    `status` is what the answer did: it settled the question, is held until `held_until`, or is a vote,
+    after which `missing` approvals are still needed.
     """
 
     interrupt_id: str

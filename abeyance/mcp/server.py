@@ -95,13 +95,13 @@ class McpServer:
     `tools` selects the tools to offer, by the server's names, and `exclude` removes some; `prefix` is put
     before each name. `approve` is True if every call needs an approval, or a predicate of the tool's name
     (as the model sees it) and its arguments. Approvers, and people who answer the server's elicitations,
-    need `requested_capability`; `decisions` are those that an approval allows, as in `@tool`. `preview`
-    is an async function of a ToolContext, whose `tool` is the name of the tool, and the arguments, a
-    mapping: it says what the call would do, and is shown with the approval.
+    need `requested_capability`; `decisions` lists what an approval allows, as in `@tool`. `preview` is
+    an async function of a ToolContext, whose `tool` is the name of the tool, and the arguments, a
+    mapping: it describes what the call would do, and is shown with the approval.
 
     `timeout` bounds the work of a call, without the time that a person takes to answer.
     `connect_timeout` bounds connecting. `retries` counts the attempts after the first (3, or with
-    `retry_for` without a bound), for calls that did not reach the server; a call that may have been done
+    `retry_for` without a bound), for calls that did not reach the server; a call that may have been made
     is not retried. `backoff` and `retry_for` are as for a node. `max_result` is in bytes.
     `connections` bounds the concurrent calls of one process (each connection to a `command` is a process
     of its own); an unused connection is closed after `idle`.
@@ -176,7 +176,7 @@ class McpServer:
 
     @property
     def retry(self) -> RetryPolicy:
-        """How calls that did not reach the server are tried again."""
+        """The retry policy of calls that did not reach the server."""
         return self._retry(lambda _: None)
 
     def _retry(self, note: Callable[[str], None]) -> RetryPolicy:
