@@ -173,7 +173,13 @@ def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line
         codes = ", ".join(dict.fromkeys(each["code"] for each in rejected))
         lines.append(Line("messages", f"{len(rejected)} refused: {codes}"))
     if view.get("degraded"):
-        lines.append(Line("note", "no worker answers: this is the last state recorded in Temporal"))
+        lines.append(
+            Line(
+                "note",
+                "no worker is up, or none can read the run (its log says why): this is the last state "
+                "recorded in Temporal",
+            )
+        )
     lines.extend(interrupt_lines(view.get("interrupts") or [], now))
     return lines
 

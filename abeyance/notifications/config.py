@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from base64 import b64decode
@@ -35,6 +36,7 @@ _SHORTEST_KEY: Final = 32
 """In bytes: a key of HS256 has at least as many as its hash."""
 _VARIABLE: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 _SCHEMES: Final = ("http", "https")
+_NOT_UNDERSTOOD: Final = "apprise does not understand the address: see its documentation"
 
 
 def _listed(value: Any) -> Any:
@@ -312,8 +314,28 @@ def _apprise_faults(
         yield _Fault((*place, "apprise_env"), "give either 'apprise' or 'apprise_env'")
     if entry.apprise is not None and "://" not in entry.apprise:
         yield _Fault((*place, "apprise"), "an address of apprise has a scheme, as in ntfy://topic")
+    elif delivers and entry.apprise is not None and not _is_understood(entry.apprise):
+        yield _Fault((*place, "apprise"), _NOT_UNDERSTOOD)
     if delivers and entry.apprise_env is not None:
         yield from _variable_faults((*place, "apprise_env"), entry.apprise_env)
+        if (url := os.environ.get(entry.apprise_env)) and not _is_understood(url):
+            text = f"the environment variable {entry.apprise_env}: {_NOT_UNDERSTOOD}"
+            yield _Fault((*place, "apprise_env"), text)
+
+
+def _is_understood(url: str) -> bool:
+    """Return whether apprise knows the service of an address, as far as it is installed."""
+    if find_spec("apprise") is None:
+        return True
+    import apprise  # noqa: PLC0415  (optional, and slow to import)
+
+    # What it logs of an address can have a password in it.
+    log = logging.getLogger("apprise")
+    was_off, log.disabled = log.disabled, True
+    try:
+        return apprise.Apprise.instantiate(url) is not None
+    finally:
+        log.disabled = was_off
 
 
 def _variable_faults(place: Place, name: str) -> Iterator[_Fault]:

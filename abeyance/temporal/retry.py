@@ -90,8 +90,8 @@ async def retry_until(run_id: str, call: Callable[[], Awaitable[T]], *, seconds:
     except TimeoutError as error:
         raise Unavailable(
             f"the run {run_id!r} did not answer within {seconds:g} s: Temporal cannot be reached, or "
-            f"no worker is up ({last or 'no answer'}). The call may still take effect, and may be "
-            "repeated."
+            f"no worker is up that can read the run ({last or 'no answer'}). The call may still take "
+            "effect, and may be repeated."
         ) from error
     raise AssertionError("attempts have no end")
 

@@ -108,10 +108,11 @@ rules:
 
 
 def test_what_a_file_needs_and_does_not_find_is_a_fault(
-    file: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("NO_SECRET", "not base64!")
     monkeypatch.setenv("SHORT", "short")
+    monkeypatch.setenv("NO_SERVICE", "no-service://password@host")
     text = """\
 links: {base: "https://example.com", key_env: SHORT}
 people:
@@ -123,7 +124,10 @@ rules:
       - {assignees: mail}
       - {apprise: "no scheme"}
       - {apprise_env: NOT_SET_EITHER}
+      - {apprise_env: NO_SERVICE}
+      - {apprise: "slakc://a/b/c"}
 """
+    unknown = "apprise does not understand the address: see its documentation"
     assert faults(file, text) == [
         "line 1: SHORT needs at least 32 bytes",
         "line 3: the environment variable NOT_SET is not set",
@@ -131,7 +135,10 @@ rules:
         "line 8: mail needs the key 'mail' of the file, with its server",
         "line 9: an address of apprise has a scheme, as in ntfy://topic",
         "line 10: the environment variable NOT_SET_EITHER is not set",
+        f"line 11: the environment variable NO_SERVICE: {unknown}",
+        f"line 12: {unknown}",
     ]
+    assert "password" not in caplog.text
 
 
 def test_who_does_not_deliver_needs_no_secret_but_the_key_of_links(file: Path) -> None:
