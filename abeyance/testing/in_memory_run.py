@@ -1,4 +1,4 @@
-"""A run in memory as callers have it, and `run`, which drives one to its end."""
+"""`InMemoryRun`, the handle of a run in memory, and `run`, which runs a graph to its end."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ ANYBODY: Final = Principal(subject="tester", capabilities=(EVERYTHING,))
 class InMemoryRun(InMemoryReader):
     """A run that a test drives (`abeyance.RunHandle`). It changes only while one of its methods runs.
 
-    The name of an open interrupt stands for its id. Today's graph is the one that was deployed last.
-    `principal` defaults to `tester`, who has every capability. While a visit is blocked, each method that
-    changes the run tries it again, and raises `abeyance.errors.Blocked` after the change if it still is.
+    An open interrupt may be given by its name. The current graph is the one that was deployed last.
+    `principal` defaults to `tester`, who has every capability. While a visit is blocked, each method
+    that changes the run retries it, and raises `abeyance.errors.Blocked` after the change if it is
+    still blocked.
     """
 
     caller = ANYBODY
@@ -111,7 +112,7 @@ class InMemoryRun(InMemoryReader):
         return self.state.root.values
 
     async def start(self) -> None:
-        """Start the run, and continue until it needs an answer or the passing of time."""
+        """Start the run, and continue until it needs an answer or has to wait for a time."""
         await self._driver.start()
 
     async def advance(self, by: Duration) -> None:
@@ -255,7 +256,7 @@ class InMemoryRun(InMemoryReader):
         capabilities: Sequence[str] | None = None,
         until: Duration = "30d",
     ) -> None:
-        """Let `to` answer in the place of `by`, for so long by the clock of the run.
+        """Let `to` answer in the place of `by`, for the duration `until`, by the run's clock.
 
         Raise the Refusal if `by` cannot lend that.
         """
@@ -273,7 +274,8 @@ class InMemoryRun(InMemoryReader):
     def deploy(self, graph: Graph) -> None:
         """Run the code of another version of the graph from now on, as after a deploy.
 
-        The run keeps the graph that it was started with, until it is migrated or retried with today's.
+        The run keeps the graph that it was started with, until it is migrated, or retried with the
+        current one.
         """
         self._graph = graph
         self._driver.deploy(graph)
