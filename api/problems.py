@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from abeyance.core.authority import READ
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
-from abeyance.schemas.faults import request_faults
+from abeyance.schemas.faults import MOST_FAULTS, request_faults
 from abeyance.util import invalid
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -181,7 +181,7 @@ def _on_settings_error(_request: Request, error: SettingsError) -> Response:
 
 def _on_invalid_request(_request: Request, error: RequestValidationError) -> Response:
     found: list[dict[str, str]] = []
-    for entry in error.errors():
+    for entry in error.errors()[:MOST_FAULTS]:
         place, *path = entry["loc"]
         is_body = place == "body"
         faults = request_faults([{**entry, "loc": path}], error.body if is_body else None)

@@ -10,6 +10,8 @@ from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
 from abeyance.schemas.state_model import StateModel, ValuesError, pointer
 
+MOST_FAULTS: Final = 20
+"""How many faults of a request are told. One of a megabyte can have 90,000."""
 _SHOWN_CHARS: Final = 80
 _JSON_NAMES: Final = {
     "dictionary or object to extract fields from": "object",
@@ -25,7 +27,7 @@ def request_faults(errors: Sequence[Mapping[str, Any]], given: Any = None) -> li
     found = [entry for entry in errors if not _is_echo(entry)]
     return [
         {"pointer": pointer(entry["loc"], entry["type"], given), "message": _message(entry)}
-        for entry in found
+        for entry in found[:MOST_FAULTS]
     ]
 
 

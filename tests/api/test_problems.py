@@ -61,6 +61,13 @@ async def test_a_fault_calls_json_by_its_own_names(
     assert not any(word in detail for word in ("dictionary", "tuple", "validation"))
 
 
+async def test_of_a_request_with_many_faults_the_first_are_told(api: Api) -> None:
+    body = {"graph": "g", **{f"field{number}": 1 for number in range(5_000)}}
+    found = problem(await api.http.post("/runs", json=body), 422, "invalid_body")
+
+    assert [each["pointer"] for each in found["errors"]] == [f"/field{n}" for n in range(20)]
+
+
 async def test_all_methods_of_a_path_are_told_whichever_is_declared_first(api: Api) -> None:
     headers = {"X-Abeyance-Request": "1"}
     runs = await api.http.delete("/runs", headers=headers)
