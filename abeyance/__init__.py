@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from abeyance.authoring.terms import Calendar, Escalation, Quorum
     from abeyance.client import Client, TemporalRun
     from abeyance.core.ledger import Receipt
-    from abeyance.core.policy import Principal
+    from abeyance.core.policy import Principal, ReadRights
     from abeyance.core.spec import END, START
     from abeyance.core.state import Limits
     from abeyance.errors import (
@@ -39,11 +39,13 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from abeyance.filters import EventFilter, InboxFilter, RunFilter
-    from abeyance.handle import Forked, RunHandle, Started, Steered
+    from abeyance.handle import Forked, MessageFields, RunHandle, Started, Steered
     from abeyance.mcp.server import McpServer
     from abeyance.schemas.state_model import add, append, merge, union
+    from abeyance.settings import Settings
     from abeyance.views import (
         ClosingRecord,
+        DelegationView,
         Event,
         InterruptView,
         MessageReceipt,
@@ -74,6 +76,7 @@ __all__ = [
     "ClosingRecord",
     "CompositeInterrupt",
     "Context",
+    "DelegationView",
     "Escalation",
     "Event",
     "EventFilter",
@@ -87,6 +90,7 @@ __all__ = [
     "InterruptView",
     "Limits",
     "McpServer",
+    "MessageFields",
     "MessageReceipt",
     "MessageView",
     "Migration",
@@ -94,12 +98,14 @@ __all__ = [
     "Obstacle",
     "Principal",
     "Quorum",
+    "ReadRights",
     "Receipt",
     "Refusal",
     "RunFilter",
     "RunHandle",
     "RunView",
     "Send",
+    "Settings",
     "SettingsError",
     "Started",
     "Steered",
@@ -136,6 +142,7 @@ _MODULES = {
     "ClosingRecord": "views",
     "CompositeInterrupt": "authoring.interrupts",
     "Context": "authoring.context",
+    "DelegationView": "views",
     "Escalation": "authoring.terms",
     "Event": "views",
     "EventFilter": "filters",
@@ -149,6 +156,7 @@ _MODULES = {
     "InterruptView": "views",
     "Limits": "core.state",
     "McpServer": "mcp.server",
+    "MessageFields": "handle",
     "MessageReceipt": "views",
     "MessageView": "views",
     "Migration": "views",
@@ -156,12 +164,14 @@ _MODULES = {
     "Obstacle": "views",
     "Principal": "core.policy",
     "Quorum": "authoring.terms",
+    "ReadRights": "core.policy",
     "Receipt": "core.ledger",
     "Refusal": "errors",
     "RunFilter": "filters",
     "RunHandle": "handle",
     "RunView": "views",
     "Send": "authoring.context",
+    "Settings": "settings",
     "SettingsError": "errors",
     "Started": "handle",
     "Steered": "handle",

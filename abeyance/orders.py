@@ -16,12 +16,14 @@ from abeyance.core.ledger import Receipt
 from abeyance.core.policy import Principal
 from abeyance.core.state import Status
 from abeyance.core.text import truncate
+from abeyance.filters import InboxFilter
 from abeyance.handle import MessageFields, RunHandle
 from abeyance.schemas.faults import request_faults
 from abeyance.util import checked_key, invalid, without_none
 from abeyance.views import UNTIL_BLOCKED, MessageReceipt, Migration
 
 R = TypeVar("R", bound=wire.Request)
+C = TypeVar("C", bound=commands.Order)
 
 SIGNALS: Final[Mapping[type[commands.Order], Control]] = {
     commands.Pause: "pause",
@@ -118,11 +120,7 @@ class CommandedRun(RunHandle):
         principal: Principal | None,
         key: str | None,
     ) -> None:
-        by = principal or self.caller
-        whose: dict[str, Any] = {"actor": by.subject, "key": key}
-        if kind is commands.Pause:
-            whose["capabilities"] = tuple(by.capabilities)
-        await self.control(order_of(kind, {**about, **whose}))
+        await self.control(control_order(kind, about, principal or self.caller, key))
 
     async def _edit_question(
         self,
@@ -208,6 +206,20 @@ def known_statuses(statuses: Sequence[str], *beside: str) -> Sequence[str]:
                 message += "; the filter blocked=true selects runs of any status that are blocked"
             raise ValueError(message)
     return statuses
+
+
+def inbox_page(filters: InboxFilter, limit: int) -> dict[str, Any]:
+    """Return the fields of `InboxPage`."""
+    named = ("status", "sort", "priority", "min_risk", "before")
+    return {**{name: getattr(filters, name) for name in named}, "limit": limit}
+
+
+def control_order(kind: type[C], about: Mapping[str, Any], by: Principal, key: str | None) -> C:
+    """Return the command of a control operation. Raises the Refusal `invalid_body`."""
+    whose: dict[str, Any] = {"actor": by.subject, "key": key}
+    if kind is commands.Pause:
+        whose["capabilities"] = tuple(by.capabilities)
+    return order_of(kind, {**about, **whose})
 
 
 def body_of(kind: type[R], arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -195,6 +195,17 @@ def unknown_cursor(run_id: str, cursor: str) -> Refusal:
     )
 
 
+def unknown_stream_cursor(cursor: str) -> Refusal:
+    """Return the refusal of a text that is not the id of an event of all runs."""
+    shown = truncate(cursor, 100)
+    return Refusal(
+        Code.INVALID_BODY,
+        f"{shown!r} is not a cursor of the stream of this deployment: send the id of one of its events "
+        "as it was received, or none to begin with the oldest.",
+        cursor=shown,
+    )
+
+
 def conversation_workflow_id(task_queue: str, conversation_id: str) -> str:
     """Return the workflow id of a conversation, unlike that of any run or other deployment."""
     # Quoted, the task queue has no colon, so it ends where the conversation's id begins.

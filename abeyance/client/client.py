@@ -35,7 +35,7 @@ from abeyance.storage.backends import ConfiguredBlobs
 from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.temporal.connection import connect_temporal
 from abeyance.temporal.workers import LiveWorker, live_workers
-from abeyance.util import TASK_QUEUE
+from abeyance.util import TASK_QUEUE, checked_run_id
 
 _NOTHING: Final = Notifications().events_of
 """What runs announce where nobody is notified of anything."""
@@ -90,14 +90,14 @@ class Client:
             feed=Feed(temporal, task_queue),
             audits=audits,
         )
-        self.archiver = Archiver(audits, listing, lambda run_id: self.run(run_id).shown())
+        self.archiver = Archiver(audits, listing, lambda run_id: self._found(run_id).shown())
         self.erasures = Erasures(line, listing, blobs, audits, signing_key)
         self.conversations = Conversations(self._deployment)
         self.delegations = self._deployment.delegations
         self.runs = Runs(self._deployment, recency, evictions, self.erasures)
-        self.inbox = Inbox(listing, lambda run_id: self.run(run_id).interrupts())
+        self.inbox = Inbox(listing, lambda run_id: self._found(run_id).interrupts())
         self.stream = Stream(temporal, task_queue)
-        self.waking = Waking(line, listing, lambda run_id: self.run(run_id).worker_started())
+        self.waking = Waking(line, listing, lambda run_id: self._found(run_id).worker_started())
 
     @classmethod
     async def connect(
@@ -127,8 +127,15 @@ class Client:
         )
 
     def run(self, run_id: str, graph: Graph | None = None) -> TemporalRun:
-        """Return the handle of a run, which need not exist. Editing its values requires its `graph`."""
-        return TemporalRun(self._deployment, run_id, graph)
+        """Return the handle of a run, which need not exist. Editing its values requires its `graph`.
+
+        Raises `invalid_run_id`.
+        """
+        return TemporalRun(self._deployment, checked_run_id(run_id), graph)
+
+    def _found(self, run_id: str) -> TemporalRun:
+        # Who starts a workflow through Temporal may give it any id.
+        return TemporalRun(self._deployment, run_id)
 
     async def events(
         self,

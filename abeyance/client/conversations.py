@@ -13,7 +13,7 @@ from abeyance.core.policy import ALL_RUNS, TEMPORAL, Principal, ReadRights
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal
 from abeyance.handle import MessageFields, Steered
-from abeyance.orders import message_order
+from abeyance.orders import control_order, message_order
 from abeyance.util import gather_limited
 
 _MAX_LISTED: Final = 20
@@ -64,10 +64,9 @@ class Conversations:
         key: str | None = None,
     ) -> list[str]:
         """Cancel each active run of a conversation, and return their ids."""
-        return await self._reach(
-            conversation_id,
-            lambda run: run.cancel(reason, mode=mode, grace=grace, principal=principal, key=key),
-        )
+        about = {"reason": reason, "mode": mode, "grace": grace}
+        order = control_order(commands.Cancel, about, principal or TEMPORAL, key)
+        return await self.control(conversation_id, order)
 
     async def pause(
         self,
@@ -81,17 +80,9 @@ class Conversations:
         key: str | None = None,
     ) -> list[str]:
         """Pause each active run of a conversation, and return their ids."""
-        return await self._reach(
-            conversation_id,
-            lambda run: run.pause(
-                reason,
-                mode=mode,
-                timeout=timeout,
-                on_timeout=on_timeout,
-                principal=principal,
-                key=key,
-            ),
-        )
+        about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
+        order = control_order(commands.Pause, about, principal or TEMPORAL, key)
+        return await self.control(conversation_id, order)
 
     async def resume(
         self,
@@ -102,9 +93,8 @@ class Conversations:
         key: str | None = None,
     ) -> list[str]:
         """Resume each active run of a conversation, and return their ids."""
-        return await self._reach(
-            conversation_id, lambda run: run.resume(reason, principal=principal, key=key)
-        )
+        order = control_order(commands.Resume, {"reason": reason}, principal or TEMPORAL, key)
+        return await self.control(conversation_id, order)
 
     async def control(
         self, conversation_id: str, order: commands.Order, *, reads: ReadRights = ALL_RUNS

@@ -19,7 +19,9 @@ from abeyance.core.delegations import Delegations as Book
 from abeyance.core.json import sha256
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.errors import Code, Refusal
-from abeyance.util import delegations_workflow_id
+from abeyance.orders import AT_KEY, order_of
+from abeyance.util import as_names, checked_key, delegations_workflow_id
+from abeyance.views import DelegationView
 
 O = TypeVar("O", commands.Respond, commands.Claim)  # noqa: E741 an order
 T = TypeVar("T")
@@ -48,7 +50,7 @@ class Delegations:
         reason: str | None = None,
         principal: Principal,
         key: str | None = None,
-    ) -> Delegation:
+    ) -> DelegationView:
         """Let `to` answer in the place of the principal, from `since` (else now) until `until`.
 
         `capabilities` are those that are lent; without them all that the principal has and may lend. The
@@ -56,28 +58,33 @@ class Delegations:
         days and for `*`, `admin` and `runs:...`, `capability_required` for what the principal does not
         have, and `idempotency_conflict`.
         """
+        lent = None if capabilities is None else as_names(capabilities)
+        about = {"capabilities": lent, "from_": since, "until": until, "reason": reason}
+        body = order_of(commands.DelegateBody, {"to": to, **about})
+        checked_key(key, AT_KEY)
         seed = uuid.uuid4().hex if key is None else [principal.subject, key]
         wanted = Wanted(
             id=sha256(seed).removeprefix("sha256:")[:_ID_CHARS],
             maker=principal,
-            to=to,
-            capabilities=None if capabilities is None else tuple(dict.fromkeys(capabilities)),
-            since=since,
-            until=until,
+            to=body.to,
+            capabilities=None if lent is None else tuple(dict.fromkeys(lent)),
+            since=body.from_,
+            until=body.until,
             reason=reason,
         )
         # The refusals of a first one need no workflow.
         Book().made(wanted, datetime.now(UTC))
         made: Delegation = await self._send("delegate", wanted, Delegation)
         self._read = (-_FRESH, Book())
-        return made
+        return DelegationView.of(made)
 
-    async def list(self, principal: Principal) -> list[Delegation]:
+    async def list(self, principal: Principal) -> list[DelegationView]:
         """Return those that have not ended and that a principal made or may use; with `admin`, all."""
         self._read = (-_FRESH, Book())
-        return list((await self._book()).seen_by(principal, datetime.now(UTC)))
+        seen = (await self._book()).seen_by(principal, datetime.now(UTC))
+        return [DelegationView.of(each) for each in seen]
 
-    async def delete(self, id: str, *, principal: Principal) -> Delegation:  # noqa: A002
+    async def delete(self, id: str, *, principal: Principal) -> DelegationView:  # noqa: A002
         """Delete a delegation, and return it: by who made it, or with `admin`.
 
         Raises `unknown_delegation` and `capability_required`.
@@ -88,7 +95,7 @@ class Delegations:
         book.withdrawn(id, principal)
         await self._send("undelegate", commands.Undelegate(id=id, principal=principal), None)
         self._read = (-_FRESH, Book())
-        return next(each for each in book.all if each.id == id)
+        return DelegationView.of(next(each for each in book.all if each.id == id))
 
     async def of(self, subject: str) -> tuple[Delegation, ...]:
         """Return what lets a subject answer in the place of others, as of some seconds ago at most."""

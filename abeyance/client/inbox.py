@@ -15,13 +15,14 @@ from typing import Any, Final, TypeAlias
 
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
-from abeyance import names, views
+from abeyance import commands, names, views
 from abeyance.client.listing import MAX_READ, OPEN_RUNS, Listing, Place, having, readable, written
 from abeyance.core.policy import Principal
 from abeyance.core.terms import Priority
 from abeyance.filters import InboxFilter, Sort
 from abeyance.history import cursors
 from abeyance.history.description import RunDescription
+from abeyance.orders import inbox_page, order_of
 
 Entries: TypeAlias = list[views.InterruptView]
 Ask: TypeAlias = Callable[[str], Awaitable[list[views.InterruptView]]]
@@ -212,6 +213,7 @@ class Inbox:
         another list, and Unavailable.
         """
         filters = filters or InboxFilter()
+        order_of(commands.InboxPage, inbox_page(filters, limit))
         if filters.sort != "deadline":
             return await self._sorted(filters, cursor=cursor, limit=limit)
         criteria = _criteria(filters)

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from abeyance import names, views, wire
+from abeyance import commands, names, views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.deployment import Deployment
 from abeyance.client.erasures import Erasures
@@ -27,6 +27,7 @@ from abeyance.errors import AbeyanceError, Code, Refusal
 from abeyance.filters import RunFilter
 from abeyance.handle import Started
 from abeyance.history.description import RunDescription
+from abeyance.orders import order_of
 from abeyance.util import checked_run_id
 
 _LOCAL: Final = Principal(subject="local")
@@ -262,9 +263,9 @@ class Runs:
         A page may be shorter than `limit` and not be the last. Raises `invalid_body` for a cursor of
         another list.
         """
-        return await self._deployment.listing.runs(
-            filters or RunFilter(), cursor=cursor, limit=limit
-        )
+        filters = filters or RunFilter()
+        order_of(commands.RunsPage, {"statuses": filters.statuses, "limit": limit})
+        return await self._deployment.listing.runs(filters, cursor=cursor, limit=limit)
 
     async def count_of_others(self) -> int:
         """Return how many runs of other deployments the client's credentials can see in the namespace."""

@@ -17,9 +17,10 @@ from pydantic import (
 from abeyance.commands.runs import OfPrincipal
 from abeyance.core.delegations import Delegation
 from abeyance.core.policy import Principal
-from abeyance.core.terms import GROUP
+from abeyance.core.terms import GROUP, Priority
 from abeyance.core.text import truncate
 from abeyance.duration import OptionalSpan, Seconds
+from abeyance.filters import Sort
 from abeyance.wire import Moment, Request, Value, is_empty, is_none
 
 _SUBJECT: Final = r"^[^\s,*\x00-\x1f\x7f][^\s,\x00-\x1f\x7f]*$"
@@ -205,6 +206,17 @@ class Interrupts(Request):
     """Which interrupts of a run are read."""
 
     status: ListedStatus = "open"
+
+
+class InboxPage(Request):
+    """Which page of the inbox is read."""
+
+    status: Literal["open", "held"] = "open"
+    sort: Sort = "deadline"
+    priority: Priority | None = None
+    min_risk: int | None = Field(default=None, ge=0)
+    before: Moment | None = None
+    limit: int = Field(default=50, ge=1, le=1_000)
 
 
 class WhichInterrupt(Request):

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import AfterValidator, Field, model_validator
 
 from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.state import Status
 from abeyance.core.terms import Priority
 from abeyance.duration import OptionalSeconds
 from abeyance.wire import Keyed, Moment, Request, Value, is_none
@@ -150,6 +151,13 @@ class SendMessage(SteerMessage):
     """A message that gets a receipt. With `pause` the run is paused first, if it accepts the message."""
 
     pause: Pause | None = Field(default=None, exclude_if=is_none)
+
+
+class RunsPage(Request):
+    """Which page of the runs is read."""
+
+    statuses: frozenset[Status] = frozenset()
+    limit: int = Field(default=50, ge=1, le=1_000)
 
 
 class TakeMessages(Request):

@@ -146,11 +146,7 @@ class Delegations:
         """
         found = next((each for each in self.all if each.id == id_), None)
         if found is None:
-            raise Refusal(
-                Code.UNKNOWN_DELEGATION,
-                f"There is no delegation {id_!r}; list the delegations to see their ids.",
-                delegation_id=id_,
-            )
+            raise unknown(id_)
         if found.by != principal.subject and not principal.may(ADMIN):
             raise Refusal(
                 Code.CAPABILITY_REQUIRED,
@@ -224,4 +220,13 @@ def _made(wanted: Wanted, now: datetime) -> Delegation:
         until=wanted.until,
         reason=wanted.reason,
         created_at=now,
+    )
+
+
+def unknown(id_: str) -> Refusal:
+    """Return the refusal of an id that no delegation has."""
+    return Refusal(
+        Code.UNKNOWN_DELEGATION,
+        f"There is no delegation {id_!r}; list the delegations to see their ids.",
+        delegation_id=id_,
     )

@@ -27,7 +27,7 @@ from abeyance import views
 from abeyance.core.json import Json
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
-from abeyance.util import unknown_cursor
+from abeyance.util import unknown_cursor, unknown_stream_cursor
 
 _CHECK_CHARS: Final = 16
 _SHOWN: Final = 100
@@ -235,10 +235,10 @@ class Positions:
                 cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True
             )
         except (binascii.Error, ValueError):
-            raise _unusable_position(cursor) from None
+            raise unknown_stream_cursor(cursor) from None
         body, check = text[:-_CHECK_BYTES], text[-_CHECK_BYTES:]
         if body[:1] != bytes([_VERSION]) or check != _check_bytes(deployment, body):
-            raise _unusable_position(cursor)
+            raise unknown_stream_cursor(cursor)
         positions = cls(int.from_bytes(body[1:_HEAD], "big"))
         numbers = _numbers_in(body[_HEAD:])
         try:
@@ -246,9 +246,9 @@ class Positions:
                 position = _Position(positions.until + later, _ordering(place))
                 positions._put(key.to_bytes(_KEY_BYTES, "big"), position)
         except (OverflowError, ValueError):
-            raise _unusable_position(cursor) from None
+            raise unknown_stream_cursor(cursor) from None
         if positions.newest > _LATEST:
-            raise _unusable_position(cursor)
+            raise unknown_stream_cursor(cursor)
         return positions
 
 
@@ -299,13 +299,3 @@ def _numbers_in(text: bytes) -> Iterator[int]:
         if byte < _HIGH:
             yield number
             number, scale = 0, 1
-
-
-def _unusable_position(text: str) -> Refusal:
-    shown = truncate(text, _SHOWN)
-    return Refusal(
-        Code.INVALID_BODY,
-        f"{shown!r} is not a cursor of the stream of this deployment: send the id of one of its events "
-        "as it was received, or none to begin with the oldest.",
-        cursor=shown,
-    )

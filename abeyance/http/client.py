@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 from urllib.parse import quote
 
 from pydantic import BaseModel
 
 from abeyance import commands
+from abeyance.core.delegations import unknown as unknown_delegation
+from abeyance.core.state import Limits
 from abeyance.duration import Duration
 from abeyance.errors import SettingsError
 from abeyance.filters import EventFilter, InboxFilter, RunFilter
@@ -21,13 +24,19 @@ from abeyance.http.connection import Connection
 from abeyance.http.events import follow as followed
 from abeyance.http.events import past
 from abeyance.http.run import HttpRun, message_body
-from abeyance.orders import body_of
+from abeyance.orders import body_of, inbox_page, order_of
+from abeyance.schemas.faults import json_patch
 from abeyance.schemas.json_types import to_json
-from abeyance.util import as_names, checked_run_id, without_none
+from abeyance.util import as_names, checked_run_id, unknown_stream_cursor, without_none
 from abeyance.views import DelegationView, InterruptView, RunView, StreamEvent
 from abeyance.wire import ErasureState
 
+if TYPE_CHECKING:
+    from abeyance.authoring.graph import Graph
+
 _CREATED: Final = 201
+_ID: Final = re.compile("[A-Za-z0-9_-]{1,100}")
+_CURSOR: Final = re.compile("[!-~]+")
 
 
 class HttpClient:
@@ -81,6 +90,9 @@ class HttpClient:
             "capability": filters.capabilities,
             **without_none(graph=filters.graph),
         }
+        if after is not None and _CURSOR.fullmatch(after) is None:
+            # No header and no query can hold it, or it stands for none there.
+            raise unknown_stream_cursor(after)
         read = past(self.api, "", after, query)
         if follow:
             read = followed(self.api, "", after, query, on_gap=on_gap)
@@ -97,14 +109,14 @@ class HttpRuns:
 
     async def start(
         self,
-        graph: str,
+        graph: Graph | str,
         input: Mapping[str, Any] | BaseModel | None = None,  # noqa: A002
         *,
         run_id: str | None = None,
         conversation_id: str | None = None,
         session_type: str = "agent",
         labels: Mapping[str, str] | None = None,
-        limits: Mapping[str, Any] | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
         reuse: bool = False,
         interrupt_before: str | Sequence[str] = (),
         interrupt_after: str | Sequence[str] = (),
@@ -112,16 +124,16 @@ class HttpRuns:
         allow_concurrent: bool = False,
         key: str | None = None,
     ) -> Started:
-        """Start a run of a graph, as `Client.runs.start` does. Requires `runs:start`.
+        """Start a run of a graph, or of the graph of that name, as `Client.runs.start` does.
 
-        With a `key` and without a `run_id` the id is derived from the key.
+        Requires `runs:start`.         With a `key` and without a `run_id` the id is derived from the key.
         """
         body = {
-            "graph": graph,
-            "input": to_json(input if isinstance(input, BaseModel) else dict(input or {})),
+            "graph": graph if isinstance(graph, str) else graph.name,
+            "input": to_json(input) if isinstance(input, BaseModel) else json_patch(input or {}),
             "session_type": session_type,
             "labels": dict(labels or {}),
-            "limits": dict(limits or {}),
+            "limits": _limits(limits),
             "interrupt_before": as_names(interrupt_before),
             "interrupt_after": as_names(interrupt_after),
             "reuse": reuse,
@@ -144,6 +156,7 @@ class HttpRuns:
     ) -> tuple[list[RunView], str | None]:
         """Return a page of runs, newest first, and the cursor of the next page or None."""
         filters = filters or RunFilter()
+        order_of(commands.RunsPage, {"statuses": filters.statuses, "limit": limit})
         query = {
             "status": sorted(filters.statuses),
             "label": filters.labels,
@@ -170,7 +183,9 @@ class HttpInbox:
     ) -> tuple[list[InterruptView], str | None]:
         """Return open interrupts, nearest deadline first, and the cursor of the next page."""
         filters = filters or InboxFilter()
+        order_of(commands.InboxPage, inbox_page(filters, limit))
         query = {
+            "status": filters.status,
             "capability": sorted(filters.capabilities),
             "limit": str(limit),
             **without_none(
@@ -206,10 +221,10 @@ class HttpDelegations:
         key: str | None = None,
     ) -> DelegationView:
         """Let `to` answer in the caller's place, as `Client.delegations.make` does."""
-        about = {"from": since and since.isoformat(), "reason": reason}
-        lent = None if capabilities is None else list(capabilities)
-        body = {"to": to, "until": until.isoformat(), "capabilities": lent, **about}
-        made = await self.api.post("/delegations", without_none(**body), key=key)
+        lent = None if capabilities is None else as_names(capabilities)
+        about = {"capabilities": lent, "from_": since, "until": until, "reason": reason}
+        body = body_of(commands.DelegateBody, {"to": to, **about})
+        made = await self.api.post("/delegations", body, key=key)
         return DelegationView.model_validate(made)
 
     async def list(self) -> list[DelegationView]:
@@ -217,9 +232,11 @@ class HttpDelegations:
         page = await self.api.get("/delegations")
         return [DelegationView.model_validate(each) for each in page["items"]]
 
-    async def delete(self, id: str) -> None:  # noqa: A002
-        """Delete a delegation: by who made it, or with `admin`."""
-        await self.api.delete(f"/delegations/{quote(id, safe='')}")
+    async def delete(self, id: str) -> DelegationView:  # noqa: A002
+        """Delete a delegation, and return it: by who made it, or with `admin`."""
+        if _ID.fullmatch(id) is None:
+            raise unknown_delegation(id)
+        return DelegationView.model_validate(await self.api.delete(f"/delegations/{id}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +294,14 @@ class HttpConversations:
         path = f"{conversation_path(conversation_id)}/{operation}"
         runs: list[str] = (await self.api.post(path, body, key=key))["runs"]
         return runs
+
+
+def _limits(limits: Limits | Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return those limits that differ from the defaults: a service sets some of them alone."""
+    if not isinstance(limits, Limits):
+        return dict(limits or {})
+    usual = asdict(Limits())
+    return {name: value for name, value in asdict(limits).items() if value != usual[name]}
 
 
 def conversation_path(conversation_id: str) -> str:

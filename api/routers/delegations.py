@@ -39,7 +39,7 @@ async def delegate(
     It lends capabilities that questions ask for: those that it names, or all that the caller has. Never
     lent are `*`, `admin` and `runs:...`. A delegate cannot pass on what was lent.
     """
-    made = await client.delegations.make(
+    return await client.delegations.make(
         body.to,
         capabilities=body.capabilities,
         since=body.from_,
@@ -48,7 +48,6 @@ async def delegate(
         principal=caller,
         key=key,
     )
-    return views.DelegationView.of(made)
 
 
 @router.get(
@@ -62,7 +61,7 @@ async def list_delegations(caller: Caller, client: ClientDep) -> Listed[views.De
     """
     _require_either(caller)
     found = await client.delegations.list(caller)
-    return Listed(items=[views.DelegationView.of(each) for each in found])
+    return Listed(items=found)
 
 
 @router.delete(
@@ -82,8 +81,7 @@ async def delete_delegation(
     This requires `runs:respond` or `admin`.
     """
     _require_either(caller)
-    deleted = await client.delegations.delete(delegation_id, principal=caller)
-    return views.DelegationView.of(deleted)
+    return await client.delegations.delete(delegation_id, principal=caller)
 
 
 def _require_either(caller: Principal) -> None:

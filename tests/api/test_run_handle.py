@@ -6,16 +6,25 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 import pytest
 import pytest_asyncio
 from sample_graphs import PIXEL
 from stack import Api, new_id
-from temporal_site import Site
+from temporal_site import ANYBODY, Site, eventually
 
-from abeyance import Principal, Refusal, RunHandle, Started, testing
+from abeyance import (
+    DelegationView,
+    InboxFilter,
+    Limits,
+    Principal,
+    Refusal,
+    RunHandle,
+    Started,
+    testing,
+)
 from abeyance.client import TemporalRun
 from abeyance.errors import Code
 from abeyance.history.audit_chain import verify
@@ -354,3 +363,79 @@ async def test_a_file_that_a_question_shows_is_read(begin: Begin) -> None:
 
     assert await run.file(asked.payload["picture"]) == PIXEL
     assert await refused(run.file("0" * 64)) == Code.UNKNOWN_FILE
+
+
+async def test_lists_and_delegations_take_the_same_over_http_as_over_temporal(
+    site: Site, api: Api
+) -> None:
+    now = datetime.now(UTC)
+    naive, days = now.replace(tzinfo=None), now + timedelta(days=2)
+    client = site.client
+    async with HttpClient(api.url) as http:
+        calls: list[tuple[str, Awaitable[object], Awaitable[object]]] = [
+            ("/limit: ", client.runs.list(limit=0), http.runs.list(limit=0)),
+            ("/limit: ", client.inbox.list(limit=-1), http.inbox.list(limit=-1)),
+            (
+                "/before: input should have timezone info",
+                client.inbox.list(InboxFilter(before=naive)),
+                http.inbox.list(InboxFilter(before=naive)),
+            ),
+            (
+                "/until: input should have timezone info",
+                client.delegations.make("bob", until=naive, principal=ANYBODY),
+                http.delegations.make("bob", until=naive),
+            ),
+            (
+                "/mode: input should be 'after-node' or 'now'",
+                client.conversations.pause("none", mode="soon"),  # type: ignore[arg-type]
+                http.conversations.pause("none", mode="soon"),  # type: ignore[arg-type]
+            ),
+            (
+                "'' is not a cursor of the stream",
+                anext(client.events(after="")),
+                anext(http.events(after="")),
+            ),
+        ]
+        for words, over_temporal, over_http in calls:
+            found = await faults(over_temporal)
+            assert found == await faults(over_http)
+            assert (found[0], words in found[1]) == (Code.INVALID_BODY, True), found[1]
+        assert await refused(http.delegations.delete("..")) == Code.UNKNOWN_DELEGATION
+        with pytest.raises(Refusal, match="cannot name a run"):
+            client.run("a b")
+
+        kept = [
+            await client.delegations.make("bob", capabilities="pay", until=days, principal=ANYBODY),
+            await http.delegations.make("bob", capabilities="pay", until=days),
+        ]
+        assert [(type(each), each.capabilities) for each in kept] == [(DelegationView, ["pay"])] * 2
+        assert {each.id for each in kept} <= {each.id for each in await http.delegations.list()}
+        assert await http.delegations.delete(kept[1].id) == kept[1]
+        assert await client.delegations.delete(kept[0].id, principal=ANYBODY) == kept[0]
+
+
+async def test_a_graph_and_its_limits_are_given_over_http_as_over_temporal(
+    site: Site, api: Api
+) -> None:
+    async with HttpClient(api.url) as http:
+        graph, limits = site.graphs["gated"], Limits(max_queue_size=3)
+        started = await http.runs.start(graph, {"amount": 1}, run_id=new_id(), limits=limits)
+        assert started.view is not None
+        assert (started.view.graph, started.view.max_queue_size) == ("gated", 3)
+        assert await refused(http.runs.start(graph, {"amount": object()})) == Code.INVALID_INPUT
+
+
+async def test_the_inbox_lists_held_questions_over_http_too(site: Site, api: Api) -> None:
+    held = InboxFilter(status="held")
+    async with HttpClient(api.url) as http:
+        run = http.run((await http.runs.start("held", {}, run_id=new_id())).run_id)
+        await run.wait(until=WAITING)
+        (asked,) = await run.interrupts()
+        assert asked.id not in {each.id for each in (await http.inbox.list(held))[0]}
+        await run.respond(asked.id, {"approved": True})
+
+        async def listed() -> bool:
+            return asked.id in {each.id for each in (await http.inbox.list(held))[0]}
+
+        assert await eventually(listed)
+        await run.cancel()
