@@ -72,7 +72,10 @@ async def live_workers(temporal: TemporalClient, task_queue: str) -> list[LiveWo
             _pollers(temporal, task_queue), _heartbeats(temporal, task_queue)
         )
     except RPCError as error:
-        raise Unavailable(f"Temporal does not answer ({error.message})") from error
+        what = "Temporal does not answer"
+        if error.status == RPCStatusCode.NOT_FOUND:
+            what = "Temporal has no such namespace: create it, or set TEMPORAL_NAMESPACE"
+        raise Unavailable(f"{what} ({error.message})") from error
     now = datetime.now(UTC)
     alive = [
         LiveWorker(

@@ -15,7 +15,9 @@ from temporal_site import BINARY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance.api.app import create_app
+from abeyance.errors import Unavailable
 from abeyance.settings import Settings
+from abeyance.temporal.workers import live_workers
 
 YES = {"approved": True}
 
@@ -218,3 +220,12 @@ async def test_an_api_waits_for_its_temporal_and_finds_it(monkeypatch: pytest.Mo
     assert graphs.status_code == 200
     problem(read, 404, "unknown_run")
     assert "abeyance setup" in problem(not_set_up, 503, "unavailable")["detail"]
+
+
+async def test_a_namespace_that_is_missing_is_not_told_as_silence(address: str) -> None:
+    temporal = await TemporalClient.connect(address, namespace="nowhere")
+
+    with pytest.raises(
+        Unavailable, match="no such namespace: create it, or set TEMPORAL_NAMESPACE"
+    ):
+        await live_workers(temporal, "abeyance")
