@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
+import pytest
 from receiver import SECRET, Receiver, hook, receiver, rules
 from sample_graphs import State, gated, gates
 from standardwebhooks import Webhook
@@ -27,6 +29,7 @@ from abeyance.core.state import Limits
 from abeyance.notifications.config import Notifications
 from abeyance.util import notifications_prefix
 from abeyance.worker import make_notifier, make_worker
+from abeyance.workflows import notification
 
 YES = {"approved": True}
 
@@ -176,8 +179,9 @@ async def test_the_stream_of_all_runs_has_what_failed_after_a_run_has_ended_and_
 
 
 async def test_who_is_given_up_is_seen_while_others_are_still_tried(
-    temporal: TemporalClient,
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(notification, "_GATHERED", timedelta(seconds=0.2))
     async with receiver([410]) as gone, receiver([503] * 9) as busy:
         targets = [hook(f"{each.url}/hook") for each in (gone, busy)]
         file = rules(({"event": "run.completed"}, targets))
@@ -204,8 +208,10 @@ async def test_who_is_given_up_is_seen_while_others_are_still_tried(
 
 
 async def test_an_attempt_that_fails_is_followed_by_one_with_the_same_id(
-    temporal: TemporalClient,
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    soon = replace(notification._DOUBLING, initial_interval=timedelta(seconds=0.1))
+    monkeypatch.setattr(notification, "_DOUBLING", soon)
     async with receiver([503]) as busy:
         file = rules(({"event": "interrupt.opened"}, [hook(f"{busy.url}/hook")]))
         site = Site(temporal, gated(), notifications=file)

@@ -15,7 +15,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowUpdateFailedError
 
-from abeyance import START, Context, Graph, Refusal, append, commands
+from abeyance import START, Backoff, Context, Graph, Refusal, append, commands
 from abeyance.core.events import Message
 from abeyance.core.state import Limits
 from abeyance.errors import Code
@@ -239,9 +239,10 @@ async def test_every_message_of_hundreds_is_taken_once_or_reported_whatever_happ
 
 async def test_a_visit_that_is_tried_again_gets_what_it_took(temporal: TemporalClient) -> None:
     graph = Graph("clumsy", state=Read)
+    backoff = Backoff(first="100ms", factor=1)
     seen: list[tuple[str, list[str]]] = []
 
-    @graph.node(retries=2)
+    @graph.node(retries=2, backoff=backoff)
     async def inboxed(state: Read, ctx: Context, inbox: Sequence[Message]) -> dict[str, Any]:
         found = [each.message_id for each in inbox]
         seen.append(("inbox", found))
@@ -249,7 +250,7 @@ async def test_a_visit_that_is_tried_again_gets_what_it_took(temporal: TemporalC
             raise ValueError("again")
         return {"log": found}
 
-    @graph.node(retries=2)
+    @graph.node(retries=2, backoff=backoff)
     async def asking(state: Read, ctx: Context) -> dict[str, Any]:
         found: list[str] = []
         while len(found) < 2 and (each := await ctx.check_interrupt()) is not None:

@@ -12,7 +12,7 @@ from temporal_site import ANYBODY, Site
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Fatal, Goto, Graph, Principal, Refusal
+from abeyance import START, Backoff, Context, Fatal, Goto, Graph, Principal, Refusal
 from abeyance.errors import Code
 
 
@@ -143,7 +143,7 @@ async def test_a_failing_node_is_tried_again_and_its_key_stays_the_same(
     keys: list[str] = []
     graph = Graph("flaky", state=State)
 
-    @graph.node(retries=2)
+    @graph.node(retries=2, backoff=Backoff(first="100ms", factor=1))
     async def flaky(state: State, ctx: Context) -> dict[str, Any]:
         keys.append(ctx.idempotency_key)
         if len(keys) < 3:
