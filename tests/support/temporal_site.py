@@ -42,6 +42,11 @@ UP_WITHIN = timedelta(seconds=60)
 
 _DYNAMIC = (
     "history.transferProcessorMaxPollRPS=5000",
+    # A timer fires up to a second late, and a history that continues another one begins a second after
+    # it, unless set otherwise.
+    "history.timerProcessorMaxPollRPS=5000",
+    'history.timerProcessorMaxTimeShift="10ms"',
+    'history.workflowIdReuseMinimalInterval="100ms"',
     # A history is deleted only after this: half a minute, unless set otherwise.
     'history.transferProcessorUpdateAckInterval="100ms"',
     "frontend.WorkflowTimeSkippingEnabled=true",

@@ -10,7 +10,7 @@ from sample_graphs import Held, State, chain, gates
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import WorkflowContinuedAsNewError, WorkflowExecutionStatus
 
 from abeyance import END, START, Context, Graph, Refusal, Send
 from abeyance.core.state import Limits
@@ -250,12 +250,13 @@ async def test_what_is_refused_first_after_a_hand_over_makes_nothing_be_forgotte
         run_id = await site.start(limits=SMALL)
         await site.until(run_id, "awaiting-input")
         handle = temporal.get_workflow_handle(run_id)
-
-        async def is_handed_over() -> bool:
+        execution = (await handle.describe()).run_id
+        first = temporal.get_workflow_handle(run_id, run_id=execution)
+        handing_over = asyncio.create_task(first.result(follow_runs=False))
+        while not handing_over.done():
             await handle.signal("resume")
-            return await executions(site, run_id) > 1
-
-        await eventually(is_handed_over)
+            await asyncio.wait([handing_over], timeout=0.05)
+        assert isinstance(handing_over.exception(), WorkflowContinuedAsNewError)
         # The server lets a history wait that begins so soon after another; an update does not wait.
         with pytest.raises(Refusal):
             await site.client.run(run_id).respond({"nobody.0": 1}, principal=ANYBODY)
