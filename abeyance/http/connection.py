@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -22,6 +23,7 @@ _AWAY: Final = frozenset({502, 503, 504})
 _UNAUTHENTICATED: Final = 401
 _DEFECT: Final = 500
 _LAST_PORT: Final = 65_535
+_TOKEN: Final = re.compile("[!-~]+")
 _STREAM: Final = "text/event-stream"
 _CODES: Final = frozenset(Code)
 _STANDARD: Final = frozenset({"type", "title", "status", "detail", "code"})
@@ -71,10 +73,10 @@ class Connection:
     def __init__(self, url: str, token: str | None = None) -> None:
         self._address = url.rstrip("/")
         self.url = _checked(url)
-        if token and not (token.isascii() and token.isprintable()):
+        if token and _TOKEN.fullmatch(token) is None:
             # Do not print it: a token is a secret.
             raise SettingsError(
-                "ABEYANCE_TOKEN contains a character that no token has, such as a line break"
+                "ABEYANCE_TOKEN contains a character that no token has, such as a line break or a blank"
             )
         address = httpx.URL(url)
         is_local = is_loopback(address.host)
