@@ -7,27 +7,12 @@ from typing import Any
 
 import pytest
 from agent_scripts import Script, call, places, ran, started
+from tool_calls import Purse
 
 from abeyance import Agent, BeforeToolCall, Refusal, ToolContext, tool
 
 YES = {"approved": True}
 ADDRESS = "graph:g;node:review;agent:clerk;tool:pay:c1"
-
-
-class Purse:
-    """The tool `pay`, which has to be approved, and what it has paid."""
-
-    def __init__(self, **about: Any) -> None:
-        self.paid: list[tuple[int, str]] = []
-        purse = self
-
-        @tool(**{"approve": True, **about})
-        async def pay(amount: int, to: str = "bob") -> str:
-            """Pay somebody."""
-            purse.paid.append((amount, to))
-            return f"paid {amount}"
-
-        self.tool = pay
 
 
 async def asking(purse: Purse, *more: Any, **about: Any) -> tuple[Any, Script]:

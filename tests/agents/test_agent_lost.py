@@ -5,27 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tool_calls import Purse
 from tool_visits import ended, visiting
 
 from abeyance import BeforeToolCall, ToolContext, tool
 
 YES = {"approved": True}
-
-
-class Purse:
-    """The tool `pay`, which has to be approved, and what it has paid."""
-
-    def __init__(self, **about: Any) -> None:
-        self.paid: list[tuple[int, str]] = []
-        purse = self
-
-        @tool(**{"approve": True, **about})
-        async def pay(amount: int, to: str = "bob") -> str:
-            """Pay somebody."""
-            purse.paid.append((amount, to))
-            return f"paid {amount}"
-
-        self.tool = pay
 
 
 async def test_a_call_whose_worker_was_lost_is_run_again_only_if_a_person_says_so() -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sealed_site import replays
 from stored import LARGE, LOGGED, SECRET, SHOWN, State, connected, letters, shows
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
-from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from abeyance import START, Context, Fatal, Graph, views
 from abeyance.core.json import sha256
@@ -25,7 +25,6 @@ from abeyance.history.feed import Feed
 from abeyance.keyring import WrongKey
 from abeyance.settings import Settings
 from abeyance.storage.blobs import FolderBlobs
-from abeyance.workflows.run import AgentRun
 
 SMALL = Limits(continue_as_new_after=14)
 WAYS = ["stored", "encrypted", "both", "required"]
@@ -63,17 +62,6 @@ async def histories(site: Site, run_id: str) -> Sequence[str]:
         execution = started.continued_execution_run_id
         if not execution:
             return found
-
-
-async def replays(site: Site, run_id: str) -> None:
-    replayer = Replayer(
-        workflows=[AgentRun],
-        workflow_runner=UnsandboxedWorkflowRunner(),
-        data_converter=site.temporal.data_converter,
-        # A replay is not tried again if a busy machine takes more than two seconds for a step.
-        debug_mode=True,
-    )
-    await replayer.replay_workflow(await site.history(run_id))
 
 
 async def why_unreadable(site: Site, run_id: str) -> tuple[str, str]:

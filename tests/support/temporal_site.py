@@ -204,6 +204,18 @@ class Site:
         """The run's newest history."""
         return await self.temporal.get_workflow_handle(run_id).fetch_history()
 
+    async def executions(self, run_id: str) -> int:
+        """How many histories the run has filled so far, by following it back from the newest."""
+        count, execution = 0, None
+        while True:
+            handle = self.temporal.get_workflow_handle(run_id, run_id=execution)
+            first = (await handle.fetch_history()).events[0]
+            count += 1
+            started = first.workflow_execution_started_event_attributes
+            execution = started.continued_execution_run_id
+            if not execution:
+                return count
+
     async def replays(self, run_id: str) -> None:
         """Replay the run's newest history on today's code; raises if the code would do otherwise."""
         await replay(await self.history(run_id))

@@ -7,6 +7,7 @@ from typing import Any
 
 from one_visit import context
 
+from abeyance import tool
 from abeyance.agents.state import AgentState
 from abeyance.agents.tool_decorator import ToolContext
 
@@ -26,3 +27,19 @@ def written(source: str, **known: Any) -> Callable[..., Any]:
     exec(source, known)
     found: Callable[..., Any] = known[source.removeprefix("def ").partition("(")[0]]
     return found
+
+
+class Purse:
+    """The tool `pay`, which has to be approved, and what it has paid."""
+
+    def __init__(self, **about: Any) -> None:
+        self.paid: list[tuple[int, str]] = []
+        purse = self
+
+        @tool(**{"approve": True, **about})
+        async def pay(amount: int, to: str = "bob") -> str:
+            """Pay somebody."""
+            purse.paid.append((amount, to))
+            return f"paid {amount}"
+
+        self.tool = pay

@@ -19,19 +19,6 @@ from abeyance.workflows import continue_as_new
 SMALL = Limits(continue_as_new_after=6)
 
 
-async def executions(site: Site, run_id: str) -> int:
-    """How many histories the run has filled so far, by following it back from the newest."""
-    count, execution = 0, None
-    while True:
-        handle = site.temporal.get_workflow_handle(run_id, run_id=execution)
-        first = (await handle.fetch_history()).events[0]
-        count += 1
-        started = first.workflow_execution_started_event_attributes
-        execution = started.continued_execution_run_id
-        if not execution:
-            return count
-
-
 async def test_a_long_chain_is_handed_over_between_its_nodes_and_runs_each_once(
     temporal: TemporalClient,
 ) -> None:
@@ -41,7 +28,7 @@ async def test_a_long_chain_is_handed_over_between_its_nodes_and_runs_each_once(
         ended = await site.ended(run_id)
 
         assert ended.values["log"] == [f"n{number}" for number in range(6)]
-        assert await executions(site, run_id) > 2
+        assert await site.executions(run_id) > 2
         assert (await site.client.run(run_id).result()).view.metrics is not None
         await site.replays(run_id)
 
@@ -74,7 +61,7 @@ async def test_a_run_whose_state_is_too_large_as_it_is_hands_it_over_in_fewer_by
         ended = await site.ended(run_id)
 
         assert sorted(map(int, ended.values["log"])) == [2 * number for number in range(200)]
-        assert await executions(site, run_id) > 2
+        assert await site.executions(run_id) > 2
         await site.replays(run_id)
     assert "too large to continue as new" not in caplog.text
 
@@ -97,7 +84,7 @@ async def test_forty_answers_while_the_run_is_handed_over_every_few_events(
 
         assert answered == ids
         assert sorted(ended.values["log"]) == sorted(f"done{n} {n}" for n in range(40))
-        assert await executions(site, run_id) > 2
+        assert await site.executions(run_id) > 2
 
 
 async def test_a_repeated_answer_is_known_after_a_hand_over(temporal: TemporalClient) -> None:
@@ -107,12 +94,12 @@ async def test_a_repeated_answer_is_known_after_a_hand_over(temporal: TemporalCl
         waiting = await site.until(run_id, "awaiting-input")
         first = waiting.interrupts[0].id
         (receipt,) = await site.client.run(run_id).respond({first: 1}, principal=ANYBODY)
-        before = await executions(site, run_id)
+        before = await site.executions(run_id)
         for _ in range(4):
             await site.pause_and_resume(run_id)
         (again,) = await site.client.run(run_id).respond({first: 1}, principal=ANYBODY)
 
-        assert await executions(site, run_id) > before
+        assert await site.executions(run_id) > before
         assert again.replayed
         assert again.accepted_at == receipt.accepted_at
 
@@ -200,7 +187,7 @@ async def test_answers_controls_and_messages_at_once_over_many_hand_overs(
         assert ended.metrics is not None
         assert len(ended.undelivered) == ended.metrics.messages_queued
         assert ended.metrics.pause_count == ended.metrics.resume_count
-        assert await executions(site, run_id) > 2
+        assert await site.executions(run_id) > 2
 
 
 async def test_a_hand_over_is_an_ordinary_continue_as_new(temporal: TemporalClient) -> None:
@@ -288,13 +275,13 @@ async def test_a_run_that_falls_idle_with_a_long_history_is_handed_over_once_and
         ended = await site.ended(run_id)
 
         assert ended.values["log"] == [f"n{number}" for number in range(36)]
-        assert await executions(site, run_id) == 2
+        assert await site.executions(run_id) == 2
         assert len((await site.history(run_id)).events) < 40
         await site.replays(run_id)
 
 
 async def _is_handed_over(site: Site, run_id: str) -> bool:
-    return await executions(site, run_id) > 1
+    return await site.executions(run_id) > 1
 
 
 @pytest.mark.parametrize(("largest", "is_kept"), [(1_900_000, False), (6_000, True)])
@@ -321,5 +308,5 @@ async def test_forty_answers_while_an_idle_run_is_handed_over_every_few_events(
         assert waiting.status == "awaiting-input"
         assert answered == ids
         assert sorted(ended.values["log"]) == sorted(f"done{n} {n}" for n in range(40))
-        assert (await executions(site, run_id) == 1) is is_kept
+        assert (await site.executions(run_id) == 1) is is_kept
         await site.replays(run_id)
