@@ -129,7 +129,7 @@ class Turn:
         response = await self._get_response(state, ctx, before, added, messages)
         try:
             return await self._take_in(state, ctx, added, response, before_call.event.agent_state)
-        except Unavailable:
+        except (SettingsError, Unavailable):
             await _keep(ctx, response)
             raise
 
