@@ -73,11 +73,10 @@ def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> ProcessRep
         _check_extra(agent, "pydantic_ai")
         if agent.servers:
             _check_extra(agent, "mcp")
+    check_reach(settings)
     if agents:
         # Raises where agents have no place for their transcripts.
         blobs_of(settings)
-    else:
-        check_reach(settings)
     notifications = load_notifications(settings)
     exporters = tracing.check()
     models = {model_request.name_of(agent.model): agent.model for agent in agents}

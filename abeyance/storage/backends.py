@@ -6,6 +6,7 @@ too, and could not read the blobs. So such a folder must be declared shared.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
@@ -65,7 +66,7 @@ def blobs_of(settings: Settings) -> Blobs:
                 "that all of them share"
             )
         storage = str(DEFAULT_FOLDER)
-    check_reach(settings, address)
+    _check_shared(settings, address)
     return EncryptedBlobs(
         blobs_at(storage), settings.keyring, is_required=settings.encryption_required
     )
@@ -105,26 +106,31 @@ def kept_blobs(settings: Settings) -> Blobs:
 
 def check_reach(settings: Settings, address: str | None = None) -> None:
     """Raise SettingsError if the storage or the archive is a file, or if workers and APIs elsewhere could
-    not read it.
+    not read it. A process checks that when it starts: later, a file there is a storage that is away.
 
     `address` is that of Temporal (host:port); the default is that of the environment.
     """
-    address = address or temporal_address()
-    named = {"ABEYANCE_STORAGE": settings.storage, "ABEYANCE_AUDIT": settings.audit}
-    for setting, storage in named.items():
-        if storage is None:
-            continue
+    for setting, storage in _places(settings):
+        if bucket_of(storage) is None and Path(storage).is_file():
+            raise SettingsError(f"{setting}={storage!r} is a file: name a folder")
+    _check_shared(settings, address or temporal_address())
+
+
+def _check_shared(settings: Settings, address: str) -> None:
+    for setting, storage in _places(settings):
         if bucket_of(storage) is not None:
             s3.check_installed(setting)
-            continue
-        if Path(storage).is_file():
-            raise SettingsError(f"{setting}={storage!r} is a file: name a folder")
-        if not settings.storage_shared and not is_on_this_machine(address):
+        elif not settings.storage_shared and not is_on_this_machine(address):
             raise SettingsError(
                 f"{setting}={storage!r} is a folder, and Temporal is at {address}: a worker or an API "
                 "elsewhere cannot read it. If all of them mount that folder, set "
                 "ABEYANCE_STORAGE_SHARED=1; else use s3://bucket/prefix"
             )
+
+
+def _places(settings: Settings) -> Iterator[tuple[str, str]]:
+    named = {"ABEYANCE_STORAGE": settings.storage, "ABEYANCE_AUDIT": settings.audit}
+    yield from ((setting, storage) for setting, storage in named.items() if storage is not None)
 
 
 def temporal_address() -> str:
