@@ -288,8 +288,9 @@ class Standing:
             for inner in before.visits.values():
                 if inner.scope == address:
                     writer = self._writer(before, event, after, inner)
-                    fields = None if writer is None else writer.fields
-                    unknown |= fields or set()
+                    if writer is not None:
+                        # A graph in it, which is left in the same step, may have changed any field.
+                        unknown |= {*scope.values} if writer.fields is None else writer.fields
             around = after.scopes.get(visit.scope)
             for held, gate in [key for key in self.approved if key[0] == address]:
                 texts = self.approved.pop((held, gate))
