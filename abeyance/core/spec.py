@@ -443,9 +443,8 @@ class GraphSpec:
     @property
     def questions(self) -> tuple[InterruptSpec, ...]:
         """Every question that the graph declares, with its nodes, its rules, and the graphs in it."""
-        nested = [node.graph for node in self.nodes.values() if isinstance(node, SubgraphNode)]
-        inner = (question for graph in nested for question in graph.questions)
-        return (*self.own_questions, *inner)
+        nested = (node.graph for node in self.nodes.values() if isinstance(node, SubgraphNode))
+        return (*self.own_questions, *(each for graph in nested for each in graph.questions))
 
     @property
     def own_questions(self) -> tuple[InterruptSpec, ...]:
@@ -455,8 +454,7 @@ class GraphSpec:
 
     @property
     def _of_nodes_and_rules(self) -> tuple[InterruptSpec, ...]:
-        actions = [action for rule in self.rules for action in rule.actions]
-        asking = (*self.nodes.values(), *actions)
+        asking = (*self.nodes.values(), *(each for rule in self.rules for each in rule.actions))
         return tuple(each.question for each in asking if isinstance(each, InterruptNode | Ask))
 
     @property
