@@ -42,7 +42,8 @@ from abeyance.views import (
 class Started:
     """A started run; `created` is False if the same start had created it before.
 
-    `view` is the view of a new run as it begins, by the caller's clock; None if `created` is False.
+    `view` is what the start has waited for. Without a `wait` it is the view of a new run as it begins, by
+    the caller's clock, and None if `created` is False.
     """
 
     run_id: str

@@ -19,21 +19,18 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import commands, names, projections, views, wire
+    from abeyance import commands, names, views, wire
     from abeyance.commands import as_events
     from abeyance.core import (
         effects,
         events,
         idempotency,
-        items,
         lifecycle,
         machine,
         messages,
     )
-    from abeyance.core.json import Json
     from abeyance.core.spec import GraphSpec
     from abeyance.core.state import RunState, joined
-    from abeyance.core.visit import Running
     from abeyance.errors import Refusal
     from abeyance.runtime import graph_today
     from abeyance.workflows import (
@@ -47,6 +44,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.workflows.metrics import MeteredRun
     from abeyance.workflows.notification import Announcer
     from abeyance.workflows.questions import QuestionUpdates
+    from abeyance.workflows.reads import RunReads
     from abeyance.workflows.timers import DeadlineTimer
     from abeyance.workflows.visibility import VisibilityWriter
 
@@ -56,7 +54,7 @@ _FOR_NOW: Final[frozenset[effects.StopReason]] = frozenset({"pause", "rotation",
 
 
 @workflow.defn(name=names.WORKFLOW)
-class AgentRun(QuestionUpdates):
+class AgentRun(QuestionUpdates, RunReads):
     """A run of a graph. `values` are by scope; `carried` is the snapshot of a continue-as-new."""
 
     @workflow.init
@@ -141,7 +139,7 @@ class AgentRun(QuestionUpdates):
             self._visibility.write(self._state, facts, self._start)
             self._metered.published(self._state, facts)
             self._announcer.published(self._state, self._start, facts)
-            if continue_as_new.is_now(self._state, self._history) and self._is_at_rest():
+            if self._continues_as_new and self._is_at_rest():
                 continue_as_new.hand_over(self._state, self._start, self._orders.used)
                 # The state is too large: continue in this history, and retry later.
                 self._history.keep()
@@ -318,44 +316,6 @@ class AgentRun(QuestionUpdates):
         with requests.refusals_as_application_errors():
             machine.check(self._state, replace(event, renames={}, key=None))
 
-    @workflow.query(description="The whole view of the run.")
-    def view(self) -> views.RunView:
-        return projections.run_view(self._state, self._start)
-
-    @workflow.query(description="Open interrupts, then the remembered settled ones.")
-    def interrupts(self) -> list[views.InterruptView]:
-        return [
-            *projections.open_interrupts(self._state),
-            *projections.settled_interrupts(self._state),
-        ]
-
-    @workflow.query(description="One interrupt, with all details.")
-    def interrupt(self, which: commands.WhichInterrupt) -> views.InterruptView:
-        return projections.interrupt(self._state, which.interrupt_id)
-
-    @workflow.query(description="Everything that the run is, for a fork or a retry.")
-    def snapshot(self) -> views.Snapshot:
-        return views.Snapshot.of(self._state, self._start)
-
-    @workflow.query(description="Internal: whether the code of a visit is to stop now.")
-    def is_stopping(self, visit: str) -> bool:
-        state = self._state.visits.get(visit)
-        return state is None or not isinstance(state.state, Running) or state.state.stopping
-
-    @workflow.query(description="Unread messages, in reading order.")
-    def messages(self) -> list[events.Message]:
-        return list(self._state.mailbox.queue)
-
-    @workflow.query(description="References of agent transcripts, by address.")
-    def transcripts(self) -> dict[str, str]:
-        return items.transcripts(self._state)
-
-    @workflow.query(
-        description="Results of tool calls that no model has read yet, by agent and call."
-    )
-    def call_results(self) -> dict[str, dict[str, Json]]:
-        return items.call_results(self._state)
-
     def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
         self._is_local &= is_local
         if self._history.grew(is_local=is_local):
@@ -431,7 +391,7 @@ class AgentRun(QuestionUpdates):
                 assert_never(effect)
 
     def _announced(self) -> None:
-        self._is_dirty |= continue_as_new.is_now(self._state, self._history)
+        self._is_dirty |= self._continues_as_new
 
     def _is_at_rest(self) -> bool:
         return self._announcer.is_idle and workflow.all_handlers_finished()

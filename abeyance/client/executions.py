@@ -6,15 +6,18 @@ it fails. A claim whose start has an unknown outcome is not given back: it expir
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from temporalio.client import WithStartWorkflowOperation
+from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError as UpdateTimeout
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from abeyance import names, wire
+from abeyance import names, views, wire
 from abeyance.client.claims import Claims
 from abeyance.client.eviction import Capacity, Policy
 from abeyance.client.rpc import RPC, WorkflowRpc
@@ -93,35 +96,66 @@ class Executions:
         policy: WorkflowIDReusePolicy,
         *,
         check: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
+        until: frozenset[str] = frozenset(),
+    ) -> asyncio.Future[views.RunView] | None:
         """Start the workflow. `check` is called before each attempt.
+
+        With `until`, which are statuses of an open run, the same call waits for one of them, and this
+        returns the view to come. None if a start cannot wait: without a worker, and if runs accept only
+        sealed requests, because a seal names the execution, which has no name yet.
 
         Raises WorkflowAlreadyStartedError, and Unavailable.
         """
         plan = plan.announcing(self._notify(plan.spec.name))
-        if is_all_sealed(self._line.temporal.data_converter):
+        is_sealed = is_all_sealed(self._line.temporal.data_converter)
+        if is_sealed:
             plan = plan.stamped()
         run_id = plan.start.run_id
+        # By which a start is known whose response did not come in time, as none does without a worker.
+        call = uuid.uuid4().hex
+        is_one_call = bool(until) and not is_sealed
+        memo = {**plan.memo, names.MEMO_QUEUE: self._line.task_queue}
+        if is_one_call:
+            memo[names.MEMO_START] = {**plan.memo_of_start, "call": call}
+        options: dict[str, Any] = {
+            "args": plan.arguments,
+            "id": run_id,
+            "task_queue": self._line.task_queue,
+            "memo": memo,
+            "search_attributes": plan.search_attributes,
+            "static_summary": plan.summary,
+            "id_reuse_policy": policy,
+            "id_conflict_policy": WorkflowIDConflictPolicy.FAIL,
+        }
 
-        async def send() -> None:
+        async def send() -> asyncio.Future[views.RunView] | None:
             if check is not None:
                 await check()
-            started = await self._line.temporal.start_workflow(
-                names.WORKFLOW,
-                args=plan.arguments,
-                id=run_id,
-                task_queue=self._line.task_queue,
-                memo={**plan.memo, names.MEMO_QUEUE: self._line.task_queue},
-                search_attributes=plan.search_attributes,
-                static_summary=plan.summary,
-                id_reuse_policy=policy,
-                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                rpc_timeout=RPC,
-            )
+            reached = None
+            if is_one_call:
+                starting = WithStartWorkflowOperation[Any, Any](names.WORKFLOW, **options)
+                try:
+                    started, reached = await self._line.start_and_wait(starting, until)
+                except (UpdateTimeout, WorkflowAlreadyStartedError):
+                    if await self._call_of(run_id) != call:
+                        raise
+                    return None
+            else:
+                started = await self._line.temporal.start_workflow(
+                    names.WORKFLOW, **options, rpc_timeout=RPC
+                )
             first = started.first_execution_run_id or ""
             self._line.learn(run_id, first, execution=first, start=plan.memo_of_start)
+            return reached
 
-        await retry_until(run_id, send, seconds=self._line.patience)
+        return await retry_until(run_id, send, seconds=self._line.patience)
+
+    async def _call_of(self, run_id: str) -> str | None:
+        """The call that started a run, None if there is no run, or its start did not wait."""
+        try:
+            return (await self._line.described(run_id)).start.get("call")
+        except Refusal:
+            return None
 
     async def again(self, plan: StartPlan, ended: RunDescription, mark: str, room: Room) -> None:
         """Start the next execution of an ended run. `mark` is that of this call, by which it is known.

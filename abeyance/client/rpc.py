@@ -11,6 +11,7 @@ run that Temporal has deleted may be used again.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 import uuid
@@ -30,6 +31,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client as TemporalClient
 from temporalio.client import (
     WithStartWorkflowOperation,
+    WorkflowHandle,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
 )
@@ -37,8 +39,9 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from abeyance import names, views, wire
+from abeyance import commands, names, views, wire
 from abeyance.core.idempotency import conflict
+from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.client import unknown_run
 from abeyance.history.closing_record import closing_record
@@ -384,6 +387,36 @@ class WorkflowRpc:
                     raise refusal from error
 
         return await retry_until(about, send, seconds=self.patience)
+
+    async def start_and_wait(
+        self, starting: WithStartWorkflowOperation[Any, Any], until: frozenset[str]
+    ) -> tuple[WorkflowHandle[Any, Any], asyncio.Task[views.RunView]]:
+        """Start a run and wait for one of its statuses, by one call. Return once the run has started.
+
+        Whoever gets the task awaits or cancels it. It fails if the run has ended at once, or another
+        worker has it by now.
+        """
+        waiting = asyncio.create_task(
+            self.temporal.execute_update_with_start_workflow(
+                "wait",
+                commands.Wait(until=[Status(each) for each in sorted(until)]),
+                start_workflow_operation=starting,
+                result_type=views.RunView,
+                rpc_timeout=RPC,
+            )
+        )
+        # So that asyncio does not log a failure that nobody needs.
+        waiting.add_done_callback(lambda task: task.cancelled() or task.exception())
+        started = asyncio.ensure_future(starting.workflow_handle())
+        try:
+            await asyncio.wait({started, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if not started.done():
+                await waiting
+            return await started, waiting
+        except BaseException:
+            started.cancel()
+            waiting.cancel()
+            raise
 
     def stamped(self, name: str, order: wire.Request, execution: str) -> wire.Request:
         """The command with a stamp for this one call, if runs accept only sealed ones."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,6 +21,7 @@ from abeyance.client.erasures import Erasures
 from abeyance.client.eviction import Active, Evictions, Policy, Recency
 from abeyance.client.executions import Room
 from abeyance.client.listing import RUNS, having
+from abeyance.client.rpc import RPC
 from abeyance.client.run import TemporalRun
 from abeyance.client.start import StartPlan
 from abeyance.core.policy import Principal
@@ -26,8 +29,8 @@ from abeyance.core.state import Limits
 from abeyance.errors import AbeyanceError, Code, Refusal
 from abeyance.filters import RunFilter
 from abeyance.handle import Started
-from abeyance.history.description import RunDescription
-from abeyance.orders import order_of
+from abeyance.history.description import ENDINGS, RunDescription
+from abeyance.orders import awaited, order_of
 from abeyance.util import checked_run_id
 
 _LOCAL: Final = Principal(subject="local")
@@ -71,6 +74,8 @@ class Runs:
         allow_concurrent: bool = False,
         max_active_runs: int = 0,
         max_active_runs_policy: Policy = "evict-lru",
+        wait: float = 0.0,
+        until: frozenset[str] = frozenset(),
     ) -> Started:
         """Start a run of `graph`. Starting the same again under the same id changes nothing.
 
@@ -80,10 +85,15 @@ class Runs:
         `interrupt_after` name nodes (`"*"`: all) with static interrupts, in addition to the graph's own;
         `on_error` is this run's default for nodes without one. `allow_concurrent` lets an agent's run
         start in a conversation that has an active one. If about `max_active_runs` are active (0: no
-        limit), the policy applies. Raises the
+        limit), the policy applies.
+
+        With `wait` it returns the view once the run has a status of `until` or has ended, after so many
+        seconds at the latest. That is `RunHandle.wait`, in the same call to Temporal. Raises the
         refusals `invalid_run_id`, `invalid_input`, `unknown_node`, `invalid_body`, `payload_too_large`,
         `run_exists`, `idempotency_conflict`, `conversation_busy` and `too_many_runs`.
         """
+        until, wait = awaited(until, wait)
+        deadline = asyncio.get_running_loop().time() + wait
         plan = StartPlan.of(
             graph,
             input or {},
@@ -102,43 +112,95 @@ class Runs:
         )
         # First, so that what the worker would refuse is refused here, and starts nothing.
         view = plan.view(datetime.now(UTC))
-        if reuse and request is not None:
-            described = await self._found(plan.start.run_id)
+        room = Room(bound=max_active_runs, policy=max_active_runs_policy)
+        # Without a worker a call that also waits tells only after `RPC` that the run has started. And who
+        # waits for the end alone adds nothing to the history.
+        is_long = RPC.total_seconds() <= min(wait, self._line.patience)
+        is_one_call = is_long and views.UNTIL_BLOCKED not in until and not until <= ENDINGS
+        started, reached = await self._begin(
+            plan,
+            room,
+            until if is_one_call else frozenset(),
+            is_named=run_id is not None,
+            reuse=reuse,
+            allow_concurrent=allow_concurrent,
+        )
+        if wait:
+            view = await self._awaited(started.run_id, reached, until, deadline)
+        return replace(started, view=view if wait or started.created else None)
+
+    async def _begin(
+        self,
+        plan: StartPlan,
+        room: Room,
+        until: frozenset[str],
+        *,
+        is_named: bool,
+        reuse: bool,
+        allow_concurrent: bool,
+    ) -> tuple[Started, asyncio.Future[views.RunView] | None]:
+        """Start a run, and with `until` also return its view to come, unless it was started before."""
+        run_id = plan.start.run_id
+        if reuse and plan.start.request is not None:
+            described = await self._found(run_id)
             if described is not None and plan.repeats(described):
-                return Started(run_id=plan.start.run_id, created=False)
+                return Started(run_id=run_id, created=False), None
+        is_new = reuse or not is_named
         try:
             plan = await self._executions.claim(plan, allow_concurrent=allow_concurrent)
         except Refusal:
             # The conversation may be full because this very run was started before.
-            if not await self._is_again(run_id, reuse=reuse):
+            if is_new or await self._found(run_id) is None:
                 raise
-            return await self._executions.already_started(plan)
+            return await self._executions.already_started(plan), None
         try:
-            if max_active_runs and not await self._is_again(run_id, reuse=reuse):
-                room = Room(bound=max_active_runs, policy=max_active_runs_policy)
-                await self._executions.make_room(plan.start.run_id, room)
+            if room.bound and (is_new or await self._found(run_id) is None):
+                await self._executions.make_room(run_id, room)
         except AbeyanceError:
             await self._executions.give_back(plan)
             raise
         try:
-            await self._send(plan, reuse=reuse)
+            reached = await self._send(plan, until, reuse=reuse)
         except (WorkflowAlreadyStartedError, Refusal) as error:
             # Not if the outcome of the start is unknown: such a claim expires if there is no run.
             await self._executions.give_back(plan)
             if isinstance(error, Refusal):
                 raise
-            return await self._executions.already_started(plan)
-        return Started(run_id=plan.start.run_id, created=True, view=view)
+            return await self._executions.already_started(plan), None
+        return Started(run_id=run_id, created=True), reached
 
-    async def _send(self, plan: StartPlan, *, reuse: bool) -> None:
+    async def _awaited(
+        self,
+        run_id: str,
+        reached: asyncio.Future[views.RunView] | None,
+        until: frozenset[str],
+        deadline: float,
+    ) -> views.RunView:
+        clock = asyncio.get_running_loop().time
+        if reached is not None:
+            try:
+                await asyncio.wait({reached}, timeout=deadline - clock())
+            finally:
+                reached.cancel()
+            is_told = reached.done() and reached.exception() is None
+            if is_told and (view := reached.result()).is_awaited(until):
+                return view
+        run = TemporalRun(self._deployment, run_id)
+        return await run.wait(until=until, timeout=deadline - clock())
+
+    async def _send(
+        self, plan: StartPlan, until: frozenset[str], *, reuse: bool
+    ) -> asyncio.Future[views.RunView] | None:
         try:
-            return await self._executions.send(plan, WorkflowIDReusePolicy.REJECT_DUPLICATE)
+            return await self._executions.send(
+                plan, WorkflowIDReusePolicy.REJECT_DUPLICATE, until=until
+            )
         except WorkflowAlreadyStartedError:
             # Only an ended run of this deployment may be replaced.
             described = await self._found(plan.start.run_id) if reuse else None
             if described is None or described.is_running:
                 raise
-        return await self._executions.send(plan, WorkflowIDReusePolicy.ALLOW_DUPLICATE)
+        return await self._executions.send(plan, WorkflowIDReusePolicy.ALLOW_DUPLICATE, until=until)
 
     async def _found(self, run_id: str) -> RunDescription | None:
         """Describe the run of this deployment that has the id, None if there is none."""
@@ -146,10 +208,6 @@ class Runs:
             return await self._line.described(run_id)
         except Refusal:
             return None
-
-    async def _is_again(self, run_id: str | None, *, reuse: bool) -> bool:
-        """Return whether a run of that id exists, so that a start can only return it."""
-        return run_id is not None and not reuse and await self._found(run_id) is not None
 
     async def active(self) -> list[Active]:
         """Return the open runs, the most recently active first: a moment late, and to the minute."""

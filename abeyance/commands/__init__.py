@@ -57,6 +57,7 @@ from abeyance.commands.runs import (
     TakeMessages,
     TextPart,
     ValuesBody,
+    Wait,
 )
 
 QuestionEdit: TypeAlias = EditDeadline | TakeBack | Claim | ReleaseClaim | Reassign
@@ -114,5 +115,6 @@ __all__ = [
     "TextPart",
     "Undelegate",
     "ValuesBody",
+    "Wait",
     "WhichInterrupt",
 ]

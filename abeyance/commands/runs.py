@@ -168,6 +168,12 @@ class TakeMessages(Request):
     upto: int = Field(default=1, ge=1, le=100_000)
 
 
+class Wait(Request):
+    """Wait until the run has a status of `until`, or has ended."""
+
+    until: list[Status] = Field(max_length=len(Status))
+
+
 class ClearMessages(Keyed):
     """Discard the unread messages; they are reported."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -23,8 +24,8 @@ from abeyance.handle import MessageFields, Started, Steered
 from abeyance.http.connection import Connection
 from abeyance.http.events import follow as followed
 from abeyance.http.events import past
-from abeyance.http.run import HttpRun, message_body
-from abeyance.orders import body_of, inbox_page, order_of
+from abeyance.http.run import HttpRun, message_body, waiting
+from abeyance.orders import awaited, body_of, inbox_page, order_of
 from abeyance.schemas.faults import json_patch
 from abeyance.schemas.json_types import to_json
 from abeyance.util import as_names, checked_run_id, unknown_stream_cursor, without_none
@@ -123,6 +124,8 @@ class HttpRuns:
         on_error: str | None = None,
         allow_concurrent: bool = False,
         key: str | None = None,
+        wait: float = 0.0,
+        until: frozenset[str] = frozenset(),
     ) -> Started:
         """Start a run of a graph, or of the graph of that name, as `Client.runs.start` does.
 
@@ -140,10 +143,18 @@ class HttpRuns:
             "allow_concurrent": allow_concurrent,
             **without_none(run_id=run_id, conversation_id=conversation_id, on_error=on_error),
         }
-        status, response = await self.api.post_for_status("/runs", body, key=key)
+        until, wait = awaited(until, wait)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait
+        query = waiting(until, wait) if wait else {}
+        status, response = await self.api.post_for_status("/runs", body, key=key, **query)
         is_new = status == _CREATED
         # Without `runs:read` there is no view.
-        view = RunView.model_validate(response) if is_new and "graph" in response else None
+        is_shown = (is_new or wait) and "graph" in response
+        view = RunView.model_validate(response) if is_shown else None
+        if wait and view is not None and not view.is_awaited(until):
+            run = HttpRun(self.api, view.run_id)
+            view = await run.wait(until=until, timeout=deadline - loop.time())
         return Started(run_id=response["run_id"], created=is_new, view=view)
 
     async def erase(self, run_id: str) -> ErasureState:

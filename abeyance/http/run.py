@@ -61,6 +61,12 @@ _EDITS: Final[Mapping[type[commands.QuestionEdit], str]] = {
 }
 
 
+def waiting(until: frozenset[str], seconds: float) -> dict[str, str]:
+    """Return the query of a request that waits, for one long poll at most."""
+    query = {"until": ",".join(sorted(until))} if until else {}
+    return {**query, "wait": f"{min(max(seconds, 0.0), _LONGEST_WAIT):.3f}"}
+
+
 class HttpRun(RunHandle):
     """One run over HTTP (`abeyance.RunHandle`).
 
@@ -127,10 +133,9 @@ class HttpRun(RunHandle):
         until, timeout = awaited(until, timeout)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        query = {"until": ",".join(sorted(until))} if until else {}
         while True:
-            remaining = min(max(deadline - loop.time(), 0.0), _LONGEST_WAIT)
-            response = await self._api.get(self._path, **query, wait=f"{remaining:.3f}")
+            query = waiting(until, deadline - loop.time())
+            response = await self._api.get(self._path, **query)
             view = RunView.model_validate(response)
             if view.is_awaited(until) or loop.time() >= deadline:
                 return view

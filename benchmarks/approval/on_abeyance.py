@@ -72,10 +72,15 @@ class OnAbeyance:
         self._graph = graph
 
     async def until_gate(self, run: str, claim: Claim) -> None:
-        await self._client.runs.start(self._graph, claim.model_dump(), run_id=run)
-        view = await self._client.run(run).wait(until=frozenset({"awaiting-input"}))
-        if not view.interrupts:
-            message = f"the run {run!r} does not wait at its gate: {view}"
+        started = await self._client.runs.start(
+            self._graph,
+            claim.model_dump(),
+            run_id=run,
+            wait=60.0,
+            until=frozenset({"awaiting-input"}),
+        )
+        if started.view is None or not started.view.interrupts:
+            message = f"the run {run!r} does not wait at its gate: {started.view}"
             raise ValueError(message)
 
     async def answer(self, run: str, decision: Decision) -> Claim:

@@ -426,6 +426,19 @@ async def test_a_graph_and_its_limits_are_given_over_http_as_over_temporal(
         assert await refused(http.runs.start(graph, {"amount": object()})) == Code.INVALID_INPUT
 
 
+async def test_a_start_over_http_waits_too(site: Site, api: Api) -> None:
+    async with HttpClient(api.url) as http:
+        options: dict[str, Any] = {"run_id": new_id(), "wait": 30, "until": WAITING}
+        first, again = [await http.runs.start("gated", {"amount": 1}, **options) for _ in range(2)]
+        assert (first.created, again.created) == (True, False)
+        assert first.view is not None
+        assert again.view is not None
+        assert {first.view.status, again.view.status} == {"awaiting-input"}
+        short = await http.runs.start("gated", {"amount": 1}, run_id=new_id(), wait=0.2)
+        assert short.view is not None
+        assert short.view.ended_at is None
+
+
 async def test_the_inbox_lists_held_questions_over_http_too(site: Site, api: Api) -> None:
     held = InboxFilter(status="held")
     async with HttpClient(api.url) as http:

@@ -23,6 +23,16 @@ async def handed_over_between_local_nodes(stage: Stage) -> None:
         await run.ended()
 
 
+async def handed_over_while_its_start_waits(stage: Stage) -> None:
+    graph = chain(5)
+    graph.interrupt("approve", prompt="Go on?")
+    graph.edge("n4", "approve")
+    options: dict[str, Any] = {"wait": 30, "until": frozenset({"awaiting-input"}), "limits": SHORT}
+    async with stage.run(graph, **options) as run:
+        await run.answer(approve=YES)
+        await run.ended()
+
+
 async def handed_over_while_it_waits(stage: Stage) -> None:
     async with stage.run(gated(timeout="2d"), limits=SHORT) as run:
         await run.waiting()
@@ -137,6 +147,7 @@ async def _work(state: State, ctx: Context) -> dict[str, Any]:
 SCENARIOS: tuple[Scenario, ...] = (
     handed_over_between_nodes,
     handed_over_between_local_nodes,
+    handed_over_while_its_start_waits,
     handed_over_while_it_waits,
     handed_over_and_still_waiting,
     handed_over_with_the_key_of_a_pause,

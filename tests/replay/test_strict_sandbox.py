@@ -33,6 +33,7 @@ _PLAYED: Final = frozenset(
         "edited-values",
         "evicted-while-it-waits",
         "gated-calls-are-handed-over",
+        "handed-over-while-its-start-waits",
         "held-and-taken-back",
         "messages-taken-and-left-over",
         "migrated-while-it-waits",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -15,6 +16,7 @@ import drawn_orders as drawn
 from core_people import PEOPLE
 from core_runs import BOSS, DEPUTY
 from temporalio.client import WorkflowUpdateFailedError
+from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError as UpdateTimeout
 from temporalio.service import RPCError
 
 from abeyance import Refusal, commands
@@ -22,6 +24,7 @@ from abeyance.client import Client
 from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import Principal
+from abeyance.core.state import Status
 from abeyance.errors import Unavailable
 from tests.simulation.chance import Chance
 from tests.simulation.promises import Promises
@@ -40,9 +43,11 @@ _WEIGHTS: Final = {
     "clear": 1,
     "cancel": 1,
     "junk": 1,
+    "wait": 1,
 }
 
 
+_AWAITED: Final[Sequence[Status]] = (Status.AWAITING_INPUT, Status.PAUSED, Status.ENDING)
 _MODES: Final[Sequence[Literal["after-node", "now"]]] = ("after-node", "now")
 _WAYS: Final[Sequence[Literal["graceful", "now"]]] = ("graceful", "now")
 
@@ -249,6 +254,20 @@ class People:
             return await call(asked[0], key)
 
         return about
+
+    def _wait(self, who: Principal) -> Callable[[], Awaitable[Any]]:
+        del who
+        handle = self._client.temporal.get_workflow_handle(self._run.run_id)
+        order = commands.Wait(until=[self._chance.choice(_AWAITED)])
+        patience = timedelta(seconds=self._chance.choice([1, 30]))
+
+        async def call() -> Any:
+            try:
+                return await handle.execute_update("wait", order, rpc_timeout=patience)
+            except UpdateTimeout:
+                return "waited in vain"
+
+        return call
 
     def _junk(self, who: Principal) -> Callable[[], Awaitable[Any]]:
         del who

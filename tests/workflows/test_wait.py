@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -48,6 +49,10 @@ class Crowded(RpcCounter):
             metadata=metadata,
             timeout=timeout,
         )
+
+
+def new_id() -> str:
+    return f"run-{uuid.uuid4().hex[:12]}"
 
 
 def counting(site: Site) -> tuple[Client, RpcCounter]:
@@ -199,3 +204,84 @@ async def test_a_wait_ends_also_where_the_server_lets_nobody_wait(
 
     assert view.status == ("awaiting-input" if until else "completed")
     assert crowded.calls["refused"] > 0
+
+
+async def test_a_start_that_waits_is_one_call(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    client, counter = counting(site)
+    async with site.worker():
+        started = await client.runs.start(
+            gated(), {"amount": 3}, run_id=new_id(), wait=30, until=_WAITING
+        )
+
+    assert started.created
+    assert started.view is not None
+    assert (started.view.status, started.view.degraded) == ("awaiting-input", False)
+    assert [entry.prompt for entry in started.view.interrupts] == ["Pay 3?"]
+    assert counter.calls == {"execute_multi_operation": 1}
+
+
+@pytest.mark.parametrize("until", [frozenset(), _WAITING])
+async def test_a_start_that_waits_without_a_worker_has_started_the_run(
+    temporal: TemporalClient, until: frozenset[str]
+) -> None:
+    run_id = new_id()
+    client = Client(temporal)
+    started = await client.runs.start(gated(), run_id=run_id, wait=5, until=until)
+
+    assert started.created
+    assert started.view is not None
+    assert (started.view.status, started.view.degraded) == ("running", True)
+
+
+@pytest.mark.parametrize("until", [frozenset({"completed"}), _WAITING, frozenset({"blocked"})])
+async def test_a_start_that_waits_ends_with_the_run(
+    temporal: TemporalClient, until: frozenset[str]
+) -> None:
+    site = Site(temporal, chain(2))
+    async with site.worker():
+        started = await site.client.runs.start(chain(2), run_id=new_id(), wait=30, until=until)
+
+    assert started.view is not None
+    assert started.view.status == "completed"
+
+
+async def test_a_start_that_waits_goes_with_the_run_over_a_hand_over(
+    temporal: TemporalClient,
+) -> None:
+    graph = chain(6, "long")
+    graph.interrupt("approve", prompt="Go on?")
+    graph.edge("n5", "approve")
+    site = Site(temporal, graph)
+    run_id = new_id()
+    async with site.worker():
+        limits = Limits(continue_as_new_after=8)
+        started = await site.client.runs.start(
+            graph, run_id=run_id, limits=limits, wait=30, until=_WAITING
+        )
+        begin = (await site.history(run_id)).events[0].workflow_execution_started_event_attributes
+
+    assert begin.continued_execution_run_id
+    assert started.view is not None
+    assert started.view.status == "awaiting-input"
+
+
+async def test_the_same_start_again_waits_for_the_run_of_the_first(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    run_id = new_id()
+    async with site.worker():
+        first, second = [
+            await site.client.runs.start(gated(), run_id=run_id, wait=30, until=_WAITING)
+            for _ in range(2)
+        ]
+        with pytest.raises(Refusal) as refused:
+            await site.client.runs.start(
+                gated(), {"amount": 4}, run_id=run_id, wait=30, until=_WAITING
+            )
+
+    assert (first.created, second.created) == (True, False)
+    assert second.view is not None
+    assert second.view.status == "awaiting-input"
+    assert refused.value.code == "run_exists"
