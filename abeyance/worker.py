@@ -42,6 +42,7 @@ from abeyance.storage.archive import archive_of
 from abeyance.storage.backends import ConfiguredBlobs, kept_blobs
 from abeyance.storage.blobs import Blobs
 from abeyance.temporal.connection import connect_temporal, missing_search_attributes
+from abeyance.temporal.task_executor import TaskExecutor
 from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.temporal.workarounds.long_tasks import allow_long_tasks
@@ -149,6 +150,7 @@ def make_worker(
         workflow_runner=InOrderWorkflowRunner(
             strict_runner() if strict_sandbox else UnsandboxedWorkflowRunner()
         ),
+        workflow_task_executor=TaskExecutor(),
         # After a kill -9 the server waits this long for the dead worker before it tries another.
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         # A heartbeat delivers the cancellation of an activity, so do not throttle it for long.
