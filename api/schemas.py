@@ -12,13 +12,13 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
-    StringConstraints,
     TypeAdapter,
     WithJsonSchema,
 )
 
 from abeyance import commands, views, wire
 from abeyance.api import examples
+from abeyance.commands import LabelName, LabelValue, Name
 from abeyance.core.json import sha256
 from abeyance.core.state import Called, Limits
 from abeyance.core.text import truncate
@@ -29,23 +29,6 @@ from abeyance.util import RUN_ID_RULE, invalid
 T = TypeVar("T")
 
 MAX_FILTERS: Final = 20
-_MAX_LABELS: Final = 20
-
-
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        message = f"{truncate(text, 100)!r} has unprintable characters: remove them"
-        raise ValueError(message)
-    return text
-
-
-Name: TypeAlias = Annotated[
-    str, StringConstraints(min_length=1, max_length=256), AfterValidator(_printable)
-]
-LabelName: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:/-]{1,64}$")]
-LabelValue: TypeAlias = Annotated[
-    str, StringConstraints(max_length=256), AfterValidator(_printable)
-]
 
 
 def fields_set(body: BaseModel | None) -> dict[str, Any]:
@@ -145,7 +128,7 @@ def _widening(name: str, value: Any, bound: Any) -> str | None:
     return f"{_shown(value)} is more than the {_shown(bound)} of this service: lower it"
 
 
-class StartBody(wire.Request):
+class StartBody(commands.StartFields):
     """A run to start."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [examples.START]})
@@ -159,13 +142,6 @@ class StartBody(wire.Request):
         default=None,
         description=f"The id of the run, of the form {RUN_ID_RULE}. Generated if absent.",
     )
-    conversation_id: Name | None = Field(
-        default=None, description="The conversation that the run belongs to."
-    )
-    session_type: Name = Field(
-        default="agent", description="The type of the run within its conversation."
-    )
-    labels: dict[LabelName, LabelValue] = Field(default_factory=dict, max_length=_MAX_LABELS)
     limits: LimitsBody = Field(default_factory=LimitsBody)
     interrupt_before: Names = Field(
         default=(),

@@ -13,7 +13,7 @@ from abeyance.core.policy import ALL_RUNS, TEMPORAL, Principal, ReadRights
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal
 from abeyance.handle import MessageFields, Steered
-from abeyance.orders import control_order, message_order
+from abeyance.orders import control_order, message_order, order_of
 from abeyance.util import gather_limited
 
 _MAX_LISTED: Final = 20
@@ -37,8 +37,9 @@ class Conversations:
         """Return the ids of the active runs, oldest first, of one session type or of all, as far as
         `reads` lets a caller see them.
 
-        Runs that were started a moment ago are included. No worker has to be up.
+        Runs that were started a moment ago are included. No worker has to be up. Raises `invalid_body`.
         """
+        order_of(commands.OfConversation, {"conversation_id": conversation_id})
         claims = [
             claim
             for claim in await self._claims.listed(conversation_id)

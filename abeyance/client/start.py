@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from abeyance import names, views, wire
+from abeyance import commands, names, views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.core import authority, machine
 from abeyance.core.json import Json, sha256, size, why_not_json
@@ -19,6 +19,7 @@ from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits, RunState, Status, parted
 from abeyance.errors import Code, GraphError, Refusal
 from abeyance.history.description import RunDescription
+from abeyance.orders import order_of
 from abeyance.projections import LARGEST_ATTRIBUTE, guards_for_memo, run_view
 from abeyance.runtime.graph_today import pinned as pinned_graph
 from abeyance.schemas import answers as limits_
@@ -58,9 +59,12 @@ class StartPlan:
     ) -> StartPlan:
         """Plan a run of `graph`.
 
-        Raises `invalid_run_id`, `invalid_input`, `unknown_node`, `invalid_body` for limits that no run
-        can keep and for an unknown `on_error`, and `payload_too_large`.
+        Raises `invalid_run_id`, `invalid_input`, `unknown_node`, `invalid_body` for a conversation, a
+        session type or labels that HTTP refuses too, for limits that no run can keep and for an unknown
+        `on_error`, and `payload_too_large`.
         """
+        found_by = {"conversation_id": conversation_id, "session_type": session_type}
+        order_of(commands.StartFields, {**found_by, "labels": labels})
         run_id = generated_run_id(graph.name) if run_id is None else checked_run_id(run_id)
         limits = limits_.checked_limits(limits)
         pinned = graph.build()
@@ -71,12 +75,7 @@ class StartPlan:
         _check_size(
             "The labels", sum(size(label) + 6 for label in _label_words(labels)), LARGEST_ATTRIBUTE
         )
-        for label, text in {
-            "The conversation's id": conversation_id or "",
-            "The session's type": session_type,
-            "The name of who starts it": started_by,
-        }.items():
-            _check_size(label, size(text), LARGEST_ATTRIBUTE)
+        _check_size("The name of who starts it", size(started_by), LARGEST_ATTRIBUTE)
         version = pinned.version
         return cls(
             spec=spec,

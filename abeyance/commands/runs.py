@@ -6,13 +6,56 @@ import base64
 import binascii
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.state import Status
 from abeyance.core.terms import Priority
+from abeyance.core.text import truncate
 from abeyance.duration import OptionalSeconds
 from abeyance.wire import Keyed, Moment, Request, Value, is_none
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        message = f"{truncate(text, 100)!r} has unprintable characters: remove them"
+        raise ValueError(message)
+    return text
+
+
+def _not_only_dots(text: str) -> str:
+    if not text.strip("."):
+        message = f"{truncate(text, 100)!r} is not an id: no URL can hold dots alone"
+        raise ValueError(message)
+    return text
+
+
+Name: TypeAlias = Annotated[
+    str, StringConstraints(min_length=1, max_length=256), AfterValidator(_printable)
+]
+ConversationId: TypeAlias = Annotated[Name, AfterValidator(_not_only_dots)]
+LabelName: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:/-]{1,64}$")]
+LabelValue: TypeAlias = Annotated[
+    str, StringConstraints(max_length=256), AfterValidator(_printable)
+]
+
+
+class StartFields(Request):
+    """What lists and conversations find a run by, given at its start."""
+
+    conversation_id: ConversationId | None = Field(
+        default=None, description="The conversation that the run belongs to."
+    )
+    session_type: Name = Field(
+        default="agent", description="The type of the run within its conversation."
+    )
+    labels: dict[LabelName, LabelValue] = Field(default_factory=dict, max_length=20)
+
+
+class OfConversation(Request):
+    """A request about the active runs of a conversation."""
+
+    conversation_id: ConversationId
 
 
 class OfPrincipal(Keyed):

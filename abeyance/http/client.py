@@ -18,7 +18,6 @@ from abeyance import commands
 from abeyance.core.delegations import unknown as unknown_delegation
 from abeyance.core.state import Limits
 from abeyance.duration import Duration
-from abeyance.errors import SettingsError
 from abeyance.filters import EventFilter, InboxFilter, RunFilter
 from abeyance.handle import MessageFields, Started, Steered
 from abeyance.http.connection import Connection
@@ -129,7 +128,7 @@ class HttpRuns:
     ) -> Started:
         """Start a run of a graph, or of the graph of that name, as `Client.runs.start` does.
 
-        Requires `runs:start`.         With a `key` and without a `run_id` the id is derived from the key.
+        Requires `runs:start`. With a `key` and without a `run_id` the id is derived from the key.
         """
         body = {
             "graph": graph if isinstance(graph, str) else graph.name,
@@ -316,9 +315,6 @@ def _limits(limits: Limits | Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def conversation_path(conversation_id: str) -> str:
-    """Return the path of a conversation. Raises SettingsError for an id that no path can hold."""
-    if not conversation_id.strip("."):
-        raise SettingsError(
-            f"the conversation id {conversation_id!r} cannot be part of a URL: dots alone are not an id"
-        )
+    """Return the path of a conversation. Raises `invalid_body`."""
+    order_of(commands.OfConversation, {"conversation_id": conversation_id})
     return f"/conversations/{quote(conversation_id, safe='')}"

@@ -19,7 +19,6 @@ from abeyance.api import agui, openapi, parts
 from abeyance.api.auth import READ, CredentialsDep
 from abeyance.api.dependencies import CONNECTED, BackendDep
 from abeyance.api.routers.events import EventStream, ServerSentEvents
-from abeyance.api.schemas import Name
 from abeyance.api.threads import (
     TALK_CODES,
     Answer,
@@ -30,6 +29,7 @@ from abeyance.api.threads import (
     graph_of,
     new_message,
 )
+from abeyance.commands import ConversationId, Name
 from abeyance.errors import Code
 
 router = APIRouter(prefix="/agui", tags=["user interfaces"], dependencies=[READ])
@@ -84,7 +84,7 @@ class RunAgentInput(_Input):
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
-    thread_id: Name = Field(description="The conversation.")
+    thread_id: ConversationId = Field(description="The conversation.")
     run_id: Name = Field(description="The id of this request, which the events repeat.")
     messages: list[Any] = Field(description="The messages so far.")
     resume: list[ResumeEntry] | None = Field(

@@ -20,11 +20,11 @@ from abeyance.api.schemas import (
     MAX_FILTERS,
     ONE_OR_SEVERAL,
     Label,
-    Name,
     fields_set,
     parse_statuses,
 )
 from abeyance.client import Client
+from abeyance.commands import Name
 from abeyance.core.authority import takes_of_directive
 from abeyance.core.policy import ReadRights
 from abeyance.core.state import Status

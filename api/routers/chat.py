@@ -14,13 +14,12 @@ from typing import Annotated, Any, Final, TypeAlias, assert_never
 from fastapi import APIRouter, Body, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from abeyance import views
+from abeyance import commands, views
 from abeyance.api import openapi, parts, segments
 from abeyance.api.auth import READ, Credentials, CredentialsDep
 from abeyance.api.dependencies import CONNECTED, Backend, BackendDep
 from abeyance.api.routers.conversations import ConversationId
 from abeyance.api.routers.events import EventStream, ServerSentEvents
-from abeyance.api.schemas import Name
 from abeyance.api.segments import Segment
 from abeyance.api.threads import (
     TALK_CODES,
@@ -66,7 +65,7 @@ class ChatRequest(BaseModel):
     # The protocol grows: what we do not know is ignored.
     model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [_EXAMPLE]})
 
-    id: Name = Field(description="The conversation.")
+    id: commands.ConversationId = Field(description="The conversation.")
     messages: list[Any] = Field(description="The messages so far.")
 
 

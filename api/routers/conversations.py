@@ -25,7 +25,7 @@ from abeyance.api.routers.control import (
     require_message,
 )
 from abeyance.api.routers.messages import to_signal, with_valid_patch
-from abeyance.api.schemas import Name, fields_set
+from abeyance.api.schemas import fields_set
 from abeyance.core import authority
 from abeyance.core.conversation import EXCLUSIVE
 from abeyance.errors import Code
@@ -41,7 +41,7 @@ register_url_convertor("anytext", AnyText())
 router = APIRouter(prefix="/conversations/{conversation_id:anytext}", tags=["conversations"])
 
 ConversationId: TypeAlias = Annotated[
-    Name, Path(description="The id of the conversation.", examples=["chat-17"])
+    commands.ConversationId, Path(description="The id of the conversation.", examples=["chat-17"])
 ]
 MessageBody: TypeAlias = Annotated[commands.MessageBody, Body(examples=[examples.TO_ALL])]
 

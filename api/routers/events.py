@@ -18,7 +18,8 @@ from abeyance import views, wire
 from abeyance.api import examples, openapi
 from abeyance.api.auth import READ, CredentialsDep
 from abeyance.api.dependencies import BackendDep, ClientDep, FeedDep, RunId
-from abeyance.api.schemas import MAX_FILTERS, Listed, Name
+from abeyance.api.schemas import MAX_FILTERS, Listed
+from abeyance.commands import Name
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.filters import EventFilter
 

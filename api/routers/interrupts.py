@@ -28,11 +28,11 @@ from abeyance.api.schemas import (
     InterruptStatus,
     Listed,
     ListQuery,
-    Name,
     Question,
     fields_set,
 )
 from abeyance.client import Client
+from abeyance.commands import Name
 from abeyance.core import authority
 from abeyance.core.policy import Principal
 from abeyance.core.terms import GROUP

@@ -34,6 +34,13 @@ from abeyance.http import HttpClient
 Begin: TypeAlias = Callable[..., Awaitable[RunHandle]]
 
 WAITING = frozenset({"awaiting-input"})
+ODD_STARTS: list[dict[str, Any]] = [
+    {"conversation_id": ""},
+    {"conversation_id": ".."},
+    {"session_type": "x" * 257},
+    {"labels": {"a=b": "c"}},
+    {"labels": {"a": "two\nlines"}},
+]
 
 
 @pytest_asyncio.fixture(params=["temporal", "http", "memory"])
@@ -390,6 +397,22 @@ async def test_lists_and_delegations_take_the_same_over_http_as_over_temporal(
                 "/mode: input should be 'after-node' or 'now'",
                 client.conversations.pause("none", mode="soon"),  # type: ignore[arg-type]
                 http.conversations.pause("none", mode="soon"),  # type: ignore[arg-type]
+            ),
+            *(
+                (
+                    f"/{next(iter(odd))}",
+                    client.runs.start(site.graphs["gated"], **odd),
+                    http.runs.start("gated", **odd),
+                )
+                for odd in ODD_STARTS
+            ),
+            *(
+                (
+                    "/conversation_id: ",
+                    client.conversations.interrupt(odd),
+                    http.conversations.interrupt(odd),
+                )
+                for odd in ("", "..", "two\nlines", "x" * 257)
             ),
             (
                 "'' is not a cursor of the stream",

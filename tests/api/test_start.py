@@ -111,6 +111,7 @@ async def test_a_start_without_input_has_an_empty_one(api: Api) -> None:
         ({"labels": {"a": 1}}, 422, "invalid_body", ["/labels/a"]),
         ({"labels": {str(n): "" for n in range(21)}}, 422, "invalid_body", ["/labels"]),
         ({"conversation_id": "a\nb"}, 422, "invalid_body", ["/conversation_id"]),
+        ({"conversation_id": ".."}, 422, "invalid_body", ["/conversation_id"]),
         ({"limits": {"max_visits": 1001}}, 422, "invalid_body", ["/limits/max_visits"]),
         ({"limits": {"max_visits": 0}}, 422, "invalid_body", ["/limits/max_visits"]),
         ({"limits": {"max_visits": "5"}}, 422, "invalid_body", ["/limits/max_visits"]),

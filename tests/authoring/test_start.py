@@ -99,15 +99,36 @@ def test_graph_and_input_have_to_fit_together() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"labels": {"note": "x" * 1_500}},
-        {"labels": {f"label{number}": "x" * 50 for number in range(30)}},
-        {"conversation_id": "ü" * 1_000},
-        {"session_type": "x" * 2_000},
+        {"labels": {f"label{number}": "x" * 100 for number in range(20)}},
         {"started_by": "x" * 2_000},
     ],
 )
 def test_what_no_search_attribute_can_hold_is_refused(wrong: dict[str, Any]) -> None:
     assert code_of(**wrong) is Code.PAYLOAD_TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    ("wrong", "pointers"),
+    [
+        ({"conversation_id": ""}, ["/conversation_id"]),
+        ({"conversation_id": ".."}, ["/conversation_id"]),
+        ({"conversation_id": "two\nlines"}, ["/conversation_id"]),
+        ({"conversation_id": "x" * 257}, ["/conversation_id"]),
+        ({"session_type": ""}, ["/session_type"]),
+        ({"session_type": 7}, ["/session_type"]),
+        ({"labels": {"note": "x" * 257}}, ["/labels/note"]),
+        ({"labels": {str(number): "" for number in range(21)}}, ["/labels"]),
+        ({"session_type": "", "labels": {"note": 7}}, ["/session_type", "/labels/note"]),
+    ],
+)
+def test_what_no_list_can_find_a_run_by_is_refused(
+    wrong: dict[str, Any], pointers: list[str]
+) -> None:
+    with pytest.raises(Refusal) as caught:
+        launch(**wrong)
+
+    assert caught.value.code is Code.INVALID_BODY
+    assert [entry["pointer"] for entry in caught.value.details["errors"]] == pointers
 
 
 def test_all_labels_that_are_accepted_can_be_searched_for() -> None:

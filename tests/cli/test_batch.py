@@ -69,7 +69,6 @@ def test_a_batch_of_no_runs_is_wrong_usage(terminal: Terminal) -> None:
         ("batch", "steer", "--run", "-", "--body", "-"),
         ("batch", "pause", "--run", "a", "--body", "reason"),
         ("batch", "explode", "--run", "a"),
-        ("conversation", "interrupt", ".."),
     ):
         code, out, err = terminal.call(*arguments)
         assert (code, out) == (2, ""), arguments
@@ -95,6 +94,8 @@ def test_a_conversation_is_controlled(terminal: Terminal, standing: Stack) -> No
     assert (code, "no run of the conversation is active" in out) == (0, True)
     code, _, err = terminal.call("conversation", "steer", talk, "hurry", "--json")
     assert (code, json.loads(err)["code"]) == (3, "no_active_run")
+    code, _, err = terminal.call("conversation", "interrupt", "..", "--json")
+    assert (code, json.loads(err)["code"]) == (3, "invalid_body")
 
 
 def test_evictions_are_counted(terminal: Terminal) -> None:
