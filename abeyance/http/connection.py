@@ -97,7 +97,8 @@ class Connection:
     async def get(self, path: str, **params: str | Sequence[str]) -> Any:
         """Send a GET request, and return the JSON of the response.
 
-        Raises Refusal, Unavailable, ApiProblem, and SettingsError if the server is not an Abeyance API.
+        Raises Refusal, Unavailable, ApiProblem, SettingsError if the server is not an Abeyance API, and
+        AbeyanceError after `close`.
         """
         return await self._json("GET", path, params=params)
 
@@ -186,6 +187,8 @@ class Connection:
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
+        if self._http.is_closed:
+            raise AbeyanceError(f"the client of {self.url} is closed: make another one")
         try:
             yield
         except UnicodeEncodeError as error:

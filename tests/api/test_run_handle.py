@@ -27,7 +27,7 @@ from abeyance import (
     testing,
 )
 from abeyance.client import TemporalRun
-from abeyance.errors import Code
+from abeyance.errors import AbeyanceError, Code
 from abeyance.history.audit_chain import verify
 from abeyance.http import HttpClient
 
@@ -356,6 +356,14 @@ async def test_over_http_the_token_says_who_it_is(api: Api) -> None:
         ):
             with pytest.raises(ValueError, match="the token determines the principal"):
                 await call
+
+
+async def test_a_closed_client_says_so() -> None:
+    async with HttpClient("http://127.0.0.1:1") as client:
+        run = client.run("any")
+    for call in (run.view(), run.cancel(), client.runs.list(), anext(client.events())):
+        with pytest.raises(AbeyanceError, match=r"http://127.0.0.1:1 is closed: make another one"):
+            await call
 
 
 async def test_values_are_edited_only_where_the_graph_is_known(site: Site) -> None:
