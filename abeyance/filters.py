@@ -1,4 +1,7 @@
-"""What lists of runs, interrupts and events are filtered by."""
+"""What lists of runs, interrupts and events are filtered by.
+
+Where a filter takes several names, a plain string is one name.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,9 @@ class RunFilter:
     blocked: bool | None = None
     reads: ReadRights = ALL_RUNS
 
+    def __post_init__(self) -> None:
+        _take_one_name(self, statuses=frozenset, labels=tuple)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxFilter:
@@ -52,6 +58,9 @@ class InboxFilter:
     sort: Sort = "deadline"
     reads: ReadRights = ALL_RUNS
 
+    def __post_init__(self) -> None:
+        _take_one_name(self, capabilities=frozenset)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
@@ -69,6 +78,9 @@ class EventFilter:
     capabilities: tuple[str, ...] = ()
     reads: ReadRights = ALL_RUNS
 
+    def __post_init__(self) -> None:
+        _take_one_name(self, types=tuple, capabilities=tuple)
+
     def selects(self, type_: str, graph: str, capability: str | None) -> bool:
         """Return whether an event passes the filter."""
         return (
@@ -76,6 +88,13 @@ class EventFilter:
             and _is_among(self.types, type_)
             and (not self.capabilities or _is_among(self.capabilities, capability))
         )
+
+
+def _take_one_name(filters: object, **kinds: type[tuple[str, ...] | frozenset[str]]) -> None:
+    # A string is a collection of characters, of which a `*` would select everything.
+    for field, kind in kinds.items():
+        if isinstance(name := getattr(filters, field), str):
+            object.__setattr__(filters, field, kind((name,)))
 
 
 def _is_among(selected: tuple[str, ...], name: str | None) -> bool:
