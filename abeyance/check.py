@@ -43,7 +43,7 @@ from abeyance.history.description import RunDescription
 from abeyance.notifications.config import load_notifications
 from abeyance.runtime.compatibility import Block, compare
 from abeyance.settings import Settings
-from abeyance.storage.backends import blobs_of, check_reach
+from abeyance.storage.backends import blobs_of, check_reach, storage_fault
 from abeyance.temporal.retry import NotFound
 from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.util import gather_limited
@@ -62,11 +62,12 @@ class ProcessReport:
     warnings: tuple[str, ...]
 
 
-def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> ProcessReport:
-    """Check what a worker with these settings needs, without a connection.
+async def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> ProcessReport:
+    """Check what a worker with these settings needs, without a connection to Temporal.
 
     Raise SettingsError for what a graph or a setting needs and this process lacks. A model that cannot
-    be used, because its key is missing, is a warning: other graphs can be served.
+    be used, because its key is missing, is a warning: other graphs can be served. So is a storage that
+    cannot be reached.
     """
     agents = [*agents_of(graphs.values())]
     for agent in agents:
@@ -80,7 +81,9 @@ def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> ProcessRep
     notifications = load_notifications(settings)
     exporters = tracing.check()
     models = {model_request.name_of(agent.model): agent.model for agent in agents}
-    faults = {name: model_request.setup_fault(model) for name, model in models.items()}
+    faults = [model_request.setup_fault(model) for model in models.values()]
+    if settings.storage is not None:
+        faults.append(await storage_fault(settings))
     checked = {
         "graphs": sorted(graphs),
         "models": sorted(models),
@@ -91,7 +94,7 @@ def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> ProcessRep
     }
     return ProcessReport(
         checked=tuple(f"{what}: {', '.join(each)}" for what, each in checked.items() if each),
-        warnings=tuple(fault for fault in faults.values() if fault is not None),
+        warnings=tuple(fault for fault in faults if fault is not None),
     )
 
 

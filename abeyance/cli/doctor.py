@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import stat
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -137,22 +136,12 @@ def _rules(settings: Settings) -> Finding:
 
 
 async def _storage(settings: Settings) -> Finding:
-    """Write a small blob, read it, and delete it."""
-    from abeyance.storage.backends import blobs_of
+    from abeyance.storage.backends import storage_fault
 
     if settings.storage is None:
         return _without_storage()
-    data, run_id = b"abeyance doctor", f"abeyance-doctor-{uuid.uuid4().hex}"
-    try:
-        blobs = blobs_of(settings)
-        reference = await blobs.put(run_id, data)
-        is_same = await blobs.get(reference) == data
-        await blobs.delete_run(run_id)
-    except AbeyanceError as error:
-        return Finding("storage", "fail", str(error))
-    if not is_same:
-        text = f"{settings.storage} returned other data than was written"
-        return Finding("storage", "fail", text)
+    if (fault := await storage_fault(settings)) is not None:
+        return Finding("storage", "fail", fault)
     return Finding("storage", "ok", f"{settings.storage} can be written and read")
 
 

@@ -234,7 +234,7 @@ def _check_worker(
     """Check this process, and the open runs if asked for, print the result, and return the exit code."""
     from abeyance.check import check_process, check_runs
 
-    process = check_process(settings, graphs)
+    process = asyncio.run(check_process(settings, graphs))
     for line in process.checked:
         typer.echo(readable(line))
     for warning in process.warnings:

@@ -6,6 +6,7 @@ too, and could not read the blobs. So such a folder must be declared shared.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from functools import cache, cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
-from abeyance.errors import SettingsError
+from abeyance.errors import AbeyanceError, SettingsError
 from abeyance.settings import Settings, bucket_of
 from abeyance.storage import s3
 from abeyance.storage.blobs import Blobs, Files, FolderBlobs, MemoryBlobs
@@ -70,6 +71,18 @@ def blobs_of(settings: Settings) -> Blobs:
     return EncryptedBlobs(
         blobs_at(storage), settings.keyring, is_required=settings.encryption_required
     )
+
+
+async def storage_fault(settings: Settings) -> str | None:
+    """Write a small blob, read it, and delete it; return what is wrong with the storage, if anything."""
+    data, run_id = b"abeyance storage", f"abeyance-storage-{uuid.uuid4().hex}"
+    try:
+        blobs = blobs_of(settings)
+        is_same = await blobs.get(await blobs.put(run_id, data)) == data
+        await blobs.delete_run(run_id)
+    except AbeyanceError as error:
+        return str(error)
+    return None if is_same else f"{settings.storage} returned other data than was written"
 
 
 class ConfiguredBlobs:

@@ -89,6 +89,20 @@ def test_a_bucket_without_its_extra_is_an_error(
     assert "pip install 'abeyance[s3]'" in err
 
 
+def test_a_storage_that_cannot_be_reached_is_a_warning(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.set("ABEYANCE_STORAGE", "/proc/nowhere")
+    code, out, err = terminal.call("worker", "checked_graphs:other", "--check")
+    assert (code, "storage: /proc/nowhere\n" in out) == (0, True)
+    assert err.startswith("abeyance: warning: ")
+    assert "/proc/nowhere" in err
+    assert err.count("\n") == 1
+
+    terminal.set("ABEYANCE_STORAGE", str(tmp_path / "blobs"))
+    code, _, err = terminal.call("worker", "checked_graphs:other", "--check")
+    assert (code, err) == (0, "")
+    assert [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()] == []
+
+
 def test_an_exporter_of_traces_that_is_not_installed_is_an_error(terminal: Terminal) -> None:
     terminal.set("OTEL_TRACES_EXPORTER", "otlp")
     terminal.set("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
