@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, PrivateAttr, WrapSerializer
+from pydantic import ConfigDict, Field, PrivateAttr, TypeAdapter, WrapSerializer
 
 from abeyance.core.delegations import Delegation
 from abeyance.core.events import Message
@@ -275,48 +275,55 @@ class ClosingRecord(Record):
     snapshot: Any = None
 
 
+_STATE: Final = TypeAdapter(RunState)
+
+
 class Snapshot(Record):
     """Everything that a run is: how it was started, its state, its graph, its values by scope.
 
-    `unchanged` are the scopes whose values are the same as before the end of the run.
+    Of an ended run, `before` is the run before its end: the fields of its state that differ, and the
+    values of the scopes that do.
     """
 
     start: StartRun
-    state: RunState
+    state: dict[str, Any]
     spec: GraphSpec
     values: dict[str, dict[str, Any]]
-    unchanged: list[str] = Field(default_factory=list)
+    before: tuple[dict[str, Any], dict[str, dict[str, Any]]] | None = None
 
     @classmethod
     def of(cls, state: RunState, start: StartRun) -> Snapshot:
-        bare, spec, values = parted(state)
-        unchanged: list[str] = []
-        if (ending := bare.ending) is not None and (before := ending.before) is not None:
-            unchanged = [
-                address
-                for address, scope in before.scopes.items()
-                if scope.values == values.get(address)
-            ]
-            without: dict[str, dict[str, Any]] = {address: {} for address in unchanged}
-            bare = replace(bare, ending=replace(ending, before=_with_values(before, without)))
-        by_scope = {address: dict(each) for address, each in values.items()}
-        return cls(start=start, state=bare, spec=spec, values=by_scope, unchanged=unchanged)
+        ending = state.ending
+        earlier = None if ending is None else ending.before
+        if ending is not None:
+            state = replace(state, ending=replace(ending, before=None))
+        whole, values = _as_json(state)
+        before = None
+        if earlier is not None:
+            fields, scopes = _as_json(earlier)
+            before = _changed(fields, whole), _changed(scopes, values)
+        return cls(start=start, state=whole, spec=state.spec, values=values, before=before)
 
     def joined(self) -> RunState:
         """Return the state of the run. Raises ValueError if a later version wrote it."""
-        state = joined(self.state, self.spec, self.values)
-        if (ending := state.ending) is not None and (before := ending.before) is not None:
-            same = {address: self.values[address] for address in self.unchanged}
-            state = replace(state, ending=replace(ending, before=_with_values(before, same)))
-        return state
+        state = joined(_STATE.validate_python(self.state), self.spec, self.values)
+        if self.before is None or state.ending is None:
+            return state
+        fields, values = self.before
+        earlier = joined(
+            _STATE.validate_python({**self.state, **fields}), self.spec, {**self.values, **values}
+        )
+        return replace(state, ending=replace(state.ending, before=earlier))
 
 
-def _with_values(state: RunState, values: Mapping[str, Mapping[str, Any]]) -> RunState:
-    scopes = {
-        address: replace(scope, values=values[address]) if address in values else scope
-        for address, scope in state.scopes.items()
-    }
-    return replace(state, scopes=scopes)
+def _as_json(state: RunState) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    bare, _, values = parted(state)
+    fields: dict[str, Any] = _STATE.dump_python(bare, mode="json")
+    return fields, {address: dict(each) for address, each in values.items()}
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in before.items() if name not in after or after[name] != each}
 
 
 class Obstacle(Record):

@@ -192,11 +192,11 @@ class VisitReport(Record, Stamped):
     worked: float | None = Field(default=None, exclude_if=is_none)
 
     @classmethod
-    def of(cls, done: Sequence[Ran]) -> Self:
-        """Return the report of visits that ran one after another."""
+    def of(cls, done: Sequence[Ran], **about: Any) -> Self:
+        """Return the report of visits that ran one after another; `about` are its other fields."""
         first, *then = done
         ended = first.ended if then else None
-        return cls(outcome=first.outcome, ended=ended, then=tuple(then))
+        return cls(outcome=first.outcome, ended=ended, then=tuple(then), **about)
 
 
 class VisitBlocked(Request):

@@ -140,16 +140,12 @@ class Checkpoints:
     """Metrics of journal writes."""
 
     def __init__(self, meter: MetricMeter) -> None:
-        self._operations = meter.create_counter(
-            metrics.CHECKPOINTS.exposed, metrics.CHECKPOINTS.says
-        )
-        self._latency = meter.create_histogram_float(
-            metrics.CHECKPOINT_LATENCY.exposed, metrics.CHECKPOINT_LATENCY.says
-        )
+        self._meter = meter
 
     @contextmanager
     def written(self) -> Iterator[None]:
         """Measure one write, which is an error if it raises."""
+        number, latency = metrics.CHECKPOINTS, metrics.CHECKPOINT_LATENCY
         began = time.monotonic()
         status: metrics.Outcome = "error"
         kind: metrics.Checkpoint = "journal"
@@ -157,8 +153,11 @@ class Checkpoints:
             yield
             status = "success"
         finally:
-            self._operations.add(1, {"kind": kind, "status": status})
-            self._latency.record((time.monotonic() - began) * 1000, {"kind": kind})
+            took = (time.monotonic() - began) * 1000
+            counter = self._meter.create_counter(number.exposed, number.says)
+            counter.add(1, {"kind": kind, "status": status})
+            histogram = self._meter.create_histogram_float(latency.exposed, latency.says)
+            histogram.record(took, {"kind": kind})
 
 
 HEARTBEAT_SECONDS: Final = 1.0
@@ -293,26 +292,32 @@ class Heartbeater:
             min(HEARTBEAT_SECONDS, silence.total_seconds() / 4) if silence else HEARTBEAT_SECONDS
         )
 
+        # A short heartbeat timeout makes the pause short enough for what a model says.
+        half = pause / 2 if pause == HEARTBEAT_SECONDS else pause
+        beating: list[asyncio.Task[None]] = []
+
         async def beat() -> None:
             while True:
-                # A short heartbeat timeout makes the pause short enough for what a model says.
-                half = pause / 2 if pause == HEARTBEAT_SECONDS else pause
-                await asyncio.sleep(half)
                 if not self.speech.has_more:
                     await asyncio.sleep(pause - half)
                 await self.beat()
+                await asyncio.sleep(half)
 
         if self._info.is_local:
             yield
             return
-        beating = asyncio.create_task(beat())
+        loop = asyncio.get_running_loop()
+        # Most visits are over before their first heartbeat, and a timer costs less than a task.
+        timer = loop.call_later(half, lambda: beating.append(loop.create_task(beat())))
         try:
             yield
         finally:
-            beating.cancel()
+            timer.cancel()
             self.speech.end()
-            with suppress(asyncio.CancelledError):
-                await beating
+            for task in beating:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
 
     async def report_blocked(
         self,

@@ -101,14 +101,13 @@ class NodeActivities:
                 blockage.reported = BlockedCode.PAYLOAD_UNREADABLE
                 await heartbeater.report_blocked(None, "")
             done = await hop.run(outcome_of)
-            report = wire.VisitReport.of(done)
             file = self._notifications
-            about = {
-                "took": _took(activity.info()),
-                "notify": None if file is None else file.events_of(visit_input.root),
-                "worked": done[0].worked if visit_input.metered else None,
-            }
-            report = report.model_copy(update=about)
+            report = wire.VisitReport.of(
+                done,
+                took=_took(activity.info()),
+                notify=None if file is None else file.events_of(visit_input.root),
+                worked=done[0].worked if visit_input.metered else None,
+            )
             if is_all_sealed(converter):
                 report = report.stamped(
                     wire.Stamp(order=visit_input.address, execution=visit_input.execution)

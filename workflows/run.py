@@ -120,8 +120,8 @@ class AgentRun(QuestionUpdates, RunReads):
         spec: GraphSpec,
         values: dict[str, dict[str, Any]],
         carried: RunState | None,
-    ) -> views.ClosingRecord:
-        """Wait for the end of the run, or continue as new."""
+    ) -> RawValue:
+        """Wait for the end of the run, or continue as new. Return its `views.ClosingRecord`."""
         del start, spec, values, carried
         while not self._state.finished or self._is_dirty:
             try:

@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+from temporalio.common import RawValue, SearchAttributeKey, SearchAttributeUpdate
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import names, projections, views, wire
+    from abeyance import names, projections, wire
     from abeyance.core import authority, effects
     from abeyance.core.effects import Publish
     from abeyance.core.json import Json, size
@@ -332,11 +332,13 @@ def _update(name: str, value: Any) -> SearchAttributeUpdate[Any]:
     return key.value_unset() if value is None else key.value_set(value)
 
 
-def record_of(state: RunState, start: wire.StartRun) -> views.ClosingRecord:
-    """Return the closing record of a finished run. Raises to close it as failed or cancelled."""
+def record_of(state: RunState, start: wire.StartRun) -> RawValue:
+    """Return the closing record of a finished run, encoded. Raises to close it as failed or cancelled."""
     record = projections.closing_record(state, start)
-    if len(record.model_dump_json().encode()) > state.limits.visit_bytes:
+    payload = workflow.payload_converter().to_payload(record)
+    if payload.ByteSize() > state.limits.visit_bytes:
         record = record.model_copy(update={"snapshot": None})
+        payload = workflow.payload_converter().to_payload(record)
     ending = state.ending
     if ending is not None and ending.native:
         # A cancelled workflow has no result: put the record into the memo. A worker has the snapshot.
@@ -361,4 +363,4 @@ def record_of(state: RunState, start: wire.StartRun) -> views.ClosingRecord:
             type=failure.code if failure else FailureCode.NODE_FAILED,
             non_retryable=True,
         )
-    return record
+    return RawValue(payload)
