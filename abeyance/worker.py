@@ -247,7 +247,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             "stopping: work still runs after %g s; another worker will retry it",
             settings.shutdown_grace + _LAST_SECONDS,
         )
-    if "abeyance.mcp.pool" in sys.modules:
+    if "abeyance.mcp.connection" in sys.modules:
         with suppress(TimeoutError):
             await asyncio.wait_for(close_servers(), _LAST_SECONDS)
     if is_unfinished:

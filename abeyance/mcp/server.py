@@ -227,7 +227,7 @@ class McpServer:
 
         Raises McpDown, McpUnusable.
         """
-        from abeyance.mcp.pool import pool_of
+        from abeyance.mcp.connection import pool_of
 
         return [
             McpTool(
@@ -254,7 +254,7 @@ class McpServer:
 
         Raises McpDown, McpUnusable, McpToolError.
         """
-        from abeyance.mcp.pool import pool_of
+        from abeyance.mcp.connection import pool_of
         from abeyance.mcp.tool_call import call_tool
 
         name = tool.removeprefix(self.prefix)
@@ -304,6 +304,6 @@ class McpServer:
 
 async def close_servers() -> None:
     """Close every connection of this event loop. A worker calls it at shutdown."""
-    from abeyance.mcp.pool import close_pools
+    from abeyance.mcp.connection import close_pools
 
     await close_pools()

@@ -13,6 +13,7 @@ A server elicits in one of three ways, and the caller's task answers each:
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -22,20 +23,21 @@ from mcp import MCPError, UrlElicitationRequiredError
 from pydantic import ValidationError
 
 from abeyance.authoring.interrupts import Suspended
+from abeyance.core.json import Json, size
 from abeyance.duration import seconds
 from abeyance.mcp.elicitation import Answer, Ask, ElicitRequest, Record, Round
 from abeyance.mcp.errors import McpDown, McpToolError, McpUnusable, of_status
-from abeyance.mcp.transport import result_of
+from abeyance.mcp.server import McpResult, McpServer
 
 if TYPE_CHECKING:
-    from abeyance.mcp.connection import Connection, Inbox
-    from abeyance.mcp.pool import Pool
-    from abeyance.mcp.server import McpResult, McpServer
+    from abeyance.mcp.connection import Connection, Inbox, Pool
 
 _POLL_INTERVALS: Final = (0.05, 1.0)
 """First and maximum seconds between requests to a server that is not done and asks nothing."""
 _NO_BACK_CHANNEL: Final = "no back-channel"
 """In the error of a server for protocols of 2025 that elicits in a newer one."""
+
+_DROPPED_KEYS: Final = ("_meta", "annotations")
 
 
 async def call_tool(
@@ -57,7 +59,7 @@ async def call_tool(
                 seconds(server.timeout), handshake=record.handshake
             ) as connection:
                 call = _Call(server, connection, tool, arguments, record=record, ask=ask)
-                return result_of(await call.run(), server, tool)
+                return _as_result(await call.run(), server, tool)
         except _SessionLost:
             continue
         except _HandshakeNeeded:
@@ -301,3 +303,40 @@ def _result(answer: Answer) -> types.ElicitResult:
     content = None if answer.action != "accept" or answer.content is None else dict(answer.content)
     meta = None if answer.declined is None else {"abeyance/reason": answer.declined}
     return types.ElicitResult(action=answer.action, content=content, _meta=meta)
+
+
+def _as_result(result: types.CallToolResult, server: McpServer, tool: str) -> McpResult:
+    """Return the result as JSON. Binary data of a too large result is replaced by a note.
+
+    Raises McpToolError if the result is too large even without binary data.
+    """
+    items = [_item(each) for each in result.content]
+    structured = result.structured_content
+    if not items and structured is not None:
+        items = [{"type": "text", "text": json.dumps(structured, ensure_ascii=False)}]
+    if size(items) > server.max_result:
+        items = [_without_data(each) for each in items]
+    if structured is not None and size(structured) > server.max_result:
+        structured = None
+    bytes_ = size(items)
+    if bytes_ > server.max_result:
+        message = (
+            f"the tool {tool!r} of {server.title} returned {bytes_} bytes of at most "
+            f"{server.max_result}: ask it for less"
+        )
+        raise McpToolError("result_too_large", message)
+    return McpResult(content=items, structured=structured, is_error=result.is_error)
+
+
+def _item(block: types.ContentBlock) -> dict[str, Json]:
+    item = block.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return {key: value for key, value in item.items() if key not in _DROPPED_KEYS}
+
+
+def _without_data(item: dict[str, Json]) -> dict[str, Json]:
+    for holder, key in ((item, "data"), (item.get("resource"), "blob")):
+        if isinstance(holder, dict) and key in holder:
+            reduced = {name: value for name, value in holder.items() if name != key}
+            reduced["left_out"] = f"{len(holder[key])} characters of base64: too large for a result"
+            return reduced if holder is item else {**item, "resource": reduced}
+    return item

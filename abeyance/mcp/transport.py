@@ -1,12 +1,11 @@
-"""Transports to a server, by stdio or HTTP, and reading its results."""
+"""Transports to a server, by stdio or HTTP."""
 
 from __future__ import annotations
 
 import contextvars
-import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
@@ -15,14 +14,13 @@ from mcp import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
-from abeyance.core.json import Json, size
 from abeyance.duration import seconds
-from abeyance.mcp.errors import McpToolError, McpUnusable
-from abeyance.mcp.server import McpResult, McpServer
+from abeyance.mcp.errors import McpUnusable
 
 if TYPE_CHECKING:
-    import mcp_types as types
     from mcp.client._transport import ReadStream, TransportStreams
+
+    from abeyance.mcp.server import McpServer
 
 
 _MAX_EVENT_BYTES: Final = 32_000_000
@@ -30,31 +28,17 @@ _MAX_EVENT_BYTES: Final = 32_000_000
 _STDERR_FD: Final = 2
 
 
-class Transport:
-    """The streams to a server, for the protocol library.
+@asynccontextmanager
+async def transport(
+    server: McpServer, *, on_end: Callable[[], None], on_status: Callable[[int], None]
+) -> AsyncIterator[TransportStreams]:
+    """Open the streams to a server, for the protocol library.
 
     `on_end` is called when the server closes its side, `on_status` with the status of each response.
     """
-
-    def __init__(
-        self, server: McpServer, *, on_end: Callable[[], None], on_status: Callable[[int], None]
-    ) -> None:
-        self._on_end = on_end
-        self._streams: AbstractAsyncContextManager[TransportStreams] = (
-            _stdio(server) if server.url is None else _http(server, server.url, on_status)
-        )
-
-    async def __aenter__(self) -> TransportStreams:
-        read, write = await self._streams.__aenter__()
-        return _ReadStreamWithEnd(read, self._on_end), write
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        return await self._streams.__aexit__(kind, error, trace)
+    streams = _stdio(server) if server.url is None else _http(server, server.url, on_status)
+    async with streams as (read, write):
+        yield _ReadStreamWithEnd(read, on_end), write
 
 
 @asynccontextmanager
@@ -155,43 +139,3 @@ def _env_variable(server: McpServer, name: str) -> str:
             f"{server.title} needs the environment variable {name!r}: set it where the worker runs"
         )
     return value
-
-
-_DROPPED_KEYS: Final = ("_meta", "annotations")
-
-
-def result_of(result: types.CallToolResult, server: McpServer, tool: str) -> McpResult:
-    """Return the result as JSON. Binary data of a too large result is replaced by a note.
-
-    Raises McpToolError if the result is too large even without binary data.
-    """
-    items = [_item(each) for each in result.content]
-    structured = result.structured_content
-    if not items and structured is not None:
-        items = [{"type": "text", "text": json.dumps(structured, ensure_ascii=False)}]
-    if size(items) > server.max_result:
-        items = [_without_data(each) for each in items]
-    if structured is not None and size(structured) > server.max_result:
-        structured = None
-    bytes_ = size(items)
-    if bytes_ > server.max_result:
-        message = (
-            f"the tool {tool!r} of {server.title} returned {bytes_} bytes of at most "
-            f"{server.max_result}: ask it for less"
-        )
-        raise McpToolError("result_too_large", message)
-    return McpResult(content=items, structured=structured, is_error=result.is_error)
-
-
-def _item(block: types.ContentBlock) -> dict[str, Json]:
-    item = block.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return {key: value for key, value in item.items() if key not in _DROPPED_KEYS}
-
-
-def _without_data(item: dict[str, Json]) -> dict[str, Json]:
-    for holder, key in ((item, "data"), (item.get("resource"), "blob")):
-        if isinstance(holder, dict) and key in holder:
-            reduced = {name: value for name, value in holder.items() if name != key}
-            reduced["left_out"] = f"{len(holder[key])} characters of base64: too large for a result"
-            return reduced if holder is item else {**item, "resource": reduced}
-    return item

@@ -12,7 +12,7 @@ import pytest
 from mcp_site import YES, People, Site, deeds, site, started, until
 
 from abeyance.authoring.interrupts import Suspended
-from abeyance.mcp.pool import pool_of
+from abeyance.mcp.connection import pool_of
 from abeyance.mcp.server import McpDown, McpServer, McpToolError, McpUnusable, close_servers
 
 SEAT = {"action": "accept", "content": {"seat": "7A"}}

@@ -13,7 +13,7 @@ import pytest
 from mcp_site import People, deeds, is_running, started, until
 
 from abeyance.authoring.interrupts import Suspended
-from abeyance.mcp.pool import pool_of
+from abeyance.mcp.connection import pool_of
 from abeyance.mcp.server import McpDown, McpServer, McpUnusable, close_servers
 
 

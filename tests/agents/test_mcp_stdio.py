@@ -11,8 +11,8 @@ import pytest
 from mcp_site import YES, People, deeds, started, until
 
 from abeyance.authoring.interrupts import Suspended
+from abeyance.mcp.connection import pool_of
 from abeyance.mcp.elicitation import Answer, Elicitation
-from abeyance.mcp.pool import pool_of
 from abeyance.mcp.server import McpDown, McpServer, McpToolError, close_servers
 
 RUN: ContextVar[str] = ContextVar("RUN")
