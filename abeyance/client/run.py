@@ -3,6 +3,9 @@
 Every call is bounded in time, and a repeated call (a retry, or one with the same `key`) has no second
 effect. A run's refusal is raised as a `Refusal` with its code; if Temporal or a worker cannot be reached,
 `Unavailable`.
+
+Retries and forks are made of the snapshot of a run, which is in the closing record of an ended one. An
+open run returns it to a query.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
@@ -17,25 +21,29 @@ from temporalio.exceptions import ApplicationError
 
 from abeyance import commands, names, views, wire
 from abeyance.authoring.graph import Graph
-from abeyance.client import snapshots
 from abeyance.client.deployment import Deployment
-from abeyance.client.executions import UNBOUNDED, Room
+from abeyance.client.executions import UNBOUNDED, Room, retry_marks
 from abeyance.client.reader import RunReader
 from abeyance.client.rpc import RunEnded
+from abeyance.client.start import StartPlan
 from abeyance.commands import as_events
-from abeyance.core import idempotency, ledger, mailbox, messages
-from abeyance.core.events import Keyed, Message
-from abeyance.core.json import Json
+from abeyance.core import idempotency, ledger, machine, mailbox, messages, snapshots
+from abeyance.core.events import Keyed, Message, Restored
+from abeyance.core.json import Json, sha256
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Called
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.handle import Forked
 from abeyance.history.after_the_end import edit_after_the_end, respond_after_the_end
+from abeyance.history.description import RunDescription
 from abeyance.orders import SIGNALS, order_of
+from abeyance.projections import open_interrupts
+from abeyance.runtime import retries
 from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.update_limiter import Turn
+from abeyance.util import checked_run_id, generated_run_id
 
 R = TypeVar("R", views.Receipts, views.MessageReceipt, views.Cleared, views.Migration)
 
@@ -48,6 +56,16 @@ _EDITS: Final[Mapping[type[commands.Edit], str]] = {
     commands.Reassign: "reassign",
 }
 """The updates that change an open run or one of its questions, and have no receipt."""
+_MICROSECONDS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkStarted:
+    """A fork, and what it asks first; `created` is False if the same call had started it before."""
+
+    run_id: str
+    created: bool
+    interrupts: list[views.InterruptView]
 
 
 class TemporalRun(RunReader):
@@ -167,8 +185,43 @@ class TemporalRun(RunReader):
         key: str | None = None,
         room: Room = UNBOUNDED,
     ) -> None:
-        about = (self._deployment, self.run_id, order)
-        await snapshots.retry(*about, self._graph, principal=principal, key=key, room=room)
+        described = await self._line.described(self.run_id)
+        mark = retries.mark(order, principal, key)
+        if retries.was_retried(retry_marks(described), mark, key):
+            return
+        if described.is_running:
+            raise retries.not_finished(self.run_id, described.shown_status)
+        snapshot = await self._snapshot(described)
+        state = snapshot.joined()
+        if not state.finished:
+            raise Refusal(
+                Code.GONE,
+                f"The run {self.run_id!r} was ended by Temporal ({described.ended_as()}) and not by "
+                "itself, so there is nothing to go on from: fork it, or start a new one.",
+                run_id=self.run_id,
+            )
+        now = datetime.now(UTC)
+        start = snapshot.start
+        retried, version = retries.retried(
+            state, start, order, self._graph, principal=principal, now=now
+        )
+        ended_at = described.ended_at or now
+        plan = StartPlan.going_on(
+            retried,
+            start.model_copy(
+                update={
+                    "graph_version": version,
+                    # Later than every event of the executions before, whatever the clocks say.
+                    "generation": int(max(now, ended_at).timestamp() * _MICROSECONDS) + 1,
+                    "claim": None,
+                    "used": (),
+                    "retry_of": described.execution,
+                    "origin": start.origin or described.first,
+                    "retry_keys": retries.marked(start.retry_keys, mark),
+                }
+            ),
+        )
+        await self._deployment.executions.again(plan, described, mark, room)
 
     async def fork(
         self, *, back: int = 0, run_id: str | None = None, principal: Principal | None = None
@@ -186,10 +239,56 @@ class TemporalRun(RunReader):
         principal: Principal,
         request: str | None = None,
         room: Room = UNBOUNDED,
-    ) -> snapshots.ForkStarted:
+    ) -> ForkStarted:
         """Fork by a command. `request` is as in `Client.runs.start`."""
-        about = (self._deployment, self.run_id, order)
-        return await snapshots.fork(*about, principal=principal, request=request, room=room)
+        described = await self._line.described(self.run_id)
+        snapshot = await self._snapshot(described)
+        state, start = snapshot.joined(), snapshot.start
+        now = datetime.now(UTC)
+        new_id = generated_run_id(state.spec.name) if order.run_id is None else order.run_id
+        forked = snapshots.forked(
+            state,
+            run_id=checked_run_id(new_id),
+            salt=uuid.uuid4().hex,
+            back=order.back,
+            now=now,
+            principal=principal,
+        )
+        plan = StartPlan.going_on(
+            forked,
+            wire.StartRun(
+                run_id=new_id,
+                limits=forked.limits,
+                session_type=start.session_type,
+                labels=start.labels,
+                started_by=principal.subject,
+                digest=sha256([self.run_id, order.back]),
+                graph_version=start.graph_version,
+                request=request,
+                salt=forked.salt,
+                interrupt_before=start.interrupt_before,
+                interrupt_after=start.interrupt_after,
+                on_error=start.on_error,
+                forked_from=self.run_id,
+            ),
+        )
+        started = await self._deployment.executions.fork(plan, room)
+        asked: list[views.InterruptView] = []
+        if started.created:
+            opened, _ = machine.advance(forked, Restored(now=now))
+            asked = open_interrupts(opened)
+        return ForkStarted(run_id=new_id, created=started.created, interrupts=asked)
+
+    async def _snapshot(self, described: RunDescription) -> views.Snapshot:
+        """The snapshot of the run. Raises Unavailable if only a worker has it, and none responds."""
+        if not described.is_running:
+            record = await self._line.record(described)
+            if record.snapshot is not None:
+                return views.Snapshot.model_validate(record.snapshot)
+        else:
+            await self._line.refuse_natively_paused(self.run_id)
+        # Also of an ended run: a worker replays its history.
+        return await self._line.query(self.run_id, "snapshot", views.Snapshot)
 
     async def report_blocked(
         self,

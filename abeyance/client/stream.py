@@ -20,7 +20,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
 from abeyance import views
-from abeyance.client.new_events import Item, Reading, Sources, failed_notifications, merged
+from abeyance.client.changes import Item, Reading, Sources, failed_notifications, merged
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.filters import EventFilter
 from abeyance.history.cursors import SPAN, Positions
