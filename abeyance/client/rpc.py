@@ -65,6 +65,8 @@ RPC: Final = timedelta(seconds=5)
 _POLL: Final = timedelta(seconds=70)
 """Longer than the server holds a long poll before it answers that there is nothing new."""
 _READ_PATIENCE: Final = 3.0
+_LARGEST: Final = 1_900_000
+"""In bytes: Temporal's server takes 2 MB."""
 _CACHED_FOR: Final = 600.0
 """Seconds for which a run is cached. Far less than the day for which Temporal keeps an ended run and its
 id with it.
@@ -287,8 +289,10 @@ class WorkflowRpc:
         """Send a signal: one call, if the run is cached.
 
         `digest` is that of the whole command. Raises RunEnded, `unknown_run`, and `idempotency_conflict`
-        if this process has sent another command under the key; else the run detects it.
+        if this process has sent another command under the key; else the run detects it. Raises
+        `payload_too_large` for what Temporal does not take.
         """
+        self._check_size(order)
         first = (await self.cached_run(run_id)).first
         if key is not None and self._sent.get((first, key), digest) != digest:
             raise conflict(key)
@@ -319,8 +323,9 @@ class WorkflowRpc:
     ) -> T:
         """Send an update, which takes effect once however often it is retried, and return its result.
 
-        Raises the run's Refusal, RunEnded, and the refusal `unknown_run`.
+        Raises the run's Refusal, RunEnded, and the refusals `unknown_run` and `payload_too_large`.
         """
+        self._check_size(order)
         update_id = uuid.uuid4().hex
 
         async def send() -> Any:
@@ -430,6 +435,21 @@ class WorkflowRpc:
             shown={} if order.stamp is None else order.stamp.shown,
         )
         return order.stamped(stamp)
+
+    def _check_size(self, order: wire.Request) -> None:
+        # The server gives the worker also an update that cannot be in a history, and meanwhile the run
+        # takes no other. With a storage, a reference is all that the server gets.
+        if self.temporal.data_converter.external_storage is not None:
+            return
+        actual = len(order.model_dump_json().encode())
+        if actual > _LARGEST:
+            raise Refusal(
+                Code.PAYLOAD_TOO_LARGE,
+                f"The call has {actual} bytes; the limit is {_LARGEST} bytes. Send a reference to large "
+                "data.",
+                limit=_LARGEST,
+                actual=actual,
+            )
 
     async def _raise_if_gone(self, run_id: str, error: RPCError) -> None:
         """Raise RunEnded, `unknown_run` or RetryableError if the execution was not found."""

@@ -59,6 +59,32 @@ async def test_the_answer_with_which_a_run_would_stand_still_is_refused(
     assert ended.values["total"] == 4 * 450_000 + len("short")
 
 
+async def test_a_call_that_temporal_would_not_take_is_refused_and_the_run_takes_the_next(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("posted", state=Document)
+    graph.interrupt("ask", prompt="Text?", answer_to="text")
+    graph.edge(START, "ask")
+    site = Site(temporal, graph)
+    large = "y" * 2_200_000
+    async with site.worker():
+        run = site.client.run(await site.start())
+        await site.until(run.run_id, "awaiting-input")
+        for call in (
+            run.respond(response=large, principal=ANYBODY),
+            run.send(large, principal=ANYBODY),
+            run.steer("short", metadata={"letter": large}, principal=ANYBODY),
+        ):
+            with pytest.raises(Refusal) as refused:
+                await call
+            assert refused.value.code is Code.PAYLOAD_TOO_LARGE
+            assert refused.value.details["limit"] < refused.value.details["actual"]
+        await run.respond(response="short", principal=ANYBODY)
+        ended = await site.ended(run.run_id)
+
+    assert ended.values["text"] == "short"
+
+
 async def test_a_run_that_asks_more_than_can_be_shown_at_once_is_still_read_and_controlled(
     temporal: TemporalClient,
 ) -> None:
