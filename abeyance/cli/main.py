@@ -17,13 +17,12 @@ from abeyance.cli.answers import answering, people
 from abeyance.cli.api_call import PANEL, PrintJson
 from abeyance.cli.audit import auditing
 from abeyance.cli.batch import bulk, clearing, conversing
-from abeyance.cli.control import controlling, steering
+from abeyance.cli.control import controlling, moving, steering
 from abeyance.cli.doctor import examination
 from abeyance.cli.errors import ErrorText, ExitCode, leave, print_error
 from abeyance.cli.formatting import readable
 from abeyance.cli.graphs import charts
 from abeyance.cli.runs import calls, overview
-from abeyance.cli.snapshots import moving
 from abeyance.cli.tokens import tokens
 from abeyance.cli.transcript import transcribing
 from abeyance.cli.watch import watching

@@ -24,7 +24,6 @@ from abeyance import names
 from abeyance.dev import server as devserver
 from abeyance.dev.parent_death import STDIN, leashed
 from abeyance.dev.ports import claim_ports, closed_to_browsers, free_ports
-from abeyance.dev.reload import changes
 from abeyance.dev.server import HOST, Ports
 from abeyance.dev.signals import cancelled_by_signals
 from abeyance.dev.supervisor import ProcessGroup, Program
@@ -51,6 +50,10 @@ _PATIENCE: Final = 5.0
 _PATIENCE_WITH_TEMPORAL: Final = 2.0
 _SHUTDOWN_GRACE: Final = "4s"
 _AUTHENTICATION: Final = ("ABEYANCE_TOKENS_FILE", "ABEYANCE_JWT_ISSUER")
+_RELOAD_SECONDS: Final = 0.3
+"""Seconds between two looks at the files of an application."""
+_SUFFIXES: Final = (".py", ".yaml", ".yml")
+_IGNORED: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +204,7 @@ async def _reloading(
         return
 
     async def reload() -> None:
-        async for changed in changes(plan.directory, ignored=data_dir):
+        async for changed in _changes(plan.directory, ignored=data_dir):
             try:
                 await _check_app(plan, environment)
             except SettingsError as error:
@@ -218,6 +221,54 @@ async def _reloading(
             yield
         finally:
             reloading.cancel()
+
+
+async def _changes(directory: Path, *, ignored: Path) -> AsyncIterator[list[Path]]:
+    """Yield the Python and YAML files below `directory` that changed, once they change no further.
+
+    Skips hidden folders, virtual environments, and the folder `ignored`.
+    """
+    # Polled, because a few hundred files take milliseconds, and no library is needed for them.
+    before = await asyncio.to_thread(_versions, directory, ignored)
+    while True:
+        await asyncio.sleep(_RELOAD_SECONDS)
+        after = await asyncio.to_thread(_versions, directory, ignored)
+        if after == before:
+            continue
+        settled: Mapping[Path, int] = {}
+        while settled != after:
+            settled = after
+            await asyncio.sleep(_RELOAD_SECONDS)
+            after = await asyncio.to_thread(_versions, directory, ignored)
+        changed = sorted(path for path, _ in before.items() ^ after.items())
+        before = after
+        if changed:
+            yield list(dict.fromkeys(changed))
+
+
+def _versions(directory: Path, ignored: Path) -> dict[Path, int]:
+    return dict(_files(directory, ignored.resolve()))
+
+
+def _files(directory: Path, ignored: Path) -> Iterator[tuple[Path, int]]:
+    for folder, folders, files in os.walk(directory):
+        here = Path(folder)
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".")
+            and name not in _IGNORED
+            and not (here / name / "pyvenv.cfg").exists()
+            and (here / name).resolve() != ignored
+        ]
+        for name in files:
+            path = here / name
+            try:
+                if path.suffix in _SUFFIXES:
+                    yield path, path.stat().st_mtime_ns
+            except OSError:
+                # An editor replaced it just now, or it is not ours to read.
+                continue
 
 
 @contextlib.contextmanager
