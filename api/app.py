@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI
 
 from abeyance import tracing
-from abeyance.api import inbox, links, metrics, openapi, problems, signin
+from abeyance.api import inbox, links, openapi, problems, signin
 from abeyance.api.auth import Tokens
 from abeyance.api.connections import Server
 from abeyance.api.dependencies import KNOWN_PARAMETERS, Backend, TemporalConnection
@@ -29,7 +29,6 @@ from abeyance.api.oidc import OidcClient
 from abeyance.api.origin_guard import OriginGuard
 from abeyance.api.routers import (
     admin,
-    audit,
     batch,
     control,
     conversations,
@@ -39,7 +38,6 @@ from abeyance.api.routers import (
     interrupts,
     messages,
     runs,
-    snapshots,
 )
 from abeyance.api.routers import graphs as graphs_router
 from abeyance.api.sessions import Sessions
@@ -102,7 +100,7 @@ def create_app(
     )
     app.state.backend = backend
     if settings.enable_metrics:
-        metrics.install(app)
+        health.install_metrics(app)
     # The last middleware runs first: a request that the guard refuses is not an operation.
     has_codec = bool(settings.keyring) or settings.storage is not None
     app.add_middleware(
@@ -116,9 +114,10 @@ def create_app(
     )
     for part in (health, inbox, links, signin):
         app.include_router(part.router)
-    for part in (graphs_router, runs, interrupts, delegations, control, snapshots, messages):
+    for part in (graphs_router, runs, interrupts, delegations, control, messages, events):
         app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])
-    for part in (events, audit, conversations, batch, admin):
+    app.include_router(admin.audit_router, dependencies=[KNOWN_PARAMETERS])
+    for part in (conversations, batch, admin):
         app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])
     _include_protocols(app)
     if mcp_tools is not None:

@@ -18,7 +18,7 @@ from temporal_site import Site
 from abeyance import metrics
 from abeyance.api import problems
 from abeyance.api.app import create_app
-from abeyance.api.metrics import OPERATIONS, install
+from abeyance.api.routers.health import OPERATIONS, install_metrics
 from abeyance.errors import Code, Refusal
 from abeyance.settings import Settings
 
@@ -102,7 +102,7 @@ async def test_a_queue_that_stayed_full_for_as_long_as_the_caller_waits_is_a_tim
     query: str, status: str
 ) -> None:
     app = FastAPI()
-    install(app)
+    install_metrics(app)
     problems.install(app)
 
     @app.post("/messages")
@@ -116,7 +116,7 @@ async def test_a_queue_that_stayed_full_for_as_long_as_the_caller_waits_is_a_tim
 
 async def test_a_defect_of_ours_is_an_error() -> None:
     app = FastAPI()
-    install(app)
+    install_metrics(app)
     problems.install(app)
 
     @app.post("/runs")
