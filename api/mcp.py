@@ -7,7 +7,6 @@ caller may not answer, is the address of its page in the inbox.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
@@ -114,7 +113,7 @@ def _message(question: views.InterruptView, why: str | None) -> str:
 
 
 def _shown(*values: Json) -> list[str]:
-    return [_text(value) for value in values if value is not None]
+    return [segments.as_text(value) for value in values if value is not None]
 
 
 def answer_of(
@@ -134,7 +133,7 @@ def result_of(view: views.RunView) -> protocol.CallToolResult:
     match view.status:
         case Status.COMPLETED:
             return protocol.CallToolResult(
-                content=[_content(_text(view.result))],
+                content=[_content(segments.as_text(view.result))],
                 structured_content=view.result,
                 _meta=meta,
             )
@@ -162,7 +161,7 @@ def told(about: Mapping[str, Json], text: str) -> protocol.CallToolResult:
     """Return a result that says something of runs: as data, and as text for a model."""
     meta = {RUN_ID: about["run_id"]} if "run_id" in about else None
     # Many clients show their model the texts only.
-    content = [_content(visible(text)), _content(_text(about))]
+    content = [_content(visible(text)), _content(segments.as_text(about))]
     return protocol.CallToolResult(content=content, structured_content=dict(about), _meta=meta)
 
 
@@ -300,10 +299,6 @@ def _why_it_waits(
 
 def _content(text: str) -> protocol.TextContent:
     return protocol.TextContent(text=text)
-
-
-def _text(value: Json) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ writes in its own form. Text comes while a model speaks, and all of it when its 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -134,6 +135,11 @@ def subagent_of(agent: str | None) -> Subagent | None:
         parent=None if outer is None else outer.id,
         call_id=calls[-1] if calls else None,
     )
+
+
+def as_text(value: Json) -> str:
+    """Return a value as text: as JSON, unless it is a text."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def why(view: views.RunView) -> tuple[str, str]:

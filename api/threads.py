@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from types import EllipsisType
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import Path
 
@@ -483,6 +483,11 @@ def _read_result(items: Sequence[TranscriptItem], call_id: str) -> tuple[str, Js
         if item.role == "tool" and item.call_id == call_id:
             return item.outcome or "success", item.result
     return None
+
+
+def ids_of(messages: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the ids of messages of a request, as far as they have one."""
+    return tuple(id_ for each in messages if isinstance(id_ := each.get("id"), str))
 
 
 def new_message(id_: object, text: str) -> UserMessage:

@@ -19,7 +19,7 @@ from abeyance.api import openapi, parts, segments
 from abeyance.api.auth import READ, Credentials, CredentialsDep
 from abeyance.api.dependencies import CONNECTED, Backend, BackendDep
 from abeyance.api.routers.conversations import ConversationId
-from abeyance.api.routers.events import EventStream, ServerSentEvents
+from abeyance.api.routers.events import ServerSentEvents, stream_to
 from abeyance.api.segments import Segment
 from abeyance.api.threads import (
     TALK_CODES,
@@ -29,6 +29,7 @@ from abeyance.api.threads import (
     Posted,
     Thread,
     graph_of,
+    ids_of,
     new_message,
 )
 from abeyance.core.json import Json
@@ -133,15 +134,14 @@ async def resume_stream(
 def _stream(
     backend: Backend, credentials: Credentials, chunks: AsyncGenerator[str, None]
 ) -> Response:
-    return EventStream(
+    return stream_to(
+        credentials,
+        backend,
         chunks,
         text=str,
         last_words=lambda reason: (
             _text({"type": "error", "errorText": f"{reason}; the run goes on"}) + _DONE
         ),
-        stopping=backend.stopping,
-        until=credentials.expires_at,
-        is_revoked=lambda: backend.tokens.is_revoked(credentials),
         headers=_HEADERS,
     )
 
@@ -176,7 +176,7 @@ def posted_by(conversation_id: str, messages: Sequence[Any]) -> Posted:
         conversation_id=conversation_id,
         message=new_message(last.get("id"), _text_of(last)) if is_new else None,
         answers=tuple(answers),
-        earlier=tuple(id_ for each in earlier if isinstance(id_ := each.get("id"), str)),
+        earlier=ids_of(earlier),
     )
 
 

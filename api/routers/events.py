@@ -16,8 +16,8 @@ from starlette.types import Receive, Scope, Send
 
 from abeyance import views, wire
 from abeyance.api import examples, openapi
-from abeyance.api.auth import READ, CredentialsDep
-from abeyance.api.dependencies import BackendDep, ClientDep, FeedDep, RunId
+from abeyance.api.auth import READ, Credentials, CredentialsDep
+from abeyance.api.dependencies import Backend, BackendDep, ClientDep, FeedDep, RunId
 from abeyance.api.schemas import MAX_FILTERS, Listed
 from abeyance.commands import Name
 from abeyance.errors import Code, Refusal, Unavailable
@@ -129,15 +129,9 @@ async def read_stream(
         capabilities=tuple(query.capability),
         reads=credentials.reads,
     )
-    if _wants_stream(request.headers.get("accept", "")):
+    if _wants_stream(request):
         following = await client.stream.opened(after, filters=filters, since=query.since)
-        return EventStream(
-            following.events,
-            stopping=backend.stopping,
-            until=credentials.expires_at,
-            is_revoked=lambda: backend.tokens.is_revoked(credentials),
-            cursor=lambda: following.cursor,
-        )
+        return stream_to(credentials, backend, following.events, cursor=lambda: following.cursor)
     items, next_cursor = await client.stream.page(
         after, limit=query.limit, filters=filters, since=query.since
     )
@@ -173,21 +167,17 @@ async def read_events(
     or is revoked. It also has what models say while they speak, as `model.delta`, which has no id.
     """
     after = last_event_id or query.after
-    if _wants_stream(request.headers.get("accept", "")):
+    if _wants_stream(request):
         events = await feed.watched(run_id, after, hears_models=query.live)
-        return EventStream(
-            events,
-            stopping=backend.stopping,
-            until=credentials.expires_at,
-            is_revoked=lambda: backend.tokens.is_revoked(credentials),
-        )
+        return stream_to(credentials, backend, events)
     items, next_cursor = await feed.page(run_id, after, query.limit)
     return Listed(items=items, next_cursor=next_cursor)
 
 
-def _wants_stream(accept: str) -> bool:
+def _wants_stream(request: Request) -> bool:
     # The first supported type wins.
-    types = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    accepted = request.headers.get("accept", "").split(",")
+    types = [part.partition(";")[0].strip().lower() for part in accepted]
     return next((type_ for type_ in types if type_ in (_EVENT_STREAM, _JSON)), _JSON) != _JSON
 
 
@@ -302,6 +292,22 @@ class EventStream(ServerSentEvents, Generic[T]):
                     # The server may cancel this task repeatedly; the feed must be closed first.
                     with suppress(asyncio.CancelledError):
                         await asyncio.wait({pending})
+
+
+def stream_to(
+    credentials: Credentials, backend: Backend, events: AsyncGenerator[T, None], **options: Any
+) -> EventStream[T]:
+    """Return a stream to a caller, for as long as the service runs and the caller's token counts.
+
+    `options` are those of `EventStream`.
+    """
+    return EventStream(
+        events,
+        stopping=backend.stopping,
+        until=credentials.expires_at,
+        is_revoked=lambda: backend.tokens.is_revoked(credentials),
+        **options,
+    )
 
 
 async def _next(events: AsyncGenerator[T, None]) -> T | None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from abeyance import views
 from abeyance.agents.transcript_view import TranscriptCall, TranscriptItem
-from abeyance.api import agui
 from abeyance.api.parts import (
     Call,
     Ended,
@@ -25,6 +24,7 @@ from abeyance.api.parts import (
     Turn,
     Waiting,
 )
+from abeyance.api.routers import agui
 from abeyance.api.routers.chat import ChunkWriter, posted_by
 from abeyance.api.segments import Found, Segment, message_id
 from abeyance.api.threads import Said
