@@ -26,7 +26,7 @@ from abeyance.core.policy import Principal
 from abeyance.duration import Duration
 from abeyance.schemas.answers import answers_as_json
 from abeyance.schemas.faults import json_patch
-from abeyance.util import as_names, without_none
+from abeyance.util import as_names, checked_mapping, invalid, without_none
 from abeyance.views import (
     ClosingRecord,
     Event,
@@ -161,7 +161,7 @@ class RunHandle(ABC):
         """
         about = answers_as_json(answers, response) | without_none(
             note=note,
-            digests=None if digests is None else dict(digests),
+            digests=None if digests is None else checked_mapping(digests, "/digests"),
             on_behalf_of=on_behalf_of,
         )
         return await self._respond(about, principal, key)
@@ -254,7 +254,10 @@ class RunHandle(ABC):
         Without a version the current values are edited; a call with a `key` needs a version. Raises
         `invalid_input`, `not_stopped`, `stale`, `capability_required`, `unknown_run` and `not_running`.
         """
-        await self._edit_values(patch, version, principal, key)
+        if key is not None and version is None:
+            # The same call again would be an edit of the version that it has made.
+            raise invalid([{"pointer": "/version", "message": "is missing beside a key"}])
+        await self._edit_values(checked_mapping(patch, "/patch"), version, principal, key)
 
     async def edit_deadline(
         self,
@@ -367,7 +370,7 @@ class RunHandle(ABC):
         Raises `cannot_migrate` with all obstacles, `versions_differ`, `capability_required`,
         `not_running` and `unknown_run`.
         """
-        changes = {"patch": json_patch(patch or {}), "map": dict(renames or {})}
+        changes = _changes(patch, renames)
         return await self._migrate({**changes, "dry_run": dry_run}, principal, key)
 
     async def retry(
@@ -386,7 +389,7 @@ class RunHandle(ABC):
         values. Raises `not_finished` for an open run, `run_finished` for a completed one,
         `cannot_migrate`, `conversation_busy`, `capability_required`, `gone` and `unknown_run`.
         """
-        changes = {"patch": json_patch(patch or {}), "map": dict(renames or {})}
+        changes = _changes(patch, renames)
         await self._retry({**changes, "graph": graph}, principal, key)
 
     @abstractmethod
@@ -453,3 +456,8 @@ class RunHandle(ABC):
     async def _retry(
         self, about: Mapping[str, Json], principal: Principal | None, key: str | None
     ) -> None: ...
+
+
+def _changes(patch: Mapping[str, Any] | None, renames: Mapping[str, str] | None) -> dict[str, Any]:
+    fields = json_patch(checked_mapping(patch or {}, "/patch"))
+    return {"patch": fields, "map": checked_mapping(renames or {}, "/map")}

@@ -161,6 +161,14 @@ def invalid(errors: Sequence[Mapping[str, str]]) -> Refusal:
     return Refusal(Code.INVALID_BODY, f"The request is invalid: {text}.", errors=[*errors])
 
 
+def checked_mapping(value: Any, place: str) -> dict[Any, Any]:
+    """Return a mapping as a dict. Raises `invalid_body` at the pointer `place` for anything else."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    shown = truncate(repr(value), 80)
+    raise invalid([{"pointer": place, "message": f"input should be a valid object (got {shown})"}])
+
+
 KEY: Final = re.compile(r"[!-~]{1,200}")
 """An idempotency key, which a header of HTTP has to be able to hold."""
 

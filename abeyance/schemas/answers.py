@@ -15,6 +15,7 @@ from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
 from abeyance.schemas.json_types import to_json
 from abeyance.schemas.state_model import at_pointer
+from abeyance.util import checked_mapping
 
 _LIMITS: Final = TypeAdapter(Limits)
 _LEAST: Final = {
@@ -88,13 +89,14 @@ def parse_answer(response: Any, answer: Json) -> Any:
 def answers_as_json(answers: Mapping[str, Any] | str | None, response: Any) -> dict[str, Json]:
     """Return the fields of a command for several answers by interrupt id, for one, or for `response`.
 
-    Raise the Refusal `invalid_answer` for an answer that is not JSON.
+    Raise the Refusal `invalid_answer` for an answer that is not JSON, and `invalid_body`.
     """
     forms: dict[str, Json] = {}
     if isinstance(answers, str):
         forms["interrupt_id"] = answers
     elif answers is not None:
-        forms["responses"] = {id_: _as_json(answer) for id_, answer in answers.items()}
+        by_id = checked_mapping(answers, "/responses")
+        forms["responses"] = {id_: _as_json(answer) for id_, answer in by_id.items()}
     if response is not ...:
         forms["response"] = _as_json(response)
     return forms
