@@ -13,11 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-__all__ = ["changeable", "freeze", "frozen", "is_working", "make_working", "replace", "working"]
+__all__ = [
+    "changeable",
+    "derived",
+    "freeze",
+    "frozen",
+    "is_working",
+    "make_working",
+    "replace",
+    "working",
+]
 
 _T = TypeVar("_T")
+_V = TypeVar("_V")
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as changeable
@@ -68,6 +79,21 @@ def _twin(kind: type) -> type:
     exec(f"def copied(value):\n    copy = new(twin){each}\n    return copy", made)  # noqa: S102
     _COPIED[kind] = made["copied"]
     return twin
+
+
+def derived(rule: Callable[[_V, str], _T]) -> Callable[[_V, str], _T]:
+    """Have a rule asked only once about a name in a frozen value, which keeps what the rule said. Its
+    class has no slots.
+    """
+
+    @wraps(rule)
+    def kept(value: _V, name: str) -> _T:
+        known: dict[str, _T] = vars(value).setdefault(f"derived by {rule.__qualname__}", {})
+        if name not in known:
+            known[name] = rule(value, name)
+        return known[name]
+
+    return kept
 
 
 def is_working(value: object) -> bool:

@@ -13,13 +13,19 @@ from typing import Final, assert_never
 
 from abeyance.core import approvals, items, routing
 from abeyance.core.address import Address
-from abeyance.core.copying import replace
+from abeyance.core.copying import derived, replace
 from abeyance.core.effects import Hop, StopNode
 from abeyance.core.events import VisitEnded
 from abeyance.core.outcome import Ran
 from abeyance.core.patch import PatchError
 from abeyance.core.retries import RetryPolicy
-from abeyance.core.spec import FunctionNode, GraphSpec, InterruptNode, InterruptSpec, SubgraphNode
+from abeyance.core.spec import (
+    FunctionNode,
+    GraphSpec,
+    InterruptNode,
+    InterruptSpec,
+    SubgraphNode,
+)
 from abeyance.core.state import RunState, Scope
 from abeyance.core.visit import BY_SCOPE, Failure, Running, Visit, transition
 from abeyance.core.working_state import WorkingState
@@ -59,6 +65,7 @@ def why_not(graph: GraphSpec, name: str) -> str | None:
     return "a person is asked before it" if name in graph.interrupt_before else None
 
 
+@derived
 def sharing(graph: GraphSpec, first: str) -> tuple[str, ...]:
     """Return the nodes that may share the activity of a visit of `first`, which comes first."""
     if why_not(graph, first) is not None:
@@ -130,7 +137,7 @@ def hop_of(draft: WorkingState, visit: Visit) -> Hop | None:
     if graph.successors(visit.node).isdisjoint(nodes):
         return None
     return Hop(
-        graph=_part(graph, nodes),
+        graph=_part(graph, visit.node),
         nodes=nodes,
         approvals=visit.approvals,
         tokens=scope.tokens,
@@ -148,8 +155,14 @@ def _may_be_asked_again(scope: Scope) -> bool:
     return any(each.broken or each.inherited or not each.begun for each in covered)
 
 
-def _part(graph: GraphSpec, nodes: tuple[str, ...]) -> GraphSpec:
-    """Return the part of a graph that can be seen from these nodes."""
+@derived
+def _part(graph: GraphSpec, first: str) -> GraphSpec:
+    """Return the part of a graph that can be seen from the nodes that share an activity with the first.
+
+    In it they are not fused, because no hop begins inside one.
+    """
+    nodes = sharing(graph, first)
+    fused = [each for name in nodes if isinstance(each := graph.nodes[name], FunctionNode)]
     beyond = frozenset().union(*(graph.successors(name) for name in nodes)).difference(nodes)
     ends = {
         name: InterruptNode(id=name, question=InterruptSpec(name=name, prompt=""))
@@ -159,7 +172,7 @@ def _part(graph: GraphSpec, nodes: tuple[str, ...]) -> GraphSpec:
         name=graph.name,
         fields=graph.fields,
         open_values=graph.open_values,
-        nodes={**{name: graph.nodes[name] for name in nodes}, **ends},
+        nodes={**{n.id: replace(n, fuse=False) for n in fused}, **ends},
         edges=tuple(edge for edge in graph.edges if not set(nodes).isdisjoint(edge.sources)),
         routes=tuple(route for route in graph.routes if route.source in nodes),
         rules=tuple(rule for rule in graph.rules if rule.condition.node in (None, *nodes)),

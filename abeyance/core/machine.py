@@ -112,8 +112,9 @@ def check(state: RunState, event: events.Event) -> None:
 
 def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effect, ...]]:
     """Return the run after an event, and its effects. Raises Refusal; the run is then unchanged."""
-    if isinstance(event, events.TaskBegan) and not _waits_for_task(state, event.now):
-        return (replace(state, task_bytes=0) if state.task_bytes else state), ()
+    if isinstance(event, events.TaskBegan) and _is_idle_task(state, event.now):
+        used = state.task_bytes > 0
+        return (replace(state, task_bytes=0, updated_at=event.now) if used else state), ()
     draft = WorkingState(state, event.now)
     _apply_due(draft)
     _refuse(draft.state, event)
@@ -129,10 +130,10 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
     return draft.frozen(is_touched=not state.finished), tuple(draft.effects)
 
 
-def _waits_for_task(state: RunState, now: datetime) -> bool:
-    """Return whether something is due, or was held back because a task had no room for it."""
+def _is_idle_task(state: RunState, now: datetime) -> bool:
+    """Return whether nothing is due, and nothing was held back because a task had no room for it."""
     due = state.next_deadline()
-    return state.yielding or (due is not None and due <= now)
+    return not (state.finished or state.yielding or (due is not None and due <= now))
 
 
 def may_rotate(state: RunState) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias, assert_never
 
+from abeyance.core.copying import derived
 from abeyance.core.json import Json, fill_by, sha256, size
 from abeyance.core.retries import RetryPolicy
 from abeyance.core.terms import Span, Terms
@@ -401,18 +402,12 @@ class GraphSpec:
         plain = asdict(self)
         return sha256(plain), size(plain)
 
-    @property
-    def lets_values_be_edited(self) -> bool:
-        """Return whether a question of the run itself may be answered with fields of the values."""
-        return bool(self.interrupt_before or self.interrupt_after) or any(
-            not isinstance(node, InterruptNode) and isinstance(node.on_error, AskHuman)
-            for node in self.nodes.values()
-        )
-
+    @derived
     def edges_from(self, source: str) -> tuple[Edge, ...]:
         """Return the edges that `source` may fire."""
         return tuple(edge for edge in self.edges if source in edge.sources)
 
+    @derived
     def routes_from(self, source: str) -> tuple[Route, ...]:
         """Return the routes that are decided when `source` finishes."""
         return tuple(route for route in self.routes if route.source == source)
@@ -434,6 +429,7 @@ class GraphSpec:
         """Return whether a rule that is evaluated after a visit of `node` needs CLIPS."""
         return any(isinstance(rule.condition, Clips) for rule in self.rules_on(node))
 
+    @derived
     def rules_on(self, node: str) -> tuple[Rule, ...]:
         """Return the rules that are evaluated after a visit of `node`: none after a finally node."""
         if node not in self.nodes or node in self.finally_nodes:
@@ -485,6 +481,7 @@ class GraphSpec:
             names.update(self.asks_of(name), inner)
         return tuple(sorted(name for name in names if name is not None))
 
+    @derived
     def successors(self, source: str) -> frozenset[str]:
         """Return every node that may run because of `source`."""
         targets = {edge.target for edge in self.edges_from(source)}

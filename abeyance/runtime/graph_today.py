@@ -13,7 +13,7 @@ from abeyance.authoring.graph import Graph
 from abeyance.core import machine
 from abeyance.core.events import Migrated
 from abeyance.core.json import Json
-from abeyance.core.spec import GraphSpec, SubgraphNode
+from abeyance.core.spec import AskHuman, GraphSpec, InterruptNode, SubgraphNode
 from abeyance.core.state import RunState
 from abeyance.errors import Code, Refusal
 from abeyance.schemas.state_model import ValuesError
@@ -32,8 +32,16 @@ def pinned(spec: GraphSpec) -> GraphSpec:
         id_: replace(node, graph=pinned(node.graph)) if isinstance(node, SubgraphNode) else node
         for id_, node in spec.nodes.items()
     }
-    schema = spec.input_schema if spec.lets_values_be_edited else None
+    schema = spec.input_schema if _lets_values_be_edited(spec) else None
     return replace(spec, nodes=nodes, input_schema=schema)
+
+
+def _lets_values_be_edited(spec: GraphSpec) -> bool:
+    """Return whether a question of the run itself may be answered with fields of the values."""
+    return bool(spec.interrupt_before or spec.interrupt_after) or any(
+        not isinstance(node, InterruptNode) and isinstance(node.on_error, AskHuman)
+        for node in spec.nodes.values()
+    )
 
 
 def order_of(

@@ -1,11 +1,14 @@
-"""Whether a graph lets people answer questions of the run itself with fields of its values."""
+"""A graph as it is pinned in a run: with the schema of its input only where answers may set fields."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from core_drive import chain, gate
 
 from abeyance.core.spec import AskHuman, FunctionNode, GoTo, GraphSpec
+from abeyance.runtime.graph_today import pinned
 
 
 @pytest.mark.parametrize(
@@ -21,4 +24,6 @@ from abeyance.core.spec import AskHuman, FunctionNode, GoTo, GraphSpec
 def test_values_are_edited_where_somebody_looks_at_them_or_deals_with_a_failure(
     spec: GraphSpec, lets: bool
 ) -> None:
-    assert spec.lets_values_be_edited is lets
+    schema = {"type": "object"}
+
+    assert pinned(replace(spec, input_schema=schema)).input_schema == (schema if lets else None)
