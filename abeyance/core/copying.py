@@ -107,12 +107,13 @@ def working(value: _T) -> _T:
     return copy
 
 
-def frozen(value: _T) -> _T:
-    """Return a frozen copy of a working copy, or the value itself if it is frozen."""
+def frozen(value: _T, /, **changes: object) -> _T:
+    """Return a frozen copy of a value, with these changes; the value itself if it is frozen and stays."""
     if not is_working(value):
-        return value
-    kind: Any = type(value).__base__
-    copy: _T = _COPIED[kind](value)
+        return replace(value, **changes) if changes else value  # type: ignore[type-var]
+    copy: _T = _COPIED[type(value).__base__](value)  # type: ignore[index]
+    for name, changed in changes.items():
+        setattr(copy, name, changed)
     freeze(copy)
     return copy
 

@@ -146,7 +146,7 @@ class Table(MutableMapping[_K, _V]):
         copy._version, copy._last, copy._recent = self._version, self._last, {**self._recent}
         for key, entry in self._recent.items():
             if entry is not None and each is not None:
-                copy._recent[key] = entry._replace(value=each(entry.value))
+                copy._recent[key] = _Entry(entry.number, each(entry.value), entry.places)
         return copy
 
     def settle(self) -> None:

@@ -17,7 +17,7 @@ from itertools import compress
 from operator import attrgetter, is_not
 from typing import Final, TypeVar
 
-from abeyance.core.copying import freeze, frozen, is_working, make_working, replace, working
+from abeyance.core.copying import freeze, frozen, is_working, make_working, working
 from abeyance.core.effects import Effect, Publish
 from abeyance.core.events import Event
 from abeyance.core.json import Json
@@ -111,8 +111,8 @@ class WorkingState:
     def snapshot(self) -> RunState:
         """Return the run as it is now, frozen. The draft goes on, and does not change it."""
         state, ledger = self.state, self.state.ledger
-        return replace(
-            frozen(state),
+        return frozen(
+            state,
             visits=state.visits if self._visits is None else self._visits.copied(frozen),
             scopes=state.scopes if self._scopes is None else self._scopes.copied(_frozen_scope),
             ledger=Ledger(open=ledger.open_table.copied(), settled=dict(ledger.settled))
@@ -296,8 +296,9 @@ class WorkingState:
 
 
 def _frozen_scope(scope: Scope) -> Scope:
-    return replace(frozen(scope), fans={key: _frozen_fan(fan) for key, fan in scope.fans.items()})
+    fans = {key: _frozen_fan(fan) for key, fan in scope.fans.items()}
+    return frozen(scope, fans=fans) if fans else frozen(scope)
 
 
 def _frozen_fan(fan: FanOut) -> FanOut:
-    return replace(frozen(fan), items=Row.of(fan.items).copied(frozen)) if is_working(fan) else fan
+    return frozen(fan, items=Row.of(fan.items).copied(frozen)) if is_working(fan) else fan
