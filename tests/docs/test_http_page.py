@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qs
 
 import jsonschema_rs
 import pytest
@@ -84,6 +85,20 @@ def test_a_body_is_one_that_the_call_takes(document: dict[str, Any], curl: Curl)
     jsonschema_rs.validate(
         {**body, "components": document["components"]}, json.loads(curl.body or "")
     )
+
+
+@pytest.mark.parametrize("curl", [curl for curl in CURLS if "?" in curl.line], ids=str)
+def test_the_parameters_of_an_address_are_those_that_the_call_takes(
+    document: dict[str, Any], curl: Curl
+) -> None:
+    declared = call_of(document, curl.line)["parameters"]
+    schemas = {each["name"]: each["schema"] for each in declared}
+    for name, values in parse_qs(curl.line.partition("?")[2]).items():
+        schema = schemas[name]
+        given = values if schema.get("type") == "array" else values[0]
+        # In an address a number is text.
+        typed = int(values[0]) if values[0].isdigit() and schema.get("type") == "integer" else given
+        jsonschema_rs.validator_for(schema, validate_formats=True).validate(typed)
 
 
 @pytest.mark.parametrize("line", ANSWERS)
