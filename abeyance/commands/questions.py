@@ -216,7 +216,7 @@ class InboxPage(Request):
     priority: Priority | None = None
     min_risk: int | None = Field(default=None, ge=0)
     before: Moment | None = None
-    limit: int = Field(default=50, ge=1, le=1_000)
+    limit: int = Field(default=50, ge=1, le=1_000, strict=True)
 
 
 class WhichInterrupt(Request):

@@ -200,7 +200,7 @@ class RunsPage(Request):
     """Which page of the runs is read."""
 
     statuses: frozenset[Status] = frozenset()
-    limit: int = Field(default=50, ge=1, le=1_000)
+    limit: int = Field(default=50, ge=1, le=1_000, strict=True)
 
 
 class TakeMessages(Request):

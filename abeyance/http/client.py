@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from abeyance import commands
 from abeyance.core.delegations import unknown as unknown_delegation
+from abeyance.core.json import Json
 from abeyance.core.state import Limits
 from abeyance.duration import Duration
 from abeyance.filters import EventFilter, InboxFilter, RunFilter
@@ -25,9 +26,15 @@ from abeyance.http.events import follow as followed
 from abeyance.http.events import past
 from abeyance.http.run import HttpRun, message_body, waiting
 from abeyance.orders import awaited, body_of, inbox_page, order_of
-from abeyance.schemas.faults import json_patch
 from abeyance.schemas.json_types import to_json
-from abeyance.util import as_names, checked_run_id, unknown_stream_cursor, without_none
+from abeyance.schemas.state_model import StateModel
+from abeyance.util import (
+    as_names,
+    checked_mapping,
+    checked_run_id,
+    unknown_stream_cursor,
+    without_none,
+)
 from abeyance.views import DelegationView, InterruptView, RunView, StreamEvent
 from abeyance.wire import ErasureState
 
@@ -132,9 +139,9 @@ class HttpRuns:
         """
         body = {
             "graph": graph if isinstance(graph, str) else graph.name,
-            "input": to_json(input) if isinstance(input, BaseModel) else json_patch(input or {}),
+            "input": _input(input),
             "session_type": session_type,
-            "labels": dict(labels or {}),
+            "labels": checked_mapping(labels or {}, "/labels"),
             "limits": _limits(limits),
             "interrupt_before": as_names(interrupt_before),
             "interrupt_after": as_names(interrupt_after),
@@ -306,10 +313,16 @@ class HttpConversations:
         return runs
 
 
+def _input(input: Mapping[str, Any] | BaseModel | None) -> Json:  # noqa: A002
+    if isinstance(input, BaseModel):
+        return to_json(input)
+    return StateModel(None).initial({} if input is None else input)
+
+
 def _limits(limits: Limits | Mapping[str, Any] | None) -> dict[str, Any]:
     """Return those limits that differ from the defaults: a service sets some of them alone."""
     if not isinstance(limits, Limits):
-        return dict(limits or {})
+        return checked_mapping(limits or {}, "/limits")
     usual = asdict(Limits())
     return {name: value for name, value in asdict(limits).items() if value != usual[name]}
 

@@ -39,6 +39,7 @@ ODD_STARTS: list[dict[str, Any]] = [
     {"conversation_id": ".."},
     {"session_type": "x" * 257},
     {"labels": {"a=b": "c"}},
+    {"labels": "a=b"},
     {"labels": {"a": "two\nlines"}},
 ]
 
@@ -395,6 +396,7 @@ async def test_lists_and_delegations_take_the_same_over_http_as_over_temporal(
     async with HttpClient(api.url) as http:
         calls: list[tuple[str, Awaitable[object], Awaitable[object]]] = [
             ("/limit: ", client.runs.list(limit=0), http.runs.list(limit=0)),
+            ("/limit: ", client.runs.list(limit="5"), http.runs.list(limit="5")),  # type: ignore[arg-type]
             ("/limit: ", client.inbox.list(limit=-1), http.inbox.list(limit=-1)),
             (
                 "/before: input should have timezone info",
@@ -438,6 +440,7 @@ async def test_lists_and_delegations_take_the_same_over_http_as_over_temporal(
             assert found == await faults(over_http)
             assert (found[0], words in found[1]) == (Code.INVALID_BODY, True), found[1]
         assert await refused(http.delegations.delete("..")) == Code.UNKNOWN_DELEGATION
+        assert await refused(http.runs.start("gated", 5)) == Code.INVALID_INPUT  # type: ignore[arg-type]
         with pytest.raises(Refusal, match="cannot name a run"):
             client.run("a b")
 
