@@ -345,9 +345,12 @@ async def _caller(credentials: CredentialsDep, request: Request) -> Principal:
 Caller = Annotated[Principal, Depends(_caller)]
 
 
-def require(caller: Principal, *capabilities: str) -> None:
-    """Raise `capability_required`, naming all missing capabilities, unless the caller has them."""
-    if missing := caller.lacks(capabilities):
+def require(caller: Principal, *capabilities: str, unless: str | None = None) -> None:
+    """Raise `capability_required`, naming all missing capabilities, unless the caller has them, or has
+    the capability `unless`.
+    """
+    missing = caller.lacks(capabilities)
+    if missing and not (unless is not None and caller.may(unless)):
         raise Refusal(
             Code.CAPABILITY_REQUIRED,
             f"{caller.subject!r} lacks the {'capability' if len(missing) == 1 else 'capabilities'} "

@@ -24,6 +24,7 @@ from abeyance.api.rights import Reads, require_readable
 from abeyance.api.sessions import Sessions
 from abeyance.authoring.graph import Graph
 from abeyance.client import Client
+from abeyance.core.policy import Principal, ReadRights
 from abeyance.core.text import truncate
 from abeyance.duration import seconds
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
@@ -280,6 +281,29 @@ Key = Annotated[str | None, Depends(_key)]
 """The idempotency key of the request."""
 VALID_KEY: Final = Depends(_key)
 """For a route that is idempotent anyway: accept a key, and only validate it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call that changes something: who makes it, under which key, which runs they may see, and what
+    carries it out.
+    """
+
+    caller: Principal
+    backend: Backend
+    client: Client
+    key: str | None
+    reads: ReadRights
+
+
+async def _call(
+    caller: Caller, backend: BackendDep, client: ClientDep, key: Key, reads: Reads
+) -> Call:
+    return Call(caller=caller, backend=backend, client=client, key=key, reads=reads)
+
+
+CallDep = Annotated[Call, Depends(_call)]
+"""The call. A route with it responds with 503 while Temporal cannot be reached."""
 
 
 def chosen_run_id(run_id: str | None) -> str | None:

@@ -11,9 +11,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from abeyance import commands, wire
 from abeyance.api import examples, openapi
-from abeyance.api.auth import CONTROL, RESPOND, Caller, require
-from abeyance.api.dependencies import BackendDep, ClientDep, Key
-from abeyance.api.rights import Reads, require_readable
+from abeyance.api.auth import CONTROL, RESPOND, require
+from abeyance.api.dependencies import Call, CallDep
+from abeyance.api.rights import require_readable
 from abeyance.api.routers.control import goes_to_node, require_course, require_message
 from abeyance.api.routers.messages import to_signal, with_valid_patch
 from abeyance.api.schemas import (
@@ -23,14 +23,13 @@ from abeyance.api.schemas import (
     fields_set,
     parse_statuses,
 )
-from abeyance.client import Client
 from abeyance.commands import Name
 from abeyance.core.authority import takes_of_directive
-from abeyance.core.policy import ReadRights
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.filters import RunFilter
 from abeyance.history.description import ENDINGS
+from abeyance.orders import control_order
 from abeyance.util import checked_run_id, gather_limited
 
 router = APIRouter(prefix="/batch", tags=["batch"])
@@ -152,93 +151,72 @@ _RESPONSES: Final = openapi.change(200, "The result for each run.", examples.DON
 
 
 @router.post("/pause", dependencies=[CONTROL], responses=_RESPONSES)
-async def pause_many(
-    body: PauseBatch, caller: Caller, client: ClientDep, key: Key, reads: Reads
-) -> BatchOutcome:
+async def pause_many(body: PauseBatch, call: CallDep) -> BatchOutcome:
     """Pause many runs. Each result says whether Temporal accepted the signal."""
-    command = commands.Pause(
-        **fields_set(body.body), actor=caller.subject, capabilities=caller.capabilities, key=key
-    )
+    order = control_order(commands.Pause, fields_set(body.body), call.caller, call.key)
 
     async def pause(run_id: str) -> None:
         if goes_to_node(body.body):
-            await require_course(caller, client, run_id)
-        await client.run(run_id).control(command)
+            await require_course(call.caller, call.client, run_id)
+        await call.client.run(run_id).control(order)
 
-    return await _run_batch(client, reads, body, pause)
+    return await _run_batch(call, body, pause)
 
 
 @router.post("/resume", dependencies=[CONTROL], responses=_RESPONSES)
-async def resume_many(
-    body: ResumeBatch, caller: Caller, client: ClientDep, key: Key, reads: Reads
-) -> BatchOutcome:
+async def resume_many(body: ResumeBatch, call: CallDep) -> BatchOutcome:
     """Resume many runs. Each result says whether Temporal accepted the signal."""
-    command = commands.Resume(**fields_set(body.body), actor=caller.subject, key=key)
-    return await _run_batch(client, reads, body, lambda run_id: client.run(run_id).control(command))
+    order = control_order(commands.Resume, fields_set(body.body), call.caller, call.key)
+    return await _run_batch(call, body, lambda run_id: call.client.run(run_id).control(order))
 
 
 @router.post("/cancel", dependencies=[CONTROL], responses=_RESPONSES)
-async def cancel_many(
-    body: CancelBatch, caller: Caller, client: ClientDep, key: Key, reads: Reads
-) -> BatchOutcome:
+async def cancel_many(body: CancelBatch, call: CallDep) -> BatchOutcome:
     """Cancel many runs. Each result says whether Temporal accepted the signal."""
-    command = commands.Cancel(**fields_set(body.body), actor=caller.subject, key=key)
-    return await _run_batch(client, reads, body, lambda run_id: client.run(run_id).control(command))
+    order = control_order(commands.Cancel, fields_set(body.body), call.caller, call.key)
+    return await _run_batch(call, body, lambda run_id: call.client.run(run_id).control(order))
 
 
 @router.post("/steer", responses=_RESPONSES)
-async def steer_many(
-    *,
-    body: SteerBatch,
-    caller: Caller,
-    backend: BackendDep,
-    client: ClientDep,
-    key: Key,
-    reads: Reads,
-) -> BatchOutcome:
+async def steer_many(body: SteerBatch, call: CallDep) -> BatchOutcome:
     """Send the same message to many runs, under one `message_id`.
 
     A retry with the same `message_id` or `Idempotency-Key` changes nothing. Each result says whether
     Temporal accepted the signal.
     """
-    message = to_signal(body.body, caller, key)
-    require(caller, takes_of_directive(message.action))
+    message = to_signal(body.body, call.caller, call.key)
+    require(call.caller, takes_of_directive(message.action))
 
     async def steer(run_id: str) -> None:
-        await require_message(caller, client, message, run_id)
-        await client.run(run_id).signal_message(
-            await with_valid_patch(message, run_id, backend, client)
-        )
+        await require_message(call.caller, call.client, message, run_id)
+        checked = await with_valid_patch(message, run_id, call.backend, call.client)
+        await call.client.run(run_id).signal_message(checked)
 
-    return await _run_batch(client, reads, body, steer)
+    return await _run_batch(call, body, steer)
 
 
 @router.post("/respond", dependencies=[RESPOND], responses=_RESPONSES)
-async def respond_to_many(
-    body: RespondBatch, caller: Caller, client: ClientDep, key: Key, reads: Reads
-) -> BatchOutcome:
+async def respond_to_many(body: RespondBatch, call: CallDep) -> BatchOutcome:
     """Answer many runs. Within a run, either all answers are accepted or none."""
     # Without a worker every single run would time out.
-    if not await client.workers():
+    if not await call.client.workers():
         raise Unavailable("no worker is running: start one and retry")
 
     async def respond(run_id: str) -> object:
-        command = commands.Respond(**_answers_for(run_id, body.body), principal=caller, key=key)
-        return await client.run(run_id).respond_to(command)
+        answers = _answers_for(run_id, body.body)
+        order = commands.Respond(**answers, principal=call.caller, key=call.key)
+        return await call.client.run(run_id).respond_to(order)
 
-    return await _run_batch(client, reads, body, respond)
+    return await _run_batch(call, body, respond)
 
 
 async def _run_batch(
-    client: Client,
-    reads: ReadRights,
-    selection: Selection,
-    work: Callable[[str], Awaitable[object]],
+    call: Call, selection: Selection, work: Callable[[str], Awaitable[object]]
 ) -> BatchOutcome:
     async def one(run_id: str) -> RunOutcome:
         try:
             if selection.filter is None:
-                await require_readable(client, reads, checked_run_id(run_id))
+                await require_readable(call.client, call.reads, checked_run_id(run_id))
             await work(checked_run_id(run_id))
         except Refusal as refusal:
             return RunOutcome(run_id=run_id, ok=False, code=refusal.code, detail=refusal.message)
@@ -247,7 +225,7 @@ async def _run_batch(
             return RunOutcome(run_id=run_id, ok=False, code=code, detail=str(error))
         return RunOutcome(run_id=run_id, ok=True)
 
-    run_ids, next_cursor = await _selected(client, reads, selection)
+    run_ids, next_cursor = await _selected(call, selection)
     results = await gather_limited(run_ids, one, at_once=_CONCURRENCY)
     succeeded = sum(result.ok for result in results)
     return BatchOutcome(
@@ -258,18 +236,16 @@ async def _run_batch(
     )
 
 
-async def _selected(
-    client: Client, reads: ReadRights, selection: Selection
-) -> tuple[list[str], str | None]:
+async def _selected(call: Call, selection: Selection) -> tuple[list[str], str | None]:
     if selection.filter is None:
         return list(dict.fromkeys(selection.run_ids or ())), None
     run_ids: list[str] = []
     cursor = selection.cursor
-    filter_ = replace(selection.filter.run_filter, reads=reads)
+    filter_ = replace(selection.filter.run_filter, reads=call.reads)
     while True:
         # A page can be short without being the last.
         left = selection.limit - len(run_ids)
-        page, cursor = await client.runs.list(filter_, cursor=cursor, limit=left)
+        page, cursor = await call.client.runs.list(filter_, cursor=cursor, limit=left)
         run_ids += [view.run_id for view in page]
         if cursor is None or len(run_ids) == selection.limit:
             return list(dict.fromkeys(run_ids)), cursor

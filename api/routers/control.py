@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias
 
-from fastapi import APIRouter, Body, Request, Response
+from fastapi import APIRouter, Body, Depends, Request, Response
+from pydantic import BaseModel
 
 from abeyance import commands, views
 from abeyance.api import examples, openapi
@@ -19,7 +21,7 @@ from abeyance.api.auth import CONTROL, Caller, require
 from abeyance.api.dependencies import (
     Backend,
     BackendDep,
-    ClientDep,
+    CallDep,
     Key,
     RunId,
     ServiceStopping,
@@ -30,7 +32,7 @@ from abeyance.api.dependencies import (
     run_id_of,
     sleep_unless,
 )
-from abeyance.api.rights import Reads, require_free, without_others
+from abeyance.api.rights import require_free, without_others
 from abeyance.api.schemas import Accepted, ForkedRun, RunStatus, fields_set
 from abeyance.client import Client
 from abeyance.client.executions import Room
@@ -38,6 +40,7 @@ from abeyance.core import authority
 from abeyance.core.json import sha256
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
+from abeyance.orders import control_order
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["control"])
 
@@ -57,6 +60,71 @@ _CODES: Final = (Code.UNKNOWN_RUN, Code.NOT_RUNNING, Code.IDEMPOTENCY_CONFLICT)
 _OF_STARTS: Final = (Code.TOO_MANY_RUNS, Code.GONE)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """A call that sends a signal to a run, and may wait for its effect."""
+
+    caller: Principal
+    backend: Backend
+    key: str | None
+    request: Request
+    response: Response
+    wait: float | None
+
+    async def control(
+        self,
+        run_id: str,
+        kind: type[commands.Order],
+        body: BaseModel | None,
+        *,
+        is_end: bool = False,
+    ) -> SignalResponse:
+        """Pause, resume or cancel a run, and respond as `respond`."""
+        order = control_order(kind, fields_set(body), self.caller, self.key)
+        await self.backend.connection.client.run(run_id).control(order)
+        return await self.respond(Accepted(run_id=run_id), is_end=is_end)
+
+    async def respond(self, accepted: Accepted, *, is_end: bool = False) -> SignalResponse:
+        """Return the response of a route that sent a signal.
+
+        With a `wait`, return the run once it processed the signal or, if `is_end`, once it has ended.
+        """
+        if not self.wait:
+            return accepted
+        client, run_id = self.backend.connection.client, accepted.run_id
+        longest, stopping = (
+            min(self.wait, self.backend.settings.default_timeout),
+            self.backend.stopping,
+        )
+        waiting = _wait_for_effect(client, run_id, longest, stopping, is_end=is_end)
+        try:
+            view = await long_poll(self.request, waiting, stopping=stopping)
+        except ServiceStopping:
+            view = await client.run(run_id).view()
+        if view is None:
+            # The caller has disconnected.
+            return accepted
+        self.response.status_code = 200
+        return view_for(self.caller, view)
+
+
+async def _signal(
+    *,
+    caller: Caller,
+    backend: BackendDep,
+    key: Key,
+    request: Request,
+    response: Response,
+    wait: Wait = None,
+) -> Signal:
+    return Signal(
+        caller=caller, backend=backend, key=key, request=request, response=response, wait=wait
+    )
+
+
+SignalDep: TypeAlias = Annotated[Signal, Depends(_signal)]
+
+
 def signal_responses(example: Any, with_wait: Any, *refusals: Code) -> openapi.Responses:
     """Return the OpenAPI responses of a route that sends a signal to one run."""
     return {
@@ -72,17 +140,7 @@ def signal_responses(example: Any, with_wait: Any, *refusals: Code) -> openapi.R
     status_code=202,
     responses=signal_responses(examples.ACCEPTED, examples.PAUSED_RUN, *_CODES),
 )
-async def pause(
-    *,
-    run_id: RunId,
-    caller: Caller,
-    backend: BackendDep,
-    key: Key,
-    request: Request,
-    response: Response,
-    body: PauseBody = None,
-    wait: Wait = None,
-) -> SignalResponse:
+async def pause(run_id: RunId, signal: SignalDep, body: PauseBody = None) -> SignalResponse:
     """Pause a run: running nodes finish, or with `mode: now` stop at once, and no new nodes start.
 
     A paused run accepts answers and acts on them after the resume. After `timeout` the run resumes, halts
@@ -91,14 +149,10 @@ async def pause(
     the node is unknown, it records the event `signal.refused`.
     """
     if goes_to_node(body):
-        await require_course(caller, backend.connection.client, run_id)
+        await require_course(signal.caller, signal.backend.connection.client, run_id)
     # Before the client is used: a missing capability is refused even if Temporal is unavailable.
-    require(caller, authority.CONTROL)
-    command = commands.Pause(
-        **fields_set(body), actor=caller.subject, capabilities=caller.capabilities, key=key
-    )
-    await backend.connection.client.run(run_id).control(command)
-    return await signal_response(backend, caller, Accepted(run_id=run_id), wait, request, response)
+    require(signal.caller, authority.CONTROL)
+    return await signal.control(run_id, commands.Pause, body)
 
 
 @router.post(
@@ -107,21 +161,9 @@ async def pause(
     dependencies=[CONTROL],
     responses=signal_responses(examples.ACCEPTED, examples.RUN, *_CODES),
 )
-async def resume(
-    *,
-    run_id: RunId,
-    caller: Caller,
-    backend: BackendDep,
-    key: Key,
-    request: Request,
-    response: Response,
-    body: ResumeBody = None,
-    wait: Wait = None,
-) -> SignalResponse:
+async def resume(run_id: RunId, signal: SignalDep, body: ResumeBody = None) -> SignalResponse:
     """Resume a paused run. Resuming a run that is not paused changes nothing."""
-    command = commands.Resume(**fields_set(body), actor=caller.subject, key=key)
-    await backend.connection.client.run(run_id).control(command)
-    return await signal_response(backend, caller, Accepted(run_id=run_id), wait, request, response)
+    return await signal.control(run_id, commands.Resume, body)
 
 
 _CANCELLED: Final = signal_responses(examples.ACCEPTED, examples.ENDING_RUN, *_CODES)
@@ -129,27 +171,14 @@ _CANCELLED: Final = signal_responses(examples.ACCEPTED, examples.ENDING_RUN, *_C
 
 @router.post("/cancel", status_code=202, dependencies=[CONTROL], responses=_CANCELLED)
 @router.post("/interrupt", status_code=202, dependencies=[CONTROL], responses=_CANCELLED)
-async def cancel(
-    *,
-    run_id: RunId,
-    caller: Caller,
-    backend: BackendDep,
-    key: Key,
-    request: Request,
-    response: Response,
-    body: CancelBody = None,
-    wait: Wait = None,
-) -> SignalResponse:
+async def cancel(run_id: RunId, signal: SignalDep, body: CancelBody = None) -> SignalResponse:
     """Cancel a run: withdraw its interrupts, give running nodes `grace` to stop, and run the `finally`
     nodes. The values so far are the result.
 
     `mode: now` gives no grace, and ends the grace of an earlier cancel. `wait` waits until the run has
     ended.
     """
-    command = commands.Cancel(**fields_set(body), actor=caller.subject, key=key)
-    await backend.connection.client.run(run_id).control(command)
-    accepted = Accepted(run_id=run_id)
-    return await signal_response(backend, caller, accepted, wait, request, response, is_end=True)
+    return await signal.control(run_id, commands.Cancel, body, is_end=True)
 
 
 @router.patch(
@@ -166,26 +195,18 @@ async def cancel(
         Code.INVALID_INPUT,
     ),
 )
-async def edit_values(
-    *,
-    run_id: RunId,
-    body: ValuesBody,
-    caller: Caller,
-    backend: BackendDep,
-    client: ClientDep,
-    key: Key,
-) -> views.RunView | RunStatus:
+async def edit_values(run_id: RunId, body: ValuesBody, call: CallDep) -> views.RunView | RunStatus:
     """Set fields of a run's values, if they are still at `version`.
 
     The run must be paused or waiting, with no node running. Reducers do not apply: each field is
     replaced. Interrupts that show changed values are asked again. This requires every capability in the
     run's `guarded_by`. Without `runs:read` the response has only the run's id and status.
     """
-    await require_course(caller, client, run_id)
-    view = await client.run(run_id).view()
-    run = client.run(run_id, backend.graph(view.graph))
-    await run.edit_values(body.patch, version=body.version, principal=caller, key=key)
-    return view_for(caller, await run.view())
+    await require_course(call.caller, call.client, run_id)
+    view = await call.client.run(run_id).view()
+    run = call.client.run(run_id, call.backend.graph(view.graph))
+    await run.edit_values(body.patch, version=body.version, principal=call.caller, key=call.key)
+    return view_for(call.caller, await run.view())
 
 
 @router.post(
@@ -202,15 +223,7 @@ async def edit_values(
         Code.VERSIONS_DIFFER,
     ),
 )
-async def migrate(
-    *,
-    run_id: RunId,
-    caller: Caller,
-    backend: BackendDep,
-    client: ClientDep,
-    key: Key,
-    body: MigrateBody = None,
-) -> views.Migration:
+async def migrate(run_id: RunId, call: CallDep, body: MigrateBody = None) -> views.Migration:
     """Move an open run to the graph that its worker has today.
 
     Everything that the run waits for needs its place in today's graph: each visit, question and message,
@@ -219,14 +232,12 @@ async def migrate(
     `versions_differ` means that this service has another version of the graph than the worker. This
     requires every capability in the run's `guarded_by`.
     """
-    await require_course(caller, client, run_id)
-    run = client.run(run_id)
-    own = backend.graphs.get(await run.graph_of() or "")
+    await require_course(call.caller, call.client, run_id)
+    run = call.client.run(run_id)
+    own = call.backend.graphs.get(await run.graph_of() or "")
+    version = None if own is None else own.build().version
     order = commands.Migrate(
-        **fields_set(body),
-        version=None if own is None else own.build().version,
-        principal=caller,
-        key=key,
+        **fields_set(body), version=version, principal=call.caller, key=call.key
     )
     return await run.migrate_by(order)
 
@@ -247,16 +258,7 @@ async def migrate(
         *_OF_STARTS,
     ),
 )
-async def retry(
-    *,
-    run_id: RunId,
-    caller: Caller,
-    backend: BackendDep,
-    client: ClientDep,
-    key: Key,
-    reads: Reads,
-    body: RetryBody = None,
-) -> views.RunView | RunStatus:
+async def retry(run_id: RunId, call: CallDep, body: RetryBody = None) -> views.RunView | RunStatus:
     """Let a run that failed, was halted or was cancelled go on from where it ended, under its id.
 
     Finished visits, answers and messages are kept, and open questions are open again. With `graph: today`
@@ -264,18 +266,18 @@ async def retry(
     gate allowed require every capability in the run's `guarded_by`. Without `runs:read` the response has
     only the run's id and status.
     """
-    require(caller, authority.CONTROL)
+    require(call.caller, authority.CONTROL)
     order = body or commands.RetryBody()
     graph = None
     if order.changes_course:
-        await require_course(caller, client, run_id)
-        graph = backend.graph(await client.run(run_id).graph_of() or "")
-    run = client.run(run_id, graph)
+        await require_course(call.caller, call.client, run_id)
+        graph = call.backend.graph(await call.client.run(run_id).graph_of() or "")
+    run = call.client.run(run_id, graph)
     try:
-        await run.retry_by(order, principal=caller, key=key, room=_room(backend))
+        await run.retry_by(order, principal=call.caller, key=call.key, room=_room(call.backend))
     except Refusal as refusal:
-        raise await without_others(client, reads, refusal) from refusal
-    return view_for(caller, await run.view())
+        raise await without_others(call.client, call.reads, refusal) from refusal
+    return view_for(call.caller, await run.view())
 
 
 @router.post(
@@ -301,15 +303,7 @@ async def retry(
     },
 )
 async def fork(
-    *,
-    run_id: RunId,
-    caller: Caller,
-    backend: BackendDep,
-    client: ClientDep,
-    key: Key,
-    reads: Reads,
-    response: Response,
-    body: ForkBody = None,
+    run_id: RunId, call: CallDep, response: Response, body: ForkBody = None
 ) -> ForkedRun | RunStatus:
     """Start a new run with the past of an open or ended one, which stays as it is.
 
@@ -319,6 +313,7 @@ async def fork(
     requires every capability in the run's `guarded_by`. Without `runs:read` the response has only the
     new run's id and status.
     """
+    caller, client, key = call.caller, call.client, call.key
     await require_course(caller, client, run_id)
     order = body or commands.ForkBody()
     chosen = chosen_run_id(order.run_id)
@@ -329,10 +324,10 @@ async def fork(
             chosen = run_id_of(client.task_queue, caller.subject, key)
         else:
             request = f"{hash_of(caller.subject, key)}.{request}"
-    await require_free(client, reads, chosen)
+    await require_free(client, call.reads, chosen)
     order = order.model_copy(update={"run_id": chosen})
     started = await client.run(run_id).fork_by(
-        order, principal=caller, request=request, room=_room(backend)
+        order, principal=caller, request=request, room=_room(call.backend)
     )
     new = client.run(started.run_id)
     response.headers["Location"] = f"/runs/{started.run_id}"
@@ -400,36 +395,6 @@ async def require_message(
 def view_for(caller: Principal, view: views.RunView) -> views.RunView | RunStatus:
     """Return the view of a run or, without `runs:read`, its id and status."""
     return view if caller.may(authority.READ) else RunStatus(run_id=view.run_id, status=view.status)
-
-
-async def signal_response(  # noqa: PLR0917 the parameters of a route
-    backend: Backend,
-    caller: Principal,
-    accepted: Accepted,
-    wait: float | None,
-    request: Request,
-    response: Response,
-    *,
-    is_end: bool = False,
-) -> SignalResponse:
-    """Return the response of a route that sent a signal.
-
-    With a `wait`, return the run once it processed the signal or, if `is_end`, once it has ended.
-    """
-    if not wait:
-        return accepted
-    client, run_id = backend.connection.client, accepted.run_id
-    longest = min(wait, backend.settings.default_timeout)
-    waiting = _wait_for_effect(client, run_id, longest, backend.stopping, is_end=is_end)
-    try:
-        view = await long_poll(request, waiting, stopping=backend.stopping)
-    except ServiceStopping:
-        view = await client.run(run_id).view()
-    if view is None:
-        # The caller has disconnected.
-        return accepted
-    response.status_code = 200
-    return view_for(caller, view)
 
 
 async def _wait_for_effect(

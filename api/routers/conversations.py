@@ -13,9 +13,8 @@ from starlette.convertors import StringConvertor, register_url_convertor
 
 from abeyance import commands
 from abeyance.api import examples, openapi
-from abeyance.api.auth import CONTROL, Caller, require
-from abeyance.api.dependencies import BackendDep, ClientDep, Key
-from abeyance.api.rights import Reads
+from abeyance.api.auth import CONTROL, require
+from abeyance.api.dependencies import Call, CallDep
 from abeyance.api.routers.control import (
     CancelBody,
     PauseBody,
@@ -29,6 +28,7 @@ from abeyance.api.schemas import fields_set
 from abeyance.core import authority
 from abeyance.core.conversation import EXCLUSIVE
 from abeyance.errors import Code
+from abeyance.orders import control_order
 
 
 class AnyText(StringConvertor):
@@ -52,11 +52,6 @@ class Reached(BaseModel):
     count: int
     runs: list[str]
 
-    @classmethod
-    def of(cls, runs: list[str]) -> Reached:
-        """Return the response for these runs."""
-        return cls(count=len(runs), runs=runs)
-
 
 class Steered(Reached):
     """The run that was steered, and the id of the message."""
@@ -76,17 +71,10 @@ class Steered(Reached):
     ),
 )
 async def interrupt(
-    *,
-    conversation_id: ConversationId,
-    caller: Caller,
-    client: ClientDep,
-    key: Key,
-    reads: Reads,
-    body: CancelBody = None,
+    conversation_id: ConversationId, call: CallDep, body: CancelBody = None
 ) -> Reached:
     """Cancel every active run of a conversation. Having none is not an error."""
-    command = commands.Cancel(**fields_set(body), actor=caller.subject, key=key)
-    return Reached.of(await client.conversations.control(conversation_id, command, reads=reads))
+    return await _control(conversation_id, commands.Cancel, body, call)
 
 
 @router.post(
@@ -99,24 +87,13 @@ async def interrupt(
         Code.IDEMPOTENCY_CONFLICT,
     ),
 )
-async def pause(
-    *,
-    conversation_id: ConversationId,
-    caller: Caller,
-    client: ClientDep,
-    key: Key,
-    reads: Reads,
-    body: PauseBody = None,
-) -> Reached:
+async def pause(conversation_id: ConversationId, call: CallDep, body: PauseBody = None) -> Reached:
     """Pause every active run of a conversation."""
     if goes_to_node(body):
-        run_ids = await client.conversations.runs(conversation_id, reads=reads)
-        await require_course(caller, client, *run_ids)
-    require(caller, authority.CONTROL)
-    command = commands.Pause(
-        **fields_set(body), actor=caller.subject, capabilities=caller.capabilities, key=key
-    )
-    return Reached.of(await client.conversations.control(conversation_id, command, reads=reads))
+        run_ids = await call.client.conversations.runs(conversation_id, reads=call.reads)
+        await require_course(call.caller, call.client, *run_ids)
+    require(call.caller, authority.CONTROL)
+    return await _control(conversation_id, commands.Pause, body, call)
 
 
 @router.post(
@@ -128,17 +105,18 @@ async def pause(
     ),
 )
 async def resume(
-    *,
-    conversation_id: ConversationId,
-    caller: Caller,
-    client: ClientDep,
-    key: Key,
-    reads: Reads,
-    body: ResumeBody = None,
+    conversation_id: ConversationId, call: CallDep, body: ResumeBody = None
 ) -> Reached:
     """Resume every active run of a conversation."""
-    command = commands.Resume(**fields_set(body), actor=caller.subject, key=key)
-    return Reached.of(await client.conversations.control(conversation_id, command, reads=reads))
+    return await _control(conversation_id, commands.Resume, body, call)
+
+
+async def _control(
+    conversation_id: str, kind: type[commands.Order], body: BaseModel | None, call: Call
+) -> Reached:
+    order = control_order(kind, fields_set(body), call.caller, call.key)
+    runs = await call.client.conversations.control(conversation_id, order, reads=call.reads)
+    return Reached(count=len(runs), runs=runs)
 
 
 @router.post(
@@ -154,29 +132,20 @@ async def resume(
         Code.INVALID_MESSAGE,
     ),
 )
-async def steer(
-    *,
-    conversation_id: ConversationId,
-    body: MessageBody,
-    caller: Caller,
-    backend: BackendDep,
-    client: ClientDep,
-    key: Key,
-    reads: Reads,
-) -> Steered:
+async def steer(conversation_id: ConversationId, body: MessageBody, call: CallDep) -> Steered:
     """Send a message to the one active run of the type `agent`.
 
     A retry with the same `message_id` or `Idempotency-Key` changes nothing. The required capabilities are
     those of `POST /runs/{run_id}/steer`.
     """
-    message = to_signal(body, caller, key)
+    message, conversations = to_signal(body, call.caller, call.key), call.client.conversations
     run_ids: list[str] = []
     if message.action in authority.COURSE:
-        run_ids = await client.conversations.runs(
-            conversation_id, session_type=EXCLUSIVE, reads=reads
+        run_ids = await conversations.runs(
+            conversation_id, session_type=EXCLUSIVE, reads=call.reads
         )
-    await require_message(caller, client, message, *run_ids)
+    await require_message(call.caller, call.client, message, *run_ids)
     for run_id in run_ids:
-        message = await with_valid_patch(message, run_id, backend, client)
-    steered = await client.conversations.signal_message(conversation_id, message, reads=reads)
+        message = await with_valid_patch(message, run_id, call.backend, call.client)
+    steered = await conversations.signal_message(conversation_id, message, reads=call.reads)
     return Steered(count=1, runs=[steered.run_id], message_id=steered.message_id)

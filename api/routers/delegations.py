@@ -12,7 +12,6 @@ from abeyance.api.auth import RESPOND, RESPONDS, Caller, require
 from abeyance.api.dependencies import ClientDep, Key
 from abeyance.api.schemas import Listed
 from abeyance.core.delegations import ADMIN
-from abeyance.core.policy import Principal
 from abeyance.errors import Code
 
 router = APIRouter(prefix="/delegations", tags=["delegations"])
@@ -59,7 +58,7 @@ async def list_delegations(caller: Caller, client: ClientDep) -> Listed[views.De
 
     This requires `runs:respond` or `admin`.
     """
-    _require_either(caller)
+    require(caller, RESPONDS, unless=ADMIN)
     found = await client.delegations.list(caller)
     return Listed(items=found)
 
@@ -80,10 +79,5 @@ async def delete_delegation(
 
     This requires `runs:respond` or `admin`.
     """
-    _require_either(caller)
+    require(caller, RESPONDS, unless=ADMIN)
     return await client.delegations.delete(delegation_id, principal=caller)
-
-
-def _require_either(caller: Principal) -> None:
-    if not caller.may(ADMIN):
-        require(caller, RESPONDS)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Body, Query
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from abeyance import commands, views, wire
 from abeyance.api import examples, openapi
 from abeyance.api.auth import READ, RESPOND, RESPONDS, Caller, require
 from abeyance.api.dependencies import (
+    Call,
+    CallDep,
     ClientDep,
     InterruptId,
-    Key,
+    InterruptPath,
     RunId,
-    run_of_interrupt,
     unknown_interrupt,
 )
 from abeyance.api.inbox import safe_html
@@ -31,10 +33,8 @@ from abeyance.api.schemas import (
     Question,
     fields_set,
 )
-from abeyance.client import Client
 from abeyance.commands import Name
 from abeyance.core import authority
-from abeyance.core.policy import Principal
 from abeyance.core.terms import GROUP
 from abeyance.errors import Code, Unavailable
 from abeyance.filters import InboxFilter, Sort
@@ -218,13 +218,7 @@ async def list_open_interrupts(
     ),
 )
 async def respond(
-    run_id: RunId,
-    body: AnswersBody,
-    caller: Caller,
-    client: ClientDep,
-    key: Key,
-    *,
-    view: WithView = False,
+    run_id: RunId, body: AnswersBody, call: CallDep, *, view: WithView = False
 ) -> Answered | views.Receipts:
     """Answer interrupts of a run. Either all answers are accepted or none.
 
@@ -236,8 +230,7 @@ async def respond(
     receipt, marked `replayed`; a different answer to a settled interrupt is refused. With `digests`, an
     answer is refused if the interrupt shows something else than the approver saw.
     """
-    command = commands.Respond(**fields_set(body), principal=caller, key=key)
-    return await _answer(client, run_id, command, view=view)
+    return await _answer(call, run_id, fields_set(body), view=view)
 
 
 @router.post(
@@ -246,35 +239,29 @@ async def respond(
     responses=openapi.change(200, "A receipt for the answer.", examples.RECEIPTS, *_ANSWER_CODES),
 )
 async def respond_to_interrupt(
-    interrupt_id: InterruptId,
-    body: AnswerBody,
-    caller: Caller,
-    client: ClientDep,
-    key: Key,
-    *,
-    view: WithView = False,
+    interrupt_id: InterruptId, body: AnswerBody, call: CallDep, *, view: WithView = False
 ) -> Answered | views.Receipts:
     """Answer one interrupt. null is a valid answer."""
-    command = commands.Respond(
-        responses={interrupt_id.id: body.response},
-        note=body.note,
-        digests=body.digests,
-        on_behalf_of=body.on_behalf_of,
-        principal=caller,
-        key=key,
-    )
-    return await _answer(client, interrupt_id.run_id, command, view=view)
+    answers = {
+        "responses": {interrupt_id.id: body.response},
+        "note": body.note,
+        "digests": body.digests,
+        "on_behalf_of": body.on_behalf_of,
+    }
+    return await _answer(call, interrupt_id.run_id, answers, view=view)
 
 
 async def _answer(
-    client: Client, run_id: str, command: commands.Respond, *, view: bool
+    call: Call, run_id: str, answers: Mapping[str, Any], *, view: bool
 ) -> Answered | views.Receipts:
     if view:
-        require(command.principal, authority.READ)
-    receipts = await client.run(run_id).respond_to(command)
+        require(call.caller, authority.READ)
+    run = call.client.run(run_id)
+    order = commands.Respond(**answers, principal=call.caller, key=call.key)
+    receipts = await run.respond_to(order)
     if not view:
         return views.Receipts(receipts=receipts)
-    return Answered(receipts=receipts, run=await client.run(run_id).view())
+    return Answered(receipts=receipts, run=await run.view())
 
 
 @router.patch(
@@ -293,7 +280,7 @@ async def _answer(
     ),
 )
 async def edit_deadline(
-    interrupt_id: InterruptId, body: DeadlineBody, caller: Caller, client: ClientDep, key: Key
+    interrupt_id: InterruptId, body: DeadlineBody, call: CallDep
 ) -> views.InterruptView | InterruptStatus:
     """Change the deadline of an open interrupt, or the action on its timeout.
 
@@ -301,11 +288,8 @@ async def edit_deadline(
     `guarded_by`. A default answer can only be declared in the graph. Without `runs:read` the response has
     only the interrupt's id and status.
     """
-    await require_course(caller, client, interrupt_id.run_id)
-    command = commands.EditDeadline(
-        **fields_set(body), interrupt_id=interrupt_id.id, principal=caller, key=key
-    )
-    return await _edited(client, command, "its deadline was changed")
+    await require_course(call.caller, call.client, interrupt_id.run_id)
+    return await _edit(call, interrupt_id, commands.EditDeadline, body, "its deadline was changed")
 
 
 _CLAIM_CODES: Final = (
@@ -335,7 +319,7 @@ _CLAIM_CODES: Final = (
     ),
 )
 async def claim(
-    interrupt_id: InterruptId, caller: Caller, client: ClientDep, key: Key, body: ClaimBody = None
+    interrupt_id: InterruptId, call: CallDep, body: ClaimBody = None
 ) -> views.InterruptView | InterruptStatus:
     """Keep an open question for oneself, for half an hour or `for` (at most a day).
 
@@ -343,10 +327,7 @@ async def claim(
     it, also for longer if they have claimed it. Without `runs:read` the response has only the
     interrupt's id and status.
     """
-    command = commands.Claim(
-        **fields_set(body), interrupt_id=interrupt_id.id, principal=caller, key=key
-    )
-    return await _edited(client, command, "it was claimed")
+    return await _edit(call, interrupt_id, commands.Claim, body, "it was claimed")
 
 
 @router.post(
@@ -356,7 +337,7 @@ async def claim(
     ),
 )
 async def release(
-    interrupt_id: InterruptId, caller: Caller, client: ClientDep, key: Key
+    interrupt_id: InterruptId, call: CallDep
 ) -> views.InterruptView | InterruptStatus:
     """End the claim of a question before its time.
 
@@ -364,9 +345,8 @@ async def release(
     `runs:respond` or `runs:control`. Without `runs:read` the response has only the interrupt's id and
     status.
     """
-    _require_either(caller)
-    command = commands.ReleaseClaim(interrupt_id=interrupt_id.id, principal=caller, key=key)
-    return await _edited(client, command, "the claim was ended")
+    require(call.caller, RESPONDS, unless=authority.CONTROL)
+    return await _edit(call, interrupt_id, commands.ReleaseClaim, None, "the claim was ended")
 
 
 @router.post(
@@ -376,23 +356,15 @@ async def release(
     ),
 )
 async def reassign(
-    interrupt_id: InterruptId, body: ReassignBody, caller: Caller, client: ClientDep, key: Key
+    interrupt_id: InterruptId, body: ReassignBody, call: CallDep
 ) -> views.InterruptView | InterruptStatus:
     """Replace whom a question is for. A claim ends.
 
     By who has claimed it, one of its assignees, or with `runs:control`. This requires `runs:respond` or
     `runs:control`. Without `runs:read` the response has only the interrupt's id and status.
     """
-    _require_either(caller)
-    command = commands.Reassign(
-        **fields_set(body), interrupt_id=interrupt_id.id, principal=caller, key=key
-    )
-    return await _edited(client, command, "it was reassigned")
-
-
-def _require_either(caller: Principal) -> None:
-    if not caller.may(authority.CONTROL):
-        require(caller, RESPONDS)
+    require(call.caller, RESPONDS, unless=authority.CONTROL)
+    return await _edit(call, interrupt_id, commands.Reassign, body, "it was reassigned")
 
 
 @router.post(
@@ -410,11 +382,7 @@ def _require_either(caller: Principal) -> None:
     ),
 )
 async def take_back(
-    interrupt_id: InterruptId,
-    caller: Caller,
-    client: ClientDep,
-    key: Key,
-    body: TakeBackBody = None,
+    interrupt_id: InterruptId, call: CallDep, body: TakeBackBody = None
 ) -> views.InterruptView | InterruptStatus:
     """Take back a yes while its question is held, so that the question is open again.
 
@@ -422,21 +390,23 @@ async def take_back(
     `runs:control` anybody's yes can be taken back, which clears all votes. This requires `runs:respond`
     or `runs:control`. Without `runs:read` the response has only the interrupt's id and status.
     """
-    _require_either(caller)
-    about = {} if body is None else fields_set(body)
-    command = commands.TakeBack(**about, interrupt_id=interrupt_id.id, principal=caller, key=key)
-    return await _edited(client, command, "the answer was taken back")
+    require(call.caller, RESPONDS, unless=authority.CONTROL)
+    return await _edit(call, interrupt_id, commands.TakeBack, body, "the answer was taken back")
 
 
-async def _edited(
-    client: Client, command: commands.QuestionEdit, done: str
+async def _edit(
+    call: Call,
+    interrupt: InterruptPath,
+    kind: type[commands.QuestionEdit],
+    body: BaseModel | None,
+    done: str,
 ) -> views.InterruptView | InterruptStatus:
     """Edit an interrupt, and return as much of it as the caller may read."""
-    caller, id_ = command.principal, command.interrupt_id
-    run = client.run(run_of_interrupt(id_))
-    await run.edit(command)
-    if (changed := await run.interrupt(id_)) is None:
+    run = call.client.run(interrupt.run_id)
+    by: dict[str, Any] = {"principal": call.caller, "key": call.key}
+    await run.edit(kind(**fields_set(body), interrupt_id=interrupt.id, **by))
+    if (changed := await run.interrupt(interrupt.id)) is None:
         raise Unavailable(f"the run {run.run_id!r} cannot be read now, but {done}: read it later")
-    if caller.may(authority.READ):
-        return (await seen_by(caller, [changed], client))[0]
+    if call.caller.may(authority.READ):
+        return (await seen_by(call.caller, [changed], call.client))[0]
     return InterruptStatus(id=changed.id, run_id=changed.run_id, status=changed.status)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 from collections.abc import Iterator
@@ -13,22 +12,21 @@ from pydantic import BaseModel
 
 from abeyance import commands, views
 from abeyance.api import examples, openapi
-from abeyance.api.auth import READ, STEER, Caller
+from abeyance.api.auth import READ, STEER
 from abeyance.api.dependencies import (
     Backend,
-    BackendDep,
+    Call,
+    CallDep,
     ClientDep,
-    Key,
     RunId,
-    Wait,
     WaitSeconds,
     long_poll,
     sleep_unless,
 )
 from abeyance.api.routers.control import (
+    SignalDep,
     SignalResponse,
     require_message,
-    signal_response,
     signal_responses,
 )
 from abeyance.api.schemas import Accepted, fields_set
@@ -146,16 +144,7 @@ Timeout: TypeAlias = Annotated[
     ),
 )
 async def steer(
-    *,
-    run_id: RunId,
-    body: MessageBody,
-    caller: Caller,
-    backend: BackendDep,
-    client: ClientDep,
-    key: Key,
-    request: Request,
-    response: Response,
-    wait: Wait = None,
+    run_id: RunId, body: MessageBody, call: CallDep, signal: SignalDep
 ) -> SignalResponse:
     """Send a message to a run, which reads it at the next boundary.
 
@@ -166,11 +155,9 @@ async def steer(
     require `runs:control` instead. All of these but `pause` also require every capability in the run's
     `guarded_by`.
     """
-    await require_message(caller, client, body, run_id)
-    message = await with_valid_patch(to_signal(body, caller, key), run_id, backend, client)
-    message_id = await client.run(run_id).signal_message(message)
-    accepted = Accepted(run_id=run_id, message_id=message_id)
-    return await signal_response(backend, caller, accepted, wait, request, response)
+    message = await _message(call, run_id, body)
+    message_id = await call.client.run(run_id).signal_message(message)
+    return await signal.respond(Accepted(run_id=run_id, message_id=message_id))
 
 
 @router.post(
@@ -186,26 +173,16 @@ async def steer(
     ),
 )
 async def send_message(
-    *,
-    run_id: RunId,
-    body: MessageBody,
-    caller: Caller,
-    backend: BackendDep,
-    client: ClientDep,
-    key: Key,
-    request: Request,
-    timeout: Timeout = None,
+    run_id: RunId, body: MessageBody, call: CallDep, request: Request, timeout: Timeout = None
 ) -> views.MessageReceipt | Response:
     """Send a message to a run, and return the run's receipt.
 
     If the queue is full, the service retries for `timeout`, or refuses at once without one. The required
     capabilities are those of `POST /runs/{run_id}/steer`.
     """
-    await require_message(caller, client, body, run_id)
-    message = await with_valid_patch(to_signal(body, caller, key), run_id, backend, client)
-    longest = min(timeout or 0.0, backend.settings.default_timeout)
-    waiting = _send_until_accepted(client, run_id, message, longest, backend.stopping)
-    receipt = await long_poll(request, waiting)
+    message = await _message(call, run_id, body)
+    longest = min(timeout or 0.0, call.backend.settings.default_timeout)
+    receipt = await long_poll(request, _send_until_accepted(call, run_id, message, longest))
     # The caller has disconnected.
     return Response(status_code=204) if receipt is None else receipt
 
@@ -254,14 +231,13 @@ async def list_messages(
         Code.NATIVELY_PAUSED,
     ),
 )
-async def clear_messages(
-    run_id: RunId, caller: Caller, client: ClientDep, key: Key
-) -> views.Cleared:
+async def clear_messages(run_id: RunId, call: CallDep) -> views.Cleared:
     """Delete the unread messages of a run. They are listed as undelivered, with the reason `cleared`.
 
     A retry with the same `Idempotency-Key` does not delete messages that arrived since.
     """
-    return views.Cleared(cleared=await client.run(run_id).clear_messages(principal=caller, key=key))
+    run = call.client.run(run_id)
+    return views.Cleared(cleared=await run.clear_messages(principal=call.caller, key=call.key))
 
 
 @router.post(
@@ -275,41 +251,37 @@ async def clear_messages(
         Code.IDEMPOTENCY_CONFLICT,
     ),
 )
-async def pause_and_send(
-    *,
-    run_id: RunId,
-    body: MessageBody,
-    caller: Caller,
-    backend: BackendDep,
-    client: ClientDep,
-    key: Key,
-) -> views.MessageReceipt:
+async def pause_and_send(run_id: RunId, body: MessageBody, call: CallDep) -> views.MessageReceipt:
     """Pause a run and send it a message, which it reads after the resume.
 
     If the message is refused, the run is not paused. A retry pauses once. This requires `runs:control`
     and the capabilities of the message itself.
     """
-    await require_message(caller, client, body, run_id, also=authority.CONTROL)
-    message = await with_valid_patch(to_signal(body, caller, key), run_id, backend, client)
-    command = commands.Pause(actor=caller.subject, key=key or body.message_id)
-    return await client.run(run_id).pause_and_send_message(message, command)
+    message = await _message(call, run_id, body, also=authority.CONTROL)
+    command = commands.Pause(actor=call.caller.subject, key=call.key or body.message_id)
+    return await call.client.run(run_id).pause_and_send_message(message, command)
+
+
+async def _message(
+    call: Call, run_id: str, body: commands.MessageBody, *, also: str | None = None
+) -> commands.SteerMessage:
+    """Return the message of a call that may send it, and has the capability `also`."""
+    await require_message(call.caller, call.client, body, run_id, also=also)
+    message = to_signal(body, call.caller, call.key)
+    return await with_valid_patch(message, run_id, call.backend, call.client)
 
 
 async def _send_until_accepted(
-    client: Client,
-    run_id: str,
-    message: commands.SteerMessage,
-    longest: float,
-    stopping: asyncio.Event,
+    call: Call, run_id: str, message: commands.SteerMessage, longest: float
 ) -> views.MessageReceipt:
     until = time.monotonic() + longest
     backoff = _MIN_BACKOFF
     while True:
         try:
-            return await client.run(run_id).send_message(message)
+            return await call.client.run(run_id).send_message(message)
         except Refusal as refusal:
             left = until - time.monotonic()
-            if refusal.code is not Code.QUEUE_FULL or left <= 0 or stopping.is_set():
+            if refusal.code is not Code.QUEUE_FULL or left <= 0 or call.backend.stopping.is_set():
                 raise
-        await sleep_unless(stopping, min(backoff, left))
+        await sleep_unless(call.backend.stopping, min(backoff, left))
         backoff = min(2 * backoff, _MAX_BACKOFF)

@@ -12,12 +12,12 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from abeyance import views
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.api import examples, openapi
-from abeyance.api.auth import READ, START, Caller
+from abeyance.api.auth import READ, START
 from abeyance.api.dependencies import (
     Backend,
     BackendDep,
+    CallDep,
     ClientDep,
-    Key,
     RunId,
     ServiceStopping,
     WaitSeconds,
@@ -104,11 +104,7 @@ Until: TypeAlias = Annotated[
 async def start_run(
     *,
     body: StartBody,
-    caller: Caller,
-    backend: BackendDep,
-    client: ClientDep,
-    key: Key,
-    reads: Reads,
+    call: CallDep,
     request: Request,
     response: Response,
     wait: Wait = None,
@@ -125,6 +121,7 @@ async def start_run(
     If the caller sees only runs with some labels, the run gets those of them that have one value, and is
     refused as `outside_reads` with other values.
     """
+    caller, client, key = call.caller, call.client, call.key
     asked = body
     id_key = key if body.run_id is None else None
     run_id = chosen_run_id(body.run_id)
@@ -133,13 +130,13 @@ async def start_run(
     # A key identifies one run for ever.
     body = body.model_copy(update={"run_id": run_id, "reuse": body.reuse and id_key is None})
     hashed = None if key is None else _request_hash(asked, caller.subject, key)
-    started = await start(body, hashed, caller=caller, backend=backend, reads=reads)
+    started = await start(body, hashed, caller=caller, backend=call.backend, reads=call.reads)
     response.headers["Location"] = f"/runs/{started.run_id}"
     if not started.created:
         response.status_code = 200
     view = started.view
     if wait:
-        view = await _awaited(started.run_id, request, backend, wait, until)
+        view = await _awaited(started.run_id, request, call.backend, wait, until)
     return view_for(caller, view or await client.run(started.run_id).view())
 
 
