@@ -17,12 +17,12 @@ from abeyance.client.delegations import Delegations
 from abeyance.client.deployment import Deployment
 from abeyance.client.erasures import Erasures
 from abeyance.client.eviction import Capacity, Evictions, Recency
-from abeyance.client.executions import Executions
 from abeyance.client.inbox import Inbox
 from abeyance.client.listing import Listing
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.client.run import TemporalRun
 from abeyance.client.runs import Runs
+from abeyance.client.start import Executions
 from abeyance.client.stream import Stream
 from abeyance.client.waking import Waking
 from abeyance.filters import EventFilter

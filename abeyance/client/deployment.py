@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from abeyance.client.audits import Audits
 from abeyance.client.claims import Claims
 from abeyance.client.delegations import Delegations
-from abeyance.client.executions import Executions
 from abeyance.client.listing import Listing
 from abeyance.client.rpc import WorkflowRpc
+from abeyance.client.start import Executions
 from abeyance.history.feed import Feed
 from abeyance.storage.blobs import Blobs
 

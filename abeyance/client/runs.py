@@ -19,11 +19,10 @@ from abeyance.authoring.graph import Graph
 from abeyance.client.deployment import Deployment
 from abeyance.client.erasures import Erasures
 from abeyance.client.eviction import Active, Evictions, Policy, Recency
-from abeyance.client.executions import Room
 from abeyance.client.listing import RUNS, having
 from abeyance.client.rpc import RPC
 from abeyance.client.run import TemporalRun
-from abeyance.client.start import StartPlan
+from abeyance.client.start import Room, StartPlan
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
 from abeyance.errors import AbeyanceError, Code, Refusal
