@@ -23,8 +23,7 @@ from abeyance.core.live_text import LiveText
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.client import Execution, unknown_run
 from abeyance.history.cursors import is_later, order
-from abeyance.history.live_texts import TURN_ENDS
-from abeyance.history.reader import Histories, HistoryWalk, Place
+from abeyance.history.reader import TURN_ENDS, Histories, HistoryWalk, Place
 from abeyance.temporal.retry import NotFound
 from abeyance.temporal.update_limiter import SingleFlight
 

@@ -1,19 +1,29 @@
-"""Reading the events of a run, from a cursor through all its histories to the present."""
+"""Reading the events of a run, from a cursor through all its histories to the present, and what its
+models say while they speak.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client as TemporalClient
+from temporalio.converter import DataConverter
+from temporalio.service import RPCError
 
-from abeyance import views
-from abeyance.errors import Code, Refusal
+from abeyance import views, wire
+from abeyance.agents.agent import is_turn
+from abeyance.core import live_text
+from abeyance.core.live_text import LiveText
+from abeyance.errors import Code, Refusal, Unreadable
 from abeyance.history.client import Execution, HistoryClient, unknown_run
 from abeyance.history.cursors import Cursor, is_later
+from abeyance.history.description import decoded
 from abeyance.history.entries import CLOSING_EVENTS
 from abeyance.history.event_translation import (
     HistoryState,
@@ -22,9 +32,17 @@ from abeyance.history.event_translation import (
     sources,
     translate,
 )
-from abeyance.history.live_texts import LiveTexts
 from abeyance.storage.converter import decode_message
+from abeyance.storage.encryption import is_reference
 from abeyance.temporal.retry import NotFound
+
+_PAUSE: Final = 0.35
+_SHARE: Final = 3
+_LONGEST_PAUSE: Final = 3.0
+"""A description is followed by a pause of `_SHARE` times the length of its call, within these bounds in
+seconds: with the half second between two heartbeats, a text is there within a second."""
+TURN_ENDS: Final = frozenset({"node.finished", "node.retrying", "node.failed", "node.stopped"})
+"""The events with which the code of a visit ends, until it starts again."""
 
 
 class HistoryWalk:
@@ -271,3 +289,111 @@ class Histories:
         if payloads:
             values = await converter.decode(payloads)
         return translate(event, values, state)
+
+
+class LiveTexts:
+    """The live texts of one run, for all who watch it in this process.
+
+    `latest` has them by the address of the turn. `turns` are the turns that go on, each with the id of
+    the event that began it: the same address may have one after another. `on_change` is called when a
+    text changes. They are read from the description of the run's pending activities: nothing is asked
+    while nobody watches, or while no turn of a model is under way.
+    """
+
+    def __init__(self, client: HistoryClient, run_id: str, on_change: Callable[[], None]) -> None:
+        self.latest: dict[str, LiveText] = {}
+        self._client = client
+        self._run_id = run_id
+        self._on_change = on_change
+        self.turns: dict[str, str] = {}
+        self._watchers = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def heed(self, events: Iterable[views.Event]) -> None:
+        """Take note of the turns that begin and end."""
+        for event in events:
+            if event.address is None or not is_turn(event.address):
+                continue
+            if event.type == "node.started":
+                self.turns[event.address] = event.id
+            elif event.type in TURN_ENDS:
+                self.turns.pop(event.address, None)
+            self.latest.pop(event.address, None)
+        self._start_or_stop()
+
+    def enter(self) -> None:
+        """Read while this watcher is there."""
+        self._watchers += 1
+        self._start_or_stop()
+
+    def leave(self) -> None:
+        """A watcher has left."""
+        self._watchers -= 1
+        self._start_or_stop()
+
+    def _start_or_stop(self) -> None:
+        is_needed = bool(self._watchers and self.turns)
+        if is_needed and self._task is None:
+            self._task = asyncio.create_task(self._poll())
+        elif not is_needed and self._task is not None:
+            self._task.cancel()
+            self._task = None
+            self.latest.clear()
+
+    async def _poll(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            began, asked = clock(), dict(self.turns)
+            try:
+                said = await _said(self._client, self._run_id, asked.keys())
+            except RPCError:
+                # The history is read at the same time, and says what is wrong.
+                said = None
+            if said is not None:
+                self._keep(said, asked)
+            await asyncio.sleep(min(max(_PAUSE, _SHARE * (clock() - began)), _LONGEST_PAUSE))
+
+    def _keep(self, said: Mapping[str, LiveText | None], asked: Mapping[str, str]) -> None:
+        before = dict(self.latest)
+        for address, begun in asked.items():
+            if self.turns.get(address) != begun:
+                # Over since, so that this may be the text of a turn before.
+                continue
+            if (text := said.get(address)) is not None:
+                self.latest[address] = text
+            else:
+                self.latest.pop(address, None)
+            if address not in said:
+                # It waits for people, or is over.
+                del self.turns[address]
+        if self.latest != before:
+            self._on_change()
+        self._start_or_stop()
+
+
+async def _said(
+    client: HistoryClient, run_id: str, addresses: Collection[str]
+) -> Mapping[str, LiveText | None]:
+    """What the models say in those of these turns that are at work. Raises RPCError."""
+    converter = client.converter(run_id)
+    return {
+        pending.activity_id: await _text_of(converter, pending)
+        for pending in await client.pending(run_id)
+        if pending.activity_id in addresses
+    }
+
+
+async def _text_of(converter: DataConverter, pending: PendingActivityInfo) -> LiveText | None:
+    """The text in the heartbeat of a turn: its last payloads."""
+    found: list[LiveText] = []
+    for payload in reversed(pending.heartbeat_details.payloads):
+        if is_reference(payload):
+            break
+        try:
+            live = wire.Journal.model_validate(await decoded(converter, payload)).live
+        except Unreadable:
+            break
+        if live is None:
+            break
+        found.append(live)
+    return live_text.joined(found[::-1])
