@@ -101,20 +101,30 @@ async def connected(address: str) -> Client:
 
 
 @contextmanager
-def worker(server: Server, program: str, folder: Path, *, app: str | None = None) -> Iterator[int]:
+def worker(
+    server: Server,
+    program: str,
+    folder: Path,
+    *,
+    app: str | None = None,
+    storage: Path | None = None,
+) -> Iterator[int]:
     """A worker in a Python process, until the context ends; what runs it is `program`."""
     command = [sys.executable, "-c", program]
-    with _process(command, _environment(server, app), folder / "worker.log") as pid:
+    environment = {**_environment(server, app)}
+    if storage is not None:
+        environment["ABEYANCE_STORAGE"] = str(storage)
+    with _process(command, environment, folder / "worker.log") as pid:
         yield pid
 
 
 @asynccontextmanager
 async def served(
-    folder: Path, program: str, *, app: str | None = None
+    folder: Path, program: str, *, app: str | None = None, storage: Path | None = None
 ) -> AsyncIterator[tuple[Server, Processes]]:
     """A server and a worker, until the context ends."""
     async with temporal_server(folder) as server:
-        with worker(server, program, folder, app=app) as pid:
+        with worker(server, program, folder, app=app, storage=storage) as pid:
             yield server, Processes(server=server.pid, worker=pid)
 
 

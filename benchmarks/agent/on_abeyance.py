@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from agent.workload import Added, cut, found, script
 from pydantic import BaseModel
-from stage import Processes, served
+from stage import OURS, Processes, served
 
 from abeyance import START, Agent, Graph, tool
 from abeyance.client import Client
-from abeyance.settings import load_settings
-from abeyance.storage.blobs import FolderBlobs
-from abeyance.temporal.connection import connect_temporal
-from abeyance.worker import make_worker
 
 
 class Talk(BaseModel):
@@ -77,18 +72,6 @@ class OnAbeyance:
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[OnAbeyance]:
     """Abeyance, with its server and its worker."""
-    program = f"from agent.on_abeyance import main; main({str(folder / 'blobs')!r})"
-    async with served(folder, program) as (server, processes):
+    app, storage = "agent.on_abeyance:graph", folder / "blobs"
+    async with served(folder, OURS, app=app, storage=storage) as (server, processes):
         yield OnAbeyance(await Client.connect(server.address), processes)
-
-
-async def _serve(folder: str) -> None:
-    temporal = await connect_temporal()
-    blobs = FolderBlobs(folder)
-    async with make_worker(temporal, {graph.name: graph}, load_settings(), blobs=blobs):
-        await asyncio.Event().wait()
-
-
-def main(folder: str) -> None:
-    """Be the worker."""
-    asyncio.run(_serve(folder))
