@@ -28,7 +28,6 @@ from abeyance.core.policy import Principal, ReadRights
 from abeyance.core.text import truncate
 from abeyance.duration import seconds
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
-from abeyance.history.feed import Feed
 from abeyance.notifications.config import Notifications
 from abeyance.settings import Settings
 from abeyance.temporal.schedules import audit_warnings
@@ -52,14 +51,11 @@ _logger = logging.getLogger("abeyance.api")
 class TemporalConnection:
     """The client of the API, or the reason why there is none yet.
 
-    A client reconnects by itself. Until the first connection, `keep_connecting` retries. At most
-    `most_tails` runs are followed at a time.
+    A client reconnects by itself. Until the first connection, `keep_connecting` retries.
     """
 
-    def __init__(self, client: Client | None = None, *, most_tails: int = 500) -> None:
+    def __init__(self, client: Client | None = None) -> None:
         self._client = client
-        self._most_tails = most_tails
-        self._feed: Feed | None = None
         self._error = "Temporal has not been reached yet: retry in a moment"
 
     @property
@@ -68,15 +64,6 @@ class TemporalConnection:
         if self._client is None:
             raise Unavailable(self._error)
         return self._client
-
-    @property
-    def feed(self) -> Feed:
-        """The event feeds of this process. Raises Unavailable while there is no client."""
-        if self._feed is None:
-            self._feed = Feed(
-                self.client.temporal, self.client.task_queue, most_tails=self._most_tails
-            )
-        return self._feed
 
     @asynccontextmanager
     async def keep_connecting(self, settings: Settings) -> AsyncIterator[None]:
@@ -180,17 +167,10 @@ async def _client(backend: BackendDep) -> Client:
     return backend.connection.client
 
 
-async def _feed(backend: BackendDep) -> Feed:
-    return backend.connection.feed
-
-
 ClientDep = Annotated[Client, Depends(_client)]
 """The client. A route with it responds with 503 while Temporal cannot be reached."""
 CONNECTED: Final = Depends(_client)
 """For a route that needs the client later: respond with 503 while Temporal cannot be reached."""
-
-FeedDep = Annotated[Feed, Depends(_feed)]
-"""The event feeds, which read the history of a run once for all its followers."""
 
 
 async def _run_id(

@@ -312,7 +312,7 @@ class Caller:
         """Yield a task as it is, and again whenever it has changed, until it has ended. Raises
         `unknown_run`, and what the feed raises.
         """
-        feed, after, last = self._backend.connection.feed, None, None
+        feed, after, last = self._client.feed, None, None
         while True:
             events, then = await feed.page(task_id, after, _EVENTS)
             after = events[-1].id if events else after

@@ -233,7 +233,7 @@ class Thread:
         """Return the place after the latest event of a run."""
         segment, after = Segment(run_id=run_id), None
         while True:
-            events, then = await self._backend.connection.feed.page(run_id, after, _PAGE)
+            events, then = await self._client.feed.page(run_id, after, _PAGE)
             for event in events:
                 segment.skip(event)
                 after = event.id
@@ -357,7 +357,7 @@ class Thread:
         Raises what the feed raises. To close the generator ends no run.
         """
         run = self._client.run(place.run_id)
-        feed, segment, after = self._backend.connection.feed, place.segment, place.after
+        feed, segment, after = self._client.feed, place.segment, place.after
         is_first = True
         is_fresh = after is None and place.is_new
         while True:

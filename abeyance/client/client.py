@@ -75,6 +75,7 @@ class Client:
         recency = Recency(listing)
         evictions = Evictions(line, recency)
         claims = Claims(line)
+        self.feed = Feed(temporal, task_queue)
         self._deployment = Deployment(
             line=line,
             listing=listing,
@@ -87,7 +88,7 @@ class Client:
                 _NOTHING if notifications is None else notifications.events_of,
             ),
             blobs=blobs,
-            feed=Feed(temporal, task_queue),
+            feed=self.feed,
             audits=audits,
         )
         self.archiver = Archiver(audits, listing, lambda run_id: self._found(run_id).shown())

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from abeyance import views, wire
 from abeyance.api import examples, openapi
 from abeyance.api.auth import READ, Credentials, CredentialsDep
-from abeyance.api.dependencies import Backend, BackendDep, ClientDep, FeedDep, RunId
+from abeyance.api.dependencies import Backend, BackendDep, ClientDep, RunId
 from abeyance.api.schemas import MAX_FILTERS, Listed
 from abeyance.commands import Name
 from abeyance.errors import Code, Refusal, Unavailable
@@ -153,7 +153,7 @@ async def read_events(
     *,
     run_id: RunId,
     query: Annotated[RunEventsQuery, Query()],
-    feed: FeedDep,
+    client: ClientDep,
     backend: BackendDep,
     credentials: CredentialsDep,
     request: Request,
@@ -168,9 +168,9 @@ async def read_events(
     """
     after = last_event_id or query.after
     if _wants_stream(request):
-        events = await feed.watched(run_id, after, hears_models=query.live)
+        events = await client.feed.watched(run_id, after, hears_models=query.live)
         return stream_to(credentials, backend, events)
-    items, next_cursor = await feed.page(run_id, after, query.limit)
+    items, next_cursor = await client.feed.page(run_id, after, query.limit)
     return Listed(items=items, next_cursor=next_cursor)
 
 

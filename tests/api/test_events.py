@@ -7,7 +7,6 @@ import socket
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import product
 from typing import Any
@@ -20,7 +19,6 @@ from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import views
-from abeyance.api.dependencies import TemporalConnection
 from abeyance.api.routers.events import EventStream
 from abeyance.errors import Unavailable
 from abeyance.history.cursors import Cursor
@@ -75,7 +73,7 @@ async def test_a_stream_tells_what_was_and_what_comes_and_ends_with_the_run(api:
     assert types[0] == "run.started"
     assert types.index("interrupt.opened") < types.index("interrupt.answered")
     assert types[-1] == "run.completed"
-    feed: Feed = api.app.state.backend.connection.feed
+    feed: Feed = api.app.state.backend.connection.client.feed
     await eventually(lambda: feed.tails == 0)
 
 
@@ -122,7 +120,7 @@ async def test_a_page_of_a_run_that_goes_on_can_be_gone_on_from(api: Api) -> Non
 
 async def test_a_reader_who_leaves_gives_up_their_place(api: Api) -> None:
     run_id, _ = await api.waiting("gated")
-    feed: Feed = api.app.state.backend.connection.feed
+    feed: Feed = api.app.state.backend.connection.client.feed
     # Those who followed something before have left, or are about to.
     await eventually(lambda: feed.tails == 0)
     async with following(api, run_id) as events:
@@ -174,8 +172,7 @@ async def test_more_runs_than_may_be_are_not_followed(temporal: TemporalClient) 
     site = Site(temporal, gated())
     app = app_for(site)
     async with site.worker(), served(app) as api:
-        connection = TemporalConnection(site.client, most_tails=1)
-        app.state.backend = replace(app.state.backend, connection=connection)
+        site.client.feed = Feed(temporal, site.settings.task_queue, most_tails=1)
         run_ids = [(await api.waiting("gated"))[0] for _ in range(2)]
         async with following(api, run_ids[0]) as events:
             await anext(events)
@@ -226,9 +223,7 @@ async def test_a_viewer_who_does_not_read_is_dropped_while_the_others_go_on(
     site = Site(temporal, gated())
     app = app_for(site)
     async with site.worker(), served(app) as api:
-        connection = TemporalConnection(site.client)
-        connection._feed = Feed(temporal, site.settings.task_queue, kept=40)
-        app.state.backend = replace(app.state.backend, connection=connection)
+        site.client.feed = Feed(temporal, site.settings.task_queue, kept=40)
         # So large that the run keeps its history: a reader begins anew in the next one.
         run_id, _ = await api.waiting("gated", {"log": ["x" * 900_000]})
         # What lies between the two takes a few events only, so that not to read is to be behind.
