@@ -323,6 +323,10 @@ def _in_words(entry: ErrorDetails, place: Place) -> str:
             return f"{_named((*place, entry['loc'][-1]))} is missing"
         case "extra_forbidden":
             return f"{entry['loc'][-1]!r} {message}"
+        case "model_type":
+            return f"{_named(place)} should be a mapping, not {_shown(value)}"
+        case "unknown_kind" if isinstance(value, Mapping) and "kind" not in value:
+            return f"{_named((*place, 'kind'))} is missing"
         case "unknown_kind" if isinstance(value, Mapping):
             return f"the kind {value.get('kind')!r} {message}"
         case _:

@@ -108,9 +108,7 @@ ONE_FAULT = {
     ),
     "line 2: 'on_error' should be fail, interrupt or goto:<node>, not 'ignore'": NODE
     + "on_error: ignore",
-    "line 1: nodes[0] should be a valid dictionary or instance of FunctionNodeForm, not 5": (
-        "nodes: [5]"
-    ),
+    "line 1: nodes[0] should be a mapping, not 5": ("nodes: [5]"),
     "line 1: 'kind' is missing": "nodes: [{id: a}]",
     "line 1: 'id' is missing": "nodes: [{kind: interrupt, config: {prompt: Go}}]",
     "line 1: 'kind' should be interrupt, graph, or module:function, not 'interupt'": (
@@ -134,6 +132,7 @@ ONE_FAULT = {
     "line 5: the kind 'stop' is unknown: use assert, goto, halt, interrupt, parallel, retract or retry": (
         RULE % "when: {node: a}, then: [{kind: stop}]"
     ),
+    "line 5: 'kind' is missing": RULE % "when: {node: a}, then: [{target: a}]",
     "line 5: 'node' is missing": RULE % "when: {node: a}, then: [{kind: goto}]",
     "line 5: 'strategy' should be 'all', not 'race'": (
         RULE % "when: {node: a}, then: [{kind: parallel, targets: [a, b], strategy: race}]"
