@@ -32,7 +32,9 @@ _LONGEST_PAUSE: Final = 3.0
 """A poll is followed by a pause of `_SHARE` times its own length, within these bounds in seconds."""
 _PAGE_SECONDS: Final = 8.0
 """After this a page ends, however short it is."""
+_PATIENCE: Final = 60.0
 _PAGE_PATIENCE: Final = 10.0
+"""In seconds: how long an unreachable Temporal is retried."""
 _RPC: Final = timedelta(seconds=5)
 _SECOND: Final = 1_000_000
 _HOUR: Final = 3_600 * _SECOND
@@ -121,22 +123,14 @@ class Following:
 class Stream:
     """The stream of the runs of a deployment: of a Temporal namespace, those of `task_queue`.
 
-    A listener that falls more than `kept` events behind is dropped. `patience` is how many seconds an
-    unreachable Temporal is retried.
+    A listener that falls more than `kept` events behind is dropped.
     """
 
-    def __init__(
-        self,
-        temporal: TemporalClient,
-        task_queue: str,
-        *,
-        kept: int = 5_000,
-        patience: float = 60.0,
-    ) -> None:
+    def __init__(self, temporal: TemporalClient, task_queue: str, *, kept: int = 5_000) -> None:
         self._temporal = temporal
         self._deployment = f"{temporal.namespace} {task_queue}"
-        self._sources = Sources.of(temporal, task_queue, patience)
-        self._at_once = Sources.of(temporal, task_queue, min(patience, _PAGE_PATIENCE))
+        self._sources = Sources.of(temporal, task_queue, _PATIENCE)
+        self._at_once = Sources.of(temporal, task_queue, _PAGE_PATIENCE)
         self._kept = kept
         self._listeners = 0
         self._tail: _Tail | None = None

@@ -241,7 +241,6 @@ def elicitation_question(
     elicitation: Elicitation,
     *,
     requested_capability: str | None = None,
-    process: str | None = None,
 ) -> Interrupt:
     """Return the interrupt, of the kind `elicitation`, that shows an elicitation to a person.
 
@@ -260,7 +259,6 @@ def elicitation_question(
         },
         response=_response(elicitation.requested_schema) if url is None else _CONSENT,
         requested_capability=requested_capability,
-        process=process,
         state=elicitation.saved,
     )
 
