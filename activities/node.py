@@ -187,8 +187,11 @@ class RunChannel:
         if view.paused:
             others = frozenset({"running", "awaiting-input", "ending"})
             view = await self._client.run(run_id).wait(until=others, timeout=seconds)
+        # A pause cancels a hop too, only to have it come back after this node.
+        hop = self._hop
+        is_cancelled = activity.is_cancelled() if hop is None else hop.is_cancelled
         # A run that is ending does not resume either.
-        is_over = activity.is_cancelled() or view.outcome is not None
+        is_over = is_cancelled or view.outcome is not None
         if view.paused and not is_over:
             raise StillPaused(still_paused(view, seconds))
         return not is_over

@@ -16,7 +16,7 @@ from temporalio.client import Client as TemporalClient
 from abeyance import START, Context, Graph, views
 from abeyance.activities import hops
 from abeyance.core.state import Limits
-from abeyance.errors import Code, Refusal
+from abeyance.errors import Code, Refusal, StillPaused
 from abeyance.history.feed import Feed
 
 
@@ -160,6 +160,44 @@ async def test_a_pause_lets_the_node_that_runs_end_and_begins_none_after_it(
 async def _ended(site: Site, run_id: str, node: str) -> bool:
     events = await feed(site, run_id)
     return any(each.type == "node.finished" and f":{node}" in str(each.address) for each in events)
+
+
+async def test_a_fused_node_that_waits_while_its_run_is_paused_goes_on_after_the_pause(
+    temporal: TemporalClient,
+) -> None:
+    graph = chain(1)
+    told: list[Any] = []
+    begun, paused = threading.Event(), threading.Event()
+
+    @graph.node
+    async def wait(state: State, ctx: Context) -> dict[str, Any]:
+        begun.set()
+        while not paused.is_set():
+            await asyncio.sleep(0.02)
+        try:
+            await ctx.wait_if_paused(0.1)
+        except StillPaused:
+            told.append("still paused")
+        told.append(await ctx.wait_if_paused())
+        return {"log": ["waited"]}
+
+    graph.edge("n0", "wait")
+    graph.build(fuse=True)
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(begun.is_set)
+        await site.client.run(run_id).pause()
+        await site.until(run_id, "paused")
+        # The activity is told so by the answer to a heartbeat.
+        await asyncio.sleep(1.5)
+        paused.set()
+        await eventually(lambda: told)
+        await site.client.run(run_id).resume()
+        ended = await site.ended(run_id)
+
+    assert told == ["still paused", True]
+    assert ended.values["log"] == ["n0", "waited"]
 
 
 async def test_a_pause_now_stops_the_node_that_runs_and_keeps_what_was_done(
