@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from abeyance.authoring.graph import Graph
 from abeyance.errors import AbeyanceError, GraphError, SettingsError
-from abeyance.util import ImportStringError, import_module_named
+from abeyance.util import ImportStringError, import_module_named, without_attribute
 from abeyance.yaml.loader import load
 
 _HINT: Final = (
@@ -103,7 +103,7 @@ def _named(app: str) -> Any:
     except ImportStringError as error:
         raise SettingsError(f"{app!r}: {error}") from error
     if not hasattr(module, attribute):
-        raise SettingsError(f"{app!r}: the module {module_name!r} has no attribute {attribute!r}")
+        raise SettingsError(f"{app!r}: {without_attribute(module, attribute)}")
     return getattr(module, attribute)
 
 

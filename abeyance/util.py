@@ -57,13 +57,25 @@ def import_module_named(name: str) -> ModuleType:
         raise ImportStringError(message) from error
 
 
+def without_attribute(module: ModuleType, name: str) -> str:
+    """Return that a module lacks an attribute; with its file, if another module is below here."""
+    text = f"the module {module.__name__!r} has no attribute {name!r}"
+    here, file = Path.cwd(), Path(getattr(module, "__file__", None) or "its interpreter")
+    own = here / module.__name__.replace(".", "/")
+    is_shadowed = own.is_dir() or own.with_name(f"{own.name}.py").is_file()
+    if not is_shadowed or file.is_relative_to(here):
+        return text
+    return f"{text}: it comes from {file}; give the one below {here} a name of its own"
+
+
 def import_string(reference: str) -> Any:
     """Import `module:name`; dots in the name lead into classes. Raise as `import_module_named` does."""
     module_name, _, path = reference.partition(":")
     value: Any = import_module_named(module_name)
+    module = value
     for name in path.split("."):
         if not hasattr(value, name):
-            raise ImportStringError(f"the module {module_name!r} has no attribute {path!r}")
+            raise ImportStringError(without_attribute(module, path))
         value = getattr(value, name)
     return value
 

@@ -104,5 +104,5 @@ def test_a_folder_of_the_users_hides_no_installed_package(
     monkeypatch.setitem(sys.modules, "pydantic_settings", pydantic_settings)
     monkeypatch.delitem(sys.modules, "pydantic_settings")
 
-    with pytest.raises(SettingsError, match="has no attribute 'one'"):
+    with pytest.raises(SettingsError, match="has no attribute 'one': it comes from "):
         load_graphs("pydantic_settings:one")
