@@ -15,6 +15,7 @@ from abeyance.cli.api_call import (
     Note,
     OpenInterrupt,
     exchange,
+    given,
     interrupt_path,
     json_given,
     moment_given,
@@ -227,7 +228,7 @@ def delegate(
 ) -> None:
     """Let somebody else answer in your place."""
     about = {"to": to, "until": moment_given(until), "capabilities": capability, "reason": reason}
-    body = _given({**about, "from": from_ and moment_given(from_)})
+    body = given(**about, **{"from": from_ and moment_given(from_)})
     exchange(lambda api: api.post("/delegations", body), _made, as_json=as_json)
 
 
@@ -249,13 +250,9 @@ def delegations(
     exchange(call, _listed, as_json=as_json)
 
 
-def _given(members: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in members.items() if value}
-
-
 def _change(interrupt_id: str, what: str, body: Mapping[str, Any], *, as_json: bool) -> None:
     path = f"{interrupt_path(interrupt_id)}/{what}"
-    show_interrupt(lambda api: api.post(path, _given(body)), as_json=as_json)
+    show_interrupt(lambda api: api.post(path, given(**body)), as_json=as_json)
 
 
 def _made(entry: Mapping[str, Any]) -> list[Line]:

@@ -126,6 +126,11 @@ def interrupt_path(interrupt_id: str) -> str:
     return f"/interrupts/{interrupt_id}"
 
 
+def given(**options: Any) -> dict[str, Any]:
+    """Return the options that were given, as the API names them."""
+    return {name: value for name, value in options.items() if value}
+
+
 def json_given(text: str, name: str) -> Any:
     """Parse the JSON of an argument: JSON text, @FILE, or - for stdin.
 

@@ -23,6 +23,7 @@ from abeyance.cli.api_call import (
     Statuses,
     Timeout,
     exchange,
+    given,
     json_given,
     show_results,
     with_api,
@@ -73,8 +74,7 @@ def batch(
 
     The exit code is 1 if it failed for any of them.
     """
-    query = {"status": status, "graph": graph, "conversation_id": conversation, "label": label}
-    filter_ = {name: value for name, value in query.items() if value}
+    filter_ = given(status=status, graph=graph, conversation_id=conversation, label=label)
     if bool(run) == bool(filter_):
         raise SettingsError(
             "no runs are selected: use either --run, or --status, --graph, --conversation, --label"

@@ -17,6 +17,7 @@ from abeyance.cli.api_call import (
     RunId,
     Statuses,
     exchange,
+    given,
     json_given,
     moment_given,
     run_path,
@@ -103,13 +104,12 @@ def run(
     if label:
         body["labels"] = dict(_label(text) for text in label)
 
-    given = {
-        "interrupt_before": interrupt_before,
-        "interrupt_after": interrupt_after,
-        "on_error": on_error,
-        "allow_concurrent": allow_concurrent,
-    }
-    body |= {name: value for name, value in given.items() if value}
+    body |= given(
+        interrupt_before=interrupt_before,
+        interrupt_after=interrupt_after,
+        on_error=on_error,
+        allow_concurrent=allow_concurrent,
+    )
 
     async def start(api: Connection) -> Any:
         view = await api.post("/runs", body)
@@ -293,7 +293,7 @@ def _read_items(
     path: str, query: Mapping[str, str | list[str] | None], cursor: str | None, most: int | None
 ) -> dict[str, Any]:
     """Read pages up to the limit. A short page is not necessarily the last one."""
-    params = {name: value for name, value in query.items() if value}
+    params = given(**query)
 
     async def read(api: Connection) -> dict[str, Any]:
         items: list[Any] = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from abeyance.cli.api_call import PANEL, AsJsonLines, RunId, run_path, with_api
+from abeyance.cli.api_call import PANEL, AsJsonLines, RunId, given, run_path, with_api
 from abeyance.cli.errors import ErrorText, code_of_run, print_error
 from abeyance.cli.formatting import Line, can_draw, event_line, readable, run_lines
 from abeyance.core.live_text import merged
@@ -184,11 +184,10 @@ def events(
     as_json: AsJsonLines = False,
 ) -> None:
     """Print the events of a run, or of all runs, one per line. --json includes their ids."""
-    query = {"type": types, "graph": graph, "capability": capabilities}
-    given = {name: value for name, value in query.items() if value}
-    if run_id is not None and given:
+    query = given(type=types, graph=graph, capability=capabilities)
+    if run_id is not None and query:
         raise SettingsError(
-            f"--{next(iter(given))} selects among the events of all runs: leave out {run_id!r}, or "
+            f"--{next(iter(query))} selects among the events of all runs: leave out {run_id!r}, or "
             "select from what is printed"
         )
     path = "" if run_id is None else run_path(run_id)
@@ -197,9 +196,9 @@ def events(
         from abeyance.http.events import follow as followed
         from abeyance.http.events import past
 
-        stream = past(api, path, after, given)
+        stream = past(api, path, after, query)
         if follow:
-            stream = followed(api, path, after, given, on_gap=_on_gap(as_json=as_json))
+            stream = followed(api, path, after, query, on_gap=_on_gap(as_json=as_json))
         await _print(stream, _form(as_json=as_json, of_all=not path))
 
     with_api(read)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
@@ -259,12 +259,12 @@ def _in_batch(criteria: Mapping[str, Any], cursor: str) -> tuple[str | None, int
         raise cursors.unusable(cursor) from None
 
 
+@dataclass(slots=True, kw_only=True)
 class _Page:
-    def __init__(self, *, limit: int) -> None:
-        self.limit = limit
-        self.items: list[views.InterruptView] = []
-        self.read = 0
-        self.queried = 0
+    limit: int
+    items: Entries = field(default_factory=list)
+    read: int = 0
+    queried: int = 0
 
     @property
     def is_full(self) -> bool:

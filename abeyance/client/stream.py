@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -105,19 +106,15 @@ class _Tail(Numbered[Item]):
         self._move()
 
 
+@dataclass(frozen=True, slots=True)
 class Following:
-    """An open stream. Close it, or use it with `aclosing(following.events)`."""
+    """An open stream. Close it, or use it with `aclosing(following.events)`.
 
-    def __init__(
-        self, events: AsyncGenerator[views.StreamEvent, None], where: Callable[[], str]
-    ) -> None:
-        self.events = events
-        self._where = where
+    `cursor` returns the cursor after all that was read, also of events that the filter left out.
+    """
 
-    @property
-    def cursor(self) -> str:
-        """The cursor after all that was read, also of events that the filter left out."""
-        return self._where()
+    events: AsyncGenerator[views.StreamEvent, None]
+    cursor: Callable[[], str]
 
 
 class Stream:

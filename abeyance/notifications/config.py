@@ -7,7 +7,6 @@ import os
 import re
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
@@ -251,8 +250,8 @@ def _loaded(path: Path, *, delivers: bool) -> Notifications:
         except ValidationError as error:
             faults.misfits(error, ())
     if loaded is not None:
-        for fault in _faults_of(loaded, delivers=delivers):
-            faults.note(fault.place, fault.text)
+        for place, text in _faults_of(loaded, delivers=delivers):
+            faults.note(place, text)
     if loaded is None or faults.listed():
         raise _faulty(path, faults.listed())
     return loaded
@@ -263,10 +262,7 @@ def _faulty(path: Path, faults: list[str]) -> SettingsError:
     return SettingsError(f"the notifications file {path} cannot be used:\n{listed}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Fault:
-    place: Place
-    text: str
+_Fault: TypeAlias = tuple[Place, str]
 
 
 def _faults_of(file: Notifications, *, delivers: bool) -> Iterator[_Fault]:
@@ -276,7 +272,7 @@ def _faults_of(file: Notifications, *, delivers: bool) -> Iterator[_Fault]:
         yield from _variable_faults(place, file.links.key_env)
         key = os.environ.get(file.links.key_env, "")
         if key and len(key.encode()) < _SHORTEST_KEY:
-            yield _Fault(place, f"{file.links.key_env} needs at least {_SHORTEST_KEY} bytes")
+            yield place, f"{file.links.key_env} needs at least {_SHORTEST_KEY} bytes"
     if delivers and file.mail is not None:
         yield from _variable_faults(("mail", "url_env"), file.mail.url_env)
     for name, person in file.people.items():
@@ -295,32 +291,30 @@ def _faults_of(file: Notifications, *, delivers: bool) -> Iterator[_Fault]:
                 case Webhook():
                     pass
     if delivers and (missing := _missing_libraries()):
-        yield _Fault(("rules",), f"{missing} is not installed: pip install 'abeyance[people]'")
+        yield ("rules",), f"{missing} is not installed: pip install 'abeyance[people]'"
 
 
 def _assignee_faults(place: Place, target: Assignees, file: Notifications) -> Iterator[_Fault]:
     if target.assignees == "mail" and file.mail is None:
-        yield _Fault(
-            (*place, "assignees"), "mail needs the key 'mail' of the file, with its server"
-        )
+        yield (*place, "assignees"), "mail needs the key 'mail' of the file, with its server"
     if target.link == "personal" and (file.links is None or file.links.key_env is None):
-        yield _Fault((*place, "link"), "personal links need 'links' with a 'key_env'")
+        yield (*place, "link"), "personal links need 'links' with a 'key_env'"
 
 
 def _apprise_faults(
     place: Place, entry: Person | Apprise, *, delivers: bool = True
 ) -> Iterator[_Fault]:
     if entry.apprise is not None and entry.apprise_env is not None:
-        yield _Fault((*place, "apprise_env"), "give either 'apprise' or 'apprise_env'")
+        yield (*place, "apprise_env"), "give either 'apprise' or 'apprise_env'"
     if entry.apprise is not None and "://" not in entry.apprise:
-        yield _Fault((*place, "apprise"), "an address of apprise has a scheme, as in ntfy://topic")
+        yield (*place, "apprise"), "an address of apprise has a scheme, as in ntfy://topic"
     elif delivers and entry.apprise is not None and not _is_understood(entry.apprise):
-        yield _Fault((*place, "apprise"), _NOT_UNDERSTOOD)
+        yield (*place, "apprise"), _NOT_UNDERSTOOD
     if delivers and entry.apprise_env is not None:
         yield from _variable_faults((*place, "apprise_env"), entry.apprise_env)
         if (url := os.environ.get(entry.apprise_env)) and not _is_understood(url):
             text = f"the environment variable {entry.apprise_env}: {_NOT_UNDERSTOOD}"
-            yield _Fault((*place, "apprise_env"), text)
+            yield (*place, "apprise_env"), text
 
 
 def _is_understood(url: str) -> bool:
@@ -340,7 +334,7 @@ def _is_understood(url: str) -> bool:
 
 def _variable_faults(place: Place, name: str) -> Iterator[_Fault]:
     if not os.environ.get(name):
-        yield _Fault(place, f"the environment variable {name} is not set")
+        yield place, f"the environment variable {name} is not set"
 
 
 def _secret_faults(place: Place, name: str) -> Iterator[_Fault]:
@@ -348,7 +342,7 @@ def _secret_faults(place: Place, name: str) -> Iterator[_Fault]:
     if not secret:
         yield from _variable_faults(place, name)
     elif not is_secret(secret):
-        yield _Fault(place, f"{name} is no secret of a webhook: use whsec_ and 24 bytes in base64")
+        yield place, f"{name} is no secret of a webhook: use whsec_ and 24 bytes in base64"
 
 
 def is_secret(text: str) -> bool:

@@ -131,7 +131,7 @@ async def read_stream(
     )
     if _wants_stream(request):
         following = await client.stream.opened(after, filters=filters, since=query.since)
-        return stream_to(credentials, backend, following.events, cursor=lambda: following.cursor)
+        return stream_to(credentials, backend, following.events, cursor=following.cursor)
     items, next_cursor = await client.stream.page(
         after, limit=query.limit, filters=filters, since=query.since
     )

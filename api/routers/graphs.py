@@ -25,17 +25,8 @@ router = APIRouter(prefix="/graphs", tags=["graphs"], dependencies=[READ])
 async def list_graphs(backend: BackendDep) -> Listed[GraphSummary]:
     """List the graphs that this service can start."""
     specs = [backend.graphs[name].build() for name in sorted(backend.graphs)]
-    return Listed(
-        items=[
-            GraphSummary(
-                name=spec.name,
-                version=spec.version,
-                description=spec.description,
-                input_schema=spec.input_schema,
-            )
-            for spec in specs
-        ]
-    )
+    items = [GraphSummary.model_validate(spec, from_attributes=True) for spec in specs]
+    return Listed(items=items)
 
 
 @router.get(

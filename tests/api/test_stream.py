@@ -314,7 +314,7 @@ async def test_a_quiet_stream_shows_that_it_lives_and_from_where_to_continue(
 ) -> None:
     after = (await page(api, limit=1000))["next_cursor"]
     opened = await office.client.stream.opened(filters=EventFilter(types=("nothing",)))
-    stream = EventStream(opened.events, heartbeat=0.3, cursor=lambda: opened.cursor)
+    stream = EventStream(opened.events, heartbeat=0.3, cursor=opened.cursor)
     async with asyncio.timeout(30):
         async for chunk in stream.body_iterator:
             assert str(chunk).startswith(":\nid: ")
