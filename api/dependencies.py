@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
@@ -286,8 +286,14 @@ CallDep = Annotated[Call, Depends(_call)]
 """The call. A route with it responds with 503 while Temporal cannot be reached."""
 
 
-def chosen_run_id(run_id: str | None) -> str | None:
-    """Return the run id of a request. Raises `invalid_run_id` for the form of ids made from keys."""
+def keyed(
+    call: Call, run_id: str | None, digest: Callable[[], str]
+) -> tuple[str | None, str | None]:
+    """Return the id of a run that a call starts, and its `request` as in `Client.runs.start`.
+
+    With a key and without a `run_id` the id is made from the key. `digest` returns the hash of the body.
+    Raises `invalid_run_id` for an id of the form of those made from keys.
+    """
     if run_id is not None and _RUN_ID_OF_KEY.fullmatch(run_id):
         raise Refusal(
             Code.INVALID_RUN_ID,
@@ -295,7 +301,13 @@ def chosen_run_id(run_id: str | None) -> str | None:
             f"from an {KEY_HEADER}. Choose an id of another form, or send a key and no id.",
             rule=f"not {_RUN_ID_OF_KEY.pattern}",
         )
-    return run_id
+    if call.key is None:
+        return run_id, None
+    subject = call.caller.subject
+    if run_id is None:
+        # The id identifies the key already.
+        return run_id_of(call.client.task_queue, subject, call.key), digest()
+    return run_id, f"{hash_of(subject, call.key)}.{digest()}"
 
 
 def run_id_of(task_queue: str, subject: str, key: str) -> str:

@@ -184,12 +184,12 @@ async def steer_many(body: SteerBatch, call: CallDep) -> BatchOutcome:
     A retry with the same `message_id` or `Idempotency-Key` changes nothing. Each result says whether
     Temporal accepted the signal.
     """
-    message = to_signal(body.body, call.caller, call.key)
+    message = to_signal(body.body, call)
     require(call.caller, takes_of_directive(message.action))
 
     async def steer(run_id: str) -> None:
-        await require_message(call.caller, call.client, message, run_id)
-        checked = await with_valid_patch(message, run_id, call.backend, call.client)
+        await require_message(call, message, run_id)
+        checked = await with_valid_patch(message, run_id, call)
         await call.client.run(run_id).signal_message(checked)
 
     return await _run_batch(call, body, steer)

@@ -21,15 +21,14 @@ from abeyance.api.auth import CONTROL, Caller, require
 from abeyance.api.dependencies import (
     Backend,
     BackendDep,
+    Call,
     CallDep,
     Key,
     RunId,
     ServiceStopping,
     Wait,
-    chosen_run_id,
-    hash_of,
+    keyed,
     long_poll,
-    run_id_of,
     sleep_unless,
 )
 from abeyance.api.rights import require_free, without_others
@@ -313,17 +312,12 @@ async def fork(
     requires every capability in the run's `guarded_by`. Without `runs:read` the response has only the
     new run's id and status.
     """
-    caller, client, key = call.caller, call.client, call.key
+    caller, client = call.caller, call.client
     await require_course(caller, client, run_id)
     order = body or commands.ForkBody()
-    chosen = chosen_run_id(order.run_id)
-    request = None
-    if key is not None:
-        request = sha256([run_id, order.model_dump(mode="json")])
-        if chosen is None:
-            chosen = run_id_of(client.task_queue, caller.subject, key)
-        else:
-            request = f"{hash_of(caller.subject, key)}.{request}"
+    chosen, request = keyed(
+        call, order.run_id, lambda: sha256([run_id, order.model_dump(mode="json")])
+    )
     await require_free(client, call.reads, chosen)
     order = order.model_copy(update={"run_id": chosen})
     started = await client.run(run_id).fork_by(
@@ -376,20 +370,16 @@ async def _guards(
 
 
 async def require_message(
-    caller: Principal,
-    client: Client,
-    message: commands.MessageBody,
-    *run_ids: str,
-    also: str | None = None,
+    call: Call, message: commands.MessageBody, *run_ids: str, also: str | None = None
 ) -> None:
-    """Raise `capability_required` unless the caller may send the message to these runs.
+    """Raise `capability_required` unless the call may send the message to these runs.
 
     The action decides between `runs:steer` and `runs:control`. `also` is required in addition.
     """
     if message.action in authority.COURSE:
-        await require_course(caller, client, *run_ids)
+        await require_course(call.caller, call.client, *run_ids)
     capability = authority.takes_of_directive(message.action)
-    require(caller, capability, *([] if also is None else [also]))
+    require(call.caller, capability, *([] if also is None else [also]))
 
 
 def view_for(caller: Principal, view: views.RunView) -> views.RunView | RunStatus:

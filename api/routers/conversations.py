@@ -138,14 +138,14 @@ async def steer(conversation_id: ConversationId, body: MessageBody, call: CallDe
     A retry with the same `message_id` or `Idempotency-Key` changes nothing. The required capabilities are
     those of `POST /runs/{run_id}/steer`.
     """
-    message, conversations = to_signal(body, call.caller, call.key), call.client.conversations
+    message, conversations = to_signal(body, call), call.client.conversations
     run_ids: list[str] = []
     if message.action in authority.COURSE:
         run_ids = await conversations.runs(
             conversation_id, session_type=EXCLUSIVE, reads=call.reads
         )
-    await require_message(call.caller, call.client, message, *run_ids)
+    await require_message(call, message, *run_ids)
     for run_id in run_ids:
-        message = await with_valid_patch(message, run_id, call.backend, call.client)
+        message = await with_valid_patch(message, run_id, call)
     steered = await conversations.signal_message(conversation_id, message, reads=call.reads)
     return Steered(count=1, runs=[steered.run_id], message_id=steered.message_id)

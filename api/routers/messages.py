@@ -14,7 +14,6 @@ from abeyance import commands, views
 from abeyance.api import examples, openapi
 from abeyance.api.auth import READ, STEER
 from abeyance.api.dependencies import (
-    Backend,
     Call,
     CallDep,
     ClientDep,
@@ -31,19 +30,16 @@ from abeyance.api.routers.control import (
 )
 from abeyance.api.schemas import Accepted, fields_set
 from abeyance.authoring.graph import Graph
-from abeyance.client import Client
 from abeyance.core import authority
-from abeyance.core.policy import Principal
 from abeyance.core.spec import SubgraphNode
 from abeyance.errors import Code, Refusal
 from abeyance.schemas.state_model import StateModel, ValuesError
 from abeyance.util import invalid
 
 
-def to_signal(
-    body: commands.MessageBody, caller: Principal, key: str | None
-) -> commands.SteerMessage:
+def to_signal(body: commands.MessageBody, call: Call) -> commands.SteerMessage:
     """Return the message of a request. Raises `invalid_body` for a key that differs from its id."""
+    caller, key = call.caller, call.key
     if None not in (key, body.message_id) and key != body.message_id:
         message = f"{body.message_id!r} differs from the Idempotency-Key {key!r}: send one of them"
         raise invalid([{"pointer": "/message_id", "message": message}])
@@ -53,7 +49,7 @@ def to_signal(
 
 
 async def with_valid_patch(
-    message: commands.SteerMessage, run_id: str, backend: Backend, client: Client
+    message: commands.SteerMessage, run_id: str, call: Call
 ) -> commands.SteerMessage:
     """Return the message with the patch of `update_state` validated and converted.
 
@@ -64,7 +60,7 @@ async def with_valid_patch(
     # The run refuses other errors itself.
     if message.action != "update_state" or not isinstance(patch, dict):
         return message
-    graph = backend.graphs.get(await client.run(run_id).graph_of() or "")
+    graph = call.backend.graphs.get(await call.client.run(run_id).graph_of() or "")
     if graph is None:
         return message
     errors: list[ValuesError] = []
@@ -266,9 +262,8 @@ async def _message(
     call: Call, run_id: str, body: commands.MessageBody, *, also: str | None = None
 ) -> commands.SteerMessage:
     """Return the message of a call that may send it, and has the capability `also`."""
-    await require_message(call.caller, call.client, body, run_id, also=also)
-    message = to_signal(body, call.caller, call.key)
-    return await with_valid_patch(message, run_id, call.backend, call.client)
+    await require_message(call, body, run_id, also=also)
+    return await with_valid_patch(to_signal(body, call), run_id, call)
 
 
 async def _send_until_accepted(

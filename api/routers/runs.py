@@ -21,10 +21,8 @@ from abeyance.api.dependencies import (
     RunId,
     ServiceStopping,
     WaitSeconds,
-    chosen_run_id,
-    hash_of,
+    keyed,
     long_poll,
-    run_id_of,
 )
 from abeyance.api.rights import Reads, labels_of_start, require_free, without_others
 from abeyance.api.routers.control import view_for
@@ -121,23 +119,18 @@ async def start_run(
     If the caller sees only runs with some labels, the run gets those of them that have one value, and is
     refused as `outside_reads` with other values.
     """
-    caller, client, key = call.caller, call.client, call.key
-    asked = body
-    id_key = key if body.run_id is None else None
-    run_id = chosen_run_id(body.run_id)
-    if id_key is not None:
-        run_id = run_id_of(client.task_queue, caller.subject, id_key)
+    run_id, hashed = keyed(call, body.run_id, body.sha256)
     # A key identifies one run for ever.
-    body = body.model_copy(update={"run_id": run_id, "reuse": body.reuse and id_key is None})
-    hashed = None if key is None else _request_hash(asked, caller.subject, key)
-    started = await start(body, hashed, caller=caller, backend=call.backend, reads=call.reads)
+    reuse = body.reuse and (call.key is None or body.run_id is not None)
+    body = body.model_copy(update={"run_id": run_id, "reuse": reuse})
+    started = await start(body, hashed, caller=call.caller, backend=call.backend, reads=call.reads)
     response.headers["Location"] = f"/runs/{started.run_id}"
     if not started.created:
         response.status_code = 200
     view = started.view
     if wait:
         view = await _awaited(started.run_id, request, call.backend, wait, until)
-    return view_for(caller, view or await client.run(started.run_id).view())
+    return view_for(call.caller, view or await call.client.run(started.run_id).view())
 
 
 async def start(
@@ -185,12 +178,6 @@ async def start(
         return await starting
     except Refusal as refusal:
         raise await without_others(client, reads, refusal) from refusal
-
-
-def _request_hash(body: StartBody, subject: str, key: str) -> str:
-    # A run id that is derived from the key identifies it already.
-    digest = body.sha256()
-    return digest if body.run_id is None else f"{hash_of(subject, key)}.{digest}"
 
 
 class RunsQuery(ListQuery):
