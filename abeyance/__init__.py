@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from abeyance.authoring.retries import Backoff
     from abeyance.authoring.terms import Calendar, Escalation, Quorum
     from abeyance.client import Client, TemporalRun
+    from abeyance.client.eviction import ActiveRun
     from abeyance.core.ledger import Receipt
     from abeyance.core.policy import Principal, ReadRights
     from abeyance.core.spec import END, START
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from abeyance.mcp.server import McpServer
     from abeyance.schemas.state_model import add, append, merge, union
     from abeyance.settings import Settings
+    from abeyance.temporal.workers import LiveWorker
     from abeyance.views import (
         ClosingRecord,
         DelegationView,
@@ -63,6 +65,7 @@ __all__ = [
     "END",
     "START",
     "AbeyanceError",
+    "ActiveRun",
     "AfterModelCall",
     "AfterToolCall",
     "Agent",
@@ -89,6 +92,7 @@ __all__ = [
     "Interrupt",
     "InterruptView",
     "Limits",
+    "LiveWorker",
     "McpServer",
     "MessageFields",
     "MessageReceipt",
@@ -129,6 +133,7 @@ _MODULES = {
     "END": "core.spec",
     "START": "core.spec",
     "AbeyanceError": "errors",
+    "ActiveRun": "client.eviction",
     "AfterModelCall": "agents.hooks",
     "AfterToolCall": "agents.hooks",
     "Agent": "agents.agent",
@@ -155,6 +160,7 @@ _MODULES = {
     "Interrupt": "authoring.interrupts",
     "InterruptView": "views",
     "Limits": "core.state",
+    "LiveWorker": "temporal.workers",
     "McpServer": "mcp.server",
     "MessageFields": "handle",
     "MessageReceipt": "views",

@@ -28,7 +28,7 @@ from abeyance.util import gather_limited
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Active:
+class ActiveRun:
     """An open run and its last activity."""
 
     last_activity_at: datetime
@@ -53,7 +53,7 @@ class Recency:
         query = f"{RUNS} AND {ended} AND {among(run_ids)}"
         return await self._listing.count(query) if run_ids else 0
 
-    async def runs(self, *, inactive_since: datetime | None = None) -> list[Active]:
+    async def runs(self, *, inactive_since: datetime | None = None) -> list[ActiveRun]:
         """The open runs, the least recently active first; with a time, those not active after it."""
         query = self._open
         if inactive_since is not None:
@@ -65,11 +65,11 @@ class Recency:
         return sorted(map(_active, await self._listing.all(query)))
 
 
-def _active(row: WorkflowExecutionInfo) -> Active:
+def _active(row: WorkflowExecutionInfo) -> ActiveRun:
     moment = row.start_time.ToDatetime(tzinfo=UTC)
     if (payload := row.search_attributes.indexed_fields.get(names.ACTIVITY)) is not None:
         moment = max(moment, datetime.fromisoformat(json.loads(payload.data)))
-    return Active(last_activity_at=moment, run_id=row.execution.workflow_id)
+    return ActiveRun(last_activity_at=moment, run_id=row.execution.workflow_id)
 
 
 Policy: TypeAlias = Literal["evict-lru", "reject"]
@@ -180,7 +180,9 @@ class Evictions:
         surplus = left[: max(0, len(left) - keep)]
         return await self._all(surplus, commands.Evict(actor=actor), most)
 
-    async def _all(self, runs: list[Active], order: commands.Evict, most: int | None) -> list[str]:
+    async def _all(
+        self, runs: list[ActiveRun], order: commands.Evict, most: int | None
+    ) -> list[str]:
         left = [run.run_id for run in runs]
         evicted: list[str] = []
         while left and (most is None or len(evicted) < most):

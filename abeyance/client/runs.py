@@ -18,7 +18,7 @@ from abeyance import commands, names, views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.deployment import Deployment
 from abeyance.client.erasures import Erasures
-from abeyance.client.eviction import Active, Evictions, Policy, Recency
+from abeyance.client.eviction import ActiveRun, Evictions, Policy, Recency
 from abeyance.client.listing import RUNS, having
 from abeyance.client.rpc import RPC
 from abeyance.client.run import TemporalRun
@@ -208,7 +208,7 @@ class Runs:
         except Refusal:
             return None
 
-    async def active(self) -> list[Active]:
+    async def active(self) -> list[ActiveRun]:
         """Return the open runs, the most recently active first: a moment late, and to the minute."""
         return [*reversed(await self._recency.runs())]
 

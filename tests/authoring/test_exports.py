@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
 import abeyance
+from abeyance.client.conversations import Conversations
+from abeyance.client.inbox import Inbox
+from abeyance.client.runs import Runs
 
 HEAVY = (
     "fastapi",
@@ -51,6 +56,21 @@ def test_every_public_name_is_seen_by_programs_that_read_the_source() -> None:
     }
 
     assert {*abeyance.__all__} <= seen
+
+
+def classes_of(hint: object) -> set[type]:
+    """Return the classes of the package in a hint."""
+    inner = {found for part in get_args(hint) for found in classes_of(part)}
+    is_ours = isinstance(hint, type) and hint.__module__.startswith("abeyance.")
+    return inner | {hint} if is_ours and isinstance(hint, type) else inner
+
+
+@pytest.mark.parametrize("part", [abeyance.Client, abeyance.RunHandle, Runs, Inbox, Conversations])
+def test_what_a_client_returns_is_public(part: type) -> None:
+    public = {getattr(abeyance, name) for name in abeyance.__all__ if name[0].isupper()}
+    for name, method in inspect.getmembers(part, inspect.isfunction):
+        if not name.startswith("_"):
+            assert classes_of(get_type_hints(method)["return"]) <= public, name
 
 
 def test_what_is_not_there_is_an_attribute_error_that_names_it() -> None:
