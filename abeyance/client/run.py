@@ -132,6 +132,12 @@ class TemporalRun(RunReader):
     async def checked_patch(self, patch: Mapping[str, Any]) -> dict[str, Json]:
         if self._graph is None:
             raise ValueError("editing values needs the run's graph: client.run(run_id, graph)")
+        cached = await self._line.cached_run(self.run_id)
+        if cached.graph not in (None, self._graph.name):
+            raise ValueError(
+                f"the run {self.run_id!r} is one of the graph {cached.graph!r}, not of "
+                f"{self._graph.name!r}: client.run(run_id, graph)"
+            )
         try:
             return self._graph.states.patch(patch)
         except ValuesError as error:

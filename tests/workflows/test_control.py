@@ -316,3 +316,15 @@ async def test_values_of_a_working_run_stay_as_they_are(temporal: TemporalClient
 
         assert working.value.code is Code.NOT_STOPPED
         assert over.value.code is Code.NOT_RUNNING
+
+
+async def test_the_graph_of_a_handle_by_which_values_are_checked_is_that_of_the_run(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    other = Graph("other")
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        with pytest.raises(ValueError, match="is one of the graph 'gated', not of 'other'"):
+            await site.client.run(run_id, other).edit_values({"amount": "x"}, principal=ANYBODY)
