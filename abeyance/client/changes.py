@@ -26,7 +26,7 @@ from abeyance.client.listing import Listing, written
 from abeyance.core.state import Status
 from abeyance.errors import Unavailable, Unreadable
 from abeyance.history.cursors import Cursor, Positions, recording_of
-from abeyance.history.description import decoded
+from abeyance.history.description import RPC, decoded
 from abeyance.history.event_translation import HistoryState
 from abeyance.history.reader import Histories, Page, Place
 from abeyance.storage.blobs import BlobMissing
@@ -398,7 +398,6 @@ class Reading:
             )
 
 
-_RPC: Final = timedelta(seconds=5)
 _UNDELIVERED: Final = (
     f"WorkflowType = '{names.NOTIFICATION_WORKFLOW}' "
     f"AND (ExecutionStatus IN ('Failed', 'Terminated') OR {names.STATUS} = 'failed')"
@@ -423,7 +422,7 @@ async def undelivered(
     found = []
     try:
         async for row in temporal.list_workflows(
-            f"{_UNDELIVERED} AND TaskQueue = '{queue}'", limit=limit, rpc_timeout=_RPC
+            f"{_UNDELIVERED} AND TaskQueue = '{queue}'", limit=limit, rpc_timeout=RPC
         ):
             memo = await row.memo()
             found.append(_lost_notification(memo))

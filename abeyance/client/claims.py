@@ -20,9 +20,10 @@ from temporalio.client import Client as TemporalClient
 from temporalio.converter import DataConverter
 
 from abeyance import names, wire
-from abeyance.client.rpc import RPC, WorkflowRpc
+from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.conversation import Claim, Conversation
 from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.history.description import RPC
 from abeyance.storage.converter import UNREADABLE, of_run
 from abeyance.temporal.retry import NotFound, retry_until
 from abeyance.util import conversation_workflow_id, gather_limited
@@ -106,7 +107,7 @@ class Claims:
         )
 
     async def _in_history(self, conversation_id: str) -> list[Claim]:
-        read = partial(roster, self._line.temporal, self._line.task_queue, conversation_id, RPC)
+        read = partial(roster, self._line.temporal, self._line.task_queue, conversation_id)
         try:
             return list(await retry_until(conversation_id, read, seconds=self._line.patience))
         except NotFound:
@@ -129,7 +130,7 @@ class Claims:
 
 
 async def roster(
-    temporal: TemporalClient, task_queue: str, conversation_id: str, rpc_timeout: timedelta
+    temporal: TemporalClient, task_queue: str, conversation_id: str
 ) -> Sequence[Claim]:
     """Return the claims of a conversation, oldest first, without those released by unread signals.
 
@@ -142,7 +143,7 @@ async def roster(
     converter = of_run(temporal.data_converter, workflow_id)
     handle = temporal.get_workflow_handle(workflow_id)
     held = Conversation(conversation_id=conversation_id)
-    async for event in handle.fetch_history_events(rpc_timeout=rpc_timeout):
+    async for event in handle.fetch_history_events(rpc_timeout=RPC):
         held = await _after(held, event, converter)
     return held.claims
 

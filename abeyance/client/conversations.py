@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Final, Literal, Unpack
 
 from abeyance import commands, wire
@@ -103,7 +102,19 @@ class Conversations:
         """Send a command to each active run of a conversation that `reads` includes, and return their
         ids.
         """
-        return await self._reach(conversation_id, lambda run: run.control(order), reads=reads)
+
+        async def reached(run_id: str) -> bool:
+            try:
+                await TemporalRun(self._deployment, run_id).control(order)
+            except Refusal as refusal:
+                if refusal.code not in _GONE:
+                    raise
+                return False
+            return True
+
+        runs = await self.runs(conversation_id, reads=reads)
+        done = await gather_limited(runs, reached)
+        return [run_id for run_id, was_reached in zip(runs, done, strict=True) if was_reached]
 
     async def steer(
         self, conversation_id: str, text: str = "", **fields: Unpack[MessageFields]
@@ -145,26 +156,6 @@ class Conversations:
     async def release(self, order: wire.Release) -> None:
         """Release claims. A conversation that has ended holds none."""
         await self._claims.release(order)
-
-    async def _reach(
-        self,
-        conversation_id: str,
-        work: Callable[[TemporalRun], Awaitable[object]],
-        *,
-        reads: ReadRights = ALL_RUNS,
-    ) -> list[str]:
-        async def reached(run_id: str) -> bool:
-            try:
-                await work(TemporalRun(self._deployment, run_id))
-            except Refusal as refusal:
-                if refusal.code not in _GONE:
-                    raise
-                return False
-            return True
-
-        runs = await self.runs(conversation_id, reads=reads)
-        done = await gather_limited(runs, reached)
-        return [run_id for run_id, was_reached in zip(runs, done, strict=True) if was_reached]
 
 
 def _no_active_run(conversation_id: str) -> Refusal:

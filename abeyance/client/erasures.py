@@ -20,11 +20,12 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from abeyance import names, wire
 from abeyance.client.audits import Audits, erased_executions
 from abeyance.client.listing import RUNS, Listing, having
-from abeyance.client.rpc import RPC, WorkflowRpc
+from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.json import rfc3339
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.audit_chain import ERASED, Chain
 from abeyance.history.client import HistoryClient
+from abeyance.history.description import RPC
 from abeyance.keyring import SigningKey
 from abeyance.storage.blobs import Blobs
 from abeyance.temporal.retry import NotFound, attempts, retry_until

@@ -75,6 +75,17 @@ def _active(row: WorkflowExecutionInfo) -> ActiveRun:
 Policy: TypeAlias = Literal["evict-lru", "reject"]
 """What a start does when the limit of active runs is reached."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """How many runs may be active (0: no limit), and what a start does that finds no room."""
+
+    bound: int = 0
+    policy: Policy = "evict-lru"
+
+
+UNBOUNDED: Final = Room()
+
 _LAG: Final = 3.0
 """Seconds after which visibility shows a change."""
 _REMEMBERED: Final = 60.0
@@ -96,17 +107,17 @@ class Capacity:
         self._oldest: deque[str] = deque()
         self._listed_at = float("-inf")
 
-    async def make_room(self, run_id: str, bound: int, policy: Policy) -> None:
-        """Make room for this run if `bound` runs may be active; 0 is any number.
+    async def make_room(self, run_id: str, room: Room) -> None:
+        """Make room for this run among the active ones.
 
         Raises `too_many_runs` if there is no room and the policy is `reject`.
         """
-        if not bound:
+        if not (bound := room.bound):
             return
         async with self._lock:
             now = asyncio.get_running_loop().time()
             active = await self._active(now)
-            if active >= bound and policy == "reject":
+            if active >= bound and room.policy == "reject":
                 raise Refusal(
                     Code.TOO_MANY_RUNS,
                     f"{active} runs are active, and {bound} may be (ABEYANCE_MAX_ACTIVE_RUNS). Wait for "

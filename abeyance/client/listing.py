@@ -28,13 +28,12 @@ from abeyance.core.policy import ReadRights
 from abeyance.errors import Unavailable, Unreadable
 from abeyance.filters import RunFilter
 from abeyance.history import cursors
-from abeyance.history.description import RunDescription, read
+from abeyance.history.description import RPC, RunDescription, read
 from abeyance.temporal.retry import retry_until
 
 MAX_READ: Final = 1_000
 """How many rows are read for one page; then the page ends, however short it is."""
 
-_RPC: Final = timedelta(seconds=5)
 _ROWS: Final = 100
 _LARGEST_PAGE: Final = 1_000
 _BESIDE: Final = 20
@@ -238,7 +237,7 @@ class Listing:
     async def _count(self, query: str) -> int:
         request = CountWorkflowExecutionsRequest(namespace=self._temporal.namespace, query=query)
         service = self._temporal.workflow_service
-        ask = partial(service.count_workflow_executions, request, timeout=_RPC)
+        ask = partial(service.count_workflow_executions, request, timeout=RPC)
         return int((await self._retried(ask)).count)
 
     async def open_rows(
@@ -313,7 +312,7 @@ class Listing:
             next_page_token=token,
         )
         service = self._temporal.workflow_service
-        page = await self._retried(partial(service.list_workflow_executions, request, timeout=_RPC))
+        page = await self._retried(partial(service.list_workflow_executions, request, timeout=RPC))
         # The query is not enough: stores differ in what they compare as equal.
         rows = [row for row in page.executions if row.task_queue == self._task_queue]
         return rows, page.next_page_token

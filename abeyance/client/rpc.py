@@ -45,7 +45,7 @@ from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.client import unknown_run
 from abeyance.history.closing_record import closing_record
-from abeyance.history.description import NotOurs, RunDescription, describe
+from abeyance.history.description import RPC, NotOurs, RunDescription, describe
 from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.retry import (
     LOOKED_AHEAD,
@@ -60,8 +60,6 @@ from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY, is_unknown_stat
 
 T = TypeVar("T")
 
-RPC: Final = timedelta(seconds=5)
-"""How long one call over the network may take."""
 _POLL: Final = timedelta(seconds=70)
 """Longer than the server holds a long poll before it answers that there is nothing new."""
 _READ_PATIENCE: Final = 3.0
@@ -117,7 +115,7 @@ class WorkflowRpc:
 
     async def described(self, run_id: str) -> RunDescription:
         """Describe a run. Raises the refusal `unknown_run`."""
-        ask = partial(describe, self.temporal, self.task_queue, run_id, RPC)
+        ask = partial(describe, self.temporal, self.task_queue, run_id)
         try:
             run = await retry_until(run_id, ask, seconds=self.patience)
         except NotFound:
@@ -148,7 +146,7 @@ class WorkflowRpc:
 
     async def is_foreign(self, run_id: str) -> bool:
         """Return whether the id is that of another deployment's run, or of another workflow."""
-        ask = partial(describe, self.temporal, self.task_queue, run_id, RPC)
+        ask = partial(describe, self.temporal, self.task_queue, run_id)
         try:
             await retry_until(run_id, ask, seconds=self.patience)
         except NotOurs:
@@ -173,7 +171,7 @@ class WorkflowRpc:
 
     async def record(self, described: RunDescription) -> views.ClosingRecord:
         """Return the closing record of an ended run. Raises the refusal `unknown_run`."""
-        ask = partial(closing_record, self.temporal, described, RPC)
+        ask = partial(closing_record, self.temporal, described)
         try:
             return await retry_until(described.run_id, ask, seconds=self.patience)
         except NotFound:

@@ -22,9 +22,10 @@ from temporalio.exceptions import ApplicationError
 from abeyance import commands, names, views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.deployment import Deployment
+from abeyance.client.eviction import UNBOUNDED, Room
 from abeyance.client.reader import RunReader
 from abeyance.client.rpc import RunEnded
-from abeyance.client.start import UNBOUNDED, Room, StartPlan, retry_marks
+from abeyance.client.start import StartPlan, retry_marks
 from abeyance.commands import as_events
 from abeyance.core import idempotency, ledger, machine, mailbox, messages, snapshots
 from abeyance.core.events import Keyed, Message, Restored

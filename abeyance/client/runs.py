@@ -18,17 +18,16 @@ from abeyance import commands, names, views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.deployment import Deployment
 from abeyance.client.erasures import Erasures
-from abeyance.client.eviction import ActiveRun, Evictions, Policy, Recency
+from abeyance.client.eviction import ActiveRun, Evictions, Policy, Recency, Room
 from abeyance.client.listing import RUNS, having
-from abeyance.client.rpc import RPC
 from abeyance.client.run import TemporalRun
-from abeyance.client.start import Room, StartPlan
+from abeyance.client.start import StartPlan
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
 from abeyance.errors import AbeyanceError, Code, Refusal
 from abeyance.filters import RunFilter
 from abeyance.handle import Started
-from abeyance.history.description import ENDINGS, RunDescription
+from abeyance.history.description import ENDINGS, RPC, RunDescription
 from abeyance.orders import awaited, order_of
 from abeyance.util import checked_run_id
 
@@ -154,7 +153,7 @@ class Runs:
             return await self._executions.already_started(plan), None
         try:
             if room.bound and (is_new or await self._found(run_id) is None):
-                await self._executions.make_room(run_id, room)
+                await self._executions.capacity.make_room(run_id, room)
         except AbeyanceError:
             await self._executions.give_back(plan)
             raise

@@ -31,8 +31,8 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from abeyance import commands, names, views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.claims import Claims
-from abeyance.client.eviction import Capacity, Policy
-from abeyance.client.rpc import RPC, WorkflowRpc
+from abeyance.client.eviction import Capacity, Room
+from abeyance.client.rpc import WorkflowRpc
 from abeyance.core import authority, machine
 from abeyance.core.conversation import Claim
 from abeyance.core.json import Json, rfc3339, sha256, size, why_not_json
@@ -40,7 +40,7 @@ from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits, RunState, Status, parted
 from abeyance.errors import AbeyanceError, Code, GraphError, Refusal
 from abeyance.handle import Started
-from abeyance.history.description import RunDescription
+from abeyance.history.description import RPC, RunDescription
 from abeyance.orders import order_of
 from abeyance.projections import LARGEST_ATTRIBUTE, guards_for_memo, run_view
 from abeyance.runtime import retries
@@ -285,17 +285,6 @@ def _check_size(label: str, actual: int, most: int) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """How many runs may be active (0: no limit), and what a start does that finds no room."""
-
-    bound: int = 0
-    policy: Policy = "evict-lru"
-
-
-UNBOUNDED: Final = Room()
-
-
 class Executions:
     """The executions of the runs of one deployment. `notify` returns patterns of the events that somebody
     is to be notified of, by the name of the graph.
@@ -311,11 +300,7 @@ class Executions:
         self._notify = notify
         self._line = line
         self._claims = claims
-        self._capacity = capacity
-
-    async def make_room(self, run_id: str, room: Room) -> None:
-        """Make room for a run among the active ones. Raises `too_many_runs`."""
-        await self._capacity.make_room(run_id, room.bound, room.policy)
+        self.capacity = capacity
 
     async def claim(self, plan: StartPlan, *, allow_concurrent: bool = False) -> StartPlan:
         """Claim the place of a run in its conversation, if it has one. Return the plan with the claim.
@@ -336,7 +321,7 @@ class Executions:
     async def give_back(self, plan: StartPlan) -> None:
         """Give back the room and the place of a run that did not start."""
         start = plan.start
-        self._capacity.forget(start.run_id)
+        self.capacity.forget(start.run_id)
         if start.conversation_id is not None and start.claim is not None:
             await self._claims.release(
                 wire.Release(conversation_id=start.conversation_id, tokens=[start.claim])
@@ -423,7 +408,7 @@ class Executions:
 
         plan = await self.claim(plan)
         try:
-            await self.make_room(ended.run_id, room)
+            await self.capacity.make_room(ended.run_id, room)
         except AbeyanceError:
             await self.give_back(plan)
             raise
@@ -441,7 +426,7 @@ class Executions:
 
     async def fork(self, plan: StartPlan, room: Room) -> Started:
         """Start a fork. Starting the same again changes nothing. Raises `run_exists`."""
-        await self.make_room(plan.start.run_id, room)
+        await self.capacity.make_room(plan.start.run_id, room)
         try:
             await self.send(plan, WorkflowIDReusePolicy.REJECT_DUPLICATE)
         except WorkflowAlreadyStartedError:

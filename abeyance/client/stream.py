@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -25,6 +25,7 @@ from abeyance.client.changes import Item, Reading, Sources, failed_notifications
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.filters import EventFilter
 from abeyance.history.cursors import SPAN, Positions
+from abeyance.history.description import RPC
 from abeyance.history.feed import Numbered
 
 _PAUSE: Final = 0.5
@@ -36,7 +37,6 @@ _PAGE_SECONDS: Final = 8.0
 _PATIENCE: Final = 60.0
 _PAGE_PATIENCE: Final = 10.0
 """In seconds: how long an unreachable Temporal is retried."""
-_RPC: Final = timedelta(seconds=5)
 _SECOND: Final = 1_000_000
 _HOUR: Final = 3_600 * _SECOND
 _CLOCKS: Final = 600 * _SECOND
@@ -204,7 +204,7 @@ class Stream:
         request = DescribeNamespaceRequest(namespace=self._temporal.namespace)
         service = self._temporal.workflow_service
         try:
-            described = await service.describe_namespace(request, timeout=_RPC)
+            described = await service.describe_namespace(request, timeout=RPC)
         except RPCError:
             # Credentials that may not read the namespace, or a moment without Temporal.
             return 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 from temporalio.api.common.v1 import Payloads
@@ -28,11 +28,16 @@ from abeyance import names, wire
 from abeyance.client.listing import OPEN_RUNS, Listing
 from abeyance.client.rpc import RunEnded, WorkflowRpc
 from abeyance.errors import AbeyanceError, Refusal
-from abeyance.history.description import blocking_failure, described_by_server, read, unread_task
+from abeyance.history.description import (
+    RPC,
+    blocking_failure,
+    described_by_server,
+    read,
+    unread_task,
+)
 from abeyance.storage.converter import of_run
 from abeyance.util import gather_limited
 
-_RPC: Final = timedelta(seconds=5)
 _AT_ONCE: Final = 4
 PAUSED_TO_WAKE: Final = "a worker was killed that was about to retry it; the next that starts does"
 """By this reason of a pause the next worker finds an activity that was not resumed."""
@@ -106,7 +111,7 @@ class Waking:
                 # Several workers start at once, and Temporal takes each signal once.
                 request_id=f"abeyance-wake-{attempt}-{number}",
             )
-            await self._service.signal_workflow_execution(request, retry=True, timeout=_RPC)
+            await self._service.signal_workflow_execution(request, retry=True, timeout=RPC)
 
     async def _retry_activity(
         self, raw: DescribeWorkflowExecutionResponse, pending: PendingActivityInfo
@@ -136,8 +141,8 @@ class Waking:
         )
         try:
             if not is_left:
-                await self._service.pause_activity(pause, timeout=_RPC)
-            await self._service.unpause_activity(resume, retry=True, timeout=_RPC)
+                await self._service.pause_activity(pause, timeout=RPC)
+            await self._service.unpause_activity(resume, retry=True, timeout=RPC)
         except RPCError:
             # It has ended meanwhile, or the server lacks the calls or denies them.
             return False

@@ -24,14 +24,13 @@ from temporalio.service import RPCError
 
 from abeyance import names
 from abeyance.errors import Code, Refusal, Unavailable, Unreadable
-from abeyance.history.description import decoded, described_by_server
+from abeyance.history.description import RPC, decoded, described_by_server
 from abeyance.storage.converter import of_run
 from abeyance.temporal.retry import NotFound, attempts, is_retryable
 from abeyance.temporal.workarounds.calls import PAUSED_NATIVELY
 
 T = TypeVar("T")
 
-_RPC: Final = timedelta(seconds=5)
 _POLL: Final = timedelta(seconds=70)
 """Longer than the server holds a long poll before it answers that there is nothing new."""
 _PAGE: Final = 200
@@ -116,7 +115,7 @@ class HistoryClient:
             wait_new_event=wait,
             skip_archival=True,
         )
-        timeout = _POLL if wait else _RPC
+        timeout = _POLL if wait else RPC
 
         ask = partial(self._service.get_workflow_execution_history, request, timeout=timeout)
         response = await self._retried(run_id, ask)
@@ -143,7 +142,7 @@ class HistoryClient:
                 next_page_token=token,
             )
             read = self._service.get_workflow_execution_history_reverse
-            ask = partial(read, request, timeout=_RPC)
+            ask = partial(read, request, timeout=RPC)
             response = await self._retried(run_id, ask)
             for event in response.history.events:
                 if event.event_id <= than:

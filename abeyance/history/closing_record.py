@@ -17,19 +17,19 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client as TemporalClient
 
 from abeyance import views
-from abeyance.history.description import RunDescription, decoded
+from abeyance.history.description import RPC, RunDescription, decoded
 from abeyance.history.entries import closing_sources
 from abeyance.storage.converter import decode_message, of_run
 
 
 async def closing_record(
-    temporal: TemporalClient, described: RunDescription, rpc_timeout: Any
+    temporal: TemporalClient, described: RunDescription
 ) -> views.ClosingRecord:
     """Return the closing record of an ended run, made of its memo if it left none.
 
     Raises Unreadable.
     """
-    event = await _closing_event(temporal, described, rpc_timeout)
+    event = await _closing_event(temporal, described)
     if (
         event is not None
         and (record := await closing_record_in(temporal, described.run_id, event)) is not None
@@ -75,7 +75,7 @@ def _record(value: Any, ended_at: datetime | None) -> views.ClosingRecord | None
 
 
 async def _closing_event(
-    temporal: TemporalClient, described: RunDescription, rpc_timeout: Any
+    temporal: TemporalClient, described: RunDescription
 ) -> HistoryEvent | None:
     response = await temporal.workflow_service.get_workflow_execution_history(
         GetWorkflowExecutionHistoryRequest(
@@ -84,6 +84,6 @@ async def _closing_event(
             history_event_filter_type=HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT,
         ),
         retry=True,
-        timeout=rpc_timeout,
+        timeout=RPC,
     )
     return next(iter(response.history.events), None)

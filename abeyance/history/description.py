@@ -51,7 +51,8 @@ _READ_ELSEWHERE: Final = names.MEMO_FACTS
 _MAPPINGS: Final = (names.MEMO_START, names.MEMO_SUMMARY)
 _MEMO_SET: Final = (*names.MEMO_PROGRESS, *names.MEMO_TERMS)
 _SHOWN: Final = 300
-_RPC: Final = timedelta(seconds=5)
+RPC: Final = timedelta(seconds=5)
+"""How long one call over the network may take."""
 _UNREAD: Final = {
     "WrongKey": BlockedCode.KEY_MISSING,
     "Unavailable": BlockedCode.STORAGE_UNAVAILABLE,
@@ -311,14 +312,12 @@ class RunDescription:
         return [*shown, *self._unread_interrupts()]
 
 
-async def describe(
-    temporal: TemporalClient, task_queue: str, run_id: str, rpc_timeout: Any
-) -> RunDescription:
+async def describe(temporal: TemporalClient, task_queue: str, run_id: str) -> RunDescription:
     """Describe a run of a task queue.
 
     Raises NotOurs, or RPCError NOT_FOUND, if there is none, and RetryableError during continue-as-new.
     """
-    raw = await described_by_server(temporal, run_id, retry=True, timeout=rpc_timeout)
+    raw = await described_by_server(temporal, run_id, retry=True)
     info = raw.workflow_execution_info
     if info.type.name != names.WORKFLOW or info.task_queue != task_queue:
         raise NotOurs
@@ -338,7 +337,6 @@ async def described_by_server(
     execution: str = "",
     *,
     retry: bool = False,
-    timeout: timedelta = _RPC,
 ) -> DescribeWorkflowExecutionResponse:
     """Describe any workflow: an execution of it, or the newest. Raises RPCError."""
     request = DescribeWorkflowExecutionRequest(
@@ -346,7 +344,7 @@ async def described_by_server(
         execution=WorkflowExecution(workflow_id=workflow_id, run_id=execution),
     )
     service = temporal.workflow_service
-    return await service.describe_workflow_execution(request, retry=retry, timeout=timeout)
+    return await service.describe_workflow_execution(request, retry=retry, timeout=RPC)
 
 
 async def read(
@@ -405,7 +403,7 @@ async def unread_task(
         namespace=temporal.namespace, execution=execution, maximum_page_size=_RECENT_EVENTS
     )
     service = temporal.workflow_service
-    page = await service.get_workflow_execution_history_reverse(request, timeout=_RPC)
+    page = await service.get_workflow_execution_history_reverse(request, timeout=RPC)
     for event in page.history.events[:_RECENT_EVENTS]:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:

@@ -34,7 +34,7 @@ from abeyance.api.dependencies import (
 from abeyance.api.rights import require_free, without_others
 from abeyance.api.schemas import Accepted, ForkedRun, RunStatus, fields_set
 from abeyance.client import Client
-from abeyance.client.start import Room
+from abeyance.client.eviction import Room
 from abeyance.core import authority
 from abeyance.core.json import sha256
 from abeyance.core.policy import Principal

@@ -27,7 +27,6 @@ from tried_calls import PATIENCE, Caller, Said
 from witness import Witness
 
 from abeyance import Principal, commands, views
-from abeyance.client.rpc import RPC
 from abeyance.core.json import Json
 from abeyance.history.description import describe
 
@@ -360,7 +359,7 @@ class Program:
     async def _compare(self, run_id: str) -> None:
         """Hold what Temporal knows of the run against what it says, if nothing moved meanwhile."""
         view = await self.site.client.run(run_id).view()
-        described = await describe(self.site.temporal, self.site.settings.task_queue, run_id, RPC)
+        described = await describe(self.site.temporal, self.site.settings.task_queue, run_id)
         is_at_rest = view.status in ("awaiting-input", "paused") and not view.degraded
         if is_at_rest and await self.site.client.run(run_id).view() == view:
             attributes = decode_search_attributes(described._info.search_attributes)

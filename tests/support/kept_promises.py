@@ -12,7 +12,6 @@ from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import WorkflowExecutionDescription, WorkflowHistory
 
 from abeyance import names, views
-from abeyance.client.rpc import RPC
 from abeyance.core.json import sha256, why_not_json
 from abeyance.errors import Code
 from abeyance.history.description import describe
@@ -87,7 +86,7 @@ async def kept(program: Program, view: views.RunView) -> None:
     controls_alternate(events)
     visits_end(events)
     described = await site.temporal.get_workflow_handle(run_id).describe()
-    memo = (await describe(site.temporal, site.settings.task_queue, run_id, RPC)).memo
+    memo = (await describe(site.temporal, site.settings.task_queue, run_id)).memo
     statuses_agree(view, events, described, memo)
 
 

@@ -21,7 +21,6 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import Refusal, names
-from abeyance.client.rpc import RPC
 from abeyance.core.json import Json
 from abeyance.errors import Code, Unavailable
 from abeyance.history.description import describe
@@ -81,9 +80,7 @@ class Caller:
         return self.site.temporal.get_workflow_handle(self.run_id)
 
     async def is_natively_paused(self) -> bool:
-        described = await describe(
-            self.site.temporal, self.site.settings.task_queue, self.run_id, RPC
-        )
+        described = await describe(self.site.temporal, self.site.settings.task_queue, self.run_id)
         return described.status == PAUSED_NATIVELY
 
     async def signal(self, name: str, *arguments: Json) -> Said:

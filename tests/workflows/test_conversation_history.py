@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from datetime import timedelta
 
 import pytest
 from sample_graphs import chain, gated
@@ -15,8 +14,6 @@ from abeyance.core.conversation import Claim
 from abeyance.errors import Refusal
 from abeyance.temporal.retry import NotFound
 
-RPC = timedelta(seconds=5)
-
 
 async def test_history_and_workflow_agree_while_runs_come_and_go(temporal: TemporalClient) -> None:
     site = Site(temporal, gated(), chain(1))
@@ -25,7 +22,7 @@ async def test_history_and_workflow_agree_while_runs_come_and_go(temporal: Tempo
 
     async def both() -> tuple[list[str], list[str]]:
         told = await conversation.query("active", result_type=list[Claim])
-        read = await roster(temporal, site.settings.task_queue, talk, RPC)
+        read = await roster(temporal, site.settings.task_queue, talk)
         assert [claim.token for claim in read] == [claim.token for claim in told]
         return [claim.run_id for claim in told], [claim.run_id for claim in read]
 
@@ -55,12 +52,12 @@ async def test_a_run_that_ended_without_a_worker_of_its_conversation_is_not_reac
         await site.until(run_id, "awaiting-input")
     await temporal.get_workflow_handle(run_id).terminate()
 
-    assert [
-        claim.run_id for claim in await roster(temporal, site.settings.task_queue, talk, RPC)
-    ] == [run_id]
+    assert [claim.run_id for claim in await roster(temporal, site.settings.task_queue, talk)] == [
+        run_id
+    ]
     assert await site.client.conversations.interrupt(talk) == []
     # What was found void was given back, though nobody has carried that out.
-    assert await roster(temporal, site.settings.task_queue, talk, RPC) == ()
+    assert await roster(temporal, site.settings.task_queue, talk) == ()
 
 
 async def test_of_what_is_no_conversation_there_is_no_roster(temporal: TemporalClient) -> None:
@@ -71,6 +68,6 @@ async def test_of_what_is_no_conversation_there_is_no_roster(temporal: TemporalC
     )
 
     with pytest.raises(NotFound):
-        await roster(temporal, site.settings.task_queue, stranger, RPC)
+        await roster(temporal, site.settings.task_queue, stranger)
     assert await site.client.conversations.runs(stranger) == []
     assert await site.client.conversations.runs(f"{stranger} none") == []
