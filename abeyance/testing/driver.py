@@ -66,9 +66,13 @@ class Driver:
         # Blocked visits by address. The next event has them tried again.
         self._blocked: dict[str, effects.RunNode] = {}
         self._reasons: dict[str, Blocked] = {}
+        self._has_begun = False
 
     async def start(self) -> None:
         """Start the run, and continue until it has to wait."""
+        if self._has_begun:
+            raise RuntimeError("the run has started already")
+        self._has_begun = True
         self._publish_start()
         await self.feed(events.Started(now=self.now))
 
@@ -82,6 +86,7 @@ class Driver:
 
     async def go_on(self, state: RunState, *, is_new: bool = False) -> None:
         """Go on with a retried or forked state, until it has to wait."""
+        self._has_begun = True
         self.state = state
         self._effects.clear()
         self._blocked.clear()
@@ -152,7 +157,12 @@ class Driver:
         return taken[number] if len(taken) > number else None
 
     def _advance(self, event: events.Event) -> None:
-        self.state, new_effects = machine.advance(self.state, event)
+        state, new_effects = machine.advance(self.state, event)
+        ending = state.ending
+        if not self._has_begun and ending is not None and ending.outcome == "completed":
+            # Nothing is left to do in it, because nothing has been begun.
+            raise RuntimeError("the run has not started: call `await run.start()` first")
+        self.state = state
         self._effects.extend(new_effects)
 
     async def _perform(self, effect: effects.Effect) -> None:

@@ -112,12 +112,14 @@ class InMemoryRun(InMemoryReader):
         return self.state.root.values
 
     async def start(self) -> None:
-        """Start the run, and continue until it needs an answer or has to wait for a time."""
+        """Start the run, once, and continue until it needs an answer or has to wait for a time."""
         await self._driver.start()
 
     async def advance(self, by: Duration) -> None:
         """Move the clock, firing each deadline on the way. Raise Blocked if a visit is blocked then."""
-        until = self.now + timedelta(seconds=seconds(by))
+        if (span := seconds(by)) < 0:
+            raise ValueError(f"the clock of a run goes forward, and not by {by!r}")
+        until = self.now + timedelta(seconds=span)
         while await self._driver.reach_deadline(until):
             pass
         self._driver.raise_blocked()

@@ -260,3 +260,24 @@ async def test_a_deadline_that_has_passed_already_is_taken_at_once() -> None:
     trial = testing.InMemoryRun(graph)
     await trial.start()
     assert trial.values["said"] == "no"
+
+
+async def test_a_run_that_was_not_started_is_not_taken_for_a_completed_one() -> None:
+    trial = testing.InMemoryRun(gated())
+    for call in (trial.wait(), trial.send("early"), trial.advance("1h")):
+        with pytest.raises(RuntimeError, match="has not started: call"):
+            await call
+
+    await trial.start()
+    assert trial.status == "awaiting-input"
+    with pytest.raises(RuntimeError, match="has started already"):
+        await trial.start()
+
+
+async def test_the_clock_of_a_run_does_not_go_back() -> None:
+    trial = testing.InMemoryRun(gated())
+    await trial.start()
+    with pytest.raises(ValueError, match="goes forward, and not by -5"):
+        await trial.advance(-5)
+
+    assert trial.now == testing.EPOCH
