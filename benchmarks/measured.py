@@ -80,7 +80,9 @@ class Measured:
         return f"{column.fold(pooled):.{column.digits}f}" if pooled else ""
 
     def _ratio(self, contender: Contender, column: Column) -> str:
-        ours, floor = self._rounds[contender.name], self._rounds.get(contender.floor, [])
+        ours, floor = self._rounds[contender.name], self._rounds.get(contender.floor)
+        if floor is None:
+            return ""
         ratios = [
             column.fold(mine[column.samples]) / column.fold(other[column.samples])
             for mine, other in zip(ours, floor, strict=True)

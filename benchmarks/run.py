@@ -26,7 +26,7 @@ from abeyance.dev.parent_death import STDIN, leashed
 
 _HERE: Final = Path(__file__).parent
 _WORKLOADS: Final = sorted(path.parent.name for path in _HERE.glob("*/workload.py"))
-_TRIAL_SECONDS: Final = 1_800
+_TRIAL_SECONDS: Final = 7_200
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def _measured(workload: str, asked: argparse.Namespace) -> str:
     for number in range(asked.rounds):
         for contender in contenders:
             print(f"round {number + 1} of {asked.rounds}: {contender.title}", file=sys.stderr)
-            measured.add(contender, _trial(workload, contender, quick=asked.quick))
+            measured.add(contender, _trial(workload, contender, asked))
     rounds = "One round" if asked.rounds == 1 else f"{asked.rounds} rounds"
     return "\n\n".join(
         [
@@ -67,6 +67,7 @@ def _arguments() -> argparse.Namespace:
     which.add_argument("--all", action="store_true", help="every workload, one after another")
     parser.add_argument("--contenders", help="their names with commas; all unless given")
     parser.add_argument("--rounds", type=int, help="how often each has its turn (3; 2 with --all)")
+    parser.add_argument("--runs", type=int, help="how many runs a trial of `parked` or `agent` has")
     parser.add_argument("--quick", action="store_true", help="a few runs, to see that it works")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this page")
     asked = parser.parse_args()
@@ -96,10 +97,12 @@ def _present(contenders: Sequence[Contender]) -> list[Contender]:
     return present
 
 
-def _trial(workload: str, contender: Contender, *, quick: bool) -> Samples:
+def _trial(workload: str, contender: Contender, asked: argparse.Namespace) -> Samples:
     command = [sys.executable, str(_HERE / "trial.py"), workload, contender.name]
+    command += ["--quick"] if asked.quick else []
+    command += [] if asked.runs is None else [str(asked.runs)]
     done = subprocess.run(
-        leashed(os.getpid(), [*command, "--quick"] if quick else command),
+        leashed(os.getpid(), command),
         stdin=STDIN,
         stdout=subprocess.PIPE,
         timeout=_TRIAL_SECONDS,

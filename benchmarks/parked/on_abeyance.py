@@ -62,10 +62,15 @@ class OnAbeyance:
     async def park(self, run: str) -> None:
         graph = rare if self._parked % _RARE == 1 else usual
         self._parked += 1
-        await self._client.runs.start(graph, {"amount": 250}, run_id=run)
-        view = await self._client.run(run).wait(until=frozenset({"awaiting-input"}))
-        if not view.interrupts:
-            message = f"the run {run!r} does not wait at its gate: {view}"
+        started = await self._client.runs.start(
+            graph,
+            {"amount": 250},
+            run_id=run,
+            wait=60.0,
+            until=frozenset({"awaiting-input"}),
+        )
+        if started.view is None or not started.view.interrupts:
+            message = f"the run {run!r} does not wait at its gate: {started.view}"
             raise ValueError(message)
 
     async def wake(self, run: str, answer: str) -> str:
