@@ -280,10 +280,13 @@ class Journal(Record):
 
 
 class ReadJournals(Record):
-    """Read what lost attempts left at these visits, whose journals belong to `execution`."""
+    """Read what lost attempts left at these visits, whose journals belong to `execution`. At those of
+    `left`, for whose end nobody waits, also what an attempt has written that still runs.
+    """
 
     execution: str
     visits: list[str]
+    left: list[str] = []
 
 
 class LostAttempts(Record):

@@ -95,7 +95,7 @@ class GraphActivities:
 
 @activity.defn(name=names.READ_JOURNALS_ACTIVITY)
 async def read_journals(order: wire.ReadJournals) -> dict[str, wire.LostAttempts]:
-    """Return the lost attempts at those of the visits whose next attempt has not begun."""
+    """Return the lost attempts at those of the visits whose next attempt has not begun, or is left."""
     info, temporal = activity.info(), activity.client()
     description = await temporal.workflow_service.describe_workflow_execution(
         DescribeWorkflowExecutionRequest(
@@ -109,7 +109,9 @@ async def read_journals(order: wire.ReadJournals) -> dict[str, wire.LostAttempts
     return {
         pending.activity_id: await _lost_attempts(pending, order.execution)
         for pending in description.pending_activities
-        if pending.activity_id in order.visits and pending.state in _WAITING and _was_tried(pending)
+        if pending.activity_id in order.visits
+        and (pending.state in _WAITING or pending.activity_id in order.left)
+        and _was_tried(pending)
     }
 
 

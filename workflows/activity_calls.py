@@ -60,11 +60,14 @@ class RunningCode:
     """The activity of a visit, and what it was given.
 
     `lost` are the attempts that were lost with their workers, if that was read before it is stopped.
+    `is_left`: the run does not wait for its end. `is_over`: the run knows what it came to.
     """
 
     input: VisitInput
     handle: workflow.ActivityHandle[wire.VisitReport]
     lost: wire.LostAttempts | None = None
+    is_left: bool = False
+    is_over: bool = False
 
 
 def start(effect: effects.RunNode, *, origin: str) -> RunningCode:
@@ -130,13 +133,17 @@ async def read_journals(stopping: Sequence[RunningCode]) -> None:
     Temporal drops it when it cancels such an activity.
     """
     visits = [each.input.address for each in stopping]
-    order = wire.ReadJournals(execution=workflow.info().first_execution_run_id, visits=visits)
+    left = [each.input.address for each in stopping if each.is_left]
+    execution = workflow.info().first_execution_run_id
+    order = wire.ReadJournals(execution=execution, visits=visits, left=left)
     try:
         lost: dict[str, wire.LostAttempts] = await workflow.execute_activity(
             names.READ_JOURNALS_ACTIVITY,
             order,
             result_type=dict[str, wire.LostAttempts],
             start_to_close_timeout=_READ_WITHIN,
+            # An ending that is to come now does not wait until a worker has room.
+            schedule_to_close_timeout=_READ_WITHIN if left else None,
             retry_policy=_READS,
         )
     except ActivityError as error:
@@ -207,6 +214,12 @@ def _left_when_stopped(error: BaseException, visit_input: VisitInput) -> wire.Vi
             return _left_by(wire.LostAttempts(count=1, journal=journal), visit_input)
         case _:
             return None
+
+
+def report_of_left(running: RunningCode) -> wire.VisitReport:
+    """Return the report of a hop for whose end the run does not wait, by what was read of it."""
+    nothing = wire.LostAttempts(count=0, journal=wire.Journal())
+    return _left_by(running.lost or nothing, running.input)
 
 
 def _left_by(lost: wire.LostAttempts, first: VisitInput) -> wire.VisitReport:

@@ -49,8 +49,10 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.workflows.visibility import VisibilityWriter
 
 _SHORTEST_TIMER: Final = timedelta(milliseconds=1)
-_FOR_NOW: Final[frozenset[effects.StopReason]] = frozenset({"pause", "rotation", "boundary"})
-"""Why code is stopped that runs again later, and then needs what it has done."""
+_READ_FIRST: Final[frozenset[effects.StopReason]] = frozenset(
+    {"pause", "rotation", "boundary", "left"}
+)
+"""Why code is stopped of which the run needs what it has done: it runs again later, or is not awaited."""
 
 
 @workflow.defn(name=names.WORKFLOW)
@@ -72,7 +74,7 @@ class AgentRun(QuestionUpdates, RunReads):
         self._signals = requests.Signals(self._orders)
         self._running: dict[str, activity_calls.RunningCode] = {}
         self._stopping: list[activity_calls.RunningCode] = []
-        # What is stopped to run again later waits here until its journal is read.
+        # What is stopped to run again later, or is a hop, waits here until its journal is read.
         self._pausing: list[activity_calls.RunningCode] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._facts: list[effects.Publish] = []
@@ -376,7 +378,8 @@ class AgentRun(QuestionUpdates, RunReads):
                 self._spawn(self._follow(running, now))
             case effects.StopNode(visit=visit):
                 if (stopped := self._running.get(visit)) is not None:
-                    is_read = effect.reason in _FOR_NOW and not stopped.input.local
+                    stopped.is_left = stopped.is_left or effect.reason == "left"
+                    is_read = effect.reason in _READ_FIRST and not stopped.input.local
                     (self._pausing if is_read else self._stopping).append(stopped)
             case effects.Publish():
                 self._facts.append(effect)
@@ -409,6 +412,14 @@ class AgentRun(QuestionUpdates, RunReads):
 
     async def _follow(self, running: activity_calls.RunningCode, ordered: datetime) -> None:
         report = await activity_calls.report_of(running, self._orders)
+        self._ended(running, report, ordered)
+
+    def _ended(
+        self, running: activity_calls.RunningCode, report: wire.VisitReport, ordered: datetime
+    ) -> None:
+        if running.is_over:
+            return
+        running.is_over = True
         visit = running.input.address
         self._running.pop(visit, None)
         latest = self._state.updated_at
@@ -439,6 +450,9 @@ class AgentRun(QuestionUpdates, RunReads):
         await activity_calls.read_journals(pausing)
         self._stopping += pausing
         self._is_dirty = True
+        for each in pausing:
+            if each.is_left:
+                self._ended(each, activity_calls.report_of_left(each), workflow.now())
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:
         await workflow.sleep(max(moment - workflow.now(), _SHORTEST_TIMER), summary=summary)

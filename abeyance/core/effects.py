@@ -19,7 +19,7 @@ from abeyance.core.spec import GraphSpec, Rule
 from abeyance.core.standing import Answerer
 from abeyance.core.visit import Approval, Token
 
-StopReason: TypeAlias = Literal["pause", "rotation", "ending", "worker-started", "boundary"]
+StopReason: TypeAlias = Literal["pause", "rotation", "ending", "worker-started", "boundary", "left"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,8 @@ class RunNode:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopNode:
     """Stop a visit's code. `abandon`: do not wait for its outcome. With the reason `boundary`, the node
-    that runs comes to its end, and none begins after it in the same activity.
+    that runs comes to its end, and none begins after it in the same activity; with `left`, what the hop
+    has done by now is its outcome.
     """
 
     visit: str

@@ -152,11 +152,15 @@ def _bring(draft: WorkingState, visit: Visit) -> None:
 
 
 def stop_running(draft: WorkingState, *, abandon: bool) -> None:
-    """Stop every running visit; with `abandon` the run does not wait for them."""
+    """Stop every running visit; with `abandon` the run does not wait for them, only for the report of
+    what a hop has done.
+    """
     for visit, running in draft.state.running():
-        if abandon:
+        if abandon and running.hop is None:
             draft.emit(StopNode(visit=visit.code_address, reason="ending", abandon=True))
             draft.drop_visit(visit.address)
+        elif abandon and running.hop != "left":
+            _stop(draft, visit, replace(running, hop="left"), "left")
         elif not running.stopping:
             _stop(draft, visit, running, "ending")
 

@@ -7,6 +7,7 @@ from core_drive import ADA, Drive, chain, edge, gate, graph, nested, restored
 from core_fusing import WAYS, abc, address, comes_back, fused, log, order, ran
 
 from abeyance.core import events, snapshots
+from abeyance.core.effects import StopNode
 from abeyance.core.outcome import (
     AttemptFailed,
     Failed,
@@ -108,6 +109,19 @@ def test_a_run_that_was_cancelled_keeps_what_was_done_and_a_retry_does_none_of_i
 
     assert drive.values["log"] == ["a", "b"]
     assert (order(drive).node, order(drive).journal) == ("c", {"step": 1})
+
+
+def test_a_run_that_does_not_wait_for_a_hop_waits_for_the_report_of_what_was_done() -> None:
+    drive = Drive(abc(finally_=["f"]))
+    drive.feed(events.CancelRequested, actor="ada", mode="now")
+    drive.feed(events.CancelRequested, actor="ada", mode="now")
+
+    assert [each.reason for each in drive.wanted(StopNode)] == ["left"]
+    assert drive.running == ["a"]
+
+    comes_back(drive, (ran(address("a"), log("a")), ran(address("b"), Stopped())))
+    assert drive.values["log"] == ["a"]
+    assert drive.running == ["f"]
 
 
 def test_a_fork_of_a_run_that_was_cancelled_keeps_what_was_done() -> None:

@@ -250,6 +250,41 @@ async def test_a_run_that_was_cancelled_in_a_hop_is_retried_without_what_was_don
     assert middle.told == ["step", "stopped"]
 
 
+async def test_a_cancel_that_does_not_wait_for_a_hop_keeps_what_was_done_in_it(
+    temporal: TemporalClient,
+) -> None:
+    graph = chain(1)
+    ran: list[str] = []
+    release = threading.Event()
+
+    @graph.node
+    def deaf(state: State) -> dict[str, Any]:
+        ran.append("deaf")
+        release.wait()
+        return {"log": ["deaf"]}
+
+    @graph.node
+    def close(state: State, ctx: Context) -> dict[str, Any]:
+        return {"log": [f"closed: {ctx.outcome}"]}
+
+    graph.edge("n0", "deaf")
+    graph.finally_("close")
+    graph.build(fuse=True)
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: ran)
+        await site.client.run(run_id).cancel(mode="now")
+        cancelled = await site.ended(run_id, seconds=20)
+        release.set()
+        await site.client.run(run_id).retry()
+        ended = await site.ended(run_id)
+        await site.replays(run_id)
+
+    assert (cancelled.status, cancelled.values["log"]) == ("cancelled", ["n0", "closed: cancelled"])
+    assert ended.values["log"] == ["n0", "deaf", "closed: completed"]
+
+
 async def test_a_node_in_a_hop_receives_a_message_that_comes_while_it_runs(
     temporal: TemporalClient,
 ) -> None:
