@@ -44,10 +44,10 @@ def why_not(graph: GraphSpec, name: str) -> str | None:
             return "it asks a person"
         case SubgraphNode(agent=agent):
             return "it is an agent" if agent else "it is a nested graph"
-        case FunctionNode(fuse=False):
-            return "it is not fused"
         case FunctionNode(local=True):
             return "it is local"
+        case FunctionNode(fuse=False):
+            return "it is not fused"
         case FunctionNode(asks=(_, *_)):
             return "it may ask a person (asks=)"
         case FunctionNode(reads_inbox=True) | FunctionNode(guarded=True):

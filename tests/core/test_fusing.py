@@ -52,6 +52,7 @@ from abeyance.core.state import Limits
         (SubgraphNode(id="x", graph=chain("i"), agent=True), "it is an agent"),
         (FunctionNode(id="x"), "it is not fused"),
         (fused("x", local=True), "it is local"),
+        (FunctionNode(id="x", local=True), "it is local"),
         (fused("x", asks=("pay",)), "it may ask a person (asks=)"),
         (fused("x", reads_inbox=True), "it reads messages"),
         (fused("x", guarded=True), "it reads messages"),
