@@ -33,7 +33,7 @@ from abeyance.api.dependencies import (
 )
 from abeyance.api.rights import require_free, without_others
 from abeyance.api.schemas import Accepted, ForkedRun, RunStatus, fields_set
-from abeyance.client import Client
+from abeyance.client import Client, TemporalRun
 from abeyance.client.eviction import Room
 from abeyance.core import authority
 from abeyance.core.json import sha256
@@ -90,16 +90,13 @@ class Signal:
         """
         if not self.wait:
             return accepted
-        client, run_id = self.backend.connection.client, accepted.run_id
-        longest, stopping = (
-            min(self.wait, self.backend.settings.default_timeout),
-            self.backend.stopping,
-        )
-        waiting = _wait_for_effect(client, run_id, longest, stopping, is_end=is_end)
+        run, stopping = self.backend.connection.client.run(accepted.run_id), self.backend.stopping
+        longest = min(self.wait, self.backend.settings.default_timeout)
+        waiting = _wait_for_effect(run, longest, stopping, is_end=is_end)
         try:
             view = await long_poll(self.request, waiting, stopping=stopping)
         except ServiceStopping:
-            view = await client.run(run_id).view()
+            view = await run.view()
         if view is None:
             # The caller has disconnected.
             return accepted
@@ -388,16 +385,16 @@ def view_for(caller: Principal, view: views.RunView) -> views.RunView | RunStatu
 
 
 async def _wait_for_effect(
-    client: Client, run_id: str, longest: float, stopping: asyncio.Event, *, is_end: bool
+    run: TemporalRun, longest: float, stopping: asyncio.Event, *, is_end: bool
 ) -> views.RunView:
     until = time.monotonic() + longest
     while True:
         # A worker that answers the query has processed every earlier signal.
-        view = await client.run(run_id).view()
+        view = await run.view()
         left = until - time.monotonic()
         if not view.degraded or view.ended_at is not None or left <= 0:
             break
         await sleep_unless(stopping, min(left, _POLL_SECONDS))
     if is_end and left > 0 and view.ended_at is None:
-        return await client.run(run_id).wait(timeout=left)
+        return await run.wait(timeout=left)
     return view
