@@ -87,12 +87,15 @@ class Readiness(BaseModel):
     workers: int
 
 
+# Load balancers probe with HEAD, too.
+@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", responses=openapi.check("The process responds.", {"status": "ok"}))
 async def healthz() -> Health:
     """Check that this process responds. Requires no capability."""
     return Health()
 
 
+@router.head("/readyz", include_in_schema=False, response_model=None)
 @router.get(
     "/readyz",
     response_model=Readiness,
