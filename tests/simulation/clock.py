@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from random import Random
 from typing import Any
+from weakref import WeakSet
 
 from abeyance.activities import attempt, node
 
@@ -50,8 +51,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._seconds = 0.0
-        self._wall = 0.0, EPOCH
-        self.tasks: list[asyncio.Task[Any]] = []
+        self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self._calls: deque[_Call] = deque()
         self._later: list[tuple[float, int, _Call]] = []
         self._number = 0
@@ -69,15 +69,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._calls.append(call)
         return call
 
-    call_soon_threadsafe = call_soon  # type: ignore[assignment]
-
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> _Call:
-        call = _Call(callback, args, context)
-        self._number += 1
-        heappush(self._later, (self._seconds + delay, self._number, call))
-        return call
+        return self.call_at(self._seconds + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
@@ -88,32 +83,33 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return call
 
     def _run_once(self) -> None:
-        """Call what is due, until somebody stops the loop.
-
-        If nothing is due, let time pass, which is all that is waited for.
-        """
+        """Call what is due. If nothing is, let time pass, which is all that is waited for."""
         calls, later = self._calls, self._later
-        while True:
-            while later and later[0][2].is_cancelled:
-                heappop(later)
-            if not calls and not self._stopping:  # type: ignore[attr-defined]
-                if not later:
-                    raise Stalled("everybody waits for something that nobody does")
-                self._seconds = max(self._seconds, later[0][0])
-                if self._seconds > _MOST_SECONDS:
-                    raise Stalled("after days the schedule has not come to its end")
-            while later and later[0][0] <= self._seconds:
-                calls.append(heappop(later)[2])
-            for _ in range(len(calls)):
-                call = calls.popleft()
-                if call.is_cancelled:
-                    continue
-                try:
-                    call.context.run(call.callback, *call.args)
-                except Exception as error:  # noqa: BLE001 as asyncio does it
-                    self.call_exception_handler({"message": str(error), "exception": error})
-            if self._stopping:  # type: ignore[attr-defined]
-                return
+        while later and later[0][2].is_cancelled:
+            heappop(later)
+        if not calls and not self._stopping:  # type: ignore[attr-defined]
+            if not later:
+                raise Stalled("everybody waits for something that nobody does")
+            self._seconds = max(self._seconds, later[0][0])
+            if self._seconds > _MOST_SECONDS:
+                raise Stalled("after days the schedule has not come to its end")
+        while later and later[0][0] <= self._seconds:
+            calls.append(heappop(later)[2])
+        for _ in range(len(calls)):
+            call = calls.popleft()
+            if not call.is_cancelled:
+                self._call(call)
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> _Call:
+        return self.call_soon(callback, *args, context=context)
+
+    def _call(self, call: _Call) -> None:
+        try:
+            call.context.run(call.callback, *call.args)
+        except Exception as error:  # noqa: BLE001 as asyncio does it
+            self.call_exception_handler({"message": str(error), "exception": error})
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
         done = self.create_future()
@@ -125,9 +121,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def wall(self) -> datetime:
         """The time of day."""
-        if self._seconds != self._wall[0]:
-            self._wall = self._seconds, EPOCH + timedelta(seconds=self._seconds)
-        return self._wall[1]
+        return EPOCH + timedelta(seconds=self._seconds)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -36,14 +36,6 @@ _EVENTS: Final = {
     "set_patch_marker": 2,
 }
 """How many events a command writes, where that is not one."""
-
-_UNDONE_BY: Final = {
-    "start_timer": "cancel_timer",
-    "cancel_timer": "start_timer",
-    "schedule_activity": "request_cancel_activity",
-    "request_cancel_activity": "schedule_activity",
-}
-"""What is never sent, if a task has the other for the same number."""
 
 
 @dataclass(kw_only=True)
@@ -213,10 +205,10 @@ class Execution:
         """An attempt has come to an end. Return whether that counts."""
         if attempt is not self.attempt or not self.is_open:
             return False
-        kinds = [each.WhichOneof("variant") or "" for each in attempt.commands]
+        kinds = [each.WhichOneof("variant") for each in attempt.commands]
         rejections = [
-            kind == "update_response" and each.update_response.HasField("rejected")
-            for kind, each in zip(kinds, attempt.commands, strict=True)
+            each.HasField("update_response") and each.update_response.HasField("rejected")
+            for each in attempt.commands
         ]
         if self._is_begun and not attempt.jobs and all(rejections):
             # Such a task leaves no trace in the history.
@@ -233,12 +225,15 @@ class Execution:
         self.length = attempt.length + 1 + local
         self.size += sum(each.ByteSize() for each in (*attempt.jobs, *attempt.commands)) + 100
         assert attempt.time is not None
-        for update in attempt.updates:
-            update.job.do_update.run_validator = False
+        for step in attempt.steps:
+            for job in step:
+                if job.HasField("do_update"):
+                    job.do_update.run_validator = False
+        accepted = {each.id for each in attempt.updates}
         self._settle(attempt)
-        refused = [each.job for each in attempt.updates if not each.is_accepted]
+        accepted -= {each.id for each in attempt.updates if not each.is_accepted}
         steps = [
-            [job for job in step if not any(job is each for each in refused)]
+            [job for job in step if not job.HasField("do_update") or job.do_update.id in accepted]
             for step in attempt.steps
         ]
         self.done.append(
@@ -255,7 +250,7 @@ class Execution:
             )
         )
         self.attempt, self.sticky = None, attempt.worker
-        self._carry_out(attempt.commands, kinds)
+        self._carry_out(attempt.commands)
         self.server.committed(self, attempt)
         self._next()
         return True
@@ -288,14 +283,20 @@ class Execution:
         for update in attempt.updates:
             update.attempt = None
 
-    def _carry_out(self, commands: Sequence[Command], kinds: Sequence[str]) -> None:
-        numbers: dict[str, set[int]] = {kind: set() for kind in _UNDONE_BY}
-        for command, kind in zip(commands, kinds, strict=True):
-            if kind in numbers:
-                numbers[kind].add(getattr(command, kind).seq)
-        unsent = {kind: numbers[kind] & numbers[by] for kind, by in _UNDONE_BY.items()}
-        for command, kind in zip(commands, kinds, strict=True):
-            if kind in unsent and unsent[kind] and getattr(command, kind).seq in unsent[kind]:
+    def _carry_out(self, commands: list[Command]) -> None:
+        started = {c.start_timer.seq for c in commands if c.HasField("start_timer")}
+        cancelled = {c.cancel_timer.seq for c in commands if c.HasField("cancel_timer")}
+        ordered = {c.schedule_activity.seq for c in commands if c.HasField("schedule_activity")}
+        unordered = {
+            c.request_cancel_activity.seq for c in commands if c.HasField("request_cancel_activity")
+        }
+        unsent = {
+            **dict.fromkeys(("start_timer", "cancel_timer"), started & cancelled),
+            **dict.fromkeys(("schedule_activity", "request_cancel_activity"), ordered & unordered),
+        }
+        for command in commands:
+            kind = command.WhichOneof("variant") or ""
+            if kind in unsent and getattr(command, kind).seq in unsent[kind]:
                 continue
             self.length += _EVENTS.get(kind, 1)
             match kind:

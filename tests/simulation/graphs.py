@@ -249,8 +249,6 @@ class RandomGraph(Graph):
             await asyncio.sleep(0.05)
             return f"done {name}"
 
-        # Written as the text that it is here, it would be looked up at each step.
-        once.__annotations__["return"] = str
         assert await ctx.step(name, once) == f"done {name}"
         effects.recorded[key] = activity.info().activity_id
 

@@ -47,11 +47,9 @@ class Steps:
         advance = machine.advance
 
         def told(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effect, ...]]:
-            # The worker decides by it too what follows in a hop: that is no step of the run. Asked
-            # afterwards, a state would have to find out first what it was.
-            is_of_the_run = hops.REST not in state.visits
             after, effects = advance(state, event)
-            if is_of_the_run:
+            # The worker decides by it too what follows in a hop: that is no step of the run.
+            if hops.REST not in state.visits:
                 self._steps.append((state, event, after, effects))
             return after, effects
 
@@ -66,7 +64,7 @@ class Promises:
     """The promises to one run. `accepted` are the answers that got a receipt, `admitted` the messages."""
 
     def __init__(self, effects: Effects) -> None:
-        self.watch = _Watch()
+        self.watch = Watch()
         self.standing = Standing()
         self._has_gates: bool | None = None
         self.state: RunState | None = None
@@ -137,8 +135,6 @@ class Promises:
             for _, event, *_ in attempt.seen
             if isinstance(event, events.VisitEnded)
         }
-        if not known:
-            return
         for job in (job for step in attempt.steps for job in step):
             resolved = job.resolve_activity
             if not resolved.result.HasField("completed") or resolved.is_local:
@@ -187,26 +183,6 @@ class Promises:
         self.accepted.append((receipt.answered_by, receipt.interrupt_id, answer))
 
 
-class _Watch(Watch):
-    """Looks at messages only where there are any: most runs have none."""
-
-    def _an_accepted_message_is_queued_delivered_or_reported(self, state: RunState) -> None:
-        counters, mailbox = state.counters, state.mailbox
-        has_messages = (
-            self.accepted
-            or self.delivered
-            or self.undelivered
-            or self.impossible
-            or mailbox.queue
-            or mailbox.undelivered
-            or counters.messages_queued
-            or counters.messages_delivered
-            or any(each.inbox.delivered or each.inbox.taken for each in state.visits.values())
-        )
-        if has_messages:
-            super()._an_accepted_message_is_queued_delivered_or_reported(state)
-
-
 class Order:
     """Whether the order in which things happen to a run matters to what it comes to."""
 
@@ -216,7 +192,7 @@ class Order:
         self._is_once = True
         """Each node is visited once, and nothing changes that a way depends on."""
         self._has_deadline = False
-        self._flags: set[str | bool | None] = set()
+        self._flags: set[str] = set()
 
     @property
     def is_of_no_matter(self) -> bool:
@@ -234,9 +210,7 @@ class Order:
         for scope in state.scopes.values():
             is_once = max(scope.visit_counts.values(), default=0) < 2 and not scope.fans
             self._is_once = self._is_once and is_once
-            flag = scope.values.get("flag")
-            is_plain = flag is None or isinstance(flag, bool)
-            self._flags.add(flag if is_plain else sha256(flag))
+            self._flags.add(sha256(scope.values.get("flag")))
         self._is_once = self._is_once and len(self._flags) < 2
 
 

@@ -226,15 +226,5 @@ class Runner:
             self.stop(token, sdk.ActivityCancellationDetails(worker_shutdown=True))
 
 
-class _Flag(threading.Event):
-    """An event that no thread waits for: it needs no lock."""
-
-    def __init__(self) -> None:
-        self._flag = False
-
-    def set(self) -> None:
-        self._flag = True
-
-
 def _event() -> _CompositeEvent:
-    return _CompositeEvent(thread_event=_Flag(), async_event=asyncio.Event())
+    return _CompositeEvent(thread_event=threading.Event(), async_event=asyncio.Event())

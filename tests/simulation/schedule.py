@@ -16,7 +16,6 @@ from abeyance.client import Client
 from tests.simulation.chance import Chance
 from tests.simulation.clock import VirtualLoop, virtual_time
 from tests.simulation.graphs import Effects, Plan, RandomGraph, graphs_for
-from tests.simulation.lean import lean, once
 from tests.simulation.people import People
 from tests.simulation.promises import Promises, Steps
 from tests.simulation.runner import QUEUE
@@ -76,7 +75,7 @@ def play(seed: int, draws: Sequence[int] | None = None, *, quiet: float = QUIET)
 def _played(
     chance: Chance, plans: dict[str, Plan], quiet: float, *, is_alone: bool = False
 ) -> tuple[Site, str]:
-    with lean(), virtual_time() as loop:
+    with virtual_time() as loop:
         loop.set_task_factory(task_factory)
         site = Site(loop, chance, plans, quiet)
         site.server.is_calm = is_alone
@@ -145,8 +144,6 @@ class Site:
         """A schedule of chance."""
         chance, server = self.chance, self.server
         spec = chance.choice(graphs_for(chance.origin))
-        # Who is behind which gate depends on nothing that is drawn for a schedule.
-        self.promises.standing._known = once(spec, "gates", dict[Any, Any])
         self.is_quiet = chance.happens(self._quiet)
         self.graph = RandomGraph(spec, chance, self.effects, self.plans, is_patient=self.is_quiet)
         values = chance.choice([{}, {"flag": True}])

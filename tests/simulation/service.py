@@ -25,7 +25,6 @@ from temporalio.service import ConnectConfig, RPCError, RPCStatusCode, ServiceCl
 from abeyance.temporal.converter import data_converter
 from tests.simulation.execution import Execution, Update
 from tests.simulation.graphs import Wanted
-from tests.simulation.lean import LeanPayloadConverter
 from tests.simulation.server import Server
 from tests.simulation.worker import Worker
 
@@ -44,11 +43,7 @@ class _Untraced(DefaultFailureConverter):
         super().to_failure(exception, payload_converter, failure)
 
 
-_CONVERTER: Final = replace(
-    data_converter(),
-    payload_converter_class=LeanPayloadConverter,
-    failure_converter_class=_Untraced,
-)
+_CONVERTER: Final = replace(data_converter(), failure_converter_class=_Untraced)
 
 
 class Connection(ServiceClient):

@@ -26,7 +26,7 @@ from temporalio.common import (
     TypedSearchAttributes,
 )
 from temporalio.converter import DataConverter
-from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
+from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from abeyance import Graph
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
@@ -35,7 +35,6 @@ from abeyance.workflows.run import AgentRun
 from tests.simulation.activity import Activity
 from tests.simulation.clock import EPOCH
 from tests.simulation.execution import Attempt, Execution
-from tests.simulation.lean import LeanRunner
 from tests.simulation.runner import Runner
 from tests.simulation.server import Broken, Server
 
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 OWNER: contextvars.ContextVar[Worker | None] = contextvars.ContextVar("owner", default=None)
 """The worker that a task of the event loop belongs to, and dies with."""
 
-_RUNNER: Final = InOrderWorkflowRunner(LeanRunner())
+_RUNNER: Final = InOrderWorkflowRunner(UnsandboxedWorkflowRunner())
 _DEFINITION: Final = workflow._Definition.must_from_class(AgentRun)
 _EPOCH_SECONDS: Final = int(EPOCH.timestamp())
 
@@ -117,21 +116,18 @@ class Worker:
         act.available_internal_flags.extend(sorted(execution.flags | attempt.flags))
         success = self._activated(execution, cached, act)
         attempt.flags.update(success.used_internal_flags)
+        commands = success.commands
         attempt.seen += self._steps.taken()
-        ordered = len(attempt.commands)
-        attempt.commands += success.commands
-        cancelled: set[int] = set()
-        for command in attempt.commands[ordered:]:
-            match command.WhichOneof("variant"):
-                case "schedule_local_activity":
-                    order = command.schedule_local_activity
-                    cached.under_way.add(order.seq)
-                    self.spawn(self._run_local(execution, attempt, cached, order))
-                case "request_cancel_activity":
-                    cancelled.add(command.request_cancel_activity.seq)
-                case _:
-                    pass
-        if cancelled and (unsent := _unsent(attempt.commands) & cancelled):
+        attempt.commands += commands
+        for command in commands:
+            if command.HasField("schedule_local_activity"):
+                order = command.schedule_local_activity
+                cached.under_way.add(order.seq)
+                self.spawn(self._run_local(execution, attempt, cached, order))
+        cancelled = {
+            c.request_cancel_activity.seq for c in commands if c.HasField("request_cancel_activity")
+        }
+        if unsent := _unsent(attempt.commands) & cancelled:
             # It is never sent, and its end comes within the same task.
             self._step(execution, attempt, cached, [_never_sent(seq) for seq in sorted(unsent)])
             return
@@ -300,7 +296,7 @@ class Worker:
 def task_factory(loop: Any, coroutine: Any, **about: Any) -> asyncio.Task[Any]:
     """Make a task that its worker knows."""
     task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **about)
-    loop.tasks.append(task)
+    loop.tasks.add(task)
     if (owner := OWNER.get()) is not None:
         tasks = owner.tasks
         tasks[task] = None
