@@ -380,7 +380,8 @@ def _responded(draft: WorkingState, event: events.Responded) -> None:
 def _run_to_quiescence(draft: WorkingState) -> None:
     """Let everything happen that follows, until nothing moves."""
     while (
-        directives.carry_out(draft)
+        lifecycle.go_elsewhere(draft)
+        or directives.carry_out(draft)
         or schedule.start_ready(draft)
         or fusing.settle(draft)
         or _close(draft)

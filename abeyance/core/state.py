@@ -204,7 +204,9 @@ class ScopeTable(Table[str, Scope]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """A pause: since when, by whom and until when."""
+    """A pause: since when, by whom and until when. `is_over`: its deadline has passed, and what hops have
+    done is awaited before the run goes elsewhere.
+    """
 
     since: datetime
     actor: str
@@ -212,11 +214,12 @@ class Pause:
     mode: PauseMode
     deadline: datetime | None
     on_timeout: OnPauseTimeout
+    is_over: bool = False
 
     @property
     def due(self) -> datetime | None:
         """The end of the pause."""
-        return self.deadline
+        return None if self.is_over else self.deadline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

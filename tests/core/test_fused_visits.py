@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from core_drive import ADA, Drive, chain, edge, gate, graph, nested, restored
+from core_drive import ADA, CONTROL, Drive, asked, chain, edge, gate, graph, nested, restored
 from core_fusing import WAYS, abc, address, comes_back, fused, log, order, ran
 
 from abeyance.core import events, snapshots
@@ -217,3 +217,74 @@ def test_a_run_is_not_migrated_while_a_hop_runs() -> None:
     comes_back(drive, (ran(address("a"), log("a")),))
     drive.feed(events.Migrated, principal=ADA, spec=spec, patch={}, renames={}, versions=("1", "2"))
     assert drive.state.spec == spec
+
+
+def paused_until_it_goes_to(drive: Drive, node: str) -> None:
+    about = {"actor": "ada", "capabilities": CONTROL, "timeout": 3.0}
+    drive.feed(events.Paused, **about, on_timeout=GoTo(node=node))
+
+
+def test_the_deadline_of_a_pause_that_leads_elsewhere_comes_after_what_was_done_in_a_hop() -> None:
+    spec = graph(
+        *(fused("a"), fused("b"), fused("c"), gate("ask"), "x"),
+        ways=[(START, "a"), ("a", "b"), ("b", "c"), ("c", "ask"), ("ask", "x")],
+    )
+    drive = Drive(spec)
+    paused_until_it_goes_to(drive, "x")
+    drive.tick(3.0)
+    # It is over: nobody can resume or prolong it.
+    drive.feed(events.Resumed, actor="ada")
+    drive.feed(events.Paused, actor="ada")
+    drive.state = restored(drive.state)
+
+    assert [reason for _, reason, _ in drive.stops] == ["boundary", "left"]
+    assert (drive.status, drive.running) == ("paused", ["a"])
+
+    done = (ran(address("a"), log("a")), ran(address("b"), log("b")), ran(address("c"), Stopped()))
+    comes_back(drive, done)
+    assert drive.values["log"] == ["a", "b"]
+    assert (drive.status, drive.running, drive.ready) == ("running", ["x"], [])
+    assert drive.facts("run.resumed")[0].data["reason"].startswith("the pause's deadline passed")
+
+
+def test_a_cancel_ends_a_run_whose_pause_is_over_and_that_has_to_go_elsewhere() -> None:
+    drive = Drive(abc())
+    paused_until_it_goes_to(drive, "c")
+    drive.tick(3.0)
+    drive.cancel(mode="now")
+    comes_back(drive, (ran(address("a"), log("a")), ran(address("b"), Stopped())))
+
+    assert (drive.status, drive.values["log"]) == ("cancelled", ["a"])
+
+
+def test_no_hop_begins_while_a_question_of_its_visit_is_open_that_may_be_asked_no_more() -> None:
+    drive = Drive(graph(fused("a"), fused("b"), "x", ways=[*WAYS, ("b", "x")]))
+    late = asked("ok", "p2", timeout=60, on_timeout=GoTo(node="x"))
+    drive.ask("a", asked("ok", "p1"), late, composite=True)
+    drive.answer("ok", True)
+
+    assert (order(drive).node, order(drive).hop) == ("a", None)
+
+
+@pytest.mark.parametrize("action", ["rerun", "go_back", "skip"])
+def test_a_directive_waits_for_a_hop_beside_a_question_and_leaves_none(action: str) -> None:
+    inner = chain(fused("i1"), fused("i2"), name="inner", fields={"log": "append"})
+    late = gate("ask", timeout=5.0, on_timeout=GoTo(node="x"))
+    spec = graph(
+        *("s", nested("sub", inner), late, "x"),
+        ways=[(START, "s"), ("s", "sub"), ("s", "ask")],
+    )
+    drive = Drive(spec)
+    drive.finish("s")
+    first = order(drive)
+    assert first.hop is not None
+    drive.direct(action, target="ask")
+    drive.direct(action, target=first.address)
+    # The directive on the branch beside is refused, and the deadline there leaves only that branch.
+    drive.tick(5.0)
+
+    assert [id_ for id_, _ in drive.rejected()] == ["d1"]
+    assert [reason for _, reason, _ in drive.stops] == ["boundary"]
+    second = f"{first.address[:-1]}2"
+    comes_back(drive, (ran(first.address, log("i1")), ran(second, log("i2"))))
+    assert drive.values["log"] == ["i1", "i2"]

@@ -285,6 +285,18 @@ async def test_a_cancel_that_does_not_wait_for_a_hop_keeps_what_was_done_in_it(
     assert ended.values["log"] == ["n0", "deaf", "closed: completed"]
 
 
+async def test_the_deadline_of_a_pause_that_leads_elsewhere_keeps_what_was_done_in_a_hop(
+    temporal: TemporalClient,
+) -> None:
+    async with held(temporal) as (middle, site, run_id):
+        await site.client.run(run_id).pause(timeout=1, on_timeout="goto:c")
+        ended = await site.ended(run_id, seconds=20)
+        await site.replays(run_id)
+
+    assert ended.values["log"] == ["a", "c"]
+    assert middle.told == ["step", "stopped"]
+
+
 async def test_a_node_in_a_hop_receives_a_message_that_comes_while_it_runs(
     temporal: TemporalClient,
 ) -> None:
