@@ -199,7 +199,7 @@ class Notification:
                 await workflow.wait_condition(lambda: not self._left, timeout=_GATHERED)
             fresh, reported = self._undelivered[reported:], len(self._undelivered)
             workflow.upsert_memo({names.MEMO_UNDELIVERED: _rows(self._undelivered)})
-            if self._left and workflow.patched("failed-before-its-end"):
+            if self._left:
                 # Others may be away for a day: who looks for failures finds this one now.
                 workflow.upsert_search_attributes([_FAILED])
             if not await self._is_told(moment, fresh):

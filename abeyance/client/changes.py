@@ -152,7 +152,7 @@ class Changes:
             about=moment["event"],
             interrupt=moment["interrupt"],
             capability=moment["capability"],
-            receivers=[_given_up(each, row) for each in receivers],
+            receivers=[_given_up(each) for each in receivers],
         )
 
     async def split(self, rows: Sequence[Row], since: int) -> tuple[list[Row], list[Row]]:
@@ -198,15 +198,11 @@ class Changes:
         return max(low, since + _ROUNDED)
 
 
-def _given_up(
-    receiver: Mapping[str, Any], row: WorkflowExecutionInfo
-) -> tuple[int, dict[str, Any]]:
+def _given_up(receiver: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """Return when a receiver was given up, and its row without that."""
     rest = dict(receiver)
-    # Earlier versions wrote no time.
-    at = rest.pop("at", None)
-    when = row.close_time.ToMicroseconds()
-    return (when if at is None else (datetime.fromisoformat(at) - _EPOCH) // _MICROSECOND), rest
+    at = datetime.fromisoformat(rest.pop("at"))
+    return (at - _EPOCH) // _MICROSECOND, rest
 
 
 def _attribute(row: WorkflowExecutionInfo, name: str) -> Any:
