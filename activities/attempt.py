@@ -164,7 +164,8 @@ class Attempt:
             # Even if a library converts the cancellation to another error.
             return self._stopped()
         if isinstance(error, asyncio.CancelledError):
-            if _is_cancelled():
+            # A hop that is told to come back is cancelled too, which is nothing to its nodes.
+            if self._hop.is_cancelled or activity.is_worker_shutdown():
                 raise error
             error = RuntimeError("the node cancelled its own task")
         return self._failed(graph, context, error)
@@ -310,7 +311,3 @@ def _cancel_reason() -> str:
     if details is not None and (details.paused or details.reset):
         return f"an operator {'paused' if details.paused else 'reset'} the activity"
     return "the worker is shutting down"
-
-
-def _is_cancelled() -> bool:
-    return activity.cancellation_details() is not None or activity.is_worker_shutdown()

@@ -158,8 +158,13 @@ async def test_a_pause_lets_the_node_that_runs_end_and_begins_none_after_it(
 
 
 async def _ended(site: Site, run_id: str, node: str) -> bool:
-    events = await feed(site, run_id)
-    return any(each.type == "node.finished" and f":{node}" in str(each.address) for each in events)
+    return "node.finished" in await _events_of(site, run_id, node)
+
+
+async def _events_of(site: Site, run_id: str, node: str) -> list[str]:
+    return [
+        each.type for each in await feed(site, run_id) if str(each.address).endswith(f":{node}")
+    ]
 
 
 async def test_a_fused_node_that_waits_while_its_run_is_paused_goes_on_after_the_pause(
@@ -198,6 +203,41 @@ async def test_a_fused_node_that_waits_while_its_run_is_paused_goes_on_after_the
 
     assert told == ["still paused", True]
     assert ended.values["log"] == ["n0", "waited"]
+
+
+async def test_a_fused_node_that_cancels_its_own_task_in_a_pause_fails(
+    temporal: TemporalClient,
+) -> None:
+    graph = chain(1)
+    begun, paused = threading.Event(), threading.Event()
+
+    @graph.node
+    async def quits(state: State) -> dict[str, Any]:
+        begun.set()
+        while not paused.is_set():
+            await asyncio.sleep(0.02)
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(1)
+        raise AssertionError("it went on")
+
+    graph.edge("n0", "quits")
+    graph.build(fuse=True)
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(begun.is_set)
+        await site.client.run(run_id).pause()
+        await site.until(run_id, "paused")
+        # The activity is told so by the answer to a heartbeat.
+        await asyncio.sleep(1.5)
+        paused.set()
+        await eventually(lambda: _events_of(site, run_id, "quits"))
+        last = (await feed(site, run_id))[-1]
+
+    assert last.type == "node.retrying"
+    assert "the node cancelled its own task" in str(last.data["message"])
 
 
 async def test_a_pause_now_stops_the_node_that_runs_and_keeps_what_was_done(
