@@ -394,7 +394,7 @@ def _close(draft: WorkingState) -> bool:
     state = draft.state
     if state.ending is not None:
         return _end(draft, state.ending)
-    if fanout.gather(draft):
+    if draft.has_left and fanout.gather(draft):
         return True
     if state.pause is not None:
         return False

@@ -241,6 +241,11 @@ class WorkingState:
         if self._left is not None:
             self._left.append(scope)
 
+    @property
+    def has_left(self) -> bool:
+        """Whether something may have come to its end: no fan-out is over before a visit has left it."""
+        return self._left is None or bool(self._left)
+
     def left(self) -> Iterator[Scope]:
         """Yield the scopes that may have nothing in them any more, each once until it is left again."""
         if self._left is None:
