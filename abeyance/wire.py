@@ -290,10 +290,14 @@ class ReadJournals(Record):
 
 
 class LostAttempts(Record):
-    """How many attempts at a visit were lost with their workers, and the journal that they left."""
+    """How many attempts at a visit were lost with their workers, and the journal that they left.
+
+    `left`: nobody waits for the end of the visit, so this is what the run, and the feed, have of it.
+    """
 
     count: int
     journal: Journal
+    left: bool = False
 
 
 class EvictInactive(Record):

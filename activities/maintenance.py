@@ -107,7 +107,7 @@ async def read_journals(order: wire.ReadJournals) -> dict[str, wire.LostAttempts
         timeout=_RPC,
     )
     return {
-        pending.activity_id: await _lost_attempts(pending, order.execution)
+        pending.activity_id: await _lost_attempts(pending, order)
         for pending in description.pending_activities
         if pending.activity_id in order.visits
         and (pending.state in _WAITING or pending.activity_id in order.left)
@@ -120,7 +120,9 @@ def _was_tried(pending: PendingActivityInfo) -> bool:
     return pending.attempt > 1 or bool(pending.heartbeat_details.payloads)
 
 
-async def _lost_attempts(pending: PendingActivityInfo, execution: str) -> wire.LostAttempts:
+async def _lost_attempts(
+    pending: PendingActivityInfo, order: wire.ReadJournals
+) -> wire.LostAttempts:
     converter = of_run(activity.client().data_converter, activity.info().workflow_id or "")
     (written,) = await converter.decode(pending.heartbeat_details.payloads)
     if written.fault is not None:
@@ -129,8 +131,9 @@ async def _lost_attempts(pending: PendingActivityInfo, execution: str) -> wire.L
             type=storage_code(written.fault),
             category=ApplicationErrorCategory.BENIGN,
         )
-    journal = journal_in(written, wire.Journal.owner(execution, pending.activity_id))
+    visit = pending.activity_id
+    journal = journal_in(written, wire.Journal.owner(order.execution, visit))
     # Those before belong to a visit of the hop that is done.
     before = journal.done[-1].attempt - 1 if journal.done else 0
     count = max(0, pending.attempt - 1 - before - journal.excused)
-    return wire.LostAttempts(count=count, journal=journal)
+    return wire.LostAttempts(count=count, journal=journal, left=visit in order.left)

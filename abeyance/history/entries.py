@@ -63,19 +63,23 @@ def node_or_tool(address: str) -> Literal["node", "tool"]:
     return "tool" if Address.parse(address).is_call else "node"
 
 
-def visits_reported(address: str, report: Mapping[str, Any], recorded: datetime) -> Iterator[Entry]:
-    """The events of an activity's result, and of the visits that ran after its own in it."""
-    ended = report.get("ended")
-    for entry in visit_reported(address, report):
-        yield replace(entry, time=_until(recorded, ended))
-    for ran in report.get("then") or ():
+def visits_reported(
+    address: str, report: Mapping[str, Any], recorded: datetime, *, told: int = 0
+) -> Iterator[Entry]:
+    """The events of an activity's result, and of the visits that ran after its own in it, without those
+    of the first `told` visits.
+    """
+    if not told:
+        for entry in visit_reported(address, report):
+            yield replace(entry, time=_until(recorded, report.get("ended")))
+    for ran in (report.get("then") or ())[max(0, told - 1) :]:
         yield visit_started(ran["visit"], _until(recorded, ran["began"]))
         for entry in visit_reported(ran["visit"], ran):
             yield replace(entry, time=_until(recorded, ran["ended"]))
 
 
 def visit_lost(
-    address: str, written: Iterable[Mapping[str, Any]], recorded: datetime
+    address: str, written: Iterable[Mapping[str, Any]], recorded: datetime, *, told: int = 0
 ) -> Iterator[Entry]:
     """The events of an activity that its run stopped after its worker was lost, which had `written` this.
 
@@ -86,7 +90,7 @@ def visit_lost(
         yield visit_stopped(address)
         return
     first, *then = done
-    yield from visits_reported(address, {**first, "then": then}, recorded)
+    yield from visits_reported(address, {**first, "then": then}, recorded, told=told)
 
 
 def _until(recorded: datetime, moment: str | None) -> datetime | None:

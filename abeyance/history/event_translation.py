@@ -57,13 +57,14 @@ _RESET: Final = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLO
 class HistoryState:
     """The state of a translation: what later events of a history refer to.
 
-    `birth` is that of a cursor. `previous` is the execution that this one continues or
-    retries. `visits` are the addresses of visits by the event that scheduled their
-    activity, `held` the starts that are held back. `last` is the latest event and `count` how many events
-    of the feed it made. `closing` is the record of a run that is about to end as cancelled. `origin` is
-    the run's oldest execution, `recorded` when `last` was recorded, in microseconds, `capabilities` those
-    of interrupts by their ids. `journals` are what lost attempts left, by address: it was read by the
-    activities that the events `reading` scheduled.
+    `birth` is that of a cursor. `previous` is the execution that this one continues or retries. `visits`
+    are the addresses of visits by the event that scheduled their activity, until it is over, `held` the
+    starts that are held back. `last` is the latest event and `count` how many events of the feed it
+    made. `closing` is the record of a run that is about to end as cancelled. `origin` is the run's
+    oldest execution, `recorded` when `last` was recorded, in microseconds, `capabilities` those of
+    interrupts by their ids. `journals` are what lost attempts left, by address: it was read by the
+    activities that the events `reading` scheduled. `told` is of how many visits of a hop there are
+    events already, by the address of its first: the run did not wait for its end.
     """
 
     run_id: str
@@ -80,6 +81,7 @@ class HistoryState:
     capabilities: Mapping[str, str | None] = field(default_factory=dict)
     reading: frozenset[int] = frozenset()
     journals: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    told: Mapping[str, int] = field(default_factory=dict)
 
 
 def sources(event: HistoryEvent) -> Sequence[Payload]:
@@ -137,10 +139,27 @@ def translate(
     translated = [
         replace(each, time=each.time or moment) for each in _entries(event, values, state)
     ]
+    state = _without_ended(event, state)
     if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
         return events, replace(state, held=(*state.held, *translated))
     more, state = _numbered(translated, state)
     return [*events, *more], state
+
+
+def _without_ended(event: HistoryEvent, state: HistoryState) -> HistoryState:
+    """Forget a visit whose activity is over: who reads its journal then has nothing to add."""
+    match event.event_type:
+        case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+            scheduled = event.activity_task_completed_event_attributes.scheduled_event_id
+        case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
+            scheduled = event.activity_task_failed_event_attributes.scheduled_event_id
+        case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
+            scheduled = event.activity_task_timed_out_event_attributes.scheduled_event_id
+        case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
+            scheduled = event.activity_task_canceled_event_attributes.scheduled_event_id
+        case _:
+            return state
+    return replace(state, visits={n: at for n, at in state.visits.items() if n != scheduled})
 
 
 def _is_stopped(event: HistoryEvent) -> bool:
@@ -237,15 +256,25 @@ def _advanced(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -
                 state,
                 visits={**state.visits, event.event_id: values[0]},
                 journals={at: each for at, each in state.journals.items() if at != values[0]},
+                told={at: number for at, number in state.told.items() if at != values[0]},
             )
         case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             completed = event.activity_task_completed_event_attributes
             if completed.scheduled_event_id not in state.reading:
                 return state
             read = {address: lost["journal"] for address, lost in mapping(values).items()}
-            return replace(state, journals={**state.journals, **read})
+            told = {at: len(written["done"]) for at, written in _left(values, state)}
+            return replace(state, journals={**state.journals, **read}, told={**state.told, **told})
         case _:
             return state
+
+
+def _left(values: Sequence[Any], state: HistoryState) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The journals of hops for whose end the run does not wait, by the addresses of first visits."""
+    for address, lost in mapping(values).items():
+        is_left = lost.get("left") and lost["journal"].get("done")
+        if is_left and address in state.visits.values():
+            yield address, lost["journal"]
 
 
 def _carried_rows(event: HistoryEvent) -> Mapping[str, Payload]:
@@ -267,26 +296,33 @@ def _entries(event: HistoryEvent, values: Sequence[Any], state: HistoryState) ->
                 yield visit_started(address)
         case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             completed = event.activity_task_completed_event_attributes
-            if (address := state.visits.get(completed.scheduled_event_id)) is not None:
-                recorded = event.event_time.ToDatetime(tzinfo=UTC)
-                yield from visits_reported(address, mapping(values), recorded)
+            recorded = event.event_time.ToDatetime(tzinfo=UTC)
+            if completed.scheduled_event_id in state.reading:
+                for at, left in _left(values, state):
+                    yield from visit_lost(at, [left], recorded)
+            elif (address := state.visits.get(completed.scheduled_event_id)) is not None:
+                told = state.told.get(address, 0)
+                yield from visits_reported(address, mapping(values), recorded, told=told)
         case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
             failed = event.activity_task_failed_event_attributes
-            if (address := state.visits.get(failed.scheduled_event_id)) is not None:
+            address = state.visits.get(failed.scheduled_event_id)
+            if address is not None and address not in state.told:
                 yield broken(address, failed.failure)
         case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
             timed_out = event.activity_task_timed_out_event_attributes
             if (address := state.visits.get(timed_out.scheduled_event_id)) is not None:
                 if _is_stopped(event):
                     recorded = event.event_time.ToDatetime(tzinfo=UTC)
-                    yield from visit_lost(address, values, recorded)
-                else:
+                    told = state.told.get(address, 0)
+                    yield from visit_lost(address, values, recorded, told=told)
+                elif address not in state.told:
                     yield broken(address, timed_out.failure)
         case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
             canceled = event.activity_task_canceled_event_attributes
             if (address := state.visits.get(canceled.scheduled_event_id)) is not None:
-                journal = state.journals.get(address, {})
-                yield from visit_lost(address, [journal], event.event_time.ToDatetime(tzinfo=UTC))
+                journal, told = state.journals.get(address, {}), state.told.get(address, 0)
+                recorded = event.event_time.ToDatetime(tzinfo=UTC)
+                yield from visit_lost(address, [journal], recorded, told=told)
         case EventType.EVENT_TYPE_MARKER_RECORDED:
             if values:
                 yield from local(event, values[0], mapping(values[1:]))

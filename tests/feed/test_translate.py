@@ -141,7 +141,8 @@ LOST = Failure(
         last_heartbeat_details=Payloads(payloads=map(payload, HOP)),
     )
 )
-READ = {NODE: {"count": 1, "journal": HOP[0]}}
+READ: Mapping[str, Mapping[str, Any]] = {NODE: {"count": 1, "journal": HOP[0]}}
+OTHER = "graph:g;node:o:1"
 
 
 @pytest.mark.parametrize(
@@ -175,6 +176,55 @@ def test_what_a_lost_worker_had_done_is_told_when_the_run_stops_its_activity(
         ("node.started", "graph:g;node:m:1"),
         ("node.finished", "graph:g;node:m:1"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("ending", "more"),
+    [
+        ([], []),
+        ([event(8, "ACTIVITY_TASK_CANCELED", scheduled_event_id=5)], []),
+        ([event(8, "ACTIVITY_TASK_FAILED", scheduled_event_id=5, failure=BUG)], []),
+        ([event(8, "ACTIVITY_TASK_TIMED_OUT", scheduled_event_id=5, failure=TIMED_OUT)], []),
+        (
+            [
+                event(
+                    8,
+                    "ACTIVITY_TASK_COMPLETED",
+                    scheduled_event_id=5,
+                    result=payloads({**ran(NODE), "then": [ran("graph:g;node:m:1"), ran(OTHER)]}),
+                )
+            ],
+            [("node.started", OTHER), ("node.finished", OTHER)],
+        ),
+    ],
+    ids=["the run ends", "it is cancelled", "it fails", "it is lost", "it ends"],
+)
+def test_what_was_done_in_a_hop_is_told_once_where_the_run_does_not_wait_for_its_end(
+    ending: Sequence[HistoryEvent], more: list[tuple[str, str]]
+) -> None:
+    left = {NODE: {**READ[NODE], "left": True}}
+    read = event(7, "ACTIVITY_TASK_COMPLETED", scheduled_event_id=6, result=payloads(left))
+    events = told(scheduled(5), scheduled(6, name="read-journals"), read, *ending)
+
+    assert [(each.type, each.address) for each in events] == [
+        ("node.started", NODE),
+        ("node.finished", NODE),
+        ("node.started", "graph:g;node:m:1"),
+        ("node.finished", "graph:g;node:m:1"),
+        *more,
+    ]
+
+
+def test_what_is_read_of_a_hop_that_has_ended_meanwhile_is_not_told_again() -> None:
+    left = {NODE: {**READ[NODE], "left": True}}
+    events = told(
+        scheduled(5),
+        scheduled(6, name="read-journals"),
+        event(7, "ACTIVITY_TASK_COMPLETED", scheduled_event_id=5, result=payloads(ran(NODE))),
+        event(8, "ACTIVITY_TASK_COMPLETED", scheduled_event_id=6, result=payloads(left)),
+    )
+
+    assert [each.type for each in events] == ["node.started", "node.finished"]
 
 
 def test_the_end_of_a_call_is_told_with_how_it_ended_where_a_worker_said_so() -> None:

@@ -316,6 +316,7 @@ async def test_a_cancel_that_does_not_wait_for_a_hop_keeps_what_was_done_in_it(
         await eventually(lambda: ran)
         await site.client.run(run_id).cancel(mode="now")
         cancelled = await site.ended(run_id, seconds=20)
+        done = await _events_of(site, run_id, "n0")
         release.set()
         await site.client.run(run_id).retry()
         ended = await site.ended(run_id)
@@ -323,6 +324,7 @@ async def test_a_cancel_that_does_not_wait_for_a_hop_keeps_what_was_done_in_it(
 
     assert (cancelled.status, cancelled.values["log"]) == ("cancelled", ["n0", "closed: cancelled"])
     assert ended.values["log"] == ["n0", "deaf", "closed: completed"]
+    assert done == ["node.started", "node.finished"]
 
 
 async def test_the_deadline_of_a_pause_that_leads_elsewhere_keeps_what_was_done_in_a_hop(
