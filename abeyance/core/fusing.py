@@ -9,6 +9,7 @@ visit, because it is ending, for instance, the changes of the visit are kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, assert_never
 
 from abeyance.core import approvals, items, routing
@@ -20,10 +21,14 @@ from abeyance.core.outcome import Ran
 from abeyance.core.patch import PatchError
 from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import (
+    END,
+    Ask,
+    AskHuman,
     FunctionNode,
     GraphSpec,
     InterruptNode,
     InterruptSpec,
+    Rule,
     SubgraphNode,
 )
 from abeyance.core.state import RunState, Scope
@@ -73,12 +78,52 @@ def sharing(graph: GraphSpec, first: str) -> tuple[str, ...]:
     found, waiting = [first], [first]
     while waiting and len(found) < MAX_NODES:
         name = waiting.pop(0)
-        reached = graph.successors(name)
+        reached = _following(graph, name)
         for target in graph.nodes:
             if target in reached and target not in found and _may_follow(graph, first, target):
                 found.append(target)
                 waiting.append(target)
     return tuple(found[:MAX_NODES])
+
+
+def _following(graph: GraphSpec, name: str) -> frozenset[str]:
+    """Return the nodes that may follow a visit of `name` in its hop, which ends where it fails, asks a
+    person after it, or returns Sends.
+    """
+    if name in graph.interrupt_after:
+        return frozenset()
+    targets = {edge.target for edge in graph.edges_from(name)}
+    targets.update(graph.routed_from(name) if _sends(graph, name) else graph.targets_of(name))
+    silent = [rule for rule in graph.rules_on(name) if not _asks(rule)]
+    targets.update(target for rule in silent for target in rule.targets(name))
+    return frozenset(targets - {END})
+
+
+def _asks(rule: Rule) -> bool:
+    return any(isinstance(action, Ask) for action in rule.actions)
+
+
+def _sends(graph: GraphSpec, name: str) -> bool:
+    """Return whether a node returns Sends, and no Goto: what it leads to is gathered."""
+    joins = items.gathering(graph, graph.declared_by(name))
+    # A join of one source is for items alone.
+    alone = (edge.key for edge in graph.edges if edge.is_join and len(edge.sources) == 1)
+    return not set(joins).isdisjoint(alone)
+
+
+def _of_items(graph: GraphSpec) -> frozenset[str]:
+    """Return the nodes that run for the items of a fan-out, until they are gathered."""
+    found: set[str] = set()
+    waiting = [
+        each for name in graph.nodes if _sends(graph, name) for each in graph.declared_by(name)
+    ]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += [edge.target for edge in graph.edges_from(name) if not edge.is_join]
+            waiting += graph.routed_from(name)
+    return frozenset(found)
 
 
 def _may_follow(graph: GraphSpec, first: str, name: str) -> bool:
@@ -94,24 +139,53 @@ def described(graph: GraphSpec) -> tuple[str, ...]:
     """Return, for a person, which fused nodes share an activity, and where and why each hop ends."""
     lines: list[str] = []
     covered: set[str] = set()
+    of_items = _of_items(graph)
     fused = [n for n, node in graph.nodes.items() if isinstance(node, FunctionNode) and node.fuse]
     sources = {name: {s for s in graph.nodes if name in graph.successors(s)} for name in fused}
     # First the nodes at which a hop begins, then those that are in a loop.
     for name in sorted(fused, key=lambda name: bool(sources[name].intersection(fused))):
-        nodes = sharing(graph, name)
         if name in covered:
             continue
-        covered.update(nodes)
-        if len(nodes) < 2:  # noqa: PLR2004 one shares with nobody
-            why = why_not(graph, name) or "no node after it may share its activity"
+        nodes = sharing(graph, name)
+        why = "it runs for the items of a fan-out" if name in of_items else why_not(graph, name)
+        if why is not None:
             lines.append(f"alone: {name} ({why})")
             continue
-        beyond = frozenset().union(*(graph.successors(each) for each in nodes)).difference(nodes)
-        ends = [
-            f"before {each} ({_end(graph, name, each)})" for each in graph.nodes if each in beyond
-        ]
-        lines.append(f"hop: {'+'.join(nodes)}, which ends {' or '.join(ends) or 'with the branch'}")
+        covered.update(nodes)
+        ends = " or ".join(_ends(graph, nodes))
+        if len(nodes) > 1:
+            lines.append(f"hop: {'+'.join(nodes)}, which ends {ends or 'with the branch'}")
+        else:
+            lines.append(
+                f"alone: {name}" + (f", which ends {ends}" if ends else " (no node comes after it)")
+            )
     return tuple(lines)
+
+
+def _ends(graph: GraphSpec, nodes: tuple[str, ...]) -> Iterator[str]:
+    """Yield where a hop ends, and why."""
+    beyond = frozenset().union(*(_following(graph, name) for name in nodes)).difference(nodes)
+    for name in graph.nodes:
+        if name in beyond:
+            yield f"before {name} ({_end(graph, nodes[0], name)})"
+    for name in nodes:
+        if reasons := [*_reasons_after(graph, name)]:
+            yield f"after {name} ({', and '.join(reasons)})"
+
+
+def _reasons_after(graph: GraphSpec, name: str) -> Iterator[str]:
+    if name in graph.interrupt_after:
+        yield "a person is asked after it"
+    if _sends(graph, name):
+        yield "the items of a fan-out share no activity"
+    elif graph.declared_by(name):
+        yield "if it returns Sends"
+    yield from (f"if the rule {rule.id!r} asks" for rule in graph.rules_on(name) if _asks(rule))
+    match graph.nodes[name]:
+        case FunctionNode(on_error=AskHuman()):
+            yield "if it fails, which a person decides"
+        case _:
+            pass
 
 
 def _end(graph: GraphSpec, first: str, name: str) -> str:
@@ -134,7 +208,7 @@ def hop_of(draft: WorkingState, visit: Visit) -> Hop | None:
     if not is_alone or not is_plain or _is_awaited(state) or _may_be_asked_again(scope):
         return None
     nodes = sharing(graph, visit.node)
-    if graph.successors(visit.node).isdisjoint(nodes):
+    if _following(graph, visit.node).isdisjoint(nodes):
         return None
     return Hop(
         graph=_part(graph, visit.node),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from core_drive import Drive, Ways, chain, edge, gate, graph, nested, reader
-from core_fusing import abc, address, comes_back, fused, log, nodes, order, ran, walk
+from core_fusing import WAYS, abc, address, comes_back, fused, log, nodes, order, ran, walk
 from core_strategies import PATCHES, fused_graphs, graphs
 from core_ways import targets_of
 from hypothesis import given
@@ -29,9 +29,13 @@ from abeyance.core.policy import Principal
 from abeyance.core.retries import Attempts, RetryPolicy
 from abeyance.core.spec import (
     START,
+    Ask,
+    AskHuman,
     Fail,
     FunctionNode,
+    GoTo,
     GraphSpec,
+    InterruptSpec,
     Matches,
     Node,
     Retry,
@@ -97,12 +101,61 @@ def test_a_description_says_where_hops_end_and_why() -> None:
             "hop: a+b, which ends before ask (it asks a person) or before quiet "
             "(its heartbeat is 30 s, and not 5 s)"
         ),
-        "alone: c (no node after it may share its activity)",
+        "alone: c, which ends before slow (its timeout of 90 s is longer than a hop, 60 s)",
         "alone: slow (its timeout of 90 s is longer than a hop, 60 s)",
-        "alone: quiet (no node after it may share its activity)",
+        "alone: quiet, which ends before d (its heartbeat is 5 s, and not 30 s)",
         "hop: d+e, which ends with the branch",
     )
     assert fusing.described(chain("a", "b")) == ()
+    assert fusing.described(chain(fused("a"))) == ("alone: a (no node comes after it)",)
+
+
+def test_a_hop_ends_before_the_items_of_a_fan_out_and_the_next_begins_behind_them() -> None:
+    sends = graph(
+        *(fused("a"), fused("split", to=("it",)), fused("it"), fused("it2"), fused("loop")),
+        *(fused("met"), fused("y")),
+        ways=[(START, "a"), ("a", "split"), ("it", "it2"), (["it2"], "met"), ("met", "y")],
+        routes=[Route(source="it", name="r", targets=("loop", "it2"))],
+    )
+
+    assert fusing.sharing(sends, "a") == ("a", "split")
+    assert fusing.described(sends) == (
+        "hop: a+split, which ends after split (the items of a fan-out share no activity)",
+        *(f"alone: {name} (it runs for the items of a fan-out)" for name in ("it", "it2", "loop")),
+        "hop: met+y, which ends with the branch",
+    )
+    # Without a join of items it may go on by a Goto.
+    chooses = chain(fused("a", to=("b",)), fused("b"))
+    assert fusing.described(chooses) == ("hop: a+b, which ends after a (if it returns Sends)",)
+
+
+def test_a_hop_ends_after_a_node_behind_which_a_person_is_asked() -> None:
+    spec = graph(
+        *(fused("a", on_error=GoTo(node="c")), fused("b"), fused("c", on_error=AskHuman())),
+        *(fused("d"), fused("e")),
+        ways=[(START, "a"), ("a", "b"), ("c", "d"), ("d", "e")],
+        after=["b"],
+        rules=[
+            Rule(
+                id="big",
+                condition=Matches(node="d", equals={"x": 1}),
+                actions=(Ask(question=InterruptSpec(name="big", prompt="?")),),
+            )
+        ],
+    )
+
+    assert fusing.described(spec) == (
+        "hop: a+b, which ends after b (a person is asked after it)",
+        (
+            "hop: c+d+e, which ends after c (if it fails, which a person decides) "
+            "or after d (if the rule 'big' asks)"
+        ),
+    )
+    last = graph(fused("a"), fused("b"), ways=WAYS, after=["a"])
+    assert fusing.described(last)[0] == (
+        "alone: a, which ends after a (a person is asked after it)"
+    )
+    assert order(Drive(last)).hop is None
 
 
 def test_a_hop_has_only_so_many_nodes() -> None:
