@@ -76,6 +76,8 @@ class AgentRun(QuestionUpdates, RunReads):
         self._stopping: list[activity_calls.RunningCode] = []
         # What is stopped to run again later, or is a hop, waits here until its journal is read.
         self._pausing: list[activity_calls.RunningCode] = []
+        # Hops for whose end the run does not wait, with what was read of them.
+        self._left: list[tuple[activity_calls.RunningCode, wire.VisitReport]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._facts: list[effects.Publish] = []
         self._is_dirty = True
@@ -438,6 +440,9 @@ class AgentRun(QuestionUpdates, RunReads):
         """Stop what is to be stopped, once all that came with this task is applied: what a visit came to
         may be in it, and would be lost.
         """
+        while self._left:
+            left, report = self._left.pop(0)
+            self._ended(left, report, workflow.now())
         if self._pausing:
             pausing, self._pausing = self._pausing, []
             self._spawn(self._stop_for_now(pausing))
@@ -447,12 +452,12 @@ class AgentRun(QuestionUpdates, RunReads):
             await workflow.wait_condition(lambda: True)
 
     async def _stop_for_now(self, pausing: list[activity_calls.RunningCode]) -> None:
+        # One that is left only meanwhile is read again for that.
+        left = [each for each in pausing if each.is_left]
         await activity_calls.read_journals(pausing)
         self._stopping += pausing
+        self._left += [(each, activity_calls.report_of_left(each)) for each in left]
         self._is_dirty = True
-        for each in pausing:
-            if each.is_left:
-                self._ended(each, activity_calls.report_of_left(each), workflow.now())
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:
         await workflow.sleep(max(moment - workflow.now(), _SHORTEST_TIMER), summary=summary)
