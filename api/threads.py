@@ -25,14 +25,7 @@ from abeyance.api.parts import Part
 from abeyance.api.rights import may_read
 from abeyance.api.routers import runs
 from abeyance.api.schemas import StartBody
-from abeyance.api.segments import (
-    Found,
-    Segment,
-    agent_of,
-    call_of,
-    may_end,
-    needs,
-)
+from abeyance.api.segments import Found, Segment, agent_of, call_of, may_end, needs
 from abeyance.authoring.graph import Graph
 from abeyance.client.run import TemporalRun
 from abeyance.core import authority
