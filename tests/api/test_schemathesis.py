@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 import requests
 import schemathesis
+
+# Imported by the first call otherwise, deep in the stack, where Python 3.11 may fail to compile a module.
+import schemathesis.transport.wsgi
 from dev_stack import until
 from hypothesis import HealthCheck, settings
 from own_thread import threaded
