@@ -115,11 +115,15 @@ def _prepare(place: Path, modules: list[str], tests: list[str]) -> None:
 
 def _run(*, only_living: bool) -> int:
     from mutmut import __main__ as mutmut
+    from mutmut import stats
     from mutmut.mutation.diff_apply import get_diff_for_mutant
     from mutmut.mutation.mutators import mutation_operators
     from mutmut.runners.harness import PytestRunner
     from mutmut.workers.isolation import ForkRunner
 
+    if not sys.stdout.isatty():
+        # The spinner would fill a file with a line for each mutant.
+        stats.print_status = mutmut.print_status = lambda *_, **__: None
     mutation_operators[:] = [
         (kind, _words if kind is BaseString else _telling(operator))
         for kind, operator in mutation_operators
