@@ -19,8 +19,8 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(PIP) -e ".[$(EXTRAS)]"
 	@touch $@
 
-$(VENV)/installed-bench: $(VENV)/installed
-	$(PIP) -e ".[$(EXTRAS),bench]"
+$(VENV)/installed-%: $(VENV)/installed
+	$(PIP) -e ".[$(EXTRAS),$*]"
 	@touch $@
 
 demo: venv  ## run three examples on a stack of their own (ANSWER=approve answers for you)
@@ -51,8 +51,7 @@ test-all: venv  ## every test that needs no browser, with more examples of what 
 core: venv  ## the tests of the core alone, which have to run its branches
 	$(BIN)/pytest -n 2 tests/core --cov=abeyance.core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 
-browser: venv  ## only the tests that need Chromium and its driver
-	$(PIP) -e ".[$(EXTRAS),browser]"
+browser: $(VENV)/installed-browser  ## only the tests that need Chromium and its driver
 	$(BIN)/pytest -m browser
 
 chaos: venv  ## only the tests that kill processes
@@ -61,8 +60,7 @@ chaos: venv  ## only the tests that kill processes
 simulate: venv  ## play random schedules of runs against a simulated Temporal (SEEDS=20000 for more)
 	$(BIN)/python tests/simulation/run.py $(if $(SEEDS),--seeds $(SEEDS))
 
-mutate: venv  ## change one thing in the core at a time, and see whether a test fails (MODULE=ledger, or all)
-	$(PIP) -e ".[$(EXTRAS),mutation]"
+mutate: $(VENV)/installed-mutation  ## change one thing in the core at a time, and see whether a test fails (MODULE=ledger, or all)
 	$(BIN)/python tests/mutation/run.py $(MODULE) $(if $(TESTS),--tests $(TESTS)) $(if $(AGAIN),--again)
 
 ENDURANCE := PYTHONPATH=.:tests/support $(BIN)/python tests/endurance
@@ -81,8 +79,7 @@ bench: $(VENV)/installed-bench  ## compare with Temporal by hand and with peers 
 		$(if $(RUNS),--runs $(RUNS)) $(if $(WRITE),--write docs/concepts/benchmarks.md)
 
 .PHONY: docs
-docs: venv  ## build the documentation as a site, into out/site
-	$(PIP) -e ".[$(EXTRAS),docs]"
+docs: $(VENV)/installed-docs  ## build the documentation as a site, into out/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # What the image can do beyond the bare package: agents with their providers, AG-UI, traces over OTLP,
