@@ -4,7 +4,7 @@ ARG PYTHON_IMAGE=python:3.11.13-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build
 WORKDIR /source
 COPY deploy/requirements-build.txt ./
-RUN pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements-build.txt
+RUN pip install --no-cache-dir --no-deps --require-hashes --only-binary :all: -r requirements-build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY abeyance abeyance
 COPY workflows workflows
@@ -14,10 +14,11 @@ RUN pip wheel --no-cache-dir --no-deps --no-index --no-build-isolation --wheel-d
 
 FROM ${PYTHON_IMAGE}
 # Every package by its hash, and none that would run code of its own to be built. `make lock` writes the
-# list, which also says what the image can do beyond the bare package.
+# list, which also says what the image can do beyond the bare package. The list is complete: pip would look
+# for extras of its packages (`google-auth[requests]`) in newer releases, which have no hash here.
 COPY deploy/requirements.txt /tmp/requirements.txt
 COPY --from=build /wheels /tmp/wheels
-RUN pip install --no-cache-dir --require-hashes --only-binary :all: -r /tmp/requirements.txt \
+RUN pip install --no-cache-dir --no-deps --require-hashes --only-binary :all: -r /tmp/requirements.txt \
     && pip install --no-cache-dir --no-deps --no-index /tmp/wheels/*.whl \
     && pip check \
     && rm -r /tmp/wheels /tmp/requirements.txt \

@@ -67,7 +67,8 @@ def scripts(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     install = (*pip, "install", "--no-compile")
     # As the image does it.
     requirements = ROOT / "deploy" / "requirements.txt"
-    run(*install, "--require-hashes", "--only-binary", ":all:", "-r", requirements, cwd=home)
+    hashed = ("--no-deps", "--require-hashes", "--only-binary", ":all:")
+    run(*install, *hashed, "-r", requirements, cwd=home)
     run(*install, "--no-deps", "--no-index", built.wheel, cwd=home)
     run(*pip, "check", cwd=home)
     run(*install, "-c", ROOT / "constraints.txt", NEIGHBOUR, cwd=home)
