@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
+from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]
 from typing import Any, TypeAlias
 
 Json: TypeAlias = Any
@@ -35,17 +36,32 @@ _EXACT = 2**53
 
 def _writer(*, is_canonical: bool) -> Callable[[Json], str]:
     """Return what writes values without whitespace."""
-    return json.JSONEncoder(
+    encoder = json.JSONEncoder(
         ensure_ascii=False,
         check_circular=False,
         separators=(",", ":"),
         sort_keys=is_canonical,
         allow_nan=not is_canonical,
-    ).encode
+    )
+    # `encoder.encode` makes this anew for each value, which takes longer than most values do.
+    parts_of = c_make_encoder(
+        None,
+        encoder.default,
+        encode_basestring,
+        encoder.indent,
+        encoder.key_separator,
+        encoder.item_separator,
+        encoder.sort_keys,
+        encoder.skipkeys,
+        encoder.allow_nan,
+    )
+    return lambda value: "".join(parts_of(value, 0))
 
 
 _write, _write_to_send = _writer(is_canonical=True), _writer(is_canonical=False)
 _LITERALS = {None: "null", True: "true", False: "false"}
+_LEAVES = frozenset({str, int, bool, type(None)})
+"""Types of the values that have one text anyway."""
 
 
 def canonical(value: Json) -> str:
@@ -96,20 +112,22 @@ def rfc3339(moment: datetime) -> str:
 
 
 def _plain(value: Json, depth: int = 0) -> Json:
-    kind = type(value)
-    if kind is str or kind is int or kind is bool or value is None:
+    if type(value) in _LEAVES:
         return value
     match value:
-        case bool() | int() | str():
-            return value
         case float():
             return int(value) if value.is_integer() and abs(value) < _EXACT else value
         case dict() | Mapping() | list() | tuple() if depth == MAX_DEPTH:
             raise ValueError(f"lists and mappings are nested in it deeper than {MAX_DEPTH} levels")
         case dict() | Mapping():
-            return {_key(key): _plain(item, depth + 1) for key, item in value.items()}
+            return {
+                _key(key): item if type(item) in _LEAVES else _plain(item, depth + 1)
+                for key, item in value.items()
+            }
         case list() | tuple():
-            return [_plain(item, depth + 1) for item in value]
+            return [item if type(item) in _LEAVES else _plain(item, depth + 1) for item in value]
+        case int() | str():
+            return value
         case _:
             raise TypeError(f"{type(value).__name__} is not a JSON value")
 
