@@ -293,6 +293,8 @@ def test_a_question_is_claimed_released_and_given_to_somebody_else(
     page.says("#questions a", "Who looks?")
     page.press("Release")
     page.press("Claim")
+    # What is drawn after a claim replaces a form that was opened before.
+    page.says("article", "You work on this until")
     page.press("Reassign…")
     page.one("#reassign-to").send_keys("bob, group:finance")
     page.click("form.inline button")
