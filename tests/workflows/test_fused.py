@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from sample_graphs import State, chain
 from temporal_site import ANYBODY, Site, eventually
+from temporalio import activity
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Context, Graph, views
@@ -26,7 +27,7 @@ class Middle:
     def __init__(self) -> None:
         self.ran: list[str] = []
         self.told: list[str] = []
-        self.release = threading.Event()
+        self.release, self.reached = threading.Event(), threading.Event()
         self.graph = Graph("middle", state=State)
 
         @self.graph.node
@@ -41,6 +42,8 @@ class Middle:
             try:
                 while not self.release.is_set():
                     await asyncio.sleep(0.02)
+                    if activity.is_cancelled():
+                        self.reached.set()
                     if (message := await ctx.check_interrupt()) is not None:
                         return {"log": [message.text]}
             except asyncio.CancelledError:
@@ -141,9 +144,7 @@ async def test_a_pause_lets_the_node_that_runs_end_and_begins_none_after_it(
 ) -> None:
     async with held(temporal) as (middle, site, run_id):
         await site.client.run(run_id).pause()
-        await site.until(run_id, "paused")
-        # The activity is told so by the answer to a heartbeat.
-        await asyncio.sleep(1.5)
+        await eventually(middle.reached.is_set)
         assert "stopped" not in middle.told
         middle.release.set()
         await eventually(lambda: _ended(site, run_id, "hold"))
@@ -167,18 +168,23 @@ async def _events_of(site: Site, run_id: str, node: str) -> list[str]:
     ]
 
 
+async def _reached_by_the_pause() -> None:
+    """Wait, in a node, until the answer to a heartbeat has told its activity of the pause."""
+    while not activity.is_cancelled():
+        await asyncio.sleep(0.02)
+
+
 async def test_a_fused_node_that_waits_while_its_run_is_paused_goes_on_after_the_pause(
     temporal: TemporalClient,
 ) -> None:
     graph = chain(1)
     told: list[Any] = []
-    begun, paused = threading.Event(), threading.Event()
+    begun = threading.Event()
 
     @graph.node
     async def wait(state: State, ctx: Context) -> dict[str, Any]:
         begun.set()
-        while not paused.is_set():
-            await asyncio.sleep(0.02)
+        await _reached_by_the_pause()
         try:
             await ctx.wait_if_paused(0.1)
         except StillPaused:
@@ -193,10 +199,6 @@ async def test_a_fused_node_that_waits_while_its_run_is_paused_goes_on_after_the
         run_id = await site.start()
         await eventually(begun.is_set)
         await site.client.run(run_id).pause()
-        await site.until(run_id, "paused")
-        # The activity is told so by the answer to a heartbeat.
-        await asyncio.sleep(1.5)
-        paused.set()
         await eventually(lambda: told)
         await site.client.run(run_id).resume()
         ended = await site.ended(run_id)
@@ -209,13 +211,12 @@ async def test_a_fused_node_that_cancels_its_own_task_in_a_pause_fails(
     temporal: TemporalClient,
 ) -> None:
     graph = chain(1)
-    begun, paused = threading.Event(), threading.Event()
+    begun = threading.Event()
 
     @graph.node
     async def quits(state: State) -> dict[str, Any]:
         begun.set()
-        while not paused.is_set():
-            await asyncio.sleep(0.02)
+        await _reached_by_the_pause()
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
@@ -229,10 +230,6 @@ async def test_a_fused_node_that_cancels_its_own_task_in_a_pause_fails(
         run_id = await site.start()
         await eventually(begun.is_set)
         await site.client.run(run_id).pause()
-        await site.until(run_id, "paused")
-        # The activity is told so by the answer to a heartbeat.
-        await asyncio.sleep(1.5)
-        paused.set()
         await eventually(lambda: _events_of(site, run_id, "quits"))
         last = (await feed(site, run_id))[-1]
 
@@ -264,8 +261,7 @@ async def test_a_node_that_comes_to_its_end_in_a_pause_is_stopped_by_a_cancel(
 ) -> None:
     async with held(temporal) as (middle, site, run_id):
         await site.client.run(run_id).pause()
-        await site.until(run_id, "paused")
-        await asyncio.sleep(1.5)
+        await eventually(middle.reached.is_set)
         await site.client.run(run_id).cancel()
         ended = await site.ended(run_id, seconds=20)
 
