@@ -113,8 +113,9 @@ def check(state: RunState, event: events.Event) -> None:
 def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effect, ...]]:
     """Return the run after an event, and its effects. Raises Refusal; the run is then unchanged."""
     if isinstance(event, events.TaskBegan) and _is_idle_task(state, event.now):
-        used = state.task_bytes > 0
-        return (replace(state, task_bytes=0, updated_at=event.now) if used else state), ()
+        if state.task_bytes:
+            state = replace(state, task_bytes=0, updated_at=event.now)
+        return state, ()
     draft = WorkingState(state, event.now)
     _apply_due(draft)
     _refuse(draft.state, event)
@@ -272,8 +273,7 @@ def _apply_request(draft: WorkingState, event: events.Keyed) -> None:
 
 def address_now(state: RunState, address: str) -> str:
     """Return the address of the visit whose code was started under an address."""
-    visit = state.visits.get(address)
-    if visit is not None and visit.code_address == address:
+    if address in state.visits:
         return address
     running = (each.address for each in state.visits_in(Running) if each.code_address == address)
     return next(running, address)

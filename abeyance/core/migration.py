@@ -12,14 +12,14 @@ and the new graph routes what it returns.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from abeyance.core import blocked, messages, operator_questions, patch, visits
+from abeyance.core.address import Address
 from abeyance.core.copying import replace
 from abeyance.core.events import Message, Migrated
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Interrupt, Ledger
-from abeyance.core.outcome import Call
 from abeyance.core.places import Path, Places
 from abeyance.core.spec import (
     Ask,
@@ -28,6 +28,7 @@ from abeyance.core.spec import (
     OnPauseTimeout,
     OnTimeout,
     Parallel,
+    Retry,
 )
 from abeyance.core.state import FanOut, Item, RunState, Scope, Step
 from abeyance.core.visit import (
@@ -46,6 +47,8 @@ from abeyance.core.visit import (
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
+_OF_NODES: Final = ("node", "tool")
+"""The steps of an address that name a node, or the call that it is."""
 TimeoutAction = TypeVar("TimeoutAction", OnTimeout, OnPauseTimeout)
 
 
@@ -256,13 +259,13 @@ class _Move:
         moved = self._to.address(address)
         if isinstance(state, Running):
             state = self._running(node, address, state)
+        # A call stays as it is: its questions lead to no node.
         return replace(
             visit,
             address=moved,
             scope=self._to.address(visit.scope),
             node=self._to.node(node, "visit", address),
             members=self._members(visit.members),
-            call=None if visit.call is None else self._call(path, visit.call, address),
             state=state,
             approvals=self._approvals(visit.approvals),
             questions=self._to.questions(node, visit.questions),
@@ -281,6 +284,8 @@ class _Move:
         if before is None:
             targets = {name: name for name in old.targets_of(node[-1])}
             before = BeforeMigration(address=address, targets=targets)
+        else:
+            self._refuse_namesake(node, before.address, address)
         targets = {
             name: self._to.names.get((*path, now), now) for name, now in before.targets.items()
         }
@@ -290,26 +295,24 @@ class _Move:
             return replace(running, before_migration=None)
         return replace(running, before_migration=replace(before, targets=targets))
 
-    def _call(self, path: Path, call: Call, address: str) -> Call:
-        asked = tuple(
-            replace(
-                each,
-                question=replace(
-                    each.question,
-                    on_timeout=self._on_timeout(path, each.question.on_timeout, address),
-                ),
-            )
-            for each in call.interrupts
-        )
-        return replace(call, interrupts=asked)
+    def _refuse_namesake(self, node: Path, reports_as: str, address: str) -> None:
+        """Find another node whose visit would have the address by which code of a visit reports."""
+        steps = [each for each in Address.parse(reports_as).segments if each.type in _OF_NODES]
+        for depth, step in enumerate(steps):
+            _, new = self._to.graphs[node[:depth]]
+            now = self._to.names[node[: depth + 1]]
+            if step.type == "node" and step.id != now and new is not None and step.id in new.nodes:
+                why = f"its code still reports as {reports_as}, and the other graph has {step.id!r}"
+                remedy = "wait until the code has ended, or give that node another name"
+                self._to.obstacle("visit", ".".join(node), why, remedy=remedy, address=address)
 
     def _routing(self, path: Path, route: RoutingDecision, address: str) -> RoutingDecision:
         def target(node: str) -> str:
-            return self._to.target(path, node, "goto", address)
+            return self._to.node((*path, node), "goto", address)
 
         decision = route.decision
         match decision:
-            case GoTo(node=node):
+            case GoTo(node=node) | Retry(node=str() as node):
                 decision = replace(decision, node=target(node))
             case Parallel(nodes=nodes):
                 decision = replace(decision, nodes=tuple(map(target, nodes)))
@@ -333,14 +336,13 @@ class _Move:
                 )
                 remedy = "keep the rule, or wait for the answer"
                 self._to.obstacle("question", entry.name, why, remedy=remedy, address=entry.address)
-        is_own = entry.kind == "question"
         return replace(
             entry,
             address=self._to.address(entry.address),
             visit=self._to.address(entry.visit),
             scope=self._to.address(entry.scope),
-            name=self._to.question(node, entry.name) if is_own else entry.name,
-            key=self._to.question(node, entry.key) if is_own else entry.key,
+            name=self._to.question(node, entry.name) if entry.kind == "question" else entry.name,
+            key=self._to.question(node, entry.key),
             parents=tuple(replace(p, address=self._to.address(p.address)) for p in entry.parents),
             on_timeout=self._on_timeout(path, entry.on_timeout, entry.address),
         )
@@ -348,7 +350,7 @@ class _Move:
     def _on_timeout(self, path: Path, action: TimeoutAction, address: str) -> TimeoutAction:
         match action:
             case GoTo(node=node):
-                return replace(action, node=self._to.target(path, node, "goto", address))
+                return replace(action, node=self._to.node((*path, node), "goto", address))
             case _:
                 return action
 

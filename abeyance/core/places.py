@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from abeyance.core.address import Address
 from abeyance.core.copying import replace
 from abeyance.core.json import Json
-from abeyance.core.spec import END, GraphSpec, InterruptNode, Node, SubgraphNode
+from abeyance.core.spec import GraphSpec, InterruptNode, Node, SubgraphNode
 from abeyance.core.state import RunState
 from abeyance.core.visit import Questions
 
@@ -122,11 +122,11 @@ class Places:
             self.obstacles.append(found)
 
     def node(self, path: Path, what: str, address: str) -> str:
-        """Return the new name of a node, where something of the run is."""
+        """Return the new name of a node, where something of the run is or goes; END has no other."""
         old, new = self.graphs[path[:-1]]
         name, before = self.names.get(path, path[-1]), old.nodes.get(path[-1])
         if new is None or before is None:
-            # What is around it has no place either, or the name was the author's fault.
+            # What is around it has no place either, or it is END, or the author's fault.
             return name
         after = new.nodes.get(name)
         if after is None:
@@ -140,10 +140,6 @@ class Places:
         remedy = _PLACE.format(name=path[-1])
         self.obstacle(what, ".".join(path), why, remedy=remedy, address=address)
         return name
-
-    def target(self, path: Path, name: str, what: str, address: str) -> str:
-        """Return the new name of a node of the graph at `path`, to which something goes later."""
-        return name if name == END else self.node((*path, name), what, address)
 
     def by_name(self, path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return a mapping by nodes of the graph at `path`, by their new names."""
@@ -184,8 +180,9 @@ class Places:
         edge = next(each for each in old.edges if each.key == key)
         moved = replace(
             edge,
+            # One may be START.
             sources=tuple(self.names.get((*path, source), source) for source in edge.sources),
-            target=self.names.get((*path, edge.target), edge.target),
+            target=self.names[*path, edge.target],
         )
         if new is not None and not any(e.key == moved.key and e.is_join for e in new.edges):
             why = f"the other graph has no join {moved.key!r}"

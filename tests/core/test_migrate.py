@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from core_drive import ADA, Drive, asked, chain, gate, graph
+from core_drive import ADA, Drive, asked, at, chain, gate, graph
 from core_renamed import ROOT, migrate, obstacles, renamed, sub
 
 from abeyance.core import authority, events
@@ -32,6 +32,7 @@ def test_a_migration_to_the_same_graph_changes_nothing() -> None:
     migrate(run, chain("a"))
 
     assert (run.state, run.last) == (before, ())
+    assert migrated(before, chain("a"), patch={}, renames={}, now=run.now) is before
 
 
 def test_a_patch_sets_fields_that_the_new_graph_has_and_asks_what_showed_them_anew() -> None:
@@ -62,12 +63,20 @@ def test_values_that_the_new_graph_has_no_field_for_are_obstacles_unless_it_take
     assert run.values == {"x": 1}
 
 
-@pytest.mark.parametrize("value", ["text", float("inf")])
-def test_a_patch_that_does_not_fit_is_an_obstacle(value: Json) -> None:
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("text", "the field 'x' takes integer or number, and not string"),
+        (float("inf"), "it is not JSON: Out of range"),
+    ],
+)
+def test_a_patch_that_does_not_fit_is_an_obstacle(value: Json, why: str) -> None:
     run = Drive(chain(gate("ask")))
     spec = replace(run.state.spec, fields={"x": FieldSpec(kinds=("integer", "number"))})
 
     assert obstacles(run, spec, patch={"x": value}) == [("patch", "g")]
+    refusal = run.refused(events.Migrated, principal=ROOT, spec=spec, patch={"x": value})
+    assert f"the patch 'g': {why}" in refusal.message
 
 
 def test_a_patch_that_a_visit_could_not_be_given_is_refused() -> None:
@@ -127,35 +136,51 @@ def test_all_obstacles_are_told_at_once_each_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("new", "renames", "remedy"),
+    ("new", "renames", "name", "why", "remedy"),
     [
-        (chain("a", "b"), {"x": "b"}, CORRECT),
-        (chain("a", "b"), {"a": "z"}, CORRECT),
-        (chain("b", "c"), {"a": "b"}, DISTINGUISH),
-        (chain("a", "c"), {"a": "c"}, DISTINGUISH),
-        (chain("c", "d"), {"a": "c", "b": "c"}, DISTINGUISH),
+        (chain("a", "b"), {"x": "b"}, "x", "the run's graph has no such node", CORRECT),
+        (chain("a", "b"), {"a": "z"}, "a", "the other graph has no node 'z'", CORRECT),
+        (
+            chain("b", "c"),
+            {"a": "b"},
+            "a",
+            "the run's graph has, or had, another node 'b'",
+            DISTINGUISH,
+        ),
+        (chain("a", "c"), {"a": "c"}, "a", "the other graph has a node 'a' too", DISTINGUISH),
+        (
+            chain("c", "d"),
+            {"a": "c", "b": "c"},
+            "a",
+            "the run's graph has, or had, another node 'c'",
+            DISTINGUISH,
+        ),
     ],
 )
 def test_a_rename_that_cannot_be_is_an_obstacle(
-    new: GraphSpec, renames: Mapping[str, str], remedy: str
+    new: GraphSpec, renames: Mapping[str, str], name: str, why: str, remedy: str
 ) -> None:
     run = Drive(chain("a", "b"))
     refusal = run.refused(events.Migrated, principal=ROOT, spec=new, renames=renames)
 
     first = refusal.details["obstacles"][0]
-    assert (first["what"], first["remedy"]) == ("rename", remedy)
+    assert first == {"what": "rename", "name": name, "why": why, "remedy": remedy}
 
 
 def test_the_name_of_a_node_that_was_visited_is_not_given_to_another() -> None:
     run = Drive(chain("old", "a"))
     run.finish("old")
     migrate(run, chain("older", "a"), renames={"old": "older"})
-    run = Drive(chain("old", "a"))
+    run = Drive(chain(sub(sub("old", "a"))))
     run.finish("old")
-    run.state = replace(run.state, scopes={"graph:g": replace(run.state.root, trail=())})
-    migrate(run, chain("a"))
+    untrailed = {key: replace(scope, trail=()) for key, scope in run.state.scopes.items()}
+    run.state = replace(run.state, scopes=untrailed)
+    migrate(run, chain(sub(sub("a"))))
+    migrate(run, chain(sub(sub("a", "b"))))
 
-    assert obstacles(run, chain("old"), renames={"a": "old"}) == [("rename", "a")]
+    renames = {"sub.sub.a": "sub.sub.old"}
+    found = obstacles(run, chain(sub(sub("old"))), renames=renames)
+    assert found == [("rename", "sub.sub.a")]
 
 
 def test_a_finished_visit_that_can_be_gone_back_to_needs_its_place() -> None:
@@ -201,12 +226,15 @@ def test_a_repeated_call_migrates_once_also_if_the_worker_has_another_graph_by_t
 
 
 def test_a_dry_migration_is_a_value() -> None:
-    run = Drive(chain(gate("ask")))
+    run = Drive(chain(gate("ask", prompt="Pay {x}?")))
     before = run.state
     spec = chain(gate("ask"), "b")
-    after = migrated(run.state, spec, patch={"x": 1}, renames={}, now=run.now)
+    after = migrated(run.state, spec, patch={"x": 1}, renames={}, now=at(9))
 
     assert (run.state is before, after.spec, after.root.values) == (True, spec, {"x": 1})
+    assert after.resumption is not None
+    facts = [(fact.type, fact.time) for fact in after.resumption.facts]
+    assert ("interrupt.changed", at(9)) in facts
     with pytest.raises(Refusal):
         migrated(run.state, chain("b"), patch={}, renames={}, now=run.now)
 

@@ -19,6 +19,7 @@ from abeyance.core.spec import (
     InterruptNode,
     Node,
     Parallel,
+    Retry,
     SubgraphNode,
 )
 
@@ -33,7 +34,7 @@ def renamed(spec: GraphSpec, suffix: str, around: str = "") -> tuple[GraphSpec, 
 
     def going(action: Any) -> Any:
         match action:
-            case GoTo(node=node):
+            case GoTo(node=node) | Retry(node=str() as node):
                 return replace(action, node=new(node))
             case Parallel(nodes=nodes):
                 return replace(action, nodes=tuple(map(new, nodes)))
@@ -103,6 +104,8 @@ def obstacles(run: Drive, spec: GraphSpec, **fields: Any) -> list[tuple[str, str
     assert refusal.code == "cannot_migrate"
     found = refusal.details["obstacles"]
     assert all(each["why"] and each["remedy"] for each in found)
+    nowhere = {"graph", "rename", "patch", "message"}
+    assert all(("address" in each) == (each["what"] not in nowhere) for each in found)
     return [(each["what"], each["name"]) for each in found]
 
 

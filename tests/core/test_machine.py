@@ -1,0 +1,166 @@
+"""What a run begins with, and what becomes of events that no person causes."""
+
+from __future__ import annotations
+
+from core_drive import CONTROL, T0, Drive, asked, chain, edge, gate, graph, nested, restored
+from core_fans import sending, sent
+from core_fusing import address, comes_back, fused, log, ran
+from core_looks import BEFORE, before
+from core_renamed import ROOT, migrate
+
+from abeyance.core import events, machine
+from abeyance.core.effects import Publish, RunNode
+from abeyance.core.json import size
+from abeyance.core.snapshots import retried
+from abeyance.core.spec import START, FunctionNode, GoTo, Route
+from abeyance.core.state import Limits, RunState, Scope
+from abeyance.core.terms import Quorum, Terms
+
+
+def test_a_new_run_knows_when_and_by_whom_it_was_started() -> None:
+    spec, values = chain("a"), {"x": 1}
+    run = machine.new_run(
+        run_id="r", spec=spec, limits=Limits(), values=values, now=T0, salt="s", started_by="ada"
+    )
+    assert run == RunState(
+        run_id="r",
+        spec=spec,
+        limits=Limits(),
+        created_at=T0,
+        updated_at=T0,
+        last_activity_at=T0,
+        scopes={"graph:g": Scope(address="graph:g", values=values, size=size(values))},
+        salt="s",
+        starters=("ada",),
+    )
+    _, (order,) = machine.advance(run, events.Started(now=T0))
+    assert isinstance(order, RunNode)
+    assert (order.input.salt, order.input.values) == ("s", values)
+
+
+def test_a_refused_signal_and_a_lost_notification_are_published_with_the_reason() -> None:
+    run = Drive(chain(gate("ask")))
+    refused = {"signal": "pause", "code": "invalid_body", "reason": "no actor"}
+    run.feed(events.SignalRefused, **refused)
+    lost = {"receiver": "mail to ada", "reason": "no route", "attempts": 3}
+    run.feed(events.NotificationFailed, about="interrupt.opened", interrupt="r.1", **lost)
+
+    assert [(fact.time, fact.data) for fact in run.facts("signal.refused")] == [(T0, refused)]
+    assert [fact.data for fact in run.facts("notification.failed")] == [
+        {"event": "interrupt.opened", **lost, "id": "r.1"}
+    ]
+
+
+def test_a_nested_graph_without_anything_to_do_is_over_at_once() -> None:
+    ways = [edge(START, "in", {"x": 1}), edge(START, "END", "else")]
+    run = Drive(chain("first", nested("n", graph("in", ways=ways, name="inner")), "after"))
+    run.finish("first")
+
+    assert run.running == ["after"]
+
+
+def test_a_workflow_task_at_a_deadline_carries_out_what_is_due() -> None:
+    run = Drive(chain(gate("ask", timeout=10)))
+    run.wait(10)
+    run.feed(events.TaskBegan)
+
+    assert run.status == "halted"
+
+
+def test_code_of_before_a_migration_that_chooses_what_no_graph_has_fails() -> None:
+    a = FunctionNode(id="a", to=("b",))
+    run = Drive(graph(a, "b", ways=[(START, "a"), ("a", "b")]))
+    moved = FunctionNode(id="a", to=("c",))
+    migrate(run, graph(moved, "c", ways=[(START, "a"), ("a", "c")]), renames={"b": "c"})
+    run.finish("a", goto="nowhere")
+
+    assert run.error[0] == "unknown_node"
+
+
+def test_a_retried_run_publishes_the_retry_before_what_was_due_by_then() -> None:
+    run = Drive(chain(gate("ask", timeout=60)))
+    run.cancel()
+    run.state = retried(
+        run.state, now=run.now, principal=ROOT, versions=("v1", "v1"), patch={}, renames={}
+    )
+    run.wait(60)
+    run.feed(events.Restored)
+
+    facts = [effect for effect in run.last if isinstance(effect, Publish)]
+    assert [fact.type for fact in facts] == ["run.retried", "interrupt.opened", "interrupt.expired"]
+    assert [fact.number for fact in facts] == sorted(fact.number for fact in facts)
+
+
+def test_what_came_of_code_while_the_run_ended_is_activity_of_the_retried_run() -> None:
+    run = Drive(graph("one", "two", ways=[(START, "one"), (START, "two")]))
+    run.fail("one")
+    run.finish("two", {"log": ["two"]})
+    run.wait(5)
+    run.state = retried(
+        run.state, now=run.now, principal=ROOT, versions=("v1", "v1"), patch={}, renames={}
+    )
+    assert run.state.updated_at == run.now
+    run.wait(5)
+    run.feed(events.Restored)
+
+    assert restored(run.state).last_activity_at == run.now
+
+
+def test_the_result_of_a_nested_graph_is_kept_while_its_routes_are_asked() -> None:
+    spec = sending(
+        nested("one", chain("in", name="inner"), result="x"),
+        "c",
+        ways=[(["one"], "c")],
+        routes=[Route(source="one", name="r", targets=("END",))],
+    )
+    run = sent(spec, ["item"])
+    run.finish("in", {"x": 7})
+    run.finish("one", routed=("END",))
+
+    assert run.orders("c")[0].results == [
+        {"item": "item", "status": "arrived", "result": {"content": 7}}
+    ]
+
+
+def test_another_attempt_does_not_ask_again_at_the_breakpoint_before_the_node() -> None:
+    run = Drive(before())
+    run.answer(BEFORE)
+    run.retry("a", 5)
+    run.tick(5)
+
+    assert (run.running, run.waiting) == (["a"], [])
+
+
+def test_answers_that_were_given_before_do_not_keep_the_one_beside_them_out() -> None:
+    approval = {"properties": {"approved": {"type": "boolean"}}}
+    votes = gate("one", schema=approval, terms=Terms(quorum=Quorum(count=2)))
+    names = ("done", "one", "two")
+    run = Drive(graph(gate("done"), votes, gate("two"), ways=[(START, each) for each in names]))
+    ids = {name: run.open(name).id for name in names}
+    run.answer("done", "yes")
+    run.answer("one", {"approved": True})
+    given = {"done": "yes", "one": {"approved": True}, "two": "yes"}
+    response = run.response({ids[name]: value for name, value in given.items()})
+    run.feed(events.Responded, **response)
+
+    assert [name for name, _ in run.asking] == ["one"]
+
+
+def test_a_deadline_that_leads_elsewhere_withdraws_what_else_its_visit_asks() -> None:
+    run = Drive(chain("a", "late"))
+    run.ask("a", asked("q", timeout=10, on_timeout=GoTo(node="late")), "other")
+    run.tick(10)
+
+    (fact,) = run.facts("interrupt.cancelled")
+    assert (fact.actor, fact.data["name"]) == ("timeout", "other")
+    assert fact.data["reason"] == "the deadline of 'q' left this visit"
+
+
+def test_where_the_deadline_of_a_pause_leads_is_started_with_all_that_a_hop_has_done() -> None:
+    run = Drive(chain(fused("a"), fused("b"), gate("ask"), "x"))
+    given = {"actor": "ada", "capabilities": CONTROL, "timeout": 3.0}
+    run.feed(events.Paused, **given, on_timeout=GoTo(node="x"))
+    run.tick(3)
+    comes_back(run, (ran(address("a"), log("a")), ran(address("b"), log("b"))))
+
+    assert [order.values for order in run.orders("x")] == [{"log": ["a", "b"]}]

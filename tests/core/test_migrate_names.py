@@ -1,0 +1,182 @@
+"""Everything that a run says of its nodes has their new names after a migration."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from core_agents import agent_node, question, tool
+from core_drive import Drive, asked, chain, edge, gate, graph, nested, reader, written
+from core_renamed import ROOT, obstacles, renamed
+from core_rules import ask, rule
+
+from abeyance.core import events
+from abeyance.core.json import Json
+from abeyance.core.outcome import Call, Finished, Send
+from abeyance.core.snapshots import migrated
+from abeyance.core.spec import (
+    END,
+    START,
+    AskHuman,
+    FunctionNode,
+    GoTo,
+    Parallel,
+    Retry,
+)
+from abeyance.core.state import RunState
+from abeyance.core.visit import Running
+
+APPROVE: dict[str, Any] = {"prompt": "Refund {x}?", "capability": "approve"}
+
+
+def items() -> Drive:
+    """Items of items: over, asking, approved, and at work."""
+    code = FunctionNode(id="Code", to=("Collect", END), asks=("approve",))
+    spec = graph(
+        *(FunctionNode(id="Outer", to=("Inner",)), FunctionNode(id="Inner", to=("Ask",))),
+        *(gate("Ask", **APPROVE), code, "Collect", "All", "Side", "Last"),
+        ways=[
+            *((START, "Outer"), ("Ask", "Code")),
+            *(edge(["Code"], "Collect"), edge(["Collect"], "All")),
+            *((START, "Side"), ("Side", "Last")),
+        ],
+    )
+    run = Drive(spec)
+    run.finish("Outer", sends=[("Inner", 1), ("Inner", 2)])
+    for number in range(2):
+        run.finish("Inner", sends=[("Ask", each) for each in range(3 - number)])
+    for _ in range(4):
+        run.answer("Ask", principal=ROOT)
+    run.finish("Code", {"x": 1})
+    run.ask("Code", asked("own", requested_capability="approve"), "other")
+    run.answer("own", principal=ROOT)
+    run.finish("Side")
+    return run
+
+
+def joins() -> Drive:
+    """Approvals that joins have taken along, tokens that wait, and decisions of rules."""
+    late = gate("Late", timeout=60, on_timeout=GoTo(node="End"))
+    spec = graph(
+        *(gate("Ask", **APPROVE), "Slow", "Pay", "Ship", late, gate("Now"), "Never"),
+        *("Left", FunctionNode(id="Right", to=("End",)), "Back", "End"),
+        ways=[
+            *(
+                (START, "Ask"),
+                (START, "Slow"),
+                edge((START, "Ask", "Slow"), "Pay"),
+                ("Pay", "Ship"),
+            ),
+            *((START, "Late"), (START, "Now"), (START, "Left"), (START, "Right"), (START, "Back")),
+            *(edge(("Ship", "Late"), "Never"), ("Never", "End")),
+        ],
+        rules=[
+            rule("one", "Left", ask("yes", capability="approve"), GoTo(node="End")),
+            rule("two", "Right", ask("no"), Parallel(nodes=("Never", END))),
+            rule("three", "Right", ask("go", timeout=9.0, on_timeout=GoTo(node="Left"))),
+            rule("four", "Back", ask("again"), Retry(node="Left")),
+        ],
+    )
+    run = Drive(spec)
+    run.answer("Ask", principal=ROOT)
+    for node in ("Slow", "Pay", "Ship", "Left", "Back"):
+        run.finish(node)
+    run.finish("Right", goto="End")
+    run.feed(
+        events.Paused, actor="root", capabilities=("*",), timeout=9, on_timeout=GoTo(node="End")
+    )
+    run.answer("yes", principal=ROOT)
+    run.answer("Now")
+    return run
+
+
+def inside() -> Drive:
+    """Agents and their calls, in a graph in a graph, with what was visited, answered, said and kept."""
+    talk = agent_node("Talk", name="talk", remembers=("output",), output={})
+    desk = agent_node("Desk", tool("Tool"), agent_node("Help", talk, name="helper", output={}))
+    inner = chain("First", gate("Sure", **APPROVE), desk, name="inner", fields={"x": "last"})
+    broken = nested("Broken", chain("Fails", name="broken"), on_error=AskHuman())
+    ways = [(START, "Before"), ("Before", "Sub"), ("Before", "Broken"), ("Broken", "Reads")]
+    run = Drive(graph("Before", nested("Sub", inner), broken, reader("Reads"), ways=ways))
+    run.finish("Before", {"x": 1})
+    run.fail("Fails")
+    run.end(Finished, visit=run.visit("First").address, exempt_from_max_visits=True)
+    run.answer("Sure", principal=ROOT)
+    # One call of the helper is over, another is not.
+    calls(run, ("Help", "Help", "c0"))
+    run.ask("model", "why")
+    run.answer("why", principal=ROOT)
+    run.finish("model", {"transcript": "t1"})
+    calls(run, ("Tool", "book", "c1"), ("Tool", "book", "c2"), ("Help", "call", "c/3"))
+    run.answer("approve", {"approved": True})
+    calls(run, ("Talk", "talk", "c4"))
+    run.finish("model", {"output": 1})
+    address = run.visit("model").address
+    for number, target in enumerate(("Sub", "First", address, "graph:g")):
+        run.send(f"m{number}", target=target)
+    return run
+
+
+def calls(run: Drive, *each: tuple[str, str, str]) -> None:
+    """The oldest running model calls these nodes, under a name and with an id."""
+    asks = question("approve", timeout=60.0, on_timeout=GoTo(node=END))
+    sends = (
+        Send(node=node, call=Call(tool=name, id=id_, interrupts=(asks,) * (name == "book")))
+        for node, name, id_ in each
+    )
+    run.end(Finished, visit=run.visit("model").address, sends=tuple(sends))
+
+
+@pytest.mark.parametrize("run", [items, joins, inside])
+def test_everything_in_a_run_has_the_new_names_of_its_nodes(run: Callable[[], Drive]) -> None:
+    state = run().state
+    spec, names = renamed(state.spec, "_x")
+    there = migrated(state, spec, patch={}, renames=names, now=state.updated_at)
+    own = "|".join(name.rpartition(".")[2] for name in names)
+    # A call keeps the name under which a model made it.
+    expected = json.loads(re.sub(rf"(?<!tool:)\b({own})\b", r"\1_x", json.dumps(parts(state))))
+    for visit in state.visits_in(Running):
+        # Code that runs knows the old names.
+        targets = state.graph_of(visit.scope).targets_of(visit.node)
+        moved = next(v for v in there.visits_in(Running) if v.code_address == visit.address)
+        expected["visits"][moved.address]["state"]["before_migration"] = {
+            "address": visit.address,
+            "targets": {name: name if name == END else f"{name}_x" for name in targets},
+        }
+    assert parts(there) == expected
+
+    old_names = {new: old for old, new in names.items()}
+    back = migrated(there, state.spec, patch={}, renames=old_names, now=state.updated_at)
+    assert (back.visits, back.scopes) == (state.visits, state.scopes)
+
+
+@pytest.mark.parametrize(
+    ("run", "found"),
+    [
+        (items, {"visit": 5, "approval": 5, "join": 4}),
+        (joins, {"visit": 5, "approval": 2, "join": 2, "goto": 7, "question": 3}),
+        (inside, {"visit": 2, "finished visit": 1, "message": 3}),
+    ],
+)
+def test_everything_in_a_run_needs_its_place(
+    run: Callable[[], Drive], found: dict[str, int]
+) -> None:
+    moved = run()
+    spec, _ = renamed(moved.state.spec, "_x")
+
+    assert Counter(what for what, _ in obstacles(moved, spec)) == found
+
+
+def parts(state: RunState) -> Json:
+    """All that a run holds, without its graph, and what people have seen."""
+    held = json.loads(written(state))
+    del held["spec"]
+    for entry in held["ledger"]["settled"].values():
+        del entry["name"]
+    for entry in held["ledger"]["open"].values():
+        del entry["prompt"], entry["reason"]
+    return held
