@@ -108,9 +108,9 @@ def working(value: _T) -> _T:
 
 
 def frozen(value: _T, /, **changes: object) -> _T:
-    """Return a frozen copy of a value, with these changes; the value itself if it is frozen and stays."""
+    """Return a frozen copy of a working copy, with these changes; a frozen value is returned as it is."""
     if not is_working(value):
-        return replace(value, **changes) if changes else value  # type: ignore[type-var]
+        return value
     copy: _T = _COPIED[type(value).__base__](value)  # type: ignore[index]
     for name, changed in changes.items():
         setattr(copy, name, changed)

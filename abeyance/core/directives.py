@@ -213,7 +213,7 @@ def _go_back(draft: WorkingState, message: Message, visit: Visit | None, steps: 
 
 def most_steps_back(state: RunState, scope: str, visit: Visit | None) -> int:
     """Return how many finished visits of a scope can be run again, whose only branch is at `visit`."""
-    if (visit is not None and visit.members) or not undo.is_linear(state, scope):
+    if not undo.is_linear(state, scope):
         return 0
     # A finished visit whose routing waits is not on the trail yet.
     return len(state.scopes[scope].trail) + (visit is not None and visit.routing is not None)
@@ -236,7 +236,7 @@ def go_back(
     only together with it. Raises Impossible.
     """
     trail = draft.state.scopes[address].trail
-    if (visit is not None and visit.members) or not undo.is_linear(draft.state, address):
+    if not undo.is_linear(draft.state, address):
         raise Impossible(
             "not_linear",
             f"{address} has several branches, a fan-out or an open join, so the order of its visits is "
@@ -302,7 +302,8 @@ def _abandon(draft: WorkingState, visit: Visit, reason: str, by: str | None) -> 
         values = dict(draft.state.scopes[visit.scope].values)
         undo.apply_undo(values, visit.undo)
         items.put_values(draft, visit.scope, values)
-    routing.drop_unit(draft, visit, reason, by=by)
+    # Nothing is inside it: its nested graph, if it has one, is over or has not begun.
+    draft.drop_visit(visit.address)
 
 
 def _steps(message: Message) -> int:

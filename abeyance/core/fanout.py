@@ -13,7 +13,7 @@ from __future__ import annotations
 from abeyance.core import approvals, duties, items, patch, routing
 from abeyance.core.json import Json
 from abeyance.core.outcome import Send
-from abeyance.core.spec import Edge, FunctionNode
+from abeyance.core.spec import Edge
 from abeyance.core.state import WITH_FANS, FanOut, Item
 from abeyance.core.tables import ALL
 from abeyance.core.visit import BY_BRANCH, COVERED, Approval, Failure, FanOutBranch, Visit
@@ -21,17 +21,14 @@ from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
 
-def send(
-    draft: WorkingState, visit: Visit, sends: tuple[Send, ...], *, is_exempt: bool = False
-) -> None:
+def send(draft: WorkingState, visit: Visit, sends: tuple[Send, ...], *, is_exempt: bool) -> None:
     """Begin a fan-out in place of the sending visit's edges. With `is_exempt` its nodes are not
     counted: continuing with a single further call is not a round of a loop.
     """
     graph = draft.graph(visit.scope)
-    node = graph.nodes[visit.node]
     fan = FanOut(
         outer=visit.members,
-        joins=items.gathering(graph, node.to if isinstance(node, FunctionNode) else ()),
+        joins=items.gathering(graph, graph.declared_by(visit.node)),
         items=[Item(item=each.item) for each in sends],
         approvals=visit.approvals,
     )
@@ -52,18 +49,15 @@ def send(
         )
 
 
-def abandon(draft: WorkingState, scope: str, member: FanOutBranch, reason: str) -> None:
+def abandon(draft: WorkingState, scope: str, address: str, reason: str) -> None:
     """Leave a fan-out with everything that is under way in it."""
-    for visit in draft.state.visit_table.found(BY_BRANCH, member.fan):
+    for visit in draft.state.visit_table.found(BY_BRANCH, address):
         routing.leave_unit(draft, visit, reason)
-    remaining = draft.state.scopes[scope].fans
-    inner = {
-        key for key, fan in remaining.items() if any(each.fan == member.fan for each in fan.outer)
+    draft.scope(scope).fans = {
+        key: fan
+        for key, fan in draft.state.scopes[scope].fans.items()
+        if address not in (key, *(each.fan for each in fan.outer))
     }
-    remaining = {
-        key: fan for key, fan in remaining.items() if key != member.fan and key not in inner
-    }
-    draft.scope(scope).fans = remaining
 
 
 def retrace(draft: WorkingState, approval: Approval, reason: str) -> None:
@@ -83,7 +77,7 @@ def retrace(draft: WorkingState, approval: Approval, reason: str) -> None:
     for visit in covered:
         routing.leave_unit(draft, visit, reason)
     for key in fans:
-        abandon(draft, scope.address, FanOutBranch(fan=key, index=0), reason)
+        abandon(draft, scope.address, key, reason)
     for member in approval.members[-1:]:
         # The item may reach other joins now.
         draft.item(scope.address, member).joins_reached = ()

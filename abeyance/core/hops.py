@@ -68,7 +68,6 @@ class Walk:
             path=self._first.path,
             execution=self._first.execution,
             origin=self._first.origin,
-            hop=None,
         )
 
 
@@ -99,7 +98,6 @@ def _branch(first: VisitInput, hop: Hop, now: datetime) -> RunState:
         scope=address,
         node=first.node,
         approvals=hop.approvals,
-        activations=first.activation,
         state=Running(),
     )
     return RunState(

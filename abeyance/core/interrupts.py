@@ -213,9 +213,10 @@ def update_questions(draft: WorkingState, scope: str) -> None:
 def _declared(graph: GraphSpec, visit: Visit, entry: Interrupt) -> InterruptSpec | None:
     """Return the question declared in the graph; None for one that code asked."""
     if entry.kind == "rule":
-        asks = (action for rule in graph.rules_on(visit.node) for action in rule.actions)
-        questions = [each.question for each in asks if isinstance(each, Ask)]
-        return next((each for each in questions if each.name == entry.name), None)
+        # No run is moved to a graph without the rule.
+        actions = (action for rule in graph.rules_on(visit.node) for action in rule.actions)
+        questions = (each.question for each in actions if isinstance(each, Ask))
+        return next(each for each in questions if each.name == entry.name)
     match graph.nodes[visit.node]:
         case InterruptNode(question=question):
             return question
@@ -305,7 +306,7 @@ def withdraw(
 
 
 def _record(draft: WorkingState, settled: Interrupt) -> None:
-    draft.open.pop(settled.id, None)
+    del draft.open[settled.id]
     book = draft.settled
     book[settled.id] = settled
     while len(book) > draft.state.limits.settled_kept:

@@ -13,6 +13,7 @@ that remembers starts with what the last visit of the same node, in the same gra
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Final
 
 from abeyance.core import patch
@@ -230,7 +231,7 @@ def gathering(graph: GraphSpec, targets: tuple[str, ...]) -> tuple[str, ...]:
         for target in graph.successors(name):
             depth = depths[name] + (target in deeper) - (target in joined)
             # If a node is reachable at several depths, use the smallest; deeper paths are gotos or loops.
-            if 0 < depth < depths.get(target, len(graph.nodes) + 1):
+            if 0 < depth < depths.get(target, inf):
                 depths[target] = depth
                 waiting.append(target)
     return tuple(

@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]
 from typing import Any, TypeAlias
 
@@ -34,31 +35,19 @@ _EXACT = 2**53
 """Below this, every integer is exactly one floating-point number."""
 
 
-def _writer(*, is_canonical: bool) -> Callable[[Json], str]:
-    """Return what writes values without whitespace."""
-    encoder = json.JSONEncoder(
-        ensure_ascii=False,
-        check_circular=False,
-        separators=(",", ":"),
-        sort_keys=is_canonical,
-        allow_nan=not is_canonical,
-    )
-    # `encoder.encode` makes this anew for each value, which takes longer than most values do.
-    parts_of = c_make_encoder(
-        None,
-        encoder.default,
-        encode_basestring,
-        encoder.indent,
-        encoder.key_separator,
-        encoder.item_separator,
-        encoder.sort_keys,
-        encoder.skipkeys,
-        encoder.allow_nan,
-    )
-    return lambda value: "".join(parts_of(value, 0))
-
-
-_write, _write_to_send = _writer(is_canonical=True), _writer(is_canonical=False)
+# `JSONEncoder.encode` makes such an encoder for each value, which takes longer than to write most values.
+_encoder = partial(
+    c_make_encoder,
+    markers=None,
+    default=json.JSONEncoder().default,
+    encoder=encode_basestring,
+    indent=None,
+    key_separator=":",
+    item_separator=",",
+    skipkeys=False,
+)
+_parts_in_order = _encoder(sort_keys=True, allow_nan=False)
+_parts = _encoder(sort_keys=False, allow_nan=True)
 _LITERALS = {None: "null", True: "true", False: "false"}
 _LEAVES = frozenset({str, int, bool, type(None)})
 """Types of the values that have one text anyway."""
@@ -68,7 +57,7 @@ def canonical(value: Json) -> str:
     """Return the canonical text of a JSON value. Raises ValueError or TypeError if it is not JSON."""
     if value is None or value is True or value is False:
         return _LITERALS[value]
-    return _write(_plain(value))
+    return "".join(_parts_in_order(_plain(value), 0))
 
 
 def why_not_json(value: Json) -> str | None:
@@ -97,7 +86,7 @@ def size(value: Json) -> int:
             return len(_LITERALS[None])
         if isinstance(value, dict | list | tuple | str):
             return len("[]")
-    return len(_write_to_send(value).encode())
+    return len("".join(_parts(value, 0)).encode())
 
 
 def size_of_all(values: Collection[Json]) -> int:

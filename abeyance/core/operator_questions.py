@@ -181,7 +181,7 @@ def _fields_schema(graph: GraphSpec) -> tuple[Json, Json]:
     state = graph.input_schema if isinstance(graph.input_schema, dict) else {}
     properties: dict[str, Json] = dict.fromkeys(graph.fields, True) | state.get("properties", {})
     schema = {"type": "object", "properties": properties, "additionalProperties": graph.open_values}
-    return schema, state.get("$defs", {})
+    return schema, state.get("$defs")
 
 
 def _error_schema(graph: GraphSpec) -> Json:

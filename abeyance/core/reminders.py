@@ -42,8 +42,6 @@ def deadline_moved(before: Interrupt, after: Interrupt, now: datetime) -> Interr
     """Return an interrupt whose deadline was edited. Reminders that were sent stay; the others are
     computed again.
     """
-    if not before.escalations and not (before.terms or PLAIN).remind:
-        return after
     sent = [each for each in before.reminders if each <= now]
     again = {
         _reminder(after, span)
@@ -64,8 +62,9 @@ def shifted(interrupt: Interrupt, since: datetime, by: timedelta, now: datetime)
 
 def reopened(interrupt: Interrupt, now: datetime, kept: tuple[Vote, ...]) -> Interrupt:
     """Return a held interrupt as it is open again, with these votes: it has the time that it had left."""
-    again, held = ledger.reopened(interrupt, now, kept), interrupt.held
-    return again if held is None else shifted(again, held.at, now - held.at, now)
+    held = interrupt.held
+    assert held is not None  # noqa: S101 else it would be open
+    return shifted(ledger.reopened(interrupt, now, kept), held.at, now - held.at, now)
 
 
 def publish_due(draft: WorkingState, interrupt: Interrupt) -> None:

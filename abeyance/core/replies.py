@@ -215,7 +215,8 @@ def _receipt(entry: Interrupt, answer: Json, event: Responded, name: str | None)
             return _again(entry, vote, status="held", held_until=entry.held_until)
         case "held":
             held, until = entry.held, entry.held_until
-            assert held is not None and until is not None  # noqa: S101, PT018 it is held
+            assert held is not None  # noqa: S101 it is held
+            assert until is not None  # noqa: S101 it is held
             raise Refusal(
                 Code.ALREADY_ANSWERED,
                 f"{entry.name!r} was answered by {held.by!r} at {rfc3339(held.at)}. The answer can be "
@@ -236,7 +237,7 @@ def _receipt(entry: Interrupt, answer: Json, event: Responded, name: str | None)
                 answer=entry.answer,
             )
         case "answered" if vote is not None:
-            return _again(entry, vote, status="answered")
+            return _again(entry, vote)
         case "answered" if not entry.votes and entry.answer_sha256 == sha256(answer):
             return Receipt(
                 interrupt_id=entry.id,

@@ -110,12 +110,11 @@ def _is_taken(draft: WorkingState, address: str) -> bool:
     """Return whether the address was used by a call. Two calls with one id would be one visit, or their
     questions would share an id: the answer to the first, sent again, would answer the second.
     """
-    if address in draft.state.visits:
-        return True
-    book = draft.state.ledger
-    asked = [entry.address for entry in book.open.values()]
-    asked += [entry.address for entry in book.settled.values()]
-    return any(f"{each};".startswith(f"{address};") for each in asked)
+    # The call around an open question is a visit.
+    settled = draft.state.ledger.settled.values()
+    return address in draft.state.visits or any(
+        f"{each.address};".startswith(f"{address};") for each in settled
+    )
 
 
 def count(
@@ -178,8 +177,8 @@ def _fail(draft: WorkingState, visit: Visit, failure: Failure, *, fatal: bool) -
     graph = draft.graph(visit.scope)
     node = graph.nodes[visit.node]
     drop_unit(draft, visit, "the visit failed")
-    if visit.is_finally or draft.state.ending is not None:
-        lifecycle.begin_ending(draft, "failed", failure.message, error=failure)
+    if draft.state.ending is not None:
+        _fail_run(draft, failure)
         return
     on_error = None if isinstance(node, InterruptNode) else node.on_error
     match on_error:
@@ -213,9 +212,13 @@ def fail_scope(
     """
     scope = draft.state.scopes[scope_address]
     if scope.visit is None:
-        lifecycle.begin_ending(draft, "failed", failure.message, error=failure)
+        _fail_run(draft, failure)
         return
     _fail(draft, draft.visit(scope.visit), failure, fatal=fatal)
+
+
+def _fail_run(draft: WorkingState, failure: Failure) -> None:
+    lifecycle.begin_ending(draft, "failed", failure.message, error=failure)
 
 
 def end_call(draft: WorkingState, visit: Visit, result: Json) -> None:
@@ -244,7 +247,8 @@ def drop_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None 
     if inner is None:
         return
     for each in draft.state.visit_table.found(BY_SCOPE, inner.address):
-        leave_unit(draft, each, reason, by=by)
+        # Where somebody leaves a visit, there is no graph in it.
+        leave_unit(draft, each, reason)
     items.keep_agent(draft, visit, inner)
     draft.drop_scope(inner.address)
 
@@ -260,8 +264,8 @@ def go(
     covered: tuple[Approval, ...] = (),
     pause: float = 0.0,
 ) -> None:
-    """Enter a target, unless it is END or the run is ending."""
-    if target != END and draft.state.ending is None:
+    """Enter a target, unless it is END."""
+    if target != END:
         enter(
             draft,
             scope_address,

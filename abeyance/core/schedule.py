@@ -389,7 +389,7 @@ def _go_out(draft: WorkingState, visit: Visit, finished: Finished, *, has_place:
 
 def _decide(draft: WorkingState, visit: Visit, stage: Literal["body", "rules"]) -> None:
     """Run the route functions and rules of a visit, whose code has ended or whose node has none."""
-    transition(visit, "start", Running(stage=stage, answered_keys=tuple(visit.questions.answers)))
+    transition(visit, "start", Running(stage=stage))
     visit.activations += 1
     visit_input = _input(draft, visit, items.answers_of(draft.state, visit))
     visit_input = replace(
@@ -448,11 +448,12 @@ def _input_bytes(state: RunState, visit: Visit) -> int:
 def refuse_large_answers(state: RunState, event: events.Responded) -> None:
     """Refuse answers that would make the input of a waiting visit too large."""
     waiting: dict[str, Interrupt] = {}
-    added = [*event.answers.values()]
+    added: list[Json] = []
     for id_, answer in event.answers.items():
         if (entry := state.ledger.open.get(id_)) is None:
             continue
         waiting[entry.visit] = entry
+        added.append({entry.key: answer})
         if entry.quorum is not None:
             # Code is given the votes beside the answer.
             added += [answer, *(vote.answer for vote in entry.votes)]

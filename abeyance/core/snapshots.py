@@ -178,13 +178,9 @@ def forked(
         mailbox=Mailbox(),
         todos=(),
         pause=None,
-        rotation=None,
         counters=Counters(visits=source.counters.visits),
         keys={},
         receipts_kept=0,
-        task_bytes=0,
-        yielding=False,
-        resumption=None,
         starters=tuple(dict.fromkeys((*source.starters, principal.subject))),
     )
     draft = WorkingState(source, now)
@@ -245,8 +241,7 @@ def _reopened(state: RunState, ending: Ending) -> tuple[RunState, dict[str, Visi
     """
     before = ending.before
     assert before is not None  # noqa: S101 every ending keeps it
-    pending = {} if before.resumption is None else before.resumption.outcomes
-    outcomes = _outcomes(before, {**pending, **ending.outcomes})
+    outcomes = _outcomes(before, ending.outcomes)
     root = before.root
     # Visits of finally nodes get addresses of their own at each end.
     numbers = {
@@ -272,19 +267,13 @@ def _reopened(state: RunState, ending: Ending) -> tuple[RunState, dict[str, Visi
         receipts_kept=state.receipts_kept,
         events_published=state.events_published,
         pause=None,
-        rotation=None,
-        task_bytes=0,
-        yielding=False,
-        resumption=None,
     )
     return reopened, outcomes
 
 
 def _ahead(ending: Ending) -> dict[str, tuple[Ran, ...]]:
     """Return the visits that ran after others in their activities; one that failed runs again."""
-    pending = ending.before and ending.before.resumption
-    known = {**(pending.ahead if pending else {}), **ending.ahead}
-    return {address: tuple(map(_again_if_failed, then)) for address, then in known.items()}
+    return {address: tuple(map(_again_if_failed, then)) for address, then in ending.ahead.items()}
 
 
 def _again_if_failed(ran: Ran) -> Ran:
@@ -395,7 +384,7 @@ def _forget_gates(draft: WorkingState, visit: Visit) -> None:
     # Its rules are evaluated again, and ask all that they ask.
     for entry in interrupts.of_visit(draft, visit.address):
         del draft.open[entry.id]
-    visit.routing = replace(visit.routing, decision=None, is_stale=True)
+    visit.routing = replace(visit.routing, is_stale=True)
     name: Transition = "resume" if isinstance(visit.state, Waiting) else "proceed"
     transition(visit, name, Ready(stage="after"))
 
@@ -454,15 +443,13 @@ def _may_split(graph: GraphSpec, gate: str) -> bool:
     """Return whether several branches may follow a gate before code runs: of one that is over nothing is
     left.
     """
-    waiting, seen = [gate], {gate}
-    while waiting:
-        name = waiting.pop()
+    gates = [gate]
+    for name in gates:
         ways = [way for way in graph.edges_from(name) if not isinstance(way.condition, Else)]
         if len(ways) > 1 or len(graph.routed_from(name)) > 1:
             return True
-        following = graph.successors(name) - seen
-        seen |= following
-        waiting += [each for each in following if isinstance(graph.nodes.get(each), InterruptNode)]
+        following = graph.successors(name).difference(gates)
+        gates += [each for each in following if isinstance(graph.nodes.get(each), InterruptNode)]
     return False
 
 

@@ -15,7 +15,7 @@ from abeyance.core.address import below
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.outcome import Finished
 from abeyance.core.spec import GraphSpec, SubgraphNode
-from abeyance.core.state import Scope
+from abeyance.core.state import Item, Scope
 from abeyance.core.visit import BY_SCOPE, Nested, Ready, Visit, transition
 from abeyance.core.working_state import WorkingState
 
@@ -32,14 +32,13 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
     remembered = items.agent_memory(draft.state, visit)
     initial = {**node.defaults, **input_values, **remembered}
     if node.agent:
-        item, result = None, None
-        for member in visit.members[-1:]:
-            of_call = items.item_of(draft.state, visit.scope, member)
-            item, result = of_call.item, of_call.result
+        call = Item(item=None)
+        if visit.members:
+            call = items.item_of(draft.state, visit.scope, visit.members[-1])
         initial["input"] = {
             "values": dict(values),
-            "item": item,
-            "result": result,
+            "item": call.item,
+            "result": call.result,
             "guidance": visit.guidance,
             "answers": dict(visit.questions.answers),
             "media_hosts": list(draft.state.limits.allowed_media_hosts),

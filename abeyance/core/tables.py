@@ -14,12 +14,11 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar, overload
 
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
-_number: Final = itemgetter(0)
 ALL: Final = "all"
 """The group of an index that has one group."""
 
@@ -39,7 +38,7 @@ class _Entry(NamedTuple):
 
     number: int
     value: Any
-    places: Mapping[tuple[Index[Any], Any], Any]
+    places: Mapping[tuple[Index[Any], Any], Any] = MappingProxyType({})
 
     def place(self, index: Index[Any]) -> Any:
         """Return by what it is ordered in an index."""
@@ -91,10 +90,11 @@ class _Version:
     next, and makes a store of its own if somebody still reads it.
     """
 
+    _next: _Version
+    _undo: Mapping[Any, _Entry | None]
+
     def __init__(self, store: _Store) -> None:
         self.store = store
-        self._next: _Version | None = None
-        self._undo: Mapping[Any, _Entry | None] = {}
 
     @cached_property
     def store(self) -> _Store:
@@ -103,14 +103,13 @@ class _Version:
         while "store" not in vars(version):
             # What the earliest of these versions knows of an entry counts.
             undone = {**version._undo, **undone}
-            assert version._next is not None  # noqa: S101 it got the store
             version = version._next
         entries = {**version.store.entries, **undone}
         known = [(key, entry) for key, entry in entries.items() if entry is not None]
         store = _Store()
         for key, entry in sorted(known, key=lambda each: each[1].number):
             store.put(key, entry)
-        self._next, self._undo = None, {}
+        del self._next, self._undo
         return store
 
     def changed(self, changes: Mapping[Any, _Entry | None]) -> _Version:
@@ -146,7 +145,7 @@ class Table(MutableMapping[_K, _V]):
         copy._version, copy._last, copy._recent = self._version, self._last, {**self._recent}
         for key, entry in self._recent.items():
             if entry is not None and each is not None:
-                copy._recent[key] = _Entry(entry.number, each(entry.value), entry.places)
+                copy._recent[key] = _Entry(entry.number, each(entry.value))
         return copy
 
     def settle(self) -> None:
@@ -254,7 +253,7 @@ class Table(MutableMapping[_K, _V]):
         if (entry := self._entry(key)) is None:
             self._last += 1
         number = self._last if entry is None else entry.number
-        self._recent[key] = _Entry(number, value, {})
+        self._recent[key] = _Entry(number, value)
 
     def __delitem__(self, key: _K) -> None:
         if self._entry(key) is None:
@@ -263,9 +262,8 @@ class Table(MutableMapping[_K, _V]):
 
     def __iter__(self) -> Iterator[_K]:
         known: dict[_K, _Entry | None] = {**self._version.store.entries, **self._recent}
-        numbered = [(entry.number, key) for key, entry in known.items() if entry is not None]
-        numbered.sort(key=_number)
-        return (key for _, key in numbered)
+        keys = {entry.number: key for key, entry in known.items() if entry is not None}
+        return (keys[number] for number in sorted(keys))
 
     def __len__(self) -> int:
         entries = self._version.store.entries

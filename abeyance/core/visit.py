@@ -395,7 +395,7 @@ def _state_groups(visit: Visit) -> tuple[Any, ...]:
         case Ready(held=True):
             return (Ready, "to start", "asked")
         case Ready(not_before=datetime()):
-            return (Ready, "paused", "busy")
+            return (Ready, "busy")
         case Ready(queued=queued):
             return (Ready, "queued" if queued else "to start", "busy")
         case Waiting():

@@ -61,9 +61,7 @@ from abeyance.core.visit import (
     Failure,
     Ready,
     RoutingDecision,
-    Running,
     Token,
-    Transition,
     Unroutable,
     Visit,
     transition,
@@ -85,7 +83,7 @@ def start_scope(
         # A nested graph was kept with the visit that it is walked for.
         draft.keep()
     graph = draft.graph(scope_address)
-    fired = _fired(graph, START, draft.state.scopes[scope_address].values, ())
+    fired = _fired(graph, START, draft.state.scopes[scope_address].values)
     if fired is None:
         message = (
             "none of the conditions on the edges from START holds for this input; "
@@ -94,12 +92,10 @@ def start_scope(
         failure = Failure(code=FailureCode.NO_WAY_OUT, message=message, address=scope_address)
         routing.fail_scope(draft, scope_address, failure)
         return
+    token = Token(visit=scope_address, approvals=covered)
     for edge in fired:
-        if len(edge.sources) > 1:
-            token = Token(visit=scope_address, approvals=covered)
-            routing.put_token(draft, scope_address, edge, START, token)
-        else:
-            routing.go(draft, scope_address, edge.target, covered=covered)
+        # An edge with no other source leads on at once.
+        routing.put_token(draft, scope_address, edge, START, token)
 
 
 def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
@@ -339,8 +335,7 @@ def _route_again_if_retried(visit: Visit) -> None:
     """Have a retry of the run choose the way out of a finished visit anew: it may halt or fail there."""
     assert visit.routing is not None  # noqa: S101 its code has ended
     visit.routing = replace(visit.routing, decision=None, is_stale=True)
-    name: Transition = "stopped" if isinstance(visit.state, Running) else "proceed"
-    transition(visit, name, Ready(stage="after"))
+    transition(visit, "proceed", Ready(stage="after"))
 
 
 def _end(draft: WorkingState, visit: Visit) -> None:
@@ -377,7 +372,7 @@ def _carry_out(draft: WorkingState, visit: Visit, decision: Decision) -> None:
 
 
 def _fired(
-    graph: GraphSpec, source: str, values: Mapping[str, Json], routed: tuple[str, ...]
+    graph: GraphSpec, source: str, values: Mapping[str, Json], routed: tuple[str, ...] = ()
 ) -> tuple[Edge, ...] | None:
     edges = graph.edges_from(source)
     holding = [

@@ -58,7 +58,7 @@ def test_a_text_of_another_form_is_refused_by_naming_the_part(part: str) -> None
     with pytest.raises(ValueError, match="is not of the form type:id or type:id:ordinal") as error:
         Address.parse(f"graph:g;{part};node:a")
 
-    assert repr(part) in str(error.value)
+    assert f"{part!r} in the address 'graph:g;{part};node:a'" in str(error.value)
 
 
 @pytest.mark.parametrize(

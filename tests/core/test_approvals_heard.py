@@ -16,7 +16,7 @@ from core_rules import ask, rule
 from abeyance.core import events
 from abeyance.core.json import Json
 from abeyance.core.outcome import Finished
-from abeyance.core.policy import Principal
+from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import (
     START,
     AskHuman,
@@ -433,8 +433,9 @@ def test_a_message_to_a_node_that_then_changes_what_was_shown() -> None:
     assert is_asked_about_again(written_to(CLERK))
 
 
-def test_a_message_of_somebody_who_may_change_the_course_of_the_run() -> None:
-    run = written_to(BOSS)
+@pytest.mark.parametrize("who", [BOSS, TEMPORAL])
+def test_a_message_of_somebody_who_may_change_the_course_of_the_run(who: Principal) -> None:
+    run = written_to(who)
 
     assert (run.reopened, run.ran_with("pay")) == ([], [(999, "A-7")])
 

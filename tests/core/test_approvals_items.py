@@ -196,6 +196,7 @@ def test_out_of_an_item_the_sender_is_asked_again() -> None:
     run.tick(60)
 
     assert (run.reopened, run.running, run.asking) == (["send"], ["send"], [])
+    assert str(run.settled("ask").settled_reason).startswith("'send' is asked again")
     assert run.orders("later") == []
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from core_agents import agent_node
-from core_drive import Drive, chain, gate, graph, nested
+from core_drive import Drive, asked, chain, gate, graph, nested
 from core_gated import APPROVER, BOSS, CLERK, SHOWN, Gated, approving, forked, refund, remark
 from core_rules import ask, rule
 
@@ -73,7 +73,8 @@ def test_what_comes_after_a_question_inside_a_nested_graph_lies_behind_it() -> N
     spec = chain("assess", nested("sub", chain("first", gate("ask"), "then", name="inner")))
 
     assert waiting_for(spec, "first") == "accepted"
-    assert waiting_for(spec, "then") == Code.ACTION_NOT_ALLOWED
+    for target in ("then", "graph:g;node:sub;graph:inner;node:then"):
+        assert waiting_for(spec, target) == Code.ACTION_NOT_ALLOWED
 
 
 def test_what_is_nested_twice_lies_behind_a_question_too() -> None:
@@ -108,16 +109,18 @@ def test_what_is_there_now_is_not_waited_for() -> None:
         machine.check(run.state, events.MessageSent(now=run.now, message=update(target)))
     refusal = run.refused(events.MessageSent, message=update("book"))
 
-    assert refusal.code is Code.ACTION_NOT_ALLOWED
+    assert (refusal.code, refusal.details) == (Code.ACTION_NOT_ALLOWED, {"message_id": "m"})
     assert "'book'" in refusal.message
 
 
 def test_a_node_that_was_just_left_is_not_waited_for_either() -> None:
-    run = Drive(chain(gate("ask"), "pay", "book"))
+    run = Drive(chain(gate("ask"), "pay", "book", "file"))
     run.answer("ask")
     run.finish("pay")
 
     machine.check(run.state, events.MessageSent(now=run.now, message=update("pay")))
+    run.finish("book")
+    assert run.refused(events.MessageSent, message=update("pay")).code == Code.ACTION_NOT_ALLOWED
 
 
 def boss(run: Gated, action: str, text: str = "", **about: Any) -> None:
@@ -197,6 +200,28 @@ def test_of_two_gates_the_later_one_is_gone_back_to() -> None:
     assert run.ran_with("pay") == [(250, "A-7")] * 2
 
 
+def test_a_gate_covers_a_question_behind_it_that_is_asked_again() -> None:
+    run = Gated(refund(approving(), remark(), "pay", remark("last", field=None)))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", 250)
+    run.finish("pay")
+    boss(run, "go_back", params={"steps": 1})
+    assert run.asking == [("remark", "graph:g;node:remark:2")]
+    run.says(CLERK, "remark", 999)
+
+    assert (run.reopened, run.started) == (["ask"], ["pay"])
+
+
+def test_what_was_approved_leads_back_to_its_gate_while_somebody_looks_at_what_it_did() -> None:
+    run = Gated(refund("assess", approving(), "pay", after=["pay"]))
+    run.finish("assess")
+    run.says(APPROVER, "ask")
+    run.finish("pay")
+    boss(run, "rerun")
+
+    assert run.asking == [("ask", "graph:g;node:ask:2")]
+
+
 def test_a_rule_that_asked_after_approved_code_leads_back_to_what_approved_that() -> None:
     sure = rule("sure", "work", ask("sure", capability="audit"))
     run = Gated(refund(approving(), "work", "pay", remark(field=None), rules=[sure]))
@@ -215,6 +240,18 @@ def test_approved_code_that_asks_itself_leads_back_to_what_approved_it() -> None
     run.says(APPROVER, "ask")
     run.ask("work", "sure")
     run.says(BOSS, "sure")
+    run.finish("work")
+    boss(run, "rerun")
+
+    assert run.asking == [("ask", "graph:g;node:ask:2")]
+
+
+def test_approved_code_that_asks_anew_under_the_name_of_its_gate_leads_back_to_the_gate() -> None:
+    run = Gated(refund(approving(), FunctionNode(id="work"), remark(field=None)))
+    run.says(APPROVER, "ask")
+    for prompt in ("This one?", "That one?"):
+        run.ask("work", asked("ask", prompt=prompt))
+        run.says(BOSS, "ask")
     run.finish("work")
     boss(run, "rerun")
 
@@ -249,6 +286,8 @@ def test_what_a_gate_around_a_nested_graph_allowed_is_not_run_again_from_in_ther
     boss(run, "rerun")
 
     assert run.rejected() == [("m", "behind_gate")]
+    (fact,) = run.facts("message.rejected")
+    assert str(fact.data["reason"]).startswith("'pay' lies behind the question of 'ask'")
     assert run.started.count("pay") == 1
 
 

@@ -18,6 +18,7 @@ from abeyance.core.state import Limits
 def joined(*after: str | Node, **about: Any) -> GraphSpec:
     """`pay` needs the gate's answer and `slow`; a third branch, `other`, has nothing to do with it."""
     names = [each if isinstance(each, str) else each.id for each in after]
+    more = about.pop("more", ())
     return graph(
         approving(),
         "slow",
@@ -30,6 +31,7 @@ def joined(*after: str | Node, **about: Any) -> GraphSpec:
             (START, "other"),
             edge(("ask", "slow"), "pay", **about),
             *zip(["pay", *names], names, strict=False),
+            *more,
         ],
         fields=FIELDS,
     )
@@ -51,6 +53,18 @@ def test_at_a_join_the_other_branch_waits_until_the_gate_is_answered_again(first
     run.finish("pay")
 
     assert run.status == "completed"
+
+
+def test_at_a_join_the_other_branch_keeps_the_order_in_which_it_came() -> None:
+    run = Gated(joined(more=[("slow", "slow")]))
+    run.finish("slow")
+    run.finish("slow", {"amount": 999})
+    run.says(APPROVER, "ask")
+    assert run.reopened == ["ask"]
+
+    (waiting,) = run.state.root.tokens.values()
+    came = [token.visit for token in waiting["slow"]]
+    assert came == ["graph:g;node:slow", "graph:g;node:slow:2"]
 
 
 def test_at_a_join_the_other_branch_may_be_what_changes_what_was_shown() -> None:

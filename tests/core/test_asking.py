@@ -169,13 +169,14 @@ def test_another_unit_does_not_wait() -> None:
 
 
 def test_questions_in_sequence_keep_the_earlier_answers() -> None:
-    run = asking("first")
+    run = asking("first", user_state={"cursor": 7})
     run.answer("first", 1)
     run.ask("a", "second", journal={"first": "done"})
     run.answer("second", 2)
 
     assert run.orders("a")[-1].own_answers == {"first": 1, "second": 2}
     assert run.orders("a")[-1].journal == {"first": "done"}
+    assert run.orders("a")[-1].user_state == {"cursor": 7}
     run.finish("a")
     assert run.running == ["b"]
 

@@ -8,6 +8,7 @@ from core_drive import Drive, asked, at, chain
 from core_rules import GO, ask, rule, ruled
 
 from abeyance.core import events
+from abeyance.core.ledger import interrupt_id
 from abeyance.core.outcome import Asked
 from abeyance.core.spec import AskHuman, FunctionNode
 
@@ -35,9 +36,10 @@ def test_a_unit_of_several_processes_is_the_parent_of_what_is_asked_in_it() -> N
     (parent,) = one.parents
     assert two.parents == (parent,)
     assert (parent.address, parent.reason) == (A, "two checks")
+    assert parent.id == interrupt_id("r", A, "")
     refusal = run.refused(events.Responded, **run.response({parent.id: 1}))
     assert refusal.code == "not_root_cause"
-    assert refusal.details["root_causes"] == [one.id, two.id]
+    assert refusal.details == {"interrupt_id": parent.id, "root_causes": [one.id, two.id]}
     assert one.id in refusal.message
 
 
@@ -61,14 +63,17 @@ def test_every_answer_re_enters_a_unit_of_several_processes_and_the_rest_stays_o
 
 
 def test_an_answer_that_comes_while_the_code_runs_re_enters_it_afterwards() -> None:
-    run = composite()
+    processes = [asked("ok", f"p{number}") for number in (1, 2, 3)]
+    run = asking(*processes, composite=True)
     run.answer("ok", 1)
     run.answer("ok", 2)
     assert len(run.orders("a")) == 2
 
-    run.ask("a", asked("ok", "p2"), composite=True)
-    assert (run.running, run.asking) == (["a"], [])
+    run.ask("a", *processes[1:], composite=True)
+    assert (run.running, run.asking) == (["a"], [("ok", f"{A};process:p3")])
     assert run.orders("a")[-1].own_answers == {"p1/ok": 1, "p2/ok": 2}
+    run.ask("a", processes[2], composite=True)
+    assert run.running == []
 
 
 def test_what_the_code_asks_no_more_is_superseded() -> None:
@@ -79,7 +84,25 @@ def test_what_the_code_asks_no_more_is_superseded() -> None:
 
     assert run.asking == [("else", f"{A};process:p3")]
     assert run.settled("ok").status == "superseded"
-    assert run.refused(events.Responded, **run.response({still.id: 1})).code == "withdrawn"
+    refusal = run.refused(events.Responded, **run.response({still.id: 1}))
+    assert (refusal.code, refusal.details["status"]) == ("withdrawn", "superseded")
+    assert "(the visit asks this no more)" in refusal.message
+
+
+def test_a_part_that_shows_something_else_stays_open_and_is_answered_as_it_is_shown() -> None:
+    run = composite()
+    run.answer("ok", 1)
+    before = run.open("ok")
+    run.ask("a", asked("ok", "p2", prompt="Still?"), composite=True)
+    shown = run.open("ok")
+    assert (shown.id, shown.prompt) == (before.id, "Still?")
+    assert run.refused(
+        events.Responded, **run.response({shown.id: 2}, digests={shown.id: before.digest})
+    ).details == {"interrupt_id": shown.id, "digest": shown.digest}
+    run.answer("ok", 2)
+    run.ask("a", asked("ok", "p2", prompt="Still?"), composite=True)
+
+    assert "raises the interrupt 'ok' again after its answer" in run.error[1]
 
 
 def test_what_was_superseded_and_is_asked_again_has_another_id() -> None:

@@ -272,6 +272,8 @@ def test_what_was_accepted_is_looked_at_again_when_it_is_carried_out() -> None:
     run.finish("work")
 
     assert (run.open("ask").name, run.rejected()) == ("ask", [("m", "capability_required")])
+    (fact,) = run.facts("message.rejected")
+    assert "missing 'approve'" in str(fact.data["reason"])
     assert run.running == ["later"]
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_agents import agent_node, call, question, tool, turn
-from core_drive import Drive, asked, chain
+from core_agents import agent_node, asks, call, question, tool, turn
+from core_drive import Drive, asked, chain, gate
 from core_rules import ask, rule
 
 from abeyance.core import authority
-from abeyance.core.spec import FunctionNode
+from abeyance.core.policy import Principal
+from abeyance.core.spec import FunctionNode, Node
 
 
 @pytest.mark.parametrize(
@@ -69,15 +70,15 @@ def test_a_question_without_a_capability_cannot_fill_a_pattern() -> None:
     assert "'tenant:*:approve'" in message
 
 
-def test_a_rule_that_names_no_capability_asks_for_that_of_its_node() -> None:
-    run = Drive(
-        chain(
-            FunctionNode(id="work", asks=("approve",)),
-            "next",
-            rules=[rule("sure", "work", ask("sure"))],
-        )
-    )
-    run.finish("work")
+@pytest.mark.parametrize(
+    "node", [FunctionNode(id="work", asks=("approve",)), gate("work", capability="approve")]
+)
+def test_a_rule_that_names_no_capability_asks_for_that_of_its_node(node: Node) -> None:
+    run = Drive(chain(node, "next", rules=[rule("sure", "work", ask("sure"))]))
+    if isinstance(node, FunctionNode):
+        run.finish("work")
+    else:
+        run.answer("work", principal=Principal(subject="ada", capabilities=("approve",)))
 
     assert run.open("sure").requested_capability == "approve"
 
@@ -90,8 +91,16 @@ def test_the_questions_of_a_tool_ask_for_what_the_tool_declares() -> None:
     assert run.open("sure").requested_capability == "approve"
 
 
-def test_a_tool_that_asks_for_what_it_does_not_declare_is_the_authors_to_mend() -> None:
+@pytest.mark.parametrize("is_before", [True, False])
+def test_a_tool_that_asks_for_what_it_does_not_declare_is_the_authors_to_mend(
+    *, is_before: bool
+) -> None:
     run = Drive(chain(agent_node("clerk", tool("wire"))))
-    turn(run, call("c1", "wire", question("sure", requested_capability="approve")))
+    sure = question("sure", requested_capability="approve")
+    if is_before:
+        turn(run, call("c1", "wire", sure))
+    else:
+        turn(run, call("c1", "wire"))
+        asks(run, "c1", sure)
 
     assert run.error[0] == "undeclared_capability"

@@ -45,15 +45,21 @@ def test_an_agent_within_its_budget_is_not_asked_about() -> None:
 
 
 @pytest.mark.parametrize(
-    ("its", "used"),
+    ("its", "used", "raise_to"),
     [
-        (budget(usd=1.0), {"usd": 1.0}),
-        (budget(tokens=100), {"input_tokens": 60, "output_tokens": 40}),
-        (budget(time=60.0), {"seconds": 60.0}),
-        (budget(turns=1), {}),
+        (budget(usd=1.0), {"usd": 1.0}, {"type": "number", "exclusiveMinimum": 1.0}),
+        (
+            budget(tokens=100),
+            {"input_tokens": 60, "output_tokens": 40},
+            {"type": "integer", "minimum": 101},
+        ),
+        (budget(time=60.0), {"seconds": 60.0}, {"type": "number", "exclusiveMinimum": 60.0}),
+        (budget(turns=1), {}, {"type": "integer", "minimum": 2}),
     ],
 )
-def test_at_each_limit_the_next_turn_is_asked_about(its: BudgetSpec, used: dict[str, Any]) -> None:
+def test_at_each_limit_the_next_turn_is_asked_about_which_takes_a_larger_one(
+    its: BudgetSpec, used: dict[str, Any], raise_to: dict[str, Any]
+) -> None:
     run = one(its)
     took(run, call("c1"), **used)
     assert (run.asking, calls(run)) == ([], ["c1"])
@@ -64,6 +70,8 @@ def test_at_each_limit_the_next_turn_is_asked_about(its: BudgetSpec, used: dict[
     assert (run.open("budget").kind, run.status) == ("budget", "awaiting-input")
     assert asked(run)["reached"] == [limit[0]]
     assert len(run.orders("model")) == 1
+    found = run.open("budget").response_schema["properties"]["raise_to"]["properties"][limit[0]]
+    assert {**found, **raise_to} == found
 
 
 def test_an_agent_that_has_its_output_is_not_asked_about() -> None:
@@ -75,7 +83,7 @@ def test_an_agent_that_has_its_output_is_not_asked_about() -> None:
 
 def test_the_question_shows_what_was_used_and_by_whom() -> None:
     run = one(budget(usd=0.5, turns=9, requested_capability="money", timeout=60.0))
-    took(run, call("c1"), call("c2"), usd=0.75, input_tokens=20_000, seconds=3.0)
+    took(run, call("c1"), call("c2"), usd=0.7512, input_tokens=20_000, seconds=3.0)
     run.feed(events.VisitEnded, visit=f"{CLERK};tool:pay:c1", outcome=Finished(), worked=1.5)
     failed = Failed(code="node_failed", message="it broke")
     run.feed(events.VisitEnded, visit=f"{CLERK};tool:pay:c2", outcome=failed, worked=0.5)
@@ -83,19 +91,43 @@ def test_the_question_shows_what_was_used_and_by_whom() -> None:
     question = run.open("budget")
     assert asked(run) == {
         "budget": {"usd": 0.5, "turns": 9},
-        "used": {"usd": 0.75, "tokens": 20_000, "time": 5.0, "turns": 1, "calls": 1},
+        "used": {"usd": 0.7512, "tokens": 20_000, "time": 5.0, "turns": 1, "calls": 1},
         "by": {
-            "clerk": {"usd": 0.75, "tokens": 20_000, "time": 3.0, "turns": 1},
+            "clerk": {"usd": 0.7512, "tokens": 20_000, "time": 3.0, "turns": 1},
             "pay": {"time": 2.0, "calls": 1},
         },
         "reached": ["usd"],
     }
     assert question.prompt == (
-        "The budget of the agent 'clerk' is used up: 0.75 of 0.5 US dollars, 1 of 9 turns. Raise it, "
+        "The budget of the agent 'clerk' is used up: 0.751 of 0.5 US dollars, 1 of 9 turns. Raise it, "
         "or stop 'clerk'?"
     )
     assert (question.requested_capability, question.timeout) == ("money", 60.0)
-    assert question.response_schema["properties"]["raise_to"]["required"] == ["usd"]
+    about = "The new limit in {}, with all that is used already."
+    amounts = {
+        "usd": {
+            "type": "number",
+            "description": about.format("US dollars"),
+            "exclusiveMinimum": 0.7512,
+        },
+        "turns": {"type": "integer", "description": about.format("turns"), "minimum": 9},
+    }
+    assert question.response_schema == {
+        "type": "object",
+        "properties": {
+            "raise_to": {
+                "type": "object",
+                "properties": amounts,
+                "required": ["usd"],
+                "minProperties": 1,
+                "additionalProperties": False,
+            },
+            "stop": {"oneOf": [{"const": True, "title": "Stop clerk"}]},
+        },
+        "minProperties": 1,
+        "maxProperties": 1,
+        "additionalProperties": False,
+    }
 
 
 def test_only_what_a_budget_covers_is_metered() -> None:
@@ -130,12 +162,12 @@ def test_a_raise_that_is_not_enough_by_now_is_asked_again() -> None:
 
 def test_a_stop_fails_the_agent() -> None:
     run = one(budget(tokens=100))
-    took(run, goto="model", input_tokens=1_000)
+    took(run, goto="model", input_tokens=12_345)
     stopped(run)
 
     assert run.error == (
         "budget_exhausted",
-        "the agent 'clerk' was stopped, because the budget of 'clerk' is used up: 1,000 of 100 tokens",
+        "the agent 'clerk' was stopped, because the budget of 'clerk' is used up: 12,345 of 100 tokens",
         f"{CLERK};node:model:2",
     )
 
@@ -195,7 +227,10 @@ def test_a_model_without_a_price_is_told_once_and_in_the_question() -> None:
         (CLERK, {"model": "own"})
     ]
     assert asked(run)["unpriced"] == ["own"]
-    assert "Not in it, because their price is not known: own." in run.open("budget").prompt
+    assert run.open("budget").prompt == (
+        "The budget of the agent 'clerk' is used up: 0 of 1 US dollars, 2 of 2 turns. "
+        "Not in it, because their price is not known: own. Raise it, or stop 'clerk'?"
+    )
 
 
 def test_without_a_limit_in_dollars_no_price_is_missed() -> None:
@@ -203,6 +238,12 @@ def test_without_a_limit_in_dollars_no_price_is_missed() -> None:
     took(run, goto="model", model="own")
 
     assert (run.facts("budget.unpriced"), "unpriced" in asked(run)) == ([], False)
+
+
+def test_what_is_used_is_summed_without_odd_digits() -> None:
+    used = Use(usd=0.1, time=0.1).plus(Use(usd=0.2000000004, time=0.2004))
+
+    assert used == Use(usd=0.3, time=0.3)
 
 
 def test_so_many_models_without_a_price_are_remembered() -> None:
@@ -271,10 +312,14 @@ def test_an_answer_about_a_budget_is_none_of_the_graph() -> None:
 
 
 def test_a_rule_that_would_bar_nobody_fails_the_agent() -> None:
-    run = one(budget(turns=1, terms=Terms(not_by=("aproval",))))
+    wrong = budget(turns=1, terms=Terms(not_by=("aproval",)))
+    run = one(wrong)
     took(run, goto="model")
-
     assert run.error[0] == "unknown_question"
+
+    run = one(wrong, after="next", on_error=GoTo(node="next"))
+    took(run, goto="model")
+    assert run.running == ["next"]
 
 
 def test_a_pause_and_continue_as_new_keep_the_account() -> None:

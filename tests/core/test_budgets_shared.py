@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core_agents import CLERK, call, done, helper
+from core_agents import CLERK, agent_node, call, done, helper
 from core_budgets import (
     budget,
     clerk,
@@ -13,6 +13,7 @@ from core_budgets import (
     stopped,
     took,
     two,
+    with_budget,
 )
 from core_drive import Drive, chain, gate, graph, restored
 
@@ -23,6 +24,7 @@ from abeyance.core.spec import (
     GoTo,
     SubgraphNode,
 )
+from abeyance.core.usage import Use
 
 
 def test_what_a_called_agent_uses_counts_for_its_caller_and_for_the_run() -> None:
@@ -36,6 +38,16 @@ def test_what_a_called_agent_uses_counts_for_its_caller_and_for_the_run() -> Non
     assert of_run is not None
     assert {name: use.tokens for name, use in of_clerk.by.items()} == {"clerk": 1, "helper": 10}
     assert (of_run.used.tokens, of_run.used.usd, of_run.used.turns) == (11, 0.25, 2)
+
+
+def test_what_a_node_uses_counts_under_its_own_name() -> None:
+    run = Drive(replace(chain("work"), budget=budget(time=9.0)))
+    work = run.visit("work").address
+    run.feed(events.VisitEnded, visit=work, outcome=Finished(), worked=2.0)
+
+    account = run.state.root.account
+    assert account is not None
+    assert account.by == {"work": Use(time=2.0)}
 
 
 def test_a_called_agent_asks_about_the_budget_of_its_caller_whom_a_stop_fails() -> None:
@@ -81,6 +93,44 @@ def test_a_stop_fails_every_agent_that_waits_for_the_answer() -> None:
     stopped(run)
 
     assert (run.asking, run.running) == ([], ["next", "next"])
+
+
+def test_a_stop_leaves_an_agent_alone_that_does_not_wait_for_the_answer_yet() -> None:
+    run = two(budget(tokens=100), on_error=GoTo(node="next"))
+    took(run, goto="model", who="ann", input_tokens=100)
+    run.feed(events.Paused, actor="ada")
+    took(run, goto="model", who="bob", input_tokens=1)
+    run.answer("budget", {"stop": True})
+    run.feed(events.Resumed, actor="ada")
+
+    assert [address.split(";")[1] for _, address in run.asking] == ["node:bob"]
+
+
+def test_two_agents_with_budgets_of_their_own_are_both_asked_about() -> None:
+    nodes = [with_budget(agent_node(name, name=name), budget(turns=1)) for name in ("ann", "bob")]
+    run = Drive(graph(*nodes, ways=[(START, "ann"), (START, "bob")]))
+    took(run, goto="model", who="ann")
+    took(run, goto="model", who="bob")
+
+    assert [address.split(";")[1] for _, address in run.asking] == ["node:ann", "node:bob"]
+
+
+def test_what_was_looked_at_is_not_looked_at_again_after_it_waited_for_a_raise() -> None:
+    nodes = [agent_node(name, name=name) for name in ("ann", "bob")]
+    looked_at = [
+        replace(each, graph=replace(each.graph, interrupt_before=("model",))) for each in nodes
+    ]
+    spec = graph(*looked_at, ways=[(START, "ann"), (START, "bob")])
+    run = Drive(replace(spec, budget=budget(tokens=100)))
+    for _ in range(2):
+        run.answer("interrupt_before")
+    took(run, goto="model", who="ann", input_tokens=100)
+    took(run, goto="model", who="bob")
+    for _ in range(2):
+        run.answer("interrupt_before")
+    raised(run, tokens=500)
+
+    assert (run.asking, run.running) == ([], ["model", "model"])
 
 
 def test_a_stop_that_ends_the_run_ends_it_once() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from core_drive import ADA, Drive, chain, gate, graph, reader
+import pytest
+from core_drive import ADA, Drive, asked, chain, gate, graph, reader
 from core_fans import fan, sent
 
 from abeyance.core import events
-from abeyance.core.spec import START, AskHuman, FunctionNode
+from abeyance.core.outcome import Asked
+from abeyance.core.policy import Principal
+from abeyance.core.spec import START, AskHuman, FunctionNode, GoTo, InterruptNode
 from abeyance.core.state import Limits
+from abeyance.core.terms import Quorum, Terms
 from abeyance.errors import Code
 
 SMALL = Limits(visit_bytes=1_000)
@@ -25,11 +29,68 @@ def test_an_answer_that_its_visit_could_not_be_given_is_refused_and_a_shorter_on
     refusal = run.refused(events.Responded, **run.response({id_: large(500)}))
 
     assert refusal.code is Code.PAYLOAD_TOO_LARGE
-    assert refusal.details["limit"] == 1_000
-    assert refusal.details["actual"] > 1_000
-    assert refusal.details["interrupt_id"] == id_
+    too_many = refusal.details["actual"] - 1_000
+    assert refusal.details == {"limit": 1_000, "actual": 1_000 + too_many, "interrupt_id": id_}
+    assert f"to {1_000 + too_many} bytes" in refusal.message
     assert "shorten this" in refusal.message
-    run.answer("two", large(200))
+    run.answer("two", large(500 - too_many))
+    assert run.running == ["work"]
+
+
+def test_a_visit_whose_input_has_all_that_it_may_have_gets_no_further_answer() -> None:
+    def actual(values: int) -> int:
+        run = Drive(chain("work"), limits=SMALL, values={"x": large(values)})
+        run.ask("work", "one")
+        answer = run.response({run.open("one").id: large(998)})
+        return int(run.refused(events.Responded, **answer).details["actual"])
+
+    added = len('{"one":""}') + 998
+    full = 1_000 - (actual(0) - added)
+    assert actual(full) == 1_000 + added
+    assert Drive(chain("work"), limits=SMALL, values={"x": large(full)}).running == ["work"]
+
+
+APPROVAL = {"properties": {"approved": {"type": "boolean"}}}
+VOTES = Terms(quorum=Quorum(count=2))
+
+
+@pytest.mark.parametrize(
+    ("asks", "answer", "vote"),
+    [
+        (asked("ask"), 1, 0),
+        (asked("ask", response_schema=APPROVAL, terms=VOTES), 2, 1),
+        (gate("ask"), 2, 0),
+        (gate("ask", schema=APPROVAL, terms=VOTES), 4, 2),
+    ],
+)
+def test_an_answer_and_the_votes_before_it_count_as_often_as_a_visit_may_be_given_them(
+    asks: Asked | InterruptNode, answer: int, vote: int
+) -> None:
+    def actual(first: int, last: int) -> int:
+        run = Drive(chain("work" if isinstance(asks, Asked) else asks), limits=SMALL)
+        if isinstance(asks, Asked):
+            run.ask("work", asks)
+        entry = run.open("ask")
+        if entry.quorum is not None:
+            run.answer("ask", {"approved": True, "comment": large(first)})
+        about = run.response({entry.id: {"approved": True, "comment": large(last)}})
+        bob = Principal(subject="bob")
+        refusal = run.refused(events.Responded, **{**about, "principal": bob})
+        return int(refusal.details["actual"])
+
+    assert actual(0, 1_010) - actual(0, 1_000) == 10 * answer
+    assert actual(10, 1_000) - actual(0, 1_000) == 10 * vote
+
+
+def test_an_answer_that_was_given_before_does_not_count_again() -> None:
+    run = Drive(chain("work"), limits=SMALL)
+    run.ask("work", "one", "two")
+    ids = {name: run.open(name).id for name in ("one", "two")}
+    run.answer("one", large(400))
+    both = {ids["one"]: large(400), ids["two"]: large(600)}
+    assert run.refused(events.Responded, **run.response(both)).code is Code.PAYLOAD_TOO_LARGE
+    run.feed(events.Responded, **run.response({**both, ids["two"]: large(400)}))
+
     assert run.running == ["work"]
 
 
@@ -55,12 +116,12 @@ def test_an_answer_that_is_written_to_a_field_counts_for_both() -> None:
 
 def test_an_answer_travels_once_to_the_visit_that_asked_for_it() -> None:
     run = Drive(chain("work", "next"))
-    run.ask("work", "one")
+    run.ask("work", asked("one", "process"))
     run.answer("one", "yes")
     run.finish("work")
 
     assert [(dict(o.answers), dict(o.own_answers)) for o in run.orders("work")[1:]] == [
-        ({}, {"one": "yes"})
+        ({}, {"process/one": "yes"})
     ]
     assert dict(run.orders("next")[0].answers) == {"one": "yes"}
 
@@ -86,6 +147,13 @@ def test_what_is_too_large_already_can_be_answered_and_fails_then() -> None:
     assert run.started == []
 
 
+def test_beside_what_is_too_large_and_fails_the_run_nothing_starts() -> None:
+    spec = graph("work", "other", ways=[(START, "work"), (START, "other")])
+    run = Drive(spec, limits=SMALL, values={"x": large(2_000)})
+
+    assert (run.error[2], run.started) == ("graph:g;node:work", [])
+
+
 def test_an_operator_is_asked_about_what_is_too_large_where_the_node_says_so() -> None:
     node = FunctionNode(id="work", on_error=AskHuman())
     run = Drive(chain(node), limits=SMALL, values={"x": large(2_000)})
@@ -97,13 +165,38 @@ def test_an_operator_is_asked_about_what_is_too_large_where_the_node_says_so() -
 
 def test_messages_that_a_visit_would_be_handed_count_too() -> None:
     spec = graph(gate("ask"), reader(), ways=[(START, "ask"), ("ask", "work")])
-    run = Drive(spec, limits=SMALL)
-    run.send("m1", large(600))
-    run.send("m2", large(600))
+    run = Drive(spec, limits=SMALL, values={"x": large(600)})
+    run.send("m", large(600))
     run.answer("ask")
 
     assert run.error[0] == "visit_too_large"
-    assert [entry.message_id for entry in run.state.mailbox.undelivered] == ["m1", "m2"]
+    assert [entry.message_id for entry in run.state.mailbox.undelivered] == ["m"]
+
+
+def test_messages_that_a_visit_was_handed_count_when_it_goes_on() -> None:
+    run = Drive(chain(gate("first"), reader()), limits=SMALL)
+    run.send("m", large(500))
+    run.answer("first")
+    run.ask("work", "one")
+    answer = run.response({run.open("one").id: large(600)})
+
+    assert run.refused(events.Responded, **answer).code is Code.PAYLOAD_TOO_LARGE
+
+
+def test_where_the_failure_of_what_is_too_large_leads_is_entered_at_once() -> None:
+    node = FunctionNode(id="work", on_error=GoTo(node="ask"))
+    run = Drive(
+        graph(node, gate("ask"), ways=[(START, "work")]), limits=SMALL, values={"x": large(2_000)}
+    )
+
+    assert run.asking == [("ask", "graph:g;node:ask")]
+
+
+def test_what_an_item_has_changed_counts_too() -> None:
+    run = sent(fan("then", ways=[("one", "then")]), ["item"], limits=SMALL)
+    run.finish("one", {"x": large(2_000)})
+
+    assert run.error[0] == "visit_too_large"
 
 
 def test_the_item_of_a_fan_out_counts_too() -> None:

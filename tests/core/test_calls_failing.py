@@ -20,12 +20,13 @@ from core_agents import (
     said,
     turn,
 )
-from core_drive import ADA, Drive, at, graph
+from core_drive import ADA, Drive, at, graph, restored
 
 from abeyance.core import events
 from abeyance.core.items import transcripts
 from abeyance.core.outcome import Failed, Interrupted
 from abeyance.core.spec import END, START, AskHuman, GoTo
+from abeyance.core.state import Limits
 
 HELPER = f"{CLERK};tool:ask_helper:c1;agent:helper"
 YES = {"approved": True}
@@ -56,7 +57,9 @@ def test_what_a_call_asked_is_withdrawn_when_it_fails() -> None:
     said(run, "c1", 1, "a")
     failed(run, "c1")
 
-    assert (run.asking, run.settled("b").status) == ([], "cancelled")
+    assert run.asking == []
+    gone = run.settled("b")
+    assert (gone.status, gone.settled_reason) == ("cancelled", "the visit failed")
     assert [result["error"] for result in results(run)] == ["it broke"]
 
 
@@ -218,7 +221,10 @@ def test_a_deadline_of_a_call_may_end_it_and_says_what_nobody_answered() -> None
     turn(run, call("c1"), call("c2"))
     away = question("sure", "question", timeout=60.0, on_timeout=GoTo(node=END))
     run.end(Interrupted, visit=run.visit("pay").address, interrupts=(away,))
+    run.feed(events.Paused, actor="ada")
     run.tick(60)
+    run.state = restored(run.state)
+    run.feed(events.Resumed, actor="ada")
     assert len(run.orders("model")) == 1
     done(run, "c2", {"content": 2})
 
@@ -231,6 +237,15 @@ def test_an_agent_that_fails_has_its_failure_as_the_result_of_its_call() -> None
 
     assert results(run) == [{"error": "50 turns", "code": "max_turns"}]
     assert list(run.state.scopes) == ["graph:g", CLERK]
+
+
+def test_an_agent_whose_graph_fails_has_that_as_the_result_of_its_call() -> None:
+    run = reviewing(helper(), limits=Limits(max_visits=2))
+    turn(run, call("c1", "ask_helper"))
+    for _ in range(2):
+        run.finish("model", goto="model")
+
+    assert [result["code"] for result in results(run)] == ["max_visits"]
 
 
 @pytest.mark.parametrize("deepest", ["answer", "failure"])

@@ -63,6 +63,8 @@ def test_what_a_call_asks_again_in_another_node_has_an_id_of_its_own() -> None:
     said(run, "c1", "y", "sure")
     run.end(Finished, visit=address_of(run, "c1"), goto="second")
     assert calls(run) == ["c1"]
+    (order,) = run.orders("second")
+    assert order.ordinals == {"sure": 2}
     asks(run, "c1", question("sure", "question"))
 
     assert run.open("sure").id != before
@@ -124,7 +126,9 @@ def test_turns_that_only_hand_on_calls_are_no_rounds_of_a_loop() -> None:
 def test_turns_that_only_hand_on_calls_do_so_not_for_ever() -> None:
     run = handing_on(200, limit=3)
 
-    assert (run.status, run.error[0]) == ("failed", "max_visits")
+    # 100 are not counted. The others are the first, the last and one between them.
+    code, _, address = run.error
+    assert (code, address) == ("max_visits", f"{CLERK};node:model:104")
 
 
 def test_a_turn_of_the_model_lets_calls_be_handed_on_anew() -> None:

@@ -148,6 +148,9 @@ def test_a_call_that_somebody_has_to_approve_is_not_skipped(is_asked: bool) -> N
     run.direct("skip", target=PAY)
 
     assert run.rejected() == [("d1", "not_skippable")]
+    if not is_asked:
+        (fact,) = run.facts("message.rejected")
+        assert fact.data["reason"] == "'pay' requires approval, and cannot be skipped"
 
 
 def test_a_call_that_was_approved_is_not_skipped() -> None:

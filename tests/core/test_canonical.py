@@ -10,8 +10,19 @@ import pytest
 from core_drive import chain
 from core_strategies import json_values
 from hypothesis import given
+from hypothesis import strategies as st
 
-from abeyance.core.json import MAX_DEPTH, Json, canonical, rfc3339, sha256, size, why_not_json
+from abeyance.core.json import (
+    MAX_DEPTH,
+    Json,
+    canonical,
+    rfc3339,
+    sha256,
+    size,
+    size_of_all,
+    why_not_json,
+)
+from abeyance.core.state import Status
 
 
 def test_keys_are_sorted_and_no_space_is_written() -> None:
@@ -39,7 +50,14 @@ def test_a_value_that_was_sent_as_json_keeps_its_hash(value: Json) -> None:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [(1, 1.0), (0, -0.0), (-7, -7.0), ([1], (1.0,)), ({"a": 1, "b": 2}, {"b": 2.0, "a": 1})],
+    [
+        (Status.RUNNING, "running"),
+        (1, 1.0),
+        (0, -0.0),
+        (-7, -7.0),
+        ([1], (1.0,)),
+        ({"a": 1, "b": 2}, {"b": 2.0, "a": 1}),
+    ],
 )
 def test_values_that_mean_the_same_are_the_same(one: Json, other: Json) -> None:
     assert canonical(one) == canonical(other)
@@ -83,6 +101,15 @@ def test_a_hash_says_by_what_it_was_made() -> None:
 @given(json_values())
 def test_the_size_is_that_of_what_is_sent(value: Json) -> None:
     assert size(value) == len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+@given(st.lists(json_values()))
+def test_the_size_of_several_values_is_that_of_each_together(values: list[Json]) -> None:
+    assert size_of_all(values) == sum(map(size, values))
+
+
+def test_what_is_refused_as_no_json_has_a_size_before() -> None:
+    assert size([math.nan, -math.inf]) == len("[NaN,-Infinity]")
 
 
 def test_a_size_counts_bytes_and_not_characters() -> None:

@@ -139,6 +139,7 @@ def test_what_is_settled_is_neither_claimed_nor_reassigned() -> None:
     for kind, fields in ((events.Claimed, {"seconds": 1}), (events.Reassigned, {"to": ("bob",)})):
         refusal = run.refused(kind, principal=ROOT, interrupt_id=id_, **fields)
         assert refusal.code is Code.ALREADY_ANSWERED
+        assert refusal.details == {"interrupt_id": id_, "status": "answered"}
 
 
 def test_a_fork_asks_without_the_claim() -> None:

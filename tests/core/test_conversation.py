@@ -41,7 +41,8 @@ def test_a_second_agent_is_refused_and_nothing_has_changed() -> None:
         held.claimed(claim("two"), NOW)
 
     assert refused.value.code is Code.CONVERSATION_BUSY
-    assert (refused.value.details["run_id"], refused.value.details["runs"]) == ("one", ["one"])
+    assert refused.value.details == {"conversation_id": "talk", "run_id": "one", "runs": ["one"]}
+    assert "has an active run 'one'" in refused.value.message
     assert runs(held) == ["one"]
 
 
@@ -54,6 +55,15 @@ def test_others_than_agents_and_those_who_ask_for_it_start_beside() -> None:
 
     assert runs(held) == ["one", "helper", "two"]
     assert refused.value.details["runs"] == ["one", "two"]
+
+
+def test_a_refused_agent_is_told_of_twenty_active_ones_each_once() -> None:
+    names = [f"r{number}" for number in range(21)]
+    many = tuple(claim(name, token) for name in names for token in (f"{name}a", f"{name}b"))
+    with pytest.raises(Refusal) as refused:
+        replace(TALK, claims=many).check(claim("one more"))
+
+    assert refused.value.details["runs"] == names[:20]
 
 
 def test_an_agent_may_start_beside_others_than_agents() -> None:
@@ -86,7 +96,8 @@ def test_a_conversation_is_bounded() -> None:
         full.claimed(claim("one more"), NOW)
 
     assert refused.value.code is Code.TOO_MANY_RUNS
-    assert (refused.value.details["limit"], refused.value.details["actual"]) == (1_000, 1_000)
+    assert refused.value.details == {"conversation_id": "talk", "limit": 1_000, "actual": 1_000}
+    assert "has 1000 active runs" in refused.value.message
     assert full.claimed(full.claims[0], NOW) is full
 
 

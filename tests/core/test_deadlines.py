@@ -8,7 +8,7 @@ import pytest
 from core_drive import CONTROL, Drive, at, chain, gate, graph
 
 from abeyance.core import events
-from abeyance.core.json import rfc3339
+from abeyance.core.json import rfc3339, sha256
 from abeyance.core.outcome import Finished
 from abeyance.core.spec import (
     END,
@@ -21,7 +21,7 @@ from abeyance.core.spec import (
     OnTimeout,
     ResumeRun,
 )
-from abeyance.core.state import Limits
+from abeyance.core.state import Limits, Pause
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code
 
@@ -94,15 +94,18 @@ def test_at_the_deadline_the_default_is_the_answer() -> None:
     run.tick(10)
 
     settled = run.settled("ask")
-    assert (settled.status, settled.by, settled.answer) == (
+    assert (settled.status, settled.by, settled.answer, settled.settled_at) == (
         "answered",
         "timeout",
         {"approved": False},
+        at(10),
     )
     assert run.values["x"] == {"approved": False}
     assert run.running == ["next"]
     (fact,) = run.facts("interrupt.answered")
-    assert (fact.actor, "note" in fact.data) == ("timeout", False)
+    hash_ = sha256({"approved": False})
+    assert (fact.actor, settled.answer_sha256) == ("timeout", hash_)
+    assert fact.data == {"id": settled.id, "name": "ask", "answer_sha256": hash_}
 
 
 def test_a_default_does_not_make_a_loop_a_steered_one() -> None:
@@ -250,6 +253,14 @@ def test_a_pause_says_until_when() -> None:
     (fact,) = run.facts("run.paused")
     assert fact.data == {"reason": None, "mode": "after-node", "deadline": rfc3339(at(10))}
     assert run.state.next_deadline() == at(10)
+    assert run.state.pause == Pause(
+        since=at(0),
+        actor="ada",
+        reason=None,
+        mode="after-node",
+        deadline=at(10),
+        on_timeout=Halt(),
+    )
 
 
 def test_a_pause_without_a_timeout_takes_that_of_the_run() -> None:

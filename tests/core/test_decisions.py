@@ -5,15 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_agents import CLERK, done, gated, helper, question, results, reviewing, said, turn
-from core_drive import ADA, Drive
+from core_agents import (
+    CLERK,
+    agent_node,
+    done,
+    gated,
+    helper,
+    question,
+    results,
+    reviewing,
+    said,
+    turn,
+)
+from core_askers import BOB, lent
+from core_drive import ADA, Drive, gate, graph
 
 from abeyance.core import events
 from abeyance.core.events import Responded
 from abeyance.core.json import Json
 from abeyance.core.ledger import content_digest
 from abeyance.core.outcome import Finished
-from abeyance.core.spec import Default
+from abeyance.core.spec import START, Default
 from abeyance.core.terms import Decision, Terms
 from abeyance.errors import Code
 
@@ -44,12 +56,12 @@ def test_only_the_decisions_of_its_terms_are_answers_to_an_approval(
     every: tuple[Decision, ...] = ("approve", "edit", "reject", "respond")
     others = [each for each in every if each != decision]
     run = approving(*others)
-    about = run.response({run.open("approve").id: answer})
-    refusal = run.refused(events.Responded, **about)
+    id_ = run.open("approve").id
+    refusal = run.refused(events.Responded, **run.response({id_: answer}))
 
     assert refusal.code is Code.DECISION_NOT_ALLOWED
-    assert refusal.details["decision"] == decision
-    assert refusal.details["decisions"] == others
+    assert refusal.details == {"interrupt_id": id_, "decision": decision, "decisions": others}
+    assert f"It allows: {', '.join(others)}." in refusal.message
     said(approving(decision), "c1", answer)
 
 
@@ -60,21 +72,25 @@ def test_a_result_in_place_of_a_call_may_be_as_large_as_one_of_the_call(
     run = reviewing()
     turn(run, gated("c1", reason=CALL, **terms))
     large: Json = {"approved": False, "result": "x" * (limit - 1)}
-    before = run.state
-    refusal = run.refused(events.Responded, **run.response({run.open("approve").id: large}))
+    before, id_ = run.state, run.open("approve").id
+    refusal = run.refused(events.Responded, **run.response({id_: large}))
 
     assert refusal.code is Code.PAYLOAD_TOO_LARGE
-    assert (refusal.details["limit"], refusal.details["actual"]) == (limit, limit + 1)
+    assert refusal.details == {"interrupt_id": id_, "limit": limit, "actual": limit + 1}
+    assert f"takes {limit + 1} bytes" in refusal.message
     assert run.state is before
     said(run, "c1", {"approved": False, "result": "x" * (limit - 2)})
 
 
 def test_a_plain_question_has_no_decisions() -> None:
-    run = reviewing()
+    run = Drive(graph(agent_node(), gate("ask"), ways=[(START, "review"), (START, "ask")]))
     turn(run, gated("c1", reason=CALL, terms=Terms(decisions=("reject",))))
+    plain, approval = run.open("ask").id, run.open("approve").id
     refusal = run.refused(Responded, **run.response({"r.unknown": YES}))
-
     assert refusal.code is Code.UNKNOWN_INTERRUPT
+    refusal = run.refused(Responded, **run.response({plain: YES, approval: YES}))
+    assert refusal.details["interrupt_id"] == approval
+    run.feed(Responded, **run.response({plain: YES, approval: NO}))
 
 
 def test_equal_arguments_are_left_out_of_what_the_code_is_given() -> None:
@@ -88,6 +104,14 @@ def test_equal_arguments_are_left_out_of_what_the_code_is_given() -> None:
     said(run, "c1", EDIT)
     (order,) = run.orders("pay")
     assert order.own_answers == {"/approval/approve": EDIT}
+
+
+def test_code_learns_who_approved_it_in_whose_place() -> None:
+    run = approving()
+    about = {"principal": BOB, "on_behalf_of": "ada", "delegations": (lent("ada"),)}
+    run.feed(Responded, **run.response({run.open("approve").id: YES}, **about))
+
+    assert run.orders("pay")[0].approver == {"by": "bob", "on_behalf_of": "ada"}
 
 
 def test_a_result_in_place_of_the_call_is_its_result_with_who_gave_it() -> None:

@@ -23,9 +23,9 @@ def wanted(maker: Principal = ADA, id_: str = "d", **fields: Any) -> Wanted:
     return Wanted(id=id_, maker=maker, **{"to": "bob", "until": at(3600), **fields})
 
 
-def refusal_of(*, now: float = 0, **fields: Any) -> Refusal:
+def refusal_of(book: Delegations | None = None, **fields: Any) -> Refusal:
     with pytest.raises(Refusal) as refused:
-        Delegations().made(wanted(**fields), at(now))
+        (book or Delegations()).made(wanted(**fields), T0)
     return refused.value
 
 
@@ -34,6 +34,7 @@ def test_a_delegation_lends_what_its_maker_names() -> None:
     (made,) = book.of("bob", T0)
     assert (made.by, made.capabilities, made.groups) == ("ada", ("refunds:approve",), ("finance",))
     assert (made.since, made.until, made.reason) == (T0, at(3600), "away")
+    assert made.created_at == T0
     assert book.of("ada", T0) == ()
 
 
@@ -70,13 +71,17 @@ def test_what_reaches_beyond_questions_cannot_be_lent(name: str) -> None:
 def test_a_delegation_has_a_time_and_another_person(fields: dict[str, Any], pointer: str) -> None:
     refusal = refusal_of(**fields)
     assert refusal.code is Code.INVALID_BODY
-    assert [fault["pointer"] for fault in refusal.details["errors"]] == [pointer]
+    (fault,) = refusal.details["errors"]
+    assert fault["pointer"] == pointer
+    assert refusal.message == f"This cannot be delegated: {fault['message']}."
+    assert Delegations().made(wanted(until=T0 + LONGEST), T0).all
 
 
 def test_nobody_lends_what_they_do_not_have() -> None:
-    refusal = refusal_of(capabilities=("payments:release",))
+    refusal = refusal_of(capabilities=("refunds:approve", "payments:release", "a:b"))
     assert refusal.code is Code.CAPABILITY_REQUIRED
-    assert refusal.details["capabilities"] == ["payments:release"]
+    assert "'ada' cannot lend 'a:b', 'payments:release'" in refusal.message
+    assert refusal.details == {"capability": "a:b", "capabilities": ["a:b", "payments:release"]}
 
 
 def test_the_same_call_again_makes_nothing_and_what_has_ended_is_forgotten() -> None:
@@ -90,22 +95,31 @@ def test_there_are_not_more_than_fit() -> None:
     book = Delegations()
     (one,) = book.made(wanted(), T0).all
     full = Delegations(all=(one,) * MOST)
-    with pytest.raises(Refusal) as refused:
-        full.made(wanted(id_="e"), T0)
-    assert refused.value.code is Code.INVALID_BODY
-    assert "no more fit" in refused.value.message
+    refusal = refusal_of(full, id_="e")
+    assert refusal.code is Code.INVALID_BODY
+    (fault,) = refusal.details["errors"]
+    assert (fault["pointer"], refusal.message) == (
+        "",
+        f"This cannot be delegated: {fault['message']}.",
+    )
+    assert f"{MOST} delegations, and no more fit" in fault["message"]
 
 
 def test_who_made_it_deletes_it_or_an_administrator() -> None:
-    book = Delegations().made(wanted(), T0)
+    book = Delegations().made(wanted(), T0).made(wanted(id_="other"), T0)
     with pytest.raises(Refusal) as refused:
         book.withdrawn("d", BOB)
     assert refused.value.code is Code.CAPABILITY_REQUIRED
+    assert "'d' is by 'ada'" in refused.value.message
+    assert refused.value.details == {"capability": "admin", "capabilities": ["admin"]}
     admin = Principal(subject="boss", capabilities=("admin",))
-    assert book.withdrawn("d", ADA).all == book.withdrawn("d", admin).all == ()
+    for who in (ADA, admin):
+        assert [each.id for each in book.withdrawn("d", who).all] == ["other"]
     with pytest.raises(Refusal) as refused:
         book.withdrawn("e", ADA)
     assert refused.value.code is Code.UNKNOWN_DELEGATION
+    assert "no delegation 'e'" in refused.value.message
+    assert refused.value.details == {"delegation_id": "e"}
 
 
 def test_everybody_sees_those_that_they_made_or_may_use_and_an_administrator_all() -> None:
@@ -119,9 +133,11 @@ def test_everybody_sees_those_that_they_made_or_may_use_and_an_administrator_all
 
 def test_what_was_deleted_is_not_made_by_the_same_request_again() -> None:
     book = Delegations().made(wanted(), T0).withdrawn("d", ADA)
-    with pytest.raises(Refusal) as refused:
-        book.made(wanted(), T0)
-    assert refused.value.code is Code.INVALID_BODY
+    for each in (book, book.made(wanted(id_="e"), T0)):
+        refusal = refusal_of(each)
+        assert refusal.code is Code.INVALID_BODY
+        (fault,) = refusal.details["errors"]
+        assert (fault["pointer"], "deleted" in fault["message"]) == ("", True)
     assert book.ends_at == at(3600)
     later = book.made(wanted(id_="e", until=at(9_000)), at(3600))
     assert (later.deleted, later.ends_at) == ({}, at(9_000))
@@ -132,7 +148,6 @@ def test_what_was_deleted_is_not_made_by_the_same_request_again() -> None:
     "fields", [{"to": "carol"}, {"capabilities": ()}, {"since": at(1)}, {"reason": "why"}]
 )
 def test_another_delegation_under_the_same_key_is_refused(fields: dict[str, Any]) -> None:
-    book = Delegations().made(wanted(), T0)
-    with pytest.raises(Refusal) as refused:
-        book.made(wanted(**fields), T0)
-    assert refused.value.code is Code.IDEMPOTENCY_CONFLICT
+    refusal = refusal_of(Delegations().made(wanted(), T0), **fields)
+    assert refusal.code is Code.IDEMPOTENCY_CONFLICT
+    assert "use another key" in refusal.message

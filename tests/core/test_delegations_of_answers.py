@@ -308,10 +308,12 @@ def test_who_voted_for_somebody_learns_what_became_of_it() -> None:
     run = asking(quorum=Quorum(count=1), capability=PAY)
     id_, yes = run.open("ask").id, {"approved": True}
     run.answer("ask", yes, principal=BOB, delegations=(lent("ada", "bob", PAY),))
-    (again,) = idempotency.receipts(
-        run.state.ledger, Responded(now=run.now, **run.response({id_: yes}, principal=BOB))
-    )
-    assert (again.replayed, again.answered_by, again.on_behalf_of) == (True, "bob", "ada")
+    for name in (None, "ada"):
+        about = run.response({id_: yes}, principal=BOB, on_behalf_of=name)
+        (again,) = idempotency.receipts(run.state.ledger, Responded(now=run.now, **about))
+        assert (again.replayed, again.answered_by, again.on_behalf_of) == (True, "bob", "ada")
+    for_another = run.response({id_: yes}, principal=BOB, on_behalf_of="carol")
+    assert run.refused(Responded, **for_another).code is Code.ALREADY_ANSWERED
 
 
 def test_a_delegate_who_votes_for_who_has_voted_takes_their_vote_s_place() -> None:
@@ -326,10 +328,16 @@ def test_a_delegate_who_votes_for_who_has_voted_takes_their_vote_s_place() -> No
     assert [(vote.by, vote.on_behalf_of) for vote in run.open("ask").votes] == [("bob", "ada")]
 
 
-def test_who_has_voted_votes_the_same_for_somebody_else() -> None:
+@pytest.mark.parametrize("is_first", [True, False])
+def test_who_has_voted_votes_the_same_for_somebody_else(*, is_first: bool) -> None:
     run = asking(quorum=Quorum(count=2))
-    run.answer("ask", {"approved": True}, principal=BOB)
-    for_ada = {"on_behalf_of": "ada", "delegations": (lent("ada"),)}
-    run.answer("ask", {"approved": True}, principal=BOB, **for_ada)
+    for_ada: dict[str, Any] = {"on_behalf_of": "ada", "delegations": (lent("ada"),)}
+    run.answer("ask", {"approved": True}, principal=BOB, **(for_ada if is_first else {}))
+    about = run.response({run.open("ask").id: {"approved": True}}, principal=BOB)
+    about |= {} if is_first else for_ada
+    (receipt,) = idempotency.receipts(run.state.ledger, Responded(now=run.now, **about))
+    run.feed(Responded, **about)
 
-    assert [(vote.by, vote.on_behalf_of) for vote in run.open("ask").votes] == [("bob", "ada")]
+    name = None if is_first else "ada"
+    assert (receipt.replayed, receipt.on_behalf_of) == (False, name)
+    assert [(vote.by, vote.on_behalf_of) for vote in run.open("ask").votes] == [("bob", name)]

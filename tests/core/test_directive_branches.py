@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from core_drive import ADA, Drive, Ways, chain, edge, gate, graph
 
 from abeyance.core import events
 from abeyance.core.outcome import Asked, Interrupted
 from abeyance.core.spec import END, START, GraphSpec, InterruptSpec, SubgraphNode
+
+INNER = "graph:g;node:outer;graph:inner"
 
 
 def nested(*nodes: Any, after: str = "after") -> GraphSpec:
@@ -55,6 +58,24 @@ def test_a_node_that_was_left_just_now_still_names_its_branch() -> None:
     assert run.state.visits.keys() == {"graph:g;node:a:3"}
 
 
+def test_a_node_that_was_left_before_the_last_one_names_no_branch_any_more() -> None:
+    run = Drive(chain("a", "b", "c"))
+    run.finish("a")
+    run.direct("skip", target="a")
+    run.finish("b")
+
+    assert (run.running, len(run.state.mailbox.queue)) == (["c"], 1)
+
+
+def test_a_directive_that_waits_for_its_branch_keeps_no_other_waiting() -> None:
+    run = Drive(graph("a", "b", gate("ask"), ways=[(START, "a"), (START, "ask"), ("a", "b")]))
+    run.direct("continue", target="a")
+    run.direct("continue", target="b")
+    run.direct("defer", "later", target="ask")
+
+    assert [todo.text for todo in run.state.todos] == ["later"]
+
+
 def test_what_a_directive_waits_for_may_never_come() -> None:
     ways: Ways = [
         (START, "a"),
@@ -79,22 +100,21 @@ def test_what_a_directive_waits_for_may_never_come() -> None:
 def test_a_scope_can_be_named() -> None:
     run = Drive(nested("in", "out"))
     run.finish("first")
-    inner = "graph:g;node:outer;graph:inner"
-    run.direct("skip", target=inner)
+    run.direct("skip", target=INNER)
     run.finish("in")
 
     assert run.running == ["after"]
 
 
-def test_a_nested_graph_with_nothing_left_is_gone_back_into() -> None:
+@pytest.mark.parametrize("target", [None, "in", f"{INNER};node:in", INNER])
+def test_a_nested_graph_with_nothing_left_is_gone_back_into(target: str | None) -> None:
     run = Drive(nested("in"))
     run.finish("first", {"x": 1})
-    run.direct("rerun")
+    run.direct("rerun", target=target)
     run.finish("in", {"log": ["in"]})
 
-    inner = "graph:g;node:outer;graph:inner"
-    assert [visit.address for visit in run.state.visits.values()][1:] == [f"{inner};node:in:2"]
-    assert run.state.scopes[inner].values == {"x": 1}
+    assert [visit.address for visit in run.state.visits.values()][1:] == [f"{INNER};node:in:2"]
+    assert run.state.scopes[INNER].values == {"x": 1}
     run.finish("in", {"log": ["again"]})
     assert run.values == {"x": 1, "log": ["again"]}
 
@@ -124,6 +144,7 @@ def test_going_back_leaves_a_gate_only_for_those_who_could_open_it() -> None:
     assert (run.running, run.values) == (["a"], {})
     settled = run.settled("ask")
     assert (settled.status, settled.by) == ("superseded", "ada")
+    assert settled.settled_reason == "the run went back (rerun)"
     run.finish("a")
     assert run.open("ask").address == "graph:g;node:ask:2"
     assert run.open("ask").id != settled.id
@@ -148,6 +169,8 @@ def test_a_gate_cannot_be_skipped_neither_before_nor_while_it_asks() -> None:
     run.direct("skip", capabilities=("*",))
 
     assert run.rejected() == [("d1", "not_skippable"), ("d2", "not_skippable")]
+    for fact in run.facts("message.rejected"):
+        assert fact.data["reason"] == "'ask' asks a person, and cannot be skipped"
     assert run.waiting == ["ask"]
 
 

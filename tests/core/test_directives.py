@@ -24,6 +24,11 @@ def held(*nodes: Any) -> Drive:
     return run
 
 
+def why(run: Drive) -> list[str]:
+    """What is told of each directive that came to nothing."""
+    return [str(fact.data["reason"]) for fact in run.facts("message.rejected")]
+
+
 # Which words there are
 
 
@@ -75,8 +80,12 @@ def test_rerun_takes_the_patch_back_and_hands_on_the_guidance() -> None:
     assert (again.address, again.guidance) == ("graph:g;node:a:2", "be kinder")
     assert run.orders("a")[0].guidance is None
     (fact,) = run.facts("run.went_back")
-    assert (fact.address, fact.actor, fact.data["node"]) == ("graph:g;node:a", "ada", "a")
-    assert "not undone" in str(fact.data["effects"])
+    assert (fact.address, fact.actor) == ("graph:g;node:a", "ada")
+    assert fact.data == {
+        "node": "a",
+        "steps": 0,
+        "effects": "what the visits did outside the run is not undone",
+    }
 
     run.finish("a", {"x": 2})
     assert run.orders("b")[-1].guidance is None
@@ -113,16 +122,16 @@ def test_steps_that_are_no_steps_are_rejected(steps: Json) -> None:
 
     assert run.rejected() == [("d1", "invalid_params")]
     assert run.ready == ["b"]
-    (fact,) = run.facts("message.rejected")
-    assert "1 to 20" in str(fact.data["reason"])
+    assert "1 to 20" in why(run)[0]
 
 
-def test_one_cannot_go_back_farther_than_the_trail() -> None:
+@pytest.mark.parametrize("steps", [1, 20])
+def test_one_cannot_go_back_farther_than_the_trail(steps: int) -> None:
     run = held("a", "b")
-    run.direct("go_back", params={"steps": 1})
+    run.direct("go_back", params={"steps": steps})
 
     assert run.rejected() == [("d1", "not_linear")]
-    assert "has 1 visits" in str(run.facts("message.rejected")[0].data["reason"])
+    assert f"has 1 visits that can be undone, and {steps + 1} are needed" in why(run)[0]
 
 
 def test_pause_is_the_operation_and_waits_for_the_boundary() -> None:
@@ -182,21 +191,24 @@ def test_update_state_merges_by_the_reducers_and_says_which_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "code"),
+    ("params", "code", "told"),
     [
-        ({}, "invalid_params"),
-        ({"patch": {}}, "invalid_params"),
-        ({"patch": [1]}, "invalid_params"),
-        ({"patch": {"nope": 1}}, "invalid_patch"),
-        ({"patch": {"log": 1}}, "invalid_patch"),
+        ({}, "invalid_params", "{patch: {field: value, ...}}"),
+        ({"patch": {}}, "invalid_params", "{patch: {field: value, ...}}"),
+        ({"patch": [1]}, "invalid_params", "{patch: {field: value, ...}}"),
+        ({"patch": {"nope": 1}}, "invalid_patch", "'nope'"),
+        ({"patch": {"log": 1}}, "invalid_patch", "'log'"),
     ],
 )
-def test_a_patch_that_cannot_be_merged_is_rejected(params: dict[str, Json], code: str) -> None:
+def test_a_patch_that_cannot_be_merged_is_rejected(
+    params: dict[str, Json], code: str, told: str
+) -> None:
     run = held("a", "b")
     before = run.values
     run.direct("update_state", params=params)
 
     assert (run.rejected(), run.values) == ([("d1", code)], before)
+    assert told in why(run)[0]
 
 
 def test_update_state_inside_an_item_is_that_items_own() -> None:
@@ -248,6 +260,10 @@ def test_rerun_is_not_possible_while_there_are_several_branches() -> None:
     run.direct("rerun", target="ask")
 
     assert run.rejected() == [("d1", "not_linear")]
+    assert why(run)[0] == (
+        "graph:g has several branches, a fan-out or an open join, so the order of its visits is "
+        "ambiguous"
+    )
     assert (run.running, run.waiting) == (["a"], ["ask"])
 
 
@@ -302,6 +318,7 @@ def test_several_directives_at_one_boundary_are_taken_in_their_order() -> None:
         "d2",
         "d1",
     ]
+    assert run.state.counters.messages_delivered == 3
 
 
 def test_no_visit_is_handed_a_directive() -> None:
@@ -329,6 +346,7 @@ def test_there_is_nothing_to_skip_where_nothing_is_left() -> None:
     run.finish("a")
 
     assert (run.status, run.rejected()) == ("completed", [("d1", "no_branch")])
+    assert why(run) == ["'skip' found no branch to act on"]
     assert run.state.mailbox.undelivered == ()
 
 

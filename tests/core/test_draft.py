@@ -9,6 +9,7 @@ import pytest
 from core_drive import Drive, at, chain, gate, graph
 from core_fans import fan, sent
 
+from abeyance.core.copying import is_working
 from abeyance.core.spec import START
 from abeyance.core.state import Limits
 from abeyance.core.visit import FanOutBranch
@@ -17,8 +18,10 @@ from abeyance.core.working_state import WorkingState
 
 def test_a_draft_in_which_nothing_is_changed_is_the_run_before() -> None:
     state = Drive(chain("a")).state
+    draft = WorkingState(state, at(1))
+    draft.visit("graph:g;node:a")
 
-    assert WorkingState(state, at(1)).frozen() is state
+    assert draft.frozen() is state
 
 
 def test_what_is_changed_is_changed_in_a_copy_and_the_rest_is_shared() -> None:
@@ -61,6 +64,45 @@ def test_nobody_changes_a_run_outside_of_a_draft() -> None:
             state.finished = True
         with pytest.raises(FrozenInstanceError):
             state.visits[address].activations = 8
+
+
+def test_of_a_run_with_many_visits_nothing_can_be_changed_either() -> None:
+    names = [f"n{number}" for number in range(100)]
+    ways = [(START, name) for name in names]
+    state = Drive(graph(*names, ways=ways), limits=Limits(max_parallel_visits=100)).state
+
+    assert len(state.visits) == 100
+    parts = (state, state.counters, *state.scopes.values(), *state.visits.values())
+    assert not any(map(is_working, parts))
+
+
+def test_a_snapshot_of_a_draft_stays_as_it_was_while_the_draft_goes_on() -> None:
+    run = sent(fan(gate("one")), [1, 2])
+    (scope,), (first, second) = run.state.scopes.values(), run.state.ledger.open.values()
+    (sender,) = scope.fans
+    members = [FanOutBranch(fan=sender, index=index) for index in (0, 1)]
+    draft = WorkingState(run.state, at(1))
+    draft.item(scope.address, members[1]).skipped = True
+    draft.counters.visits = 7
+    draft.open.pop(first.id)
+    draft.settled[first.id] = first
+    kept = draft.snapshot()
+    draft.item(scope.address, members[0]).skipped = True
+    draft.item(scope.address, members[1]).skipped = False
+    draft.counters.visits = 8
+    draft.open.pop(second.id)
+    draft.settled[second.id] = second
+    draft.frozen()
+
+    items = kept.scopes[scope.address].fans[sender].items
+    assert [item.skipped for item in items] == [False, True]
+    assert (kept.counters.visits, kept.ledger.open, kept.ledger.settled) == (
+        7,
+        {second.id: second},
+        {first.id: first},
+    )
+    with pytest.raises(FrozenInstanceError):
+        items[1].skipped = False
 
 
 def test_one_item_of_a_fan_out_is_copied_and_the_others_are_not() -> None:

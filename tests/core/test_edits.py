@@ -9,7 +9,7 @@ from core_drive import ADA, Drive, asked, at, chain, gate, graph
 
 from abeyance.core import events
 from abeyance.core.business_time import moment
-from abeyance.core.json import Json
+from abeyance.core.json import Json, rfc3339, why_not_json
 from abeyance.core.policy import Principal
 from abeyance.core.spec import START, Default, GoTo, Halt, InterruptNode, InterruptSpec, OnTimeout
 from abeyance.core.terms import BusinessTime, Calendar, Terms
@@ -28,17 +28,16 @@ def waiting(
     return Drive(graph(asked, "next", ways=[(START, "ask"), ("ask", "next")]))
 
 
-def move(run: Drive, who: Principal, seconds: float | None, **more: Any) -> None:
+def moved(run: Drive, who: Principal, seconds: float | None, **more: Any) -> dict[str, Any]:
+    """The fields of an edit of the deadline of the only question."""
     (interrupt,) = run.state.ledger.open.values()
     deadline = None if seconds is None else at(seconds)
-    run.feed(
-        events.DeadlineEdited,
-        principal=who,
-        interrupt_id=interrupt.id,
-        moves=True,
-        deadline=deadline,
-        **more,
-    )
+    about = {"principal": who, "interrupt_id": interrupt.id, "moves": True, "deadline": deadline}
+    return {**about, **more}
+
+
+def move(run: Drive, who: Principal, seconds: float | None, **more: Any) -> None:
+    run.feed(events.DeadlineEdited, **moved(run, who, seconds, **more))
 
 
 def code_of(call: Any, *arguments: Any, **options: Any) -> Code:
@@ -59,7 +58,8 @@ def test_an_edit_sets_fields_whatever_their_reducers_and_makes_a_new_version() -
     assert run.state.root.values == {"log": ["two"], "x": 3}
     assert run.state.root.version == 3
     told = run.facts("run.values_edited")[-1]
-    assert (told.actor, told.data) == ("boss", {"fields": ["log", "x"], "version": 3})
+    assert (told.address, told.actor) == ("graph:g", "boss")
+    assert told.data == {"fields": ["log", "x"], "version": 3}
 
 
 def test_an_edit_beside_an_open_gate_asks_for_the_gates_capability() -> None:
@@ -69,8 +69,25 @@ def test_an_edit_beside_an_open_gate_asks_for_the_gates_capability() -> None:
     assert run.state.root.version == 1
 
 
-def test_an_edit_of_what_is_no_field_is_refused() -> None:
-    assert code_of(edit, waiting(), BOSS, {"nope": 1}) is Code.INVALID_INPUT
+def test_a_refused_edit_of_values_says_why() -> None:
+    run = waiting()
+    busy = Drive(chain("work"))
+    over = Drive(chain("work"))
+    over.cancel()
+    no_field = {"errors": [{"pointer": "/nope", "message": "no such field"}]}
+    fault = why_not_json({"x": float("inf")})
+    no_json = {"errors": [{"pointer": "", "message": fault}]}
+    for each, patch, version, expected, said in (
+        (run, {"nope": 1}, 1, (Code.INVALID_INPUT, no_field), "graph 'g' has no field 'nope'."),
+        (run, {"x": float("inf")}, 1, (Code.INVALID_INPUT, no_json), f"not JSON: {fault}."),
+        (run, {"x": 1}, 7, (Code.STALE, {"version": 1}), "version 7 of the values, and they"),
+        (busy, {"x": 1}, 1, (Code.NOT_STOPPED, {"run_status": "running"}), "run is running."),
+        (over, {"x": 1}, 1, (Code.NOT_RUNNING, {"run_status": over.status}), "cannot be edited."),
+    ):
+        about: dict[str, Any] = {"principal": BOSS, "patch": patch, "version": version}
+        refusal = each.refused(events.ValuesEdited, **about)
+        assert (refusal.code, refusal.details) == expected
+        assert said in refusal.message
 
 
 @pytest.mark.parametrize("seconds", [60, 7200, None])
@@ -80,7 +97,15 @@ def test_a_deadline_is_moved_by_those_who_may_approve(seconds: float | None) -> 
     move(run, BOSS, seconds)
 
     assert run.state.next_deadline() == (None if seconds is None else at(seconds))
-    assert [fact.actor for fact in run.facts("interrupt.deadline_edited")] == ["boss"]
+    (fact,) = run.facts("interrupt.deadline_edited")
+    assert (fact.address, fact.actor) == ("graph:g;node:ask", "boss")
+    assert fact.data == {
+        "id": run.open("ask").id,
+        "name": "ask",
+        "deadline": None if seconds is None else rfc3339(at(seconds)),
+        "was": rfc3339(at(3600)),
+        "on_timeout": "halt",
+    }
 
 
 def test_a_deadline_can_be_removed() -> None:
@@ -95,15 +120,24 @@ def test_a_deadline_in_the_past_is_refused() -> None:
     run = waiting()
     run.wait(10)
 
-    assert code_of(move, run, BOSS, 10) is Code.INVALID_BODY
+    refusal = run.refused(events.DeadlineEdited, **moved(run, BOSS, 10))
+    assert refusal.code is Code.INVALID_BODY
+    assert rfc3339(at(10)) in refusal.message
+    assert refusal.details == {"errors": [{"pointer": "/deadline", "message": refusal.message}]}
 
 
 def test_what_happens_at_the_deadline_can_be_changed_but_not_to_a_default() -> None:
     run = waiting()
     assert code_of(move, run, ADA, 7200, on_timeout=Halt()) is Code.CAPABILITY_REQUIRED
-    assert code_of(move, run, BOSS, 60, on_timeout=GoTo(node="no")) is Code.UNKNOWN_NODE
-    assert code_of(move, run, BOSS, None, on_timeout=Halt()) is Code.INVALID_BODY
-    assert code_of(move, run, BOSS, 60, on_timeout=Default(answer=True)) is Code.INVALID_BODY
+    for seconds, on_timeout, code, said in (
+        (60, GoTo(node="no"), Code.UNKNOWN_NODE, "cannot go to 'no' in 'g': use one of 'ask', "),
+        (None, Halt(), Code.INVALID_BODY, "requires a deadline"),
+        (60, Default(answer=True), Code.INVALID_BODY, "only be declared in the graph"),
+    ):
+        edit = moved(run, BOSS, seconds, on_timeout=on_timeout)
+        refusal = run.refused(events.DeadlineEdited, **edit)
+        assert refusal.code is code
+        assert said in refusal.message
     move(run, BOSS, 60, on_timeout=GoTo(node="next"))
     run.tick(60)
 
@@ -115,28 +149,27 @@ def test_a_deadline_is_moved_by_the_calendar_of_its_question_or_not_at_all() -> 
     def asks(name: str, terms: Terms | None) -> InterruptNode:
         return InterruptNode(id=name, question=InterruptSpec(name=name, prompt="?", terms=terms))
 
-    weekdays = Calendar(name="five")
+    weekdays = Calendar(name="five", holidays=("2026-03-03",))
     terms = {"worked": Terms(calendar=weekdays), "plain": None, "free": Terms(priority="high")}
     nodes = [asks(name, each) for name, each in terms.items()]
     run = Drive(graph(*nodes, ways=[(START, name) for name in terms]))
     about = {"principal": BOSS, "moves": True, "timeout": BusinessTime(6, "bd")}
     for name in ("plain", "free"):
         refusal = run.refused(events.DeadlineEdited, **about, interrupt_id=run.open(name).id)
-        assert (refusal.code, refusal.details["errors"][0]["pointer"]) == (
-            Code.INVALID_BODY,
-            "/timeout",
-        )
+        assert refusal.code is Code.INVALID_BODY
+        assert f"'{name}' has no calendar" in refusal.message
+        assert refusal.details == {"errors": [{"pointer": "/timeout", "message": refusal.message}]}
     run.feed(events.DeadlineEdited, **about, interrupt_id=run.open("worked").id)
 
     assert run.open("worked").deadline == moment(run.now, BusinessTime(6, "bd"), weekdays)
 
 
 def test_what_is_not_there_cannot_be_moved() -> None:
-    run = waiting()
-    with pytest.raises(Refusal) as refused:
-        run.feed(events.DeadlineEdited, principal=BOSS, interrupt_id="r.0", moves=True)
+    about = {"principal": BOSS, "interrupt_id": "r.0", "moves": True}
+    refusal = waiting().refused(events.DeadlineEdited, **about)
 
-    assert refused.value.code is Code.UNKNOWN_INTERRUPT
+    assert refusal.code is Code.UNKNOWN_INTERRUPT
+    assert refusal.details == {"interrupt_id": "r.0"}
 
 
 def test_an_edit_has_nothing_to_do_for_code_that_goes_on_anyway() -> None:

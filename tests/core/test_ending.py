@@ -117,6 +117,18 @@ def test_a_late_bad_patch_of_an_ending_run_is_told() -> None:
     ]
 
 
+def test_what_a_visit_had_changed_when_it_asked_is_kept_or_told() -> None:
+    run = Drive(busy())
+    run.ask("one", "q", patch={"x": 1})
+    run.ask("two", "q", patch={"nope": 1})
+    run.cancel()
+
+    assert (run.status, run.values) == ("cancelled", {"x": 1})
+    (failure,) = run.ending.secondary_errors
+    assert (failure.code, failure.address) == ("invalid_patch", "graph:g;node:two")
+    assert "'nope'" in failure.message
+
+
 def test_a_cancelled_pause_is_over() -> None:
     run = Drive(busy())
     run.feed(events.Paused, actor="ada", timeout=100)
@@ -148,6 +160,10 @@ def test_what_a_visit_changed_before_it_was_stopped_stays() -> None:
     run.stopped("two")
 
     assert (run.status, run.values) == ("cancelled", {"log": ["half"], "x": 1})
+    assert (list(run.ending.outcomes), run.ending.ahead) == (
+        ["graph:g;node:one", "graph:g;node:two"],
+        {},
+    )
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,8 @@ def test_the_join_merges_in_the_order_of_the_items_whoever_came_first() -> None:
     run.finish("one:2", {"x": "b"})
     run.finish("one", {"x": "a"})
 
-    assert run.values["x"] == "b"
+    # One version for what each of them has changed.
+    assert (run.values["x"], run.state.root.version) == ("b", 3)
 
 
 def test_the_fan_out_replaces_the_edges_and_a_patch_comes_with_it() -> None:
@@ -370,3 +371,12 @@ def test_an_empty_list_enters_only_its_own_join_though_an_item_could_go_round() 
     )
 
     assert sent(spec, []).running == ["z", "c"]
+
+
+def test_an_empty_list_enters_no_join_of_a_fan_out_that_begins_behind_its_own() -> None:
+    spec = sending(
+        *("one", FunctionNode(id="c", to=("two",)), "two", "end"),
+        ways=[(["one"], "c"), (["two"], "end")],
+    )
+
+    assert sent(spec, []).running == ["c"]

@@ -78,7 +78,7 @@ def test_a_fan_out_may_be_one_too_many() -> None:
     run.finish("s", sends=[("one", 3), ("one", 4)])
 
     assert run.ending.error is not None
-    assert run.ending.error.code == "max_visits"
+    assert (run.ending.error.code, run.ending.error.address) == ("max_visits", "graph:g;node:s:2")
     assert run.running == ["one", "one", "one"]
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from core_drive import Drive, chain, gate, nested
 from core_fans import FIELDS, fan, results, sending, sent
+from core_looks import edit
 
+from abeyance.core.policy import Principal
 from abeyance.core.spec import START, FunctionNode, GoTo
 from abeyance.core.state import Limits
 
@@ -21,7 +25,8 @@ NESTED = sending(
 
 
 def test_fan_outs_stand_in_each_other() -> None:
-    run = sent(NESTED, ["a", "b"])
+    # Each item counts its own visits.
+    run = sent(NESTED, ["a", "b"], limits=Limits(max_visits=1))
     run.finish("one", {"log": ["a"]}, sends=[("leaf", 1), ("leaf", 2)])
     run.finish("one", {"log": ["b"]}, sends=[("leaf", 3)])
     assert [order.item for order in run.orders("leaf")] == [1, 2, 3]
@@ -61,21 +66,59 @@ def test_an_answer_inside_is_read_outside_after_the_join() -> None:
     spec = sending(
         FunctionNode(id="one", to=("ask",)),
         gate("ask"),
-        "inner",
-        "c",
-        ways=[(["ask"], "inner"), (["inner"], "c")],
+        *("inner", "then", "c"),
+        ways=[(["ask"], "inner"), ("inner", "then"), (["then"], "c")],
     )
     run = sent(spec, ["a", "b"])
     run.finish("one", sends=[("ask", 1)])
     run.finish("one", sends=[("ask", 2)])
     run.answer("ask", "for a")
     assert run.orders("inner")[0].answers == {"ask": "for a"}
-    run.answer("ask", "for b")
+    run.answer("ask", "for b", principal=Principal(subject="bob"))
     assert run.orders("inner")[1].answers == {"ask": "for b"}
-    run.finish("inner")
-    run.finish("inner")
+    for node in ("inner", "inner", "then", "then"):
+        run.finish(node)
 
+    seen = [(each.answers["ask"], each.answerers["ask"].by) for each in run.orders("then")]
+    assert seen == [("for a", "ada"), ("for b", "bob")]
     assert run.orders("c")[0].answers == {"ask": "for b"}
+
+
+def test_a_person_edits_an_inner_item_on_top_of_what_the_items_around_it_have_added() -> None:
+    spec = replace(NESTED, interrupt_before=("leaf", "inner"))
+    run = sent(spec, ["a"], values={"log": ["0"]})
+    run.finish("one", {"log": ["a"]}, sends=[("leaf", 1)])
+    run.answer("interrupt_before", edit(2, log=["0", "a", "seen"]))
+    run.finish("leaf", {"log": [1]})
+
+    assert run.open("interrupt_before").payload["values"]["log"] == ["0", "a", "seen", 1]
+
+
+def test_every_change_in_an_item_is_a_version_of_its_values() -> None:
+    spec = sending("one", "two", ways=[("one", "two"), ("two", "two")], before=["two"])
+    run = sent(spec, ["a"])
+    versions = []
+    run.finish("one", {"sum": 1})
+    for _ in range(2):
+        versions.append(run.open("interrupt_before").payload["version"])
+        run.answer("interrupt_before", edit(versions[-1], x=versions[-1]))
+        run.finish("two", {"sum": 1})
+
+    assert [*versions, run.open("interrupt_before").payload["version"]] == [2, 4, 6]
+
+
+def test_a_goto_may_leave_only_the_inner_fan_out() -> None:
+    spec = sending(
+        FunctionNode(id="one", to=("leaf",)),
+        FunctionNode(id="leaf", to=("away",)),
+        *("inner", "c", "away"),
+        ways=[(["leaf"], "inner"), ("away", "inner"), (["inner"], "c")],
+    )
+    run = sent(spec, ["a"])
+    run.finish("one", sends=[("leaf", 1)])
+    run.finish("leaf", goto="away")
+
+    assert [order.item for order in run.orders("away")] == ["a"]
 
 
 def test_a_goto_may_leave_two_fan_outs_at_once() -> None:
@@ -107,7 +150,7 @@ def test_a_nested_graph_is_walked_in_every_item() -> None:
     run.finish("deep", {"log": ["a"]})
     run.finish("deep", {"log": ["b"]})
 
-    assert results(run) == [("a", "arrived"), ("b", "arrived")]
+    assert run.orders("c")[0].results == [{"item": each, "status": "arrived"} for each in "ab"]
     assert run.values["log"] == ["0", "a", "b"]
 
 

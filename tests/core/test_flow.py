@@ -254,7 +254,7 @@ def test_a_bad_patch_fails_the_visit_and_changes_nothing(
 
 def test_a_bad_patch_goes_where_on_error_says() -> None:
     node = FunctionNode(id="a", on_error=GoTo(node="mend"))
-    run = Drive(graph(node, "mend", ways=[(START, "a")]))
+    run = Drive(graph(node, "mend", "b", ways=[(START, "a"), ("a", "b")]))
     run.finish("a", {"nope": 1})
 
     assert run.running == ["mend"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from core_drive import ADA, Drive, asked, chain, edge, gate, graph, nested
 from core_forks import ROOT, fork
 
@@ -9,8 +10,10 @@ from abeyance.core import events
 from abeyance.core.spec import (
     END,
     START,
+    Edge,
     FunctionNode,
     InterruptNode,
+    Route,
 )
 from abeyance.core.terms import Terms
 
@@ -37,7 +40,10 @@ def test_what_was_done_behind_a_gate_is_not_done_again_but_the_rest_is_confirmed
 
     asking = copy.open("approve_fork")
     assert (asking.requested_capability, asking.kind, copy.started) == ("approve", "static", [])
-    assert "'ask' was approved in the run" in asking.prompt
+    assert asking.prompt == (
+        "'ask' was approved in the run that this one was forked from. Approve 'ship' in this run too: "
+        "let the run go on (null), or edit its values first?"
+    )
     assert (
         copy.refused(events.Responded, **copy.response({asking.id: None}, principal=ADA)).code
         == "capability_required"
@@ -46,6 +52,19 @@ def test_what_was_done_behind_a_gate_is_not_done_again_but_the_rest_is_confirmed
     copy.finish("ship")
     copy.finish("tell")
     assert (copy.status, copy.started, copy.values) == ("completed", ["ship", "tell"], {"x": 1})
+
+
+def test_a_look_behind_a_gate_is_no_confirmation() -> None:
+    run = Drive(chain(gate("ask", capability="approve"), "pay", "ship", before=["ship"]))
+    run.answer("ask", principal=ROOT)
+    run.feed(events.Paused, actor="ada")
+    run.finish("pay")
+    copy = fork(run)
+    look = copy.open("interrupt_before")
+    assert (look.requested_capability, look.prompt[:13]) == (None, "Before 'ship'")
+    copy.answer("interrupt_before", principal=ADA)
+
+    assert ([name for name, _ in copy.asking], copy.started) == (["approve_fork"], [])
 
 
 def test_steps_that_were_done_behind_a_gate_are_confirmed_too() -> None:
@@ -193,16 +212,33 @@ def test_a_gate_beside_another_branch_is_asked_again_if_nothing_was_done() -> No
     assert copy.started == ["beside", "pay"]
 
 
-def test_a_gate_is_asked_again_if_only_another_branch_has_done_something_since() -> None:
-    ways = [(START, "beside"), (START, "ask"), ("ask", "next"), ("next", "pay")]
+@pytest.mark.parametrize(
+    ("after", "targets", "asking"),
+    [
+        ([edge("next", "pay")], (), "ask"),
+        ([edge("next", "ask", {"x": 2}), edge("next", "pay", "else")], (), "ask"),
+        ([], ("pay",), "ask"),
+        ([], ("pay", "also"), "approve_fork"),
+        ([edge("next", "pay"), edge("next", "also")], (), "approve_fork"),
+    ],
+)
+def test_a_gate_is_asked_again_if_only_another_branch_has_done_something_since(
+    after: list[Edge], targets: tuple[str, ...], asking: str
+) -> None:
+    """Unless a branch behind it may be over."""
+    ways = [edge(START, "beside"), edge(START, "ask"), edge("ask", "next"), *after]
+    ways.append(edge("pay", "also"))
+    routes = [Route(source="next", name="r", targets=targets)] * bool(targets)
     ask, next_ = gate("ask", capability="approve"), gate("next")
-    run = Drive(graph(ask, next_, "pay", "beside", ways=ways))
+    run = Drive(graph(ask, next_, "pay", "also", "beside", ways=ways, routes=routes))
     run.answer("ask", principal=ROOT)
     run.finish("beside")
     copy = fork(run)
     copy.answer("next", principal=ROOT)
+    if routes:
+        copy.finish("next", routed=("pay",))
 
-    assert ([name for name, _ in copy.asking], copy.started) == (["ask"], [])
+    assert ({name for name, _ in copy.asking}, copy.started) == ({asking}, [])
 
 
 def test_an_edit_updates_the_question_whether_an_approval_counts_in_a_fork() -> None:

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from core_drive import ADA, CONTROL, Drive, asked, chain, edge, gate, graph, nested, restored
+from core_budgets import budget
+from core_drive import (
+    ADA,
+    CONTROL,
+    Drive,
+    Ways,
+    asked,
+    at,
+    chain,
+    edge,
+    gate,
+    graph,
+    nested,
+    restored,
+)
 from core_fusing import WAYS, abc, address, comes_back, fused, log, order, ran
 
 from abeyance.core import events, snapshots
@@ -26,6 +42,7 @@ def test_what_was_done_counts_although_the_run_was_paused_meanwhile() -> None:
     drive = Drive(abc())
     first = order(drive)
     drive.feed(events.Paused, actor="ada")
+    drive.state = restored(drive.state)
     comes_back(drive, (ran(address("a"), log("a")), ran(address("b"), log("b"))))
 
     assert (first.address, "boundary", False) in drive.stops
@@ -69,6 +86,7 @@ def test_a_visit_that_was_stopped_in_a_hop_goes_on_where_it_was() -> None:
 
     again = order(drive)
     assert (again.node, again.journal, again.attempts.count) == ("b", {"step": 1}, 2)
+    assert again.activation == 2
     assert again.hop is not None
 
 
@@ -161,9 +179,29 @@ def test_changes_that_cannot_be_kept_are_said() -> None:
     comes_back(drive, (ran(address("a"), log("a")), bad))
 
     assert drive.status == "cancelled"
-    assert [(e.code, e.address) for e in drive.ending.secondary_errors] == [
-        ("invalid_patch", address("b"))
-    ]
+    (error,) = drive.ending.secondary_errors
+    assert (error.code, error.address) == ("invalid_patch", address("b"))
+    assert "'nowhere'" in error.message
+
+
+def test_changes_that_cannot_be_kept_fail_a_nested_graph_at_once() -> None:
+    ways: Ways = [(START, "a"), edge("a", "b", {"x": 1}), edge("a", "other", "else")]
+    inner = graph(fused("a"), fused("b"), fused("other"), ways=ways, name="inner")
+    drive = Drive(chain(nested("sub", inner, on_error=GoTo(node="mend")), "mend"))
+    first = order(drive).address
+    bad = ran(f"{first[:-1]}b", Finished(patch={"nowhere": 1}))
+    comes_back(drive, (ran(first, log("a")), bad))
+
+    assert drive.running == ["mend"]
+
+
+def test_the_time_of_visits_in_a_hop_is_charged_to_the_budget_around_them() -> None:
+    drive = Drive(replace(abc(), budget=budget(time=60.0)))
+    second = replace(ran(address("b"), log("b")), ended=at(2.0))
+    comes_back(drive, (ran(address("a"), log("a")), second))
+
+    assert drive.state.root.account is not None
+    assert drive.state.root.account.used.time == 2.0
 
 
 def test_changes_in_a_graph_that_is_over_are_dropped_with_it() -> None:
@@ -204,6 +242,7 @@ def test_a_run_is_not_migrated_while_a_hop_runs() -> None:
     )
 
     assert refusal.code == "cannot_migrate"
+    assert refusal.message.startswith(f"The run cannot be migrated now: {address('a')} runs, and ")
     assert refusal.details["obstacles"] == [
         {
             "what": "visit",

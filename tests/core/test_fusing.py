@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from core_drive import Drive, Ways, chain, edge, gate, graph, nested, reader
+from core_forks import ROOT, fork
 from core_fusing import WAYS, abc, address, comes_back, fused, log, nodes, order, ran, walk
 from core_strategies import PATCHES, fused_graphs, graphs
 from core_ways import targets_of
@@ -25,7 +26,6 @@ from abeyance.core.outcome import (
     Stopped,
     VisitOutcome,
 )
-from abeyance.core.policy import Principal
 from abeyance.core.retries import Attempts, RetryPolicy
 from abeyance.core.spec import (
     START,
@@ -44,6 +44,7 @@ from abeyance.core.spec import (
     SubgraphNode,
 )
 from abeyance.core.state import Limits
+from abeyance.core.terms import Terms
 
 # Which nodes share an activity
 
@@ -106,6 +107,8 @@ def test_a_description_says_where_hops_end_and_why() -> None:
         "alone: quiet, which ends before d (its heartbeat is 5 s, and not 30 s)",
         "hop: d+e, which ends with the branch",
     )
+    turned = graph(fused("b"), fused("a"), ways=WAYS)
+    assert fusing.described(turned) == ("hop: a+b, which ends with the branch",)
     assert fusing.described(chain("a", "b")) == ()
     assert fusing.described(chain(fused("a"))) == ("alone: a (no node comes after it)",)
 
@@ -113,20 +116,41 @@ def test_a_description_says_where_hops_end_and_why() -> None:
 def test_a_hop_ends_before_the_items_of_a_fan_out_and_the_next_begins_behind_them() -> None:
     sends = graph(
         *(fused("a"), fused("split", to=("it",)), fused("it"), fused("it2"), fused("loop")),
-        *(fused("met"), fused("y")),
+        *(fused("met"), fused("y"), fused("z")),
         ways=[(START, "a"), ("a", "split"), ("it", "it2"), (["it2"], "met"), ("met", "y")],
-        routes=[Route(source="it", name="r", targets=("loop", "it2"))],
+        routes=[
+            Route(source="it", name="r", targets=("loop", "it")),
+            Route(source="split", name="q", targets=("z",)),
+        ],
     )
 
-    assert fusing.sharing(sends, "a") == ("a", "split")
+    assert fusing.sharing(sends, "a") == ("a", "split", "z")
     assert fusing.described(sends) == (
-        "hop: a+split, which ends after split (the items of a fan-out share no activity)",
+        "hop: a+split+z, which ends after split (the items of a fan-out share no activity)",
         *(f"alone: {name} (it runs for the items of a fan-out)" for name in ("it", "it2", "loop")),
         "hop: met+y, which ends with the branch",
     )
     # Without a join of items it may go on by a Goto.
-    chooses = chain(fused("a", to=("b",)), fused("b"))
-    assert fusing.described(chooses) == ("hop: a+b, which ends after a (if it returns Sends)",)
+    meets: Ways = [(START, "a"), (START, "z"), (("b", "z"), "y")]
+    chooses = graph(*(fused("a", to=("b",)), fused("b"), fused("z"), fused("y")), ways=meets)
+    assert fusing.described(chooses) == (
+        "hop: a+b+y, which ends after a (if it returns Sends)",
+        "hop: z+y, which ends with the branch",
+    )
+
+
+def test_a_hop_goes_on_where_a_rule_leads_that_asks_nobody() -> None:
+    silent = Rule(id="s", condition=Matches(node="a"), actions=(Retry(), GoTo(node="b")))
+    asks = Ask(question=InterruptSpec(name="q", prompt="?"))
+    asking = Rule(id="q", condition=Matches(node="a"), actions=(asks, GoTo(node="c")))
+    ways = [(START, "a"), (START, "b"), (START, "c")]
+    spec = graph(fused("a"), fused("b"), fused("c"), ways=ways, rules=[silent, asking])
+
+    assert fusing.sharing(spec, "a") == ("a", "b")
+    alone = chain(fused("a"), rules=[replace(silent, actions=(Retry(),))])
+    hop = order(Drive(alone)).hop
+    assert hop is not None
+    assert hop.nodes == ("a",)
 
 
 def test_a_hop_ends_after_a_node_behind_which_a_person_is_asked() -> None:
@@ -202,21 +226,33 @@ def test_no_hop_begins_while_messages_are_unread_or_the_history_is_long() -> Non
     assert order(drive).hop is not None
 
 
-def test_no_hop_begins_where_a_gate_may_be_asked_again_at_a_join() -> None:
+@pytest.mark.parametrize("why", ["has not begun", "is broken", "is inherited"])
+def test_no_hop_begins_where_a_gate_may_be_asked_again_at_a_join(why: str) -> None:
+    behind, more = ("ask", []) if why == "has not begun" else ("check", [("ask", "check")])
+    asks = gate(
+        "ask",
+        prompt="{x}?",
+        capability="pay",
+        terms=Terms(assignees=("root",), assignees_only=True),
+    )
     spec = graph(
-        *(gate("ask", prompt="{x}?", capability="pay"), "w"),
-        *(fused("a"), fused("b"), fused("c")),
-        ways=[(START, "ask"), (START, "w"), ("w", "a"), ("a", "b"), (("ask", "b"), "c")],
+        *(asks, gate("w"), *(("check",) if more else ()), fused("a"), fused("b"), fused("c")),
+        ways=[(START, "ask"), (START, "w"), ("w", "a"), ("a", "b"), *more, ((behind, "b"), "c")],
     )
     drive = Drive(spec)
-    boss = Principal(subject="boss", capabilities=("pay",))
-    drive.answer("ask", True, principal=boss)
-    drive.finish("w")
+    drive.answer("ask", True, principal=ROOT)
+    if behind == "check":
+        drive.finish("check")
+    if why == "is broken":
+        drive.feed(events.ValuesEdited, principal=ROOT, patch={"x": 1}, version=1)
+    if why == "is inherited":
+        drive = fork(drive)
+    drive.answer("w")
 
     assert (order(drive).node, order(drive).hop) == ("a", None)
     drive.finish("a", {"x": "other"})
     drive.finish("b")
-    assert drive.waiting == ["ask"]
+    assert (drive.running, len(drive.asking)) == ([], 1)
 
 
 def test_no_hop_begins_with_what_may_not_share_or_has_nobody_to_share_with() -> None:

@@ -12,10 +12,11 @@ from abeyance.core import events, machine
 from abeyance.core import interrupts as asking
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, rfc3339, sha256
-from abeyance.core.ledger import digest_of, interrupt_id
+from abeyance.core.ledger import content_digest, digest_of, interrupt_id
 from abeyance.core.replies import check_answers
-from abeyance.core.spec import START, GraphSpec, InterruptSpec
+from abeyance.core.spec import START, Default, GraphSpec, InterruptSpec
 from abeyance.core.state import Limits
+from abeyance.core.terms import Quorum, Terms
 from abeyance.core.visit import Ready, Running, Waiting
 from abeyance.core.votes import Vote
 from abeyance.core.working_state import WorkingState
@@ -59,7 +60,7 @@ def test_a_digest_changes_with_everything_that_is_shown(changed: str) -> None:
 
 
 def test_an_opening_is_told_with_who_may_answer_and_until_when() -> None:
-    run = asking_for(capability="boss", timeout=60)
+    run = asking_for(capability="boss", timeout=60, on_timeout=Default(answer="no"))
     opened = run.open("ask")
 
     (fact,) = run.facts("interrupt.opened")
@@ -73,6 +74,8 @@ def test_an_opening_is_told_with_who_may_answer_and_until_when() -> None:
     }
     assert (opened.created_at, opened.deadline, opened.number) == (at(0), at(60), fact.number)
     assert (opened.kind, opened.scope) == ("question", "graph:g")
+    assert fact.shown is not None
+    assert (fact.shown["digest"], fact.shown["default"]) == (opened.digest, "no")
 
 
 def test_an_id_names_its_run_and_is_the_same_in_every_replay() -> None:
@@ -90,6 +93,43 @@ def test_an_id_names_its_run_and_is_the_same_in_every_replay() -> None:
     assert run == "r"
     assert len(digits) == 16
     assert int(digits, 16) >= 0
+
+
+@pytest.mark.parametrize(
+    ("about", "digits"),
+    [
+        ({}, "69200b8792390e72"),
+        ({"ordinal": 1, "kind": "rule"}, "69200b8792390e72"),
+        ({"ordinal": 2}, "07cce0fa84ccfa35"),
+        ({"kind": "approval"}, "3f45d169dc488e4d"),
+        ({"salt": "s"}, "80e1a05cb9dced03"),
+    ],
+)
+def test_an_id_is_the_same_in_every_version(about: dict[str, Any], digits: str) -> None:
+    assert interrupt_id("r", "graph:g;node:ask", "ask", **about) == f"r.{digits}"
+
+
+@pytest.mark.parametrize(
+    ("more", "digest", "content"),
+    [
+        ({}, "39f7031e0cf9f046", "5c194004b647a51e"),
+        (
+            {
+                "preview": "p",
+                "requested_capability": "pay",
+                "terms": Terms(quorum=Quorum(count=2), not_by=("@starter",), remind=(60.0,)),
+            },
+            "258e944cde63ec73",
+            "c4561a027681703b",
+        ),
+    ],
+)
+def test_so_is_the_digest_of_a_question_and_of_its_content(
+    more: dict[str, Any], digest: str, content: str
+) -> None:
+    question = InterruptSpec(name="ask", prompt="Go on?", **more)
+    assert digest_of("graph:g;node:ask", question).startswith(f"sha256:{digest}")
+    assert content_digest(question).startswith(f"sha256:{content}")
 
 
 def test_a_prompt_that_shows_a_document_is_cut() -> None:

@@ -115,8 +115,13 @@ def test_the_same_answer_again_is_a_repeat_and_that_of_somebody_else_comes_too_l
     for who, value in [(BOB, YES), (BOB, NO), (ADA, NO)]:
         refusal = answer_refused(run, who, value)
         assert refusal.code is Code.ALREADY_ANSWERED
-        assert refusal.details["answered_by"] == "ada"
-        assert refusal.details["held_until"] == rfc3339(at(600))
+        assert refusal.details == {
+            "interrupt_id": run.open("ask").id,
+            "answered_by": "ada",
+            "answered_at": rfc3339(at(0)),
+            "held_until": rfc3339(at(600)),
+        }
+        assert f"until {rfc3339(at(600))}: take it back" in refusal.message
 
 
 def test_a_repeat_after_the_hold_has_the_time_of_the_first_receipt() -> None:
@@ -245,7 +250,7 @@ def test_a_deadline_cannot_be_moved_while_an_answer_is_held() -> None:
 
 def test_an_answer_without_an_id_is_for_what_is_open_before_what_is_held() -> None:
     held = holding().open("ask")
-    other = Drive(chain(gate("ask"))).open("ask")
+    other = Drive(chain(gate("other"))).open("other")
 
     assert addressee(Ledger(open={"a": held}), YES, ADA) == held.id
     assert addressee(Ledger(open={"a": held, "b": other}), YES, ADA) == other.id

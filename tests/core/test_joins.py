@@ -32,6 +32,10 @@ def test_a_join_starts_once_when_every_source_has_come(order: tuple[str, str]) -
 
 def test_start_may_be_a_source_of_a_join() -> None:
     run = Drive(graph("a", "c", ways=[(START, "a"), ((START, "a"), "c")]))
+    assert (run.running, run.state.root.tokens) == (
+        ["a"],
+        {"START+a>c": {START: (Token(visit="graph:g"),)}},
+    )
     run.finish("a")
 
     assert run.running == ["c"]

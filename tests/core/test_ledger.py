@@ -25,7 +25,10 @@ def asking(**options: Any) -> Drive:
 
 
 def refusal_of(run: Drive, answers: dict[str, Json], **fields: Any) -> Refusal:
-    return run.refused(Responded, **run.response(answers, **fields))
+    """Why answers are refused, which a person is told too."""
+    refusal = run.refused(Responded, **run.response(answers, **fields))
+    assert refusal.message
+    return refusal
 
 
 # accepted
@@ -117,6 +120,7 @@ def test_another_answer_to_a_settled_one_is_refused() -> None:
         "answered_by": "ada",
         "answered_at": rfc3339(at(0)),
     }
+    assert refusal.message.endswith(", with another answer.")
     assert refusal_of(run, {id_: 1}).code is Code.ALREADY_ANSWERED
 
 
@@ -125,7 +129,11 @@ def test_an_unknown_interrupt_stops_the_whole_call() -> None:
 
     refusal = refusal_of(run, {run.open("ask").id: 1, "r.0": 1})
     assert refusal.code is Code.UNKNOWN_INTERRUPT
-    assert refusal.details["interrupt_id"] == "r.0"
+    detail = "There is no interrupt 'r.0' in this run; list its interrupts to see their ids."
+    assert refusal.details == {
+        "interrupt_id": "r.0",
+        "refused": [{"interrupt_id": "r.0", "code": "unknown_interrupt", "detail": detail}],
+    }
     assert run.waiting == ["ask"]
 
 
@@ -175,9 +183,10 @@ def test_an_answer_that_misses_its_schema_is_told_where() -> None:
 def test_an_answer_that_nobody_held_against_its_schema_is_refused() -> None:
     run = asking(schema={"type": "object"})
 
-    refusal = refusal_of(run, {run.open("ask").id: {}}, schema_faults={})
+    id_ = run.open("ask").id
+    refusal = refusal_of(run, {id_: {}}, schema_faults={})
     assert refusal.code is Code.INVALID_ANSWER
-    assert refusal.details["errors"] == []
+    assert refusal.details == {"interrupt_id": id_, "errors": []}
 
 
 def test_an_answer_without_a_schema_needs_no_validation() -> None:
@@ -194,8 +203,9 @@ def test_an_answer_that_is_not_json_is_refused(value: Json) -> None:
 
     refusal = refusal_of(run, {id_: value})
     assert refusal.code is Code.INVALID_ANSWER
-    assert refusal.details["interrupt_id"] == id_
-    assert refusal.details["errors"][0]["pointer"] == ""
+    (error,) = refusal.details["errors"]
+    assert refusal.details == {"interrupt_id": id_, "errors": [{**error, "pointer": ""}]}
+    assert error["message"] in refusal.message
     run.answer("ask", 1)
     assert refusal_of(run, {id_: value}).code is Code.INVALID_ANSWER
 
@@ -255,6 +265,7 @@ def test_a_digest_of_what_is_not_answered_is_stale() -> None:
         refuse_strays(event)
     assert refused.value.code is Code.STALE
     assert refused.value.details == {"interrupt_id": other, "answered": [shown.id]}
+    assert repr(other) in refused.value.message
     refuse_strays(Responded(**run.response({shown.id: True}), now=at(1)))
 
 
@@ -358,9 +369,15 @@ def test_where_nothing_is_open_the_last_answer_is_told_and_whether_it_is_the_sam
         addressee(run.state.ledger, answer, ADA)
 
     assert caught.value.code is Code.NOTHING_OPEN
-    last = caught.value.details["last"]
-    assert (last["interrupt_id"], last["name"], last["same_answer"]) == (id_, "ask", is_same)
-    assert ("the same answer" in caught.value.message) is is_same
+    assert caught.value.details["last"] == {
+        "interrupt_id": id_,
+        "name": "ask",
+        "answered_by": "ada",
+        "accepted_at": rfc3339(at(0)),
+        "same_answer": is_same,
+    }
+    told = f"at {rfc3339(at(0))}, with {'the same' if is_same else 'another'} answer."
+    assert caught.value.message.endswith(told)
 
 
 @pytest.mark.parametrize(("principal", "is_told"), [(ADA, False), (CFO, True)])
@@ -378,7 +395,7 @@ def test_the_last_answer_is_told_only_to_who_could_have_given_it(
 
 
 def test_an_answer_without_an_id_is_ambiguous_where_several_are_open() -> None:
-    names = ("one", "two")
+    names = [f"ask{number}" for number in range(11)]
     run = Drive(graph(*map(gate, names), ways=[(START, name) for name in names]))
 
     with pytest.raises(Refusal) as caught:
@@ -388,7 +405,10 @@ def test_an_answer_without_an_id_is_ambiguous_where_several_are_open() -> None:
     assert caught.value.details == {
         "open_interrupts": [{"id": run.open(name).id, "name": name} for name in names]
     }
-    assert caught.value.message.startswith(f"{len(names)} interrupts are open")
+    assert caught.value.message == (
+        "11 interrupts are open, so an answer must name the id of one: "
+        f"{', '.join(run.open(name).id for name in names[:10])}."
+    )
 
 
 # several at once
@@ -408,21 +428,24 @@ def test_one_wrong_answer_refuses_all_and_every_reason_is_told() -> None:
             gate("one"),
             gate("two", capability="boss"),
             gate("three", schema={}),
-            ways=[(START, "one"), (START, "two"), (START, "three")],
+            gate("four", capability="auditor"),
+            ways=[(START, name) for name in ("one", "two", "three", "four")],
         )
     )
-    one, two, three = (run.open(name).id for name in ("one", "two", "three"))
+    one, two, three, four = (run.open(name).id for name in ("one", "two", "three", "four"))
 
-    refusal = refusal_of(run, {one: 1, two: 1, three: 1}, schema_faults={})
+    refusal = refusal_of(run, {one: 1, two: 1, three: 1, four: 1}, schema_faults={})
     assert refusal.code is Code.CAPABILITY_REQUIRED
     assert refusal.details["interrupt_id"] == two
+    assert refusal.details["capabilities"] == ["auditor", "boss"]
     assert [(entry["interrupt_id"], entry["code"]) for entry in refusal.details["refused"]] == [
         (two, "capability_required"),
         (three, "invalid_answer"),
+        (four, "capability_required"),
     ]
     assert all(entry["detail"] for entry in refusal.details["refused"])
-    assert "Of 3 answers 2 cannot be accepted, so none was applied." in refusal.message
-    assert run.waiting == ["one", "two", "three"]
+    assert "Of 4 answers 3 cannot be accepted, so none was applied." in refusal.message
+    assert run.waiting == ["one", "two", "three", "four"]
 
 
 def test_the_order_of_answering_is_free_and_branches_do_not_wait_for_each_other() -> None:

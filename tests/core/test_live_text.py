@@ -20,6 +20,7 @@ def test_a_long_text_is_sent_as_its_last_characters_that_fit_and_where_they_begi
 
 def test_no_character_is_sent_in_half() -> None:
     assert tail(1, "aüü", 3) == said("ü", 2)
+    assert tail(1, "a\ud800", 4) == said("a?")
 
 
 @given(st.text(max_size=40), st.integers(1, 9))
@@ -37,6 +38,7 @@ def test_a_reader_gets_what_came_since() -> None:
     assert news(said("The"), said("The letter")) == said(" letter", 3)
     assert news(said("The letter"), said("The letter")) is None
     assert news(None, None) is None
+    assert news(said("The"), said("", 3)) is None
 
 
 def test_of_a_text_whose_beginning_is_no_longer_sent_the_rest_still_continues_what_was_read() -> (

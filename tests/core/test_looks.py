@@ -25,7 +25,8 @@ def test_a_person_is_shown_the_values_before_the_node_runs() -> None:
     entry = run.open(BEFORE)
     assert (entry.kind, entry.address) == ("static", "graph:g;node:a")
     assert entry.payload == {"values": {"x": "{x}"}, "version": 1, "node": "a"}
-    assert entry.prompt.startswith("Before 'a':")
+    assert entry.prompt == "Before 'a': let the run go on (null), or edit its values first?"
+    assert entry.requested_capability is None
 
     run.answer(BEFORE, None)
     (order,) = run.orders("a")
@@ -42,6 +43,7 @@ def test_the_answer_may_be_edited_values() -> None:
     (fact,) = run.facts("run.values_edited")
     assert (fact.address, fact.actor) == ("graph:g;node:a", "ada")
     assert fact.data == {"fields": ["log", "x"]}
+    assert run.facts("interrupt.changed") == []
 
 
 @pytest.mark.parametrize("same", [{}, {"x": 1.0}])
@@ -125,8 +127,11 @@ def test_an_edit_of_values_that_have_changed_since_is_stale() -> None:
     id_ = run.open(BEFORE).id
 
     refusal = run.refused(events.Responded, **run.response({id_: edit(1, x=2)}))
-    assert (refusal.code, refusal.details["version"]) == ("stale", 2)
-    assert "The edit is of version 1" in refusal.message
+    assert (refusal.code, refusal.details) == (
+        "stale",
+        {"interrupt_id": id_, "version": 2, "values": {"x": 1}},
+    )
+    assert "The edit is of version 1 of the values, which are at version 2" in refusal.message
     run.answer(BEFORE, edit(2, x=2))
     assert run.values == {"x": 2}
 
@@ -148,7 +153,9 @@ def test_of_two_edits_of_the_same_version_the_second_is_stale() -> None:
     run = two_looks()
     one, two = run.state.ledger.open
     both = run.response({one: edit(1, x=1), two: edit(1, x=2)})
-    assert run.refused(events.Responded, **both).code == "stale"
+    refusal = run.refused(events.Responded, **both)
+    assert (refusal.code, refusal.details["interrupt_id"]) == ("stale", two)
+    assert "are at version 2" in refusal.message
 
     run.feed(events.Responded, **run.response({one: edit(1, x=1)}))
     assert run.refused(events.Responded, **run.response({two: edit(1, x=2)})).code == "stale"
@@ -159,6 +166,8 @@ def test_of_two_edits_of_the_same_version_the_second_is_stale() -> None:
 def test_an_edit_beside_a_plain_look_is_one_answer() -> None:
     run = two_looks()
     one, two = run.state.ledger.open
+    stale = run.response({one: None, two: edit(7, x=2)})
+    assert run.refused(events.Responded, **stale).code == "stale"
     run.feed(events.Responded, **run.response({one: None, two: edit(1, x=2)}))
 
     assert [order.input.values for order in run.wanted(RunNode)] == [{"x": 2}, {"x": 2}]
@@ -209,9 +218,14 @@ def test_within_a_fan_out_what_others_add_to_cannot_be_taken_away(value: dict[st
     id_ = run.open(BEFORE).id
     refusal = run.refused(events.Responded, **run.response({id_: edit(1, **value)}))
 
+    (name,) = value
+    message = "within a fan-out, a field that is merged by adding can only be added to"
     assert refusal.code == "invalid_answer"
-    (error,) = refusal.details["errors"]
-    assert error["pointer"] == f"/values/{next(iter(value))}"
+    assert refusal.details == {
+        "interrupt_id": id_,
+        "errors": [{"pointer": f"/values/{name}", "message": message}],
+    }
+    assert refusal.message == f"The edit sets {name!r}, and {message}."
     assert run.waiting == ["one"]
 
 
@@ -229,13 +243,22 @@ def test_the_schema_of_an_answer_knows_the_fields_and_what_they_are() -> None:
     told = {"type": "object", "properties": fields, "$defs": {"X": {"type": "string"}}}
     shown = schema(Drive(replace(before(), input_schema=told)))
 
-    assert shown["if"] == {"type": "object"}
-    assert shown["else"] == {"type": "null"}
-    assert shown["$defs"] == {"X": {"type": "string"}}
-    values = shown["then"]["properties"]["values"]
-    assert values["properties"] == {"x": {"$ref": "#/$defs/X"}, "log": True}
-    assert values["additionalProperties"] is False
-    assert shown["then"]["required"] == ["values", "version"]
+    values = {
+        "type": "object",
+        "properties": {"x": {"$ref": "#/$defs/X"}, "log": True},
+        "additionalProperties": False,
+    }
+    assert shown == {
+        "if": {"type": "object"},
+        "then": {
+            "type": "object",
+            "properties": {"values": values, "version": {"type": "integer"}},
+            "required": ["values", "version"],
+            "additionalProperties": False,
+        },
+        "else": {"type": "null"},
+        "$defs": {"X": {"type": "string"}},
+    }
     assert "$defs" not in schema(Drive(before()))
 
 

@@ -38,7 +38,7 @@ def test_a_person_looks_after_the_node_and_before_its_ways() -> None:
     run = Drive(spec)
     run.finish("a", {"x": 1})
     assert (run.status, run.open(AFTER).payload["values"]) == ("awaiting-input", {"x": 1})
-    assert run.open(AFTER).prompt.startswith("After 'a':")
+    assert run.open(AFTER).prompt.startswith("After 'a': let the run go on")
     run.answer(AFTER, edit(2, x=5))
 
     assert run.running == ["c"]
@@ -98,7 +98,8 @@ def test_rules_of_clips_are_asked_again_after_an_edit_and_keep_a_goto() -> None:
     run.finish("a", goto="d", fired=("k",))
     run.answer(AFTER, edit(1, x=5))
     assert run.decided == ["a"]
-    run.finish("a", routed=("b",))
+    # Its routes may be newer than the run's graph, and do not count.
+    run.finish("a", routed=("elsewhere",))
 
     assert run.running == ["d"]
 

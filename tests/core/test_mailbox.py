@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from core_drive import ADA, Drive, chain, gate, graph, reader
+from core_drive import ADA, Drive, at, chain, gate, graph, reader
 
 from abeyance.core import events
 from abeyance.core.events import Message
-from abeyance.core.json import Json
+from abeyance.core.json import Json, sha256, size
 from abeyance.core.mailbox import Mailbox, Undelivered
 from abeyance.core.outcome import Asked, Finished, Interrupted
 from abeyance.core.spec import START, AskHuman, FunctionNode, InterruptSpec
@@ -163,6 +164,7 @@ def test_a_run_that_is_ending_reads_no_more_messages() -> None:
     refusal = run.refused(events.MessageSent, message=message())
     assert refusal.code is Code.NOT_RUNNING
     assert refusal.details == {"run_status": "ending"}
+    assert refusal.message == "The run is ending and reads no more messages."
     run.send("m", signalled=True)
     assert [note.code for note in run.state.mailbox.rejected] == ["not_running"]
 
@@ -215,6 +217,71 @@ def test_a_message_that_cannot_be_written_down_is_refused(signalled: bool) -> No
     else:
         assert run.refused(events.MessageSent, message=bad).code is Code.INVALID_MESSAGE
     assert run.state.mailbox.queue == ()
+
+
+def test_a_text_that_is_no_text_is_refused() -> None:
+    refusal = working().refused(events.MessageSent, message=message(text="\ud800"))
+
+    assert (refusal.code, refusal.details) == (Code.INVALID_MESSAGE, {"message_id": "m"})
+
+
+def test_unread_messages_take_no_more_bytes_than_a_snapshot_has_room_for() -> None:
+    run = Drive(
+        chain("work"), limits=Limits(max_message_length=2_000_000, max_metadata_size=2_000_000)
+    )
+    run.send("m0", "x" * 600_000)
+    queued = size({"text": "x" * 600_000, "metadata": {}})
+    rest = 1_000_000 - queued - size({"text": "", "metadata": {}})
+    refusal = run.refused(events.MessageSent, message=message("m1", "x" * (rest + 1)))
+    assert refusal.code is Code.QUEUE_FULL
+    assert refusal.details == {"limit": 1_000_000, "actual": queued}
+    assert f"take {queued} bytes" in refusal.message
+    run.send("m1", "x" * rest)
+
+    assert len(run.state.mailbox.queue) == 2
+
+
+def test_a_message_that_was_rejected_and_is_admitted_later_is_not_rejected_any_more() -> None:
+    run = working(max_queue_size=1)
+    run.send("m0")
+    run.send("m1", signalled=True)
+    run.send("m2", signalled=True)
+    take(run, 1)
+    run.send("m1", signalled=True)
+
+    assert run.rejected() == [("m2", "queue_full")]
+
+
+def test_a_message_is_recognised_by_a_hash_that_stays_the_same() -> None:
+    about: dict[str, Any] = {
+        "metadata": {"a": 1},
+        "action": "note",
+        "params": {"b": 2},
+        "target": "work",
+        "ttl": 60.0,
+        "priority": "high",
+    }
+    part = {"type": "text", "text": "x"}
+    plain = message(a=1)
+    full = Message(message_id="f", text="hello", sender="ada", parts=(part,), **about)
+    box = Mailbox().with_message(plain).with_message(full)
+
+    def hash_of(body: Json) -> str:
+        return sha256(body).removeprefix("sha256:")[:16]
+
+    assert box.seen == {
+        "m": hash_of({"text": "hello", "metadata": {"a": 1}}),
+        "f": hash_of({"text": "hello", "parts": [part], **about}),
+    }
+
+
+def test_a_run_has_a_deadline_when_the_first_of_its_unread_messages_expires() -> None:
+    run = working()
+    run.send("m0")
+    run.send("m1", ttl=90)
+    run.send("m2", ttl=60)
+
+    assert run.state.next_deadline() == at(60)
 
 
 def test_the_last_thousand_ids_are_remembered() -> None:
@@ -307,23 +374,28 @@ def test_what_a_refused_visit_has_not_read_it_takes_anew_unless_somebody_else_ha
     assert run.state.counters.messages_delivered == 2
 
 
-def test_what_a_refused_visit_was_handed_and_has_not_read_is_read_by_another() -> None:
+@pytest.mark.parametrize("is_unread", [True, False])
+def test_what_a_refused_visit_was_handed_is_its_own_again_only_if_it_has_read_it(
+    *, is_unread: bool
+) -> None:
     work = replace(reader(), on_error=AskHuman())
     run = Drive(chain("first", work, "next"))
     run.send("m0")
     run.finish("first")
-    run.end(Finished, visit="graph:g;node:work", patch={"nope": 1}, inbox_unread=True)
+    run.end(Finished, visit="graph:g;node:work", patch={"nope": 1}, inbox_unread=is_unread)
     run.answer("error", {"action": "retry"})
-    assert [order.inbox == () for order in run.orders("work")] == [False, True]
+    first, again = run.orders("work")
+    assert (len(first.inbox), again.inbox) == (1, () if is_unread else first.inbox)
     run.finish("work")
 
-    assert take(run, 9, visit="graph:g;node:next") == ["m0"]
+    assert take(run, 9, visit="graph:g;node:next") == (["m0"] if is_unread else [])
 
 
 def test_what_a_visit_read_before_it_asked_stays_read_when_it_does_not_ask_for_it_again() -> None:
     run = working()
     run.send("m0")
-    take(run, 1)
+    run.send("m1")
+    take(run, 2)
     run.end(
         Interrupted,
         visit="graph:g;node:work",
@@ -333,7 +405,7 @@ def test_what_a_visit_read_before_it_asked_stays_read_when_it_does_not_ask_for_i
     run.answer("q", "yes")
     run.end(Finished, visit="graph:g;node:work", messages_read=0)
 
-    assert not run.facts("message.returned")
+    assert [fact.data["message_id"] for fact in run.facts("message.returned")] == ["m1"]
     assert run.state.counters.messages_delivered == 1
 
 

@@ -52,6 +52,9 @@ def test_an_id_has_a_length(id_: str) -> None:
 
     assert refusal.code is Code.INVALID_MESSAGE
     assert f"this one has {len(id_)}" in refusal.message
+    run = working()
+    run.send("m" * 256)
+    assert len(run.state.mailbox.queue) == 1
 
 
 def test_a_text_is_as_long_as_the_limit_and_no_longer() -> None:
@@ -117,8 +120,8 @@ def test_actions_may_be_restricted_those_of_the_run_and_those_of_the_author_alik
     for action in ("dance", "rerun"):
         refusal = refused(run, action=action)
         assert refusal.code is Code.ACTION_NOT_ALLOWED
-        assert f"{action!r}" in refusal.message
-        assert "sing" in refusal.message
+        assert refusal.details == {"message_id": "m", "allowed_actions": ["sing", "pause"]}
+        assert f"{action!r} is not allowed in this run; allowed are 'sing', 'p" in refusal.message
 
 
 def media(url: str) -> tuple[dict[str, Json], ...]:
@@ -163,8 +166,9 @@ def test_any_other_url_is_refused(url: str) -> None:
 
     refusal = refused(run, parts=media(url))
     assert refusal.code is Code.INVALID_MESSAGE
+    assert f"The url {url!r} is not" in refusal.message
     assert "a.example, b.example:8443" in refusal.message
-    assert "has none" in refused(working(), parts=media("https://a.example/")).message
+    assert "has none." in refused(working(), parts=media("https://a.example/")).message
 
 
 @pytest.mark.parametrize(
@@ -192,7 +196,7 @@ def test_a_target_is_a_node_or_an_address_also_of_what_is_still_to_come(target: 
 def test_a_target_that_does_not_exist_is_refused_with_those_that_do(target: str) -> None:
     refusal = refused(Drive(around(FunctionNode(id="inside"))), target=target)
 
-    assert refusal.code is Code.UNKNOWN_NODE
+    assert (refusal.code, refusal.details) == (Code.UNKNOWN_NODE, {"message_id": "m"})
     assert "'inside', 'next', 'outer', 'work'" in refusal.message
 
 
@@ -287,6 +291,7 @@ def test_a_message_goes_into_a_nested_graph() -> None:
     run.send("to all")
     run.send("in", target="inside")
     run.send("there", target="graph:g;node:outer;graph:inner;node:inside")
+    run.send("around", target="outer")
     run.finish("work")
 
     assert [m.message_id for m in run.orders("inside")[0].inbox] == ["to all", "in", "there"]

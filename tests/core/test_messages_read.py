@@ -107,8 +107,10 @@ def test_clearing_reports_all_and_changes_nothing_else() -> None:
     run.send("m0")
     run.direct("defer", target="ask", ttl=60)
     run.send("m1")
+    run.wait(1)
     run.feed(events.MessagesCleared, actor="bob")
 
+    assert run.state.last_activity_at == run.now
     assert [(left.message_id, left.reason) for left in run.state.mailbox.undelivered] == [
         ("m0", "cleared"),
         ("m1", "cleared"),

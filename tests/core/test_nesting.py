@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from core_agents import gated, helper, reviewing, said, turn
 from core_drive import Drive, chain, edge, graph, nested
 
 from abeyance.core import events
 from abeyance.core.json import Json
 from abeyance.core.spec import END, START, GraphSpec, HaltRun, Matches, Reducer, Route, Rule
+from abeyance.core.state import Limits
 
 FIELDS: Mapping[str, Reducer] = {"x": "last", "log": "append", "sum": "add", "by": "merge"}
 DEEP = "graph:g;node:n;graph:inner;node:deep"
@@ -144,11 +146,12 @@ def test_a_field_that_was_not_handed_in_begins_with_its_default() -> None:
 
 def test_what_the_graph_does_not_have_stays_where_it_is() -> None:
     spec = chain("deep", name="inner", fields={"x": "last", "own": "last"})
-    run = around(spec, {"x": 1, "log": ["out"]})
+    # `own` is a field of the inner graph alone.
+    run = around(spec, {"x": 1, "log": ["out"], "own": 0})
     assert run.orders("deep")[0].values == {"x": 1}
     run.finish("deep", {"own": 1, "x": 2})
 
-    assert run.values == {"x": 2, "log": ["out"]}
+    assert run.values == {"x": 2, "log": ["out"], "own": 0}
 
 
 def test_an_output_that_was_never_set_changes_nothing() -> None:
@@ -230,3 +233,44 @@ def test_what_comes_out_must_fit() -> None:
     run.finish("deep", {"x": "many"})
 
     assert (run.error[0], run.error[2]) == ("invalid_patch", "graph:g;node:n")
+
+
+def test_what_is_handed_in_counts_towards_the_size_of_a_visits_input() -> None:
+    node = nested("n", inner(), defaults={"x": "y" * 1_000})
+    run = Drive(chain(node, fields=FIELDS), limits=Limits(visit_bytes=1_000))
+
+    assert (run.error[0], run.error[2]) == ("visit_too_large", DEEP)
+
+
+# agents
+
+
+def test_an_agent_is_given_what_its_call_was_asked_with_and_what_people_said_about_it() -> None:
+    run = reviewing(helper(), limits=Limits(allowed_media_hosts=("files.example",)))
+    turn(run, gated("c1", "ask_helper"), transcript="t1")
+    said(run, "c1", {"approved": True})
+
+    assert run.orders("model")[-1].values["input"] == {
+        "values": {**run.orders("model")[0].values, "transcript": "t1"},
+        "item": {"tool": "ask_helper", "call_id": "c1"},
+        "result": None,
+        "guidance": None,
+        "answers": {"/approval/approve": {"approved": True}},
+        "media_hosts": ["files.example"],
+    }
+
+
+@pytest.mark.parametrize(("is_denied", "x"), [(True, 1), (False, None)])
+def test_an_agent_that_was_denied_leaves_its_field_as_it_is(is_denied: bool, x: Json) -> None:
+    run = reviewing(node={"output": {"x": "output", "log": "transcript"}}, values={"x": 1})
+    taken: dict[str, Json] = {} if is_denied else {"input": None}
+    run.finish("model", {"output": None, "transcript": ["t1"], **taken})
+
+    assert run.values == {"x": x, "log": ["t1"]}
+
+
+def test_an_agent_that_others_call_may_also_stand_in_a_graph() -> None:
+    run = Drive(chain(helper(), "after"))
+    run.finish("model", {"output": "helped"})
+
+    assert run.running == ["after"]

@@ -62,6 +62,7 @@ def test_the_node_outside_may_go_elsewhere_and_what_ran_inside_is_stopped() -> N
 
     assert (run.running, run.asking) == (["after"], [])
     assert run.stops == [("graph:g;node:n;graph:inner;node:too", "ending", True)]
+    assert run.settled("ask").settled_reason == "the visit failed"
     assert run.refused(events.Responded, **run.response({id_: 1})).code == "withdrawn"
     run.end(Finished, visit="graph:g;node:n;graph:inner;node:too", patch={"x": 1})
     assert run.values == {}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from abeyance.core.json import Json
-from abeyance.core.patch import PatchError, kind_of, merged, refuse_misfits
+from abeyance.core.patch import PatchError, contribution, kind_of, merged, refuse_misfits
 from abeyance.core.spec import FieldSpec, GraphSpec, Reducer
 
 SPEC = GraphSpec(
@@ -78,7 +78,7 @@ def test_unknown_fields_are_refused_all_at_once() -> None:
 
 
 def test_a_state_without_fields_says_so() -> None:
-    with pytest.raises(PatchError, match=r"has only the fields \(none\)"):
+    with pytest.raises(PatchError, match=r"has only the fields \(none\)$"):
         merged(GraphSpec(name="g"), {}, {"a": 1})
 
 
@@ -96,6 +96,26 @@ def test_what_could_not_be_written_down_again_is_refused(value: Json) -> None:
 def test_a_sum_that_no_number_holds_is_refused(old: Json, new: Json) -> None:
     with pytest.raises(PatchError, match="'total' adds up to more than a number can hold"):
         merged(SPEC, {"total": old}, {"total": new})
+
+
+@pytest.mark.parametrize(
+    ("field", "before", "after", "contributed"),
+    [
+        ("name", "a", "b", "b"),
+        ("log", [1], [1, 2], [2]),
+        ("log", None, [1], [1]),
+        ("log", [1], [2, 1], [2, 1]),
+        ("log", 5, [1], [1]),
+        ("total", 2, 5, 3),
+        ("total", None, 4, 4),
+        ("total", 10**400, 0.5, 0.5),
+        ("new", [1], [1, 2], [1, 2]),
+    ],
+)
+def test_what_a_nested_graph_contributes_is_what_it_has_added(
+    field: str, before: Json, after: Json, contributed: Json
+) -> None:
+    assert contribution(SPEC.fields.get(field), before, after) == contributed
 
 
 @given(

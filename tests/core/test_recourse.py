@@ -46,7 +46,9 @@ def test_the_person_sees_what_failed_and_where() -> None:
     assert run.status == "awaiting-input"
     entry = run.open("error")
     assert (entry.kind, entry.address) == ("error", A)
-    assert entry.prompt.startswith("'a' failed: no {x} left (node_failed).")
+    assert entry.prompt == (
+        "'a' failed: no {x} left (node_failed). Try it again, skip it, or let it fail?"
+    )
     assert entry.reason == {"code": "node_failed", "message": "no {x} left", "address": A}
 
 
@@ -451,9 +453,18 @@ def test_the_schema_of_a_decision_knows_the_fields() -> None:
     told = {"properties": fields, "$defs": {"X": {"type": "string"}}}
     run = failed(replace(chain(WATCHED), input_schema=told))
 
-    schema = run.open("error").response_schema
-    assert schema["properties"]["action"] == {"enum": ["retry", "skip", "fail"]}
-    assert schema["properties"]["patch"]["properties"] == {**fields, "log": True}
-    assert schema["$defs"] == {"X": {"type": "string"}}
-    assert schema["required"] == ["action"]
+    patch = {
+        "type": "object",
+        "properties": {**fields, "log": True},
+        "additionalProperties": False,
+    }
+    assert run.open("error").response_schema == {
+        "type": "object",
+        "properties": {"action": {"enum": ["retry", "skip", "fail"]}, "patch": patch},
+        "required": ["action"],
+        "additionalProperties": False,
+        "if": {"properties": {"action": {"enum": ["retry", "fail"]}}},
+        "then": {"properties": {"patch": False}},
+        "$defs": {"X": {"type": "string"}},
+    }
     assert "$defs" not in failed().open("error").response_schema

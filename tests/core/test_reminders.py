@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from core_drive import Drive, at, chain, gate, graph
+from core_drive import Drive, asked, at, chain, gate, graph
 from core_runs import BOSS
 
 from abeyance.core import events, snapshots
 from abeyance.core.effects import Publish
 from abeyance.core.json import rfc3339
-from abeyance.core.outcome import Asked, Interrupted
-from abeyance.core.spec import START, GraphSpec, Halt, InterruptSpec
+from abeyance.core.spec import START, GraphSpec, Halt
 from abeyance.core.state import RunState
 from abeyance.core.terms import BusinessTime, Calendar, Escalation, Terms
 
@@ -60,9 +59,9 @@ def test_who_is_asked_is_reminded_after_the_opening_and_before_the_deadline() ->
 
 
 def test_reminders_that_lie_in_the_past_or_after_the_deadline_are_left_out() -> None:
-    run = Drive(asking(HOUR, remind=(-2 * HOUR, 2 * HOUR, 60.0)))
+    run = Drive(asking(HOUR, remind=(-2 * HOUR, 2 * HOUR, HOUR, 60.0, 0.5)))
 
-    assert run.open("ask").reminders == (at(60),)
+    assert run.open("ask").reminders == (at(0.5), at(60))
 
 
 def test_an_escalation_says_who_may_answer_too() -> None:
@@ -171,6 +170,14 @@ def test_an_edited_deadline_moves_the_reminders_before_it_that_have_not_come() -
     assert run.open("ask").reminders == (at(24 * HOUR), at(47 * HOUR))
 
 
+def test_an_escalation_does_not_come_once_the_deadline_is_before_it() -> None:
+    run = Drive(asking(escalate=(DIRECTORS,)))
+    move(run, 12 * HOUR)
+    assert run.state.next_deadline() == at(12 * HOUR)
+    move(run, 36 * HOUR)
+    assert run.state.next_deadline() == at(24 * HOUR)
+
+
 def test_an_edit_of_what_happens_at_the_deadline_moves_no_reminder() -> None:
     run = Drive(asking(remind=(-2 * HOUR,)))
     run.feed(
@@ -231,32 +238,35 @@ def test_nobody_is_reminded_while_a_yes_is_held_and_what_is_ahead_moves_when_it_
     None
 ):
     ask = gate("ask", timeout=48 * HOUR, schema={"type": "boolean"})
-    terms = Terms(remind=(HOUR, -2 * HOUR), escalate=(DIRECTORS,), hold=10 * HOUR)
+    terms = Terms(remind=(HOUR, 2 * HOUR, -2 * HOUR), escalate=(DIRECTORS,), hold=10 * HOUR)
     run = Drive(chain(replace(ask, question=replace(ask.question, terms=terms)), "next"))
+    run.wait(HOUR)
     run.answer("ask", True)
     run.tick(2 * HOUR)
     assert told(run) == []
 
     run.feed(events.TakenBack, principal=BOSS, interrupt_id=run.open("ask").id)
     ask_again = run.open("ask")
-    assert ask_again.reminders == (at(3 * HOUR), at(48 * HOUR))
+    assert ask_again.reminders == (at(HOUR), at(4 * HOUR), at(48 * HOUR))
     assert (ask_again.escalations, ask_again.deadline) == ((at(26 * HOUR),), at(50 * HOUR))
-    assert run.state.next_deadline() == at(3 * HOUR)
+    assert run.state.next_deadline() == at(4 * HOUR)
 
 
 def test_code_that_asks_anew_with_other_terms_has_other_reminders() -> None:
-    def asked(prompt: str, *remind: float) -> Asked:
-        terms = Terms(remind=remind)
-        return Asked(question=InterruptSpec(name="sure", prompt=prompt, terms=terms))
-
-    other = Asked(question=InterruptSpec(name="other", prompt="?"))
     run = Drive(chain("work"))
-    visit = run.visit("work").address
-    run.end(Interrupted, visit=visit, interrupts=(asked("?", HOUR), other), composite=True)
-    run.wait(2 * HOUR)
-    run.answer("other")
-    assert told(run) == [("reminded", rfc3339(at(HOUR)))]
 
-    again = (asked("Really?", HOUR, 5 * HOUR),)
-    run.end(Interrupted, visit=visit, interrupts=again, composite=True)
-    assert run.open("sure").reminders == (at(5 * HOUR),)
+    def ask(prompt: str, *remind: float) -> tuple[datetime, ...]:
+        terms = Terms(remind=remind) if remind else None
+        run.ask("work", asked("sure", prompt=prompt, terms=terms))
+        return run.open("sure").reminders
+
+    ask("?", HOUR)
+    run.tick(2 * HOUR)
+    assert told(run) == [("reminded", rfc3339(at(HOUR)))]
+    both = (HOUR, 5 * HOUR)
+    for number, (remind, reminders) in enumerate(
+        [((HOUR,), (HOUR,)), (both, (5 * HOUR,)), ((), ()), (both, (5 * HOUR,))], start=1
+    ):
+        edit: dict[str, Any] = {"principal": BOSS, "patch": {"x": number}, "version": number}
+        run.feed(events.ValuesEdited, **edit)
+        assert ask(f"Pay {number}?", *remind) == tuple(map(at, reminders))

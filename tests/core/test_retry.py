@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from core_agents import CLERK, gated, reviewing, said, turn
+from core_agents import CLERK, asks, failed, gated, question, reviewing, said, turn
 from core_drive import ADA, Drive, asked, at, chain, edge, gate, graph, nested, reader, restored
 
 from abeyance.core import events
+from abeyance.core.effects import Publish
 from abeyance.core.outcome import Blocked, Failed, Finished, Interrupted, Stopped
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.snapshots import retried
@@ -63,8 +65,18 @@ def test_a_failed_visit_runs_again_with_its_journal_and_what_finished_before_it_
     assert run.orders("b")[-1].journal == {"s": 1}
     assert run.orders("b")[-1].activation == 2
     (fact,) = run.facts("run.retried")
-    assert (fact.actor, fact.data["outcome"], fact.data["reason"]) == ("root", "failed", "no")
-    assert [each.number for each in run.wanted(type(fact))] == [*range(1, fact.number + 1)]
+    assert (fact.address, fact.actor, fact.data) == (
+        "graph:g",
+        "root",
+        {
+            "outcome": "failed",
+            "reason": "no",
+            "ended_at": "2026-03-02T09:00:00Z",
+            "from_version": "v1",
+            "to_version": "v2",
+            "fields": [],
+        },
+    )
     run.finish("b", {"log": ["b"]})
     run.finish("c")
     assert (run.status, run.started) == ("completed", ["a", "b", "b", "c"])
@@ -176,12 +188,18 @@ def test_messages_that_were_reported_undelivered_stay_reported_and_keys_and_coun
     run = Drive(chain("a"))
     run.send("m1")
     run.feed(events.Paused, actor="ada", key="k")
-    run.cancel(mode="now")
+    run.cancel()
+    run.cancel(mode="now", key="c")
+    run.state = replace(run.state, transcripts={"graph:g;node:a;agent:b": "t"}, receipts_kept=1)
+    ended = run.state
     retry(run)
 
     assert [each.message_id for each in run.state.mailbox.undelivered] == ["m1"]
     assert (run.state.mailbox.queue, run.status) == ((), "running")
-    assert (run.state.counters.messages_queued, run.state.counters.pause_count) == (1, 1)
+    for kept in ("counters", "keys", "transcripts", "receipts_kept"):
+        assert getattr(run.state, kept) == getattr(ended, kept)
+    facts = [each.number for each in run.wanted(Publish)]
+    assert facts == [*range(1, run.state.events_published + 1)]
     run.feed(events.Paused, actor="ada", key="k")
     assert run.status == "running"
 
@@ -196,6 +214,22 @@ def test_messages_that_code_was_given_and_never_read_stay_reported() -> None:
     retry(run)
 
     assert [order.inbox for order in run.orders("work")][1:] == [()]
+
+
+def test_messages_that_code_left_unread_while_the_run_ended_are_there_once_after_a_retry() -> None:
+    run = Drive(
+        graph(gate("ask"), reader(), "b", ways=[(START, "ask"), ("ask", "work"), (START, "b")])
+    )
+    run.send("m1")
+    run.answer("ask")
+    run.send("m2")
+    run.take("work")
+    run.fail("b")
+    run.end(Finished, visit=run.visit("work").address, inbox_unread=True, messages_read=0)
+    retry(run)
+
+    unread = [each.message_id for each in run.state.mailbox.queue]
+    assert (unread, run.running) == (["m1", "m2"], ["b"])
 
 
 def test_a_run_that_a_rule_halted_is_held_against_the_rule_again() -> None:
@@ -219,8 +253,12 @@ def test_a_visit_without_a_way_out_takes_one_after_a_patch() -> None:
     assert (run.started, run.values) == (["a", "b"], {"log": ["a"], "x": 1})
 
 
-def test_a_run_without_a_way_in_starts_after_a_patch() -> None:
-    run = Drive(graph("a", ways=[edge(START, "a", {"x": 1})]))
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_graph_without_a_way_in_starts_after_a_patch(is_nested: bool) -> None:
+    spec = graph("a", ways=[edge(START, "a", {"x": 1})], finally_=["clean"] * (not is_nested))
+    run = Drive(chain(nested("n", spec)) if is_nested else spec)
+    if not is_nested:
+        run.finish("clean")
     assert run.error[0] == "no_way_out"
     retry(run, patch={"x": 1})
 
@@ -271,17 +309,24 @@ def test_a_run_that_was_paused_when_it_ended_goes_on() -> None:
     assert (run.status, run.orders("a")[-1].journal) == ("running", {"s": 1})
 
 
-def test_an_approved_call_that_may_have_been_made_is_not_made_again_without_a_question() -> None:
+@pytest.mark.parametrize("is_reported", [False, True])
+def test_an_approved_call_that_may_have_been_made_is_not_made_again_without_a_question(
+    is_reported: bool,
+) -> None:
     run = reviewing()
     turn(run, gated("c1"))
     said(run, "c1", {"approved": True})
-    run.cancel(mode="now")
-    retry(run)
-
-    order = run.orders("pay")[-1]
-    assert order.journal == {"/begun": 1}
-    assert order.own_answers
-    assert len(run.orders("pay")) == 2
+    asks(run, "c1", question("which", "question"), journal={"s": 1})
+    said(run, "c1", "that", "which")
+    for begun, left in ((1, 1), (2, 9), (9, 9)):
+        run.cancel(mode="graceful" if is_reported else "now")
+        if is_reported:
+            failed(run, "c1")
+        retry(run)
+        assert run.orders("pay")[-1].journal == {"s": 1, "/begun": begun}
+        assert run.orders("pay")[-1].own_answers
+        asks(run, "c1", question(f"made{begun}", "outcome"), journal={"s": 1, "/begun": left})
+        said(run, "c1", {"action": "again"}, f"made{begun}")
 
 
 def test_an_approved_call_whose_journal_is_known_keeps_it() -> None:
@@ -298,13 +343,17 @@ def test_an_approved_call_whose_journal_is_known_keeps_it() -> None:
 
 def test_a_retry_of_what_runs_or_completed_is_refused() -> None:
     run = Drive(chain("a", finally_=["clean"]))
-    assert refusal(run).code == "not_finished"
+    refused = refusal(run)
+    assert refused.message == "The run is running, and can be retried when it has ended."
+    assert (refused.code, refused.details) == ("not_finished", {"run_status": "running"})
     run.cancel(mode="now")
     assert (run.status, refusal(run).code) == ("ending", "not_finished")
     run = Drive(chain("a"))
     run.finish("a")
 
-    assert (run.status, refusal(run).code) == ("completed", "run_finished")
+    refused = refusal(run)
+    assert refused.message.startswith("The run completed")
+    assert (refused.code, refused.details) == ("run_finished", {"run_status": "completed"})
 
 
 def guarded() -> Drive:
@@ -320,12 +369,22 @@ def test_a_retry_that_changes_the_course_takes_every_capability(fields: Mapping[
     run = Drive(chain(gate("ask", capability="approve"), "pay"))
     run.cancel()
 
-    assert refusal(run, principal=ADA, **fields).details["capabilities"] == ["approve"]
-    assert refusal(run, principal=Principal(subject="eve")).details["capabilities"] == [
-        "runs:control"
-    ]
+    refused = refusal(run, principal=ADA, **fields)
+    assert refused.message.startswith("'ada' may not retry the run: missing ")
+    assert refused.details["capabilities"] == ["approve"]
+    refused = refusal(run, principal=Principal(subject="eve"))
+    assert refused.message.startswith("'eve' may not retry the run: missing ")
+    assert refused.details["capabilities"] == ["runs:control"]
     retry(run, principal=ADA)
     assert run.status == "awaiting-input"
+
+
+def test_a_retry_of_what_nobody_approved_takes_no_capability_of_a_gate() -> None:
+    run = Drive(chain("a", gate("ask", capability="approve")))
+    run.fail("a")
+    retry(run, principal=ADA)
+
+    assert run.running == ["a"]
 
 
 def test_a_retry_of_what_was_approved_once_takes_the_capability_of_its_gate() -> None:

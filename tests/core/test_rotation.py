@@ -105,6 +105,15 @@ def test_what_a_hand_over_begins_with_may_send_as_much_as_any_task() -> None:
     assert len(run.wanted(Yield)) == 2
 
 
+def test_a_visit_above_the_bound_of_a_task_starts_alone_after_a_hand_over() -> None:
+    run = Drive(chain("a"), values={"x": "y" * 10_000}, limits=Limits(task_bytes=9_000))
+    run.feed(events.RotationDue, hard=True)
+    run.stopped("a")
+    run.feed(events.Restored)
+
+    assert (run.running, run.wanted(Yield)) == (["a"], [])
+
+
 def test_a_run_that_has_ended_is_not_handed_over() -> None:
     run = Drive(chain("a"))
     run.feed(events.RotationDue, hard=False)
@@ -149,7 +158,6 @@ def test_a_run_that_temporal_cancels_ends_in_the_history_in_which_it_is_cancelle
     run.stopped("b")
     run.feed(events.RotationDue, hard=True)
 
-    assert run.running == ["tidy"]
-    assert not machine.may_rotate(run.state)
+    assert (run.running, run.state.rotation) == (["tidy"], None)
     run.finish("tidy")
     assert run.status == "cancelled"

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 from core_drive import T0, Drive, asked, chain, gate, graph, nested
 from core_fans import sending, sent
+from core_looks import AFTER, edit
 
 from abeyance.core import events
 from abeyance.core.effects import RunNode, StopNode, VisitInput, Yield
-from abeyance.core.json import Json
-from abeyance.core.spec import START, FunctionNode, Route
+from abeyance.core.json import Json, size
+from abeyance.core.outcome import Stopped
+from abeyance.core.retries import Attempts
+from abeyance.core.spec import START, Clips, FunctionNode, GoTo, HaltRun, Matches, Route, Rule
 from abeyance.core.standing import Answerer
 from abeyance.core.state import Limits
 from abeyance.core.visit import Running
@@ -38,7 +41,7 @@ def resume(run: Drive) -> None:
 
 
 def test_an_order_carries_all_that_the_code_needs() -> None:
-    spec = chain(gate("ask"), FunctionNode(id="a", timeout=9, heartbeat=2))
+    spec = chain(gate("ask"), FunctionNode(id="a", timeout=9, heartbeat=2, asks=("approve",)))
     run = Drive(spec, values={"x": 1})
     run.answer("ask", "yes")
 
@@ -52,6 +55,7 @@ def test_an_order_carries_all_that_the_code_needs() -> None:
             values={"x": 1},
             answers={"ask": "yes"},
             answerers={"ask": Answerer(by="ada", at=T0)},
+            asks=("approve",),
             timeout=9,
         )
     ]
@@ -116,6 +120,65 @@ def test_an_order_to_ask_routes_carries_what_they_look_at() -> None:
             targets=("END",),
         )
     ]
+
+
+def test_routes_that_fail_are_asked_again_with_their_attempts() -> None:
+    spec = graph(
+        gate("ask"),
+        ways=[(START, "ask")],
+        routes=[Route(source="ask", name="r", targets=("END",))],
+    )
+    run = Drive(spec)
+    run.answer("ask")
+    run.retry("ask", 5)
+    run.tick(5)
+
+    assert [order.attempts for order in run.decisions()] == [
+        Attempts(),
+        Attempts(count=1, seconds=5),
+    ]
+
+
+def test_routes_that_are_stopped_leave_read_what_the_code_before_them_has_read() -> None:
+    spec = graph(
+        gate("first"),
+        FunctionNode(id="a", reads_inbox=True),
+        "b",
+        ways=[(START, "first"), ("first", "a")],
+        routes=[Route(source="a", name="r", targets=("b",))],
+        after=["a"],
+    )
+    run = Drive(spec)
+    run.send("m")
+    run.answer("first")
+    run.finish("a", routed=("b",))
+    run.answer(AFTER, edit(1, x=2))
+    assert run.decided == ["a"]
+    run.cancel()
+    run.end(Stopped, visit="graph:g;node:a", begun=False)
+
+    assert (run.status, run.state.mailbox.undelivered) == ("cancelled", ())
+
+
+def test_what_follows_a_gate_whose_answer_does_not_fit_starts_at_once() -> None:
+    ask = gate("ask", answer_to="sum")
+    route = Route(source="ask", name="r", targets=("END",))
+    inner = graph(ask, ways=[(START, "ask")], routes=[route], fields={"sum": "add"}, name="inner")
+    run = Drive(chain(nested("n", inner, on_error=GoTo(node="after")), "after"))
+    run.answer("ask", "many")
+
+    assert run.running == ["after"]
+
+
+def test_rules_in_clips_are_evaluated_by_a_worker_after_a_gate_and_only_there() -> None:
+    clips = Rule(id="r", condition=Clips(node="ask", text="x"), actions=(HaltRun(reason="no"),))
+    other = Rule(id="s", condition=Matches(node="next"), actions=(HaltRun(reason="no"),))
+    run = Drive(chain(gate("ask"), "next", rules=[clips, other]))
+    run.answer("ask")
+    assert [order.rules for order in run.decisions()] == [(clips,)]
+    run.finish("ask")
+
+    assert [order.rules for order in run.orders("next")] == [()]
 
 
 def test_a_run_is_running_while_anything_may_go_on_by_itself() -> None:
@@ -186,6 +249,13 @@ def test_one_task_sends_only_so_many_bytes_and_asks_for_another() -> None:
     run.feed(events.TaskBegan)
     assert run.ready == []
     assert len(run.wanted(Yield)) == 2
+
+
+def test_one_task_sends_all_the_bytes_that_it_may() -> None:
+    one = wide(1, values={"x": "y"}).state.task_bytes
+    for bound, count in ((2 * one, 2), (2 * one - 1, 1)):
+        run = wide(3, limits=Limits(task_bytes=bound), values={"x": "y"})
+        assert len(run.running) == count
 
 
 def test_a_single_order_above_the_bound_goes_alone() -> None:
@@ -263,6 +333,18 @@ def test_asking_a_route_counts_too() -> None:
     assert run.decided == ["one", "two"]
 
 
+def test_an_answer_that_is_written_to_a_field_before_its_route_is_asked_counts_twice() -> None:
+    routes = [Route(source="ask", name="r", targets=("END",))]
+
+    def sent_for(field: str | None) -> int:
+        spec = graph(gate("ask", answer_to=field), ways=[(START, "ask")], routes=routes)
+        run = Drive(spec)
+        run.answer("ask", "y" * 1_000)
+        return run.state.task_bytes
+
+    assert sent_for("x") - sent_for(None) == size({"x": "y" * 1_000}) - size({})
+
+
 def test_an_answer_is_merged_once_though_asking_its_route_waits_for_another_task() -> None:
     names = ["one", "two"]
     spec = graph(
@@ -291,6 +373,8 @@ def test_a_pause_lets_finish_what_runs_and_starts_nothing() -> None:
     run.finish("a")
     assert (run.status, run.running, run.ready) == ("paused", [], ["b"])
 
+    assert run.state.pause is not None
+    assert run.state.pause.reason == "lunch"
     resume(run)
     assert (run.status, run.running) == ("running", ["b"])
     (paused,) = run.facts("run.paused")
@@ -301,6 +385,16 @@ def test_a_pause_lets_finish_what_runs_and_starts_nothing() -> None:
     )
     (resumed,) = run.facts("run.resumed")
     assert (resumed.actor, resumed.data) == ("bob", {"reason": "go"})
+
+
+def test_what_waits_for_a_place_does_not_get_one_during_a_pause() -> None:
+    run = wide(2, limits=Limits(max_parallel_visits=1))
+    pause(run)
+    run.finish("n0")
+    assert (run.running, run.ready) == ([], ["n1"])
+
+    resume(run)
+    assert run.running == ["n1"]
 
 
 def test_a_paused_run_asks_nobody_and_does_not_complete() -> None:
@@ -394,5 +488,7 @@ def test_code_is_asked_to_stop_once_however_often_the_run_is_paused() -> None:
     pause(run, mode="now")
     resume(run)
     pause(run, mode="now")
+    resume(run)
 
     assert run.stops == [("graph:g;node:a", "pause", False)]
+    assert run.state.counters.resume_count == 2

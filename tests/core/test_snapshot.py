@@ -63,12 +63,18 @@ def test_a_run_goes_on_from_its_snapshot_as_if_nothing_had_been() -> None:
 
 
 def test_a_run_taken_apart_and_put_together_is_the_run() -> None:
-    state = rich().state
-    snapshot, spec, values = parted(state)
+    run = rich()
+    snapshot, spec, values = parted(run.state)
     assert snapshot.spec.nodes == {}
     assert [dict(scope.values) for scope in snapshot.scopes.values()] == [{}]
+    assert joined(restored(snapshot), spec, values) == run.state
 
-    assert joined(restored(snapshot), spec, values) == state
+    run.cancel(mode="now")
+    snapshot, spec, values = parted(run.state)
+    assert snapshot.ending is not None
+    assert snapshot.ending.before is not None
+    assert snapshot.ending.before.spec.nodes == {}
+    assert joined(restored(snapshot), spec, values) == run.state
 
 
 def test_a_snapshot_of_a_later_format_is_refused_with_the_way_out() -> None:

@@ -419,6 +419,10 @@ def test_a_question_whose_rules_can_be_fulfilled_warns_of_nothing() -> None:
     assert warnings_of(Drive(chain(gate("ask")))) == []
     director = Escalation(after=60, requested_capability="direct")
     assert warnings_of(asking(assignees_only=True, escalate=(director,))) == []
+    boss = Escalation(after=60, to=("boss",))
+    run = asking(assignees=("ada",), assignees_only=True, escalate=(boss,))
+    run.state = replace(run.state, ledger=barring_first(run))
+    assert warnings_of(run) == []
     assert warnings_of(asking(assignees=("group:a",), assignees_only=True)) == []
     assert warnings_of(asking(assignees=("ada", "bob"), assignees_only=True)) == []
     run = asking(assignees=("ada", "bob"), assignees_only=True, quorum=Quorum(count=2))

@@ -4,7 +4,7 @@ import pytest
 from core_strategies import json_values
 from hypothesis import given
 
-from abeyance.core.json import Json, canonical, fill, fill_all, look_up, misformatted
+from abeyance.core.json import Json, canonical, fill, fill_all, fill_by, look_up, misformatted
 
 VALUES = {
     "amount": 100,
@@ -138,12 +138,19 @@ def test_a_lone_field_in_a_reason_keeps_its_type() -> None:
 
 
 def test_a_field_that_would_nest_a_reason_too_deep_is_shown_as_text() -> None:
-    deep: Json = "x"
-    for _ in range(100):
-        deep = [deep]
+    just: Json = "x"
+    for level in range(99):
+        just = [just] if level % 2 else {"in": just}
+    values = {"just": just, "deep": [just]}
 
-    assert fill_all("{deep}", {"deep": deep}) == deep
-    assert fill_all({"it": "{deep}"}, {"deep": deep}) == {"it": canonical(deep)}
+    assert fill_all("{deep}", values) == [just]
+    assert fill_all({"it": "{deep}"}, values) == {"it": canonical([just])}
+    assert fill_all(["{just}", "{deep}"], values) == [just, canonical([just])]
+    assert fill_all({"it": "{just}"}, values) == {"it": just}
+
+
+def test_a_field_with_a_format_is_left_to_who_shows_it() -> None:
+    assert fill_by("{a} {b.c} {a:.2f} {{d}}", str.upper) == "A B.C {a:.2f} {d}"
 
 
 def test_a_path_walks_mappings_only() -> None:

@@ -54,7 +54,7 @@ def test_the_last_twenty_visits_are_remembered() -> None:
 
 
 def test_what_is_remembered_is_bounded_in_bytes_too() -> None:
-    run = Drive(chain("a", "b", "c", "d"), values={"x": "0" * 150_000})
+    run = Drive(chain("a", "b", "c", "d"), values={"x": "0" * 199_992})
     run.finish("a", {"x": "1" * 150_000})
     assert trail(run) == ["a"]
     run.finish("b", {"x": "2" * 150_000})
@@ -66,7 +66,7 @@ def test_what_is_remembered_is_bounded_in_bytes_too() -> None:
 
 
 def test_a_visit_that_alone_is_too_large_to_take_back_ends_the_trail() -> None:
-    run = Drive(chain("a", "b", "c"), values={"x": "0" * 201_000})
+    run = Drive(chain("a", "b", "c"), values={"x": "0" * 199_993})
     run.finish("a", {"x": 1})
 
     assert trail(run) == []

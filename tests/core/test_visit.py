@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from core_drive import Drive, gate, graph
 
 from abeyance import core
+from abeyance.core import events
 from abeyance.core.copying import make_working
+from abeyance.core.spec import START
 from abeyance.core.visit import (
     TRANSITIONS,
     IllegalTransitionError,
@@ -51,6 +54,20 @@ def test_a_visit_changes_its_state_as_the_table_says_and_in_no_other_way(
         with pytest.raises(IllegalTransitionError, match=f"graph:g;node:a cannot '{name}'"):
             transition(visit, name, after)
         assert visit.state is before
+
+
+def test_a_run_with_a_question_waits_for_people_only_once_nothing_else_can_go_on() -> None:
+    run = Drive(graph("a", gate("ask"), ways=[(START, "a"), (START, "ask")]))
+    run.retry("a", 5)
+    assert (run.ready, run.status) == (["a"], "running")
+    run.tick(5)
+    run.feed(events.RotationDue, hard=True)
+    run.stopped("a")
+    assert (run.ready, run.status) == (["a"], "running")
+    run.feed(events.Restored)
+    run.finish("a")
+
+    assert run.status == "awaiting-input"
 
 
 def test_no_other_module_of_the_core_sets_the_state_of_a_visit() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_agents import gated, reviewing, turn
+from core_agents import gated, results, reviewing, turn
 from core_drive import Drive, at, chain, gate, nested, restored
 
 from abeyance.core import events, idempotency, ledger, replies
@@ -52,6 +52,7 @@ def again(run: Drive, who: Principal, value: Json) -> Receipt:
     receipts = replies.check_answers(run.state.ledger, event)
     run.feed(Responded, **run.response({id_: value}, principal=who))
     assert run.state is before
+    assert receipts[id_].interrupt_id == id_
     return receipts[id_]
 
 
@@ -143,8 +144,10 @@ def test_the_same_answer_of_somebody_who_did_not_vote_comes_too_late() -> None:
     run = voting(1)
     receipt_of(run, ADA, YES)
 
-    assert refusal_of(run, BOB, YES).code is Code.ALREADY_ANSWERED
-    assert refusal_of(run, ADA, NO).code is Code.ALREADY_ANSWERED
+    for who, value in [(BOB, YES), (ADA, NO)]:
+        refusal = refusal_of(run, who, value)
+        assert refusal.code is Code.ALREADY_ANSWERED
+        assert refusal.message.endswith(", so no vote counts any more.")
 
 
 def test_a_keyed_vote_is_one_vote_and_its_repeat_gets_the_same_receipt() -> None:
@@ -399,10 +402,21 @@ def test_the_arguments_that_are_asked_about_are_no_others() -> None:
     assert len(run.orders("pay")) == 1
 
 
-def test_a_revised_call_can_be_rejected() -> None:
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        ({"approved": False, "reason": "no"}, {"rejected": "no"}),
+        (
+            {"approved": False, "result": 1},
+            {"content": 1, "decision": "respond", "by": "bob"},
+        ),
+    ],
+)
+def test_a_revised_call_can_be_rejected(answer: Json, result: Json) -> None:
     run = approving()
     vote(run, ADA, OTHER)
-    vote(run, BOB, {"approved": False, "reason": "no"})
+    vote(run, BOB, answer)
 
     assert run.orders("pay") == []
-    assert run.settled("approve").answer == {"approved": False, "reason": "no"}
+    assert run.settled("approve").answer == answer
+    assert results(run) == [result]

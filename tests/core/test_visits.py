@@ -1,0 +1,156 @@
+"""What a visit leaves behind once its code has ended, and what it leads to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from core_drive import T0, Drive, asked, at, chain, graph, reader
+from core_fans import fan, results, sent
+from core_forks import ROOT
+from core_gated import APPROVER, CLERK, FIELDS, Gated, approving, remark
+from core_looks import AFTER, edit, routed
+from core_rules import ask, rule
+
+from abeyance.core import events
+from abeyance.core.outcome import Emitted, Finished
+from abeyance.core.snapshots import retried
+from abeyance.core.spec import START, GoTo, Node, Parallel, Retry, Route
+from abeyance.core.state import Limits
+from abeyance.core.visit import RoutingDecision
+
+ASKING = rule("sure", "a", ask("sure"))
+
+
+@pytest.mark.parametrize("is_item", [False, True])
+def test_while_people_are_asked_after_its_code_a_visit_keeps_only_what_its_way_out_needs(
+    is_item: bool,
+) -> None:
+    run = Drive(routed(rules=[ASKING]))
+    if is_item:
+        run = sent(fan("a", ways=[("one", "a")], after=["a"], rules=[ASKING]), [1])
+        run.finish("one")
+    run.end(
+        Finished,
+        visit=run.visit("a").address,
+        patch={"x": 1},
+        result={"content": 1},
+        turn={"model": "m"},
+        emitted=(Emitted(name="seen", time=T0),),
+        exempt_from_max_visits=True,
+        journal={"step": 1},
+    )
+    run.answer(AFTER)
+
+    (visit,) = run.state.visits.values()
+    # In an item every visit counts.
+    kept = Finished(exempt_from_max_visits=not is_item)
+    assert (visit.routing, visit.questions.answers) == (RoutingDecision(outcome=kept), {})
+
+
+def test_routes_run_once_after_an_edit_although_a_rule_asks_then() -> None:
+    run = Drive(routed(rules=[ASKING]))
+    run.finish("a", goto="d")
+    run.answer(AFTER, edit(1, x=5))
+    run.answer("sure")
+
+    assert (run.running, run.decided) == (["d"], [])
+
+
+def test_who_asked_what_code_needs_no_more_is_told_why_it_was_withdrawn() -> None:
+    run = Drive(chain("a"))
+    run.ask("a", asked("ok", "one"), asked("ok", "two"), composite=True)
+    run.answer("ok")
+    run.wait(5)
+    run.finish("a")
+
+    told = run.settled("ok")
+    assert (told.status, told.since, told.settled_reason) == (
+        "superseded",
+        at(5),
+        "the visit finished without it",
+    )
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_an_item_that_reads_once_more_leads_on_only_after_that(is_guarded: bool) -> None:
+    node = replace(reader("one"), guarded=is_guarded)
+    run = sent(fan(node, "also", ways=[("one", "also")]), ["a"])
+    run.send("m1")
+    run.finish("one", {"x": 1})
+    if is_guarded:
+        assert (run.running, [each.item for each in run.orders("one")]) == (["one"], ["a", "a"])
+        run.finish("one")
+    run.finish("also")
+
+    assert results(run) == [("a", "arrived")]
+
+
+def test_a_node_behind_a_join_that_a_rule_has_run_again_sees_the_same_items() -> None:
+    run = sent(fan(rules=[rule("again", "c", Retry(), x=1)]), ["a", "b"])
+    run.finish("one")
+    run.finish("one")
+    run.finish("c", {"x": 1})
+
+    assert results(run) == [("a", "arrived"), ("b", "arrived")]
+
+
+@pytest.mark.parametrize(
+    ("node", "about", "again"),
+    [
+        ("lead", {"routes": [Route(source="lead", name="r", targets=("pay",))]}, "pay"),
+        ("lead", {"rules": [rule("r", "lead", Parallel(nodes=("pay",)))]}, "pay"),
+        ("lead", {"rules": [rule("r", "lead", Retry())], "ways": [("lead", "pay")]}, "lead"),
+        (replace(reader("lead"), guarded=True), {"ways": [("lead", "pay")]}, "lead"),
+    ],
+)
+def test_what_a_gate_has_allowed_stays_covered_whatever_leads_on(
+    node: str | Node, about: dict[str, Any], again: str
+) -> None:
+    ways = [(START, "ask"), (START, "remark"), ("ask", "lead"), *about.pop("ways", [])]
+    spec = graph(approving(), remark(), node, "pay", ways=ways, fields=FIELDS, **about)
+    run = Gated(spec)
+    run.says(APPROVER, "ask")
+    before = len(run.orders(again))
+    run.says(CLERK, "remark", 999)
+    run.send("m1", sender="ops", capabilities=("approve",), target="lead")
+    run.finish("lead", routed=("pay",) if "routes" in about else ())
+
+    assert (run.reopened, len(run.orders(again))) == (["ask"], before)
+
+
+def test_a_goto_of_a_node_that_declares_none_fails_it_and_says_how_to_declare_one() -> None:
+    run = Drive(chain("a"))
+    run.finish("a", goto="b")
+
+    told = (
+        "the node 'a' chose to go to 'b'; it may go to nowhere: declare its targets with to=[...]"
+    )
+    assert run.error == ("unknown_node", told, "graph:g;node:a")
+
+
+def test_a_retry_of_the_run_asks_the_routes_of_a_visit_again_that_found_no_way_out() -> None:
+    route = Route(source="a", name="r", targets=("b",))
+    run = Drive(graph("a", "b", ways=[(START, "a")], routes=[route]))
+    run.finish("a")
+    about: dict[str, Any] = {"principal": ROOT, "patch": {}, "renames": {}, "versions": ("1", "1")}
+    run.state = retried(run.state, now=run.now, **about)
+    run.feed(events.Restored)
+    run.finish("a", routed=("b",))
+
+    assert (run.decided, run.running) == (["a"], ["b"])
+
+
+def test_a_retry_of_the_run_may_be_in_a_graph_without_what_a_rule_had_chosen() -> None:
+    ways = [(START, "a"), (START, "b")]
+    spec = graph("a", "b", ways=ways, rules=[rule("r", "a", GoTo(node="b"))])
+    run = Drive(spec, limits=Limits(max_visits=1))
+    run.finish("b")
+    run.finish("a")
+    assert run.error[0] == "max_visits"
+    about: dict[str, Any] = {"principal": ROOT, "patch": {}, "renames": {}, "versions": ("1", "2")}
+    run.state = retried(run.state, now=run.now, spec=chain("a", "c"), **about)
+    run.feed(events.Restored)
+
+    assert run.running == ["c"]
