@@ -1,7 +1,7 @@
 """Mutation of the core: change one thing in it at a time, and see whether a test notices.
 
 mutmut makes the mutants and knows which tests reach each of them. This prepares a copy of what they need,
-leaves out mutants that tell nothing, and compares those that live with docs/concepts/mutation.md.
+leaves out mutants that tell nothing, and compares those that live with survivors.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pytest
 from libcst import BaseString, Call, CSTNode, Match, Module, Name, SimpleString
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "docs/concepts/mutation.md"
+LISTED: Final = ROOT / "tests/mutation/survivors.md"
 PLACE: Final = ROOT / "out/mutation"
 # What the tests of the core import, beside the package itself.
 BESIDE: Final = (
@@ -116,7 +116,6 @@ def _prepare(place: Path, modules: list[str], tests: list[str]) -> None:
 def _run(*, only_living: bool) -> int:
     from mutmut import __main__ as mutmut
     from mutmut import stats
-    from mutmut.mutation.diff_apply import get_diff_for_mutant
     from mutmut.mutation.mutators import mutation_operators
     from mutmut.runners.harness import PytestRunner
     from mutmut.workers.isolation import ForkRunner
@@ -161,21 +160,38 @@ def _run(*, only_living: bool) -> int:
                 data.exit_code_by_key[name] = None
                 data.save()
     mutmut._run((), 1)
-    listed = {" ".join(line.split()) for line in PAGE.read_text().splitlines()}
-    counts, unlisted = Counter[tuple[str, bool]](), 0
+    return _compared()
+
+
+def _compared() -> int:
+    """Print survivors without a row, and rows without a survivor. Return 1 if there are any, else 0."""
+    from mutmut import __main__ as mutmut
+    from mutmut.mutation.diff_apply import get_diff_for_mutant
+
+    listed = [" ".join(line.split()) for line in LISTED.read_text().splitlines()]
+    counts, unlisted, needed = Counter[tuple[str, bool]](), 0, set[str]()
     for data, name, code in mutmut.collect_source_file_mutation_data(mutant_names=())[0]:
         module, _, function = name.removeprefix("abeyance.core.").rpartition(".")
         killed = (status := _status(code)) in KILLED
         counts[module, killed] += 1
         if not killed:
             row = _row(module, function, get_diff_for_mutant(name, path=data.path))
-            if not any(line.startswith(row) for line in listed):
+            known = {line for line in listed if line.startswith(row)}
+            needed |= known
+            if not known:
                 unlisted += 1
                 print(f"{row} {status}: {name} |")
-    for module in sorted({module for module, _ in counts}):
+    modules = sorted({module for module, _ in counts})
+    for module in modules:
         print(f"{module}: {counts[module, True]} killed, {counts[module, False]} live")
-    print(f"{counts.total()} mutants, {unlisted} live and are not listed.")
-    return 1 if unlisted else 0
+    rows = [line for line in listed if line.startswith(tuple(f"| `{each}." for each in modules))]
+    stale = [row for row in rows if row not in needed]
+    for row in stale:
+        print(f"No survivor: {row}")
+    print(
+        f"{counts.total()} mutants, {unlisted} live and are not listed, {len(stale)} rows too many."
+    )
+    return 1 if unlisted or stale else 0
 
 
 def _collected() -> dict[str, pytest.Item]:
