@@ -20,13 +20,12 @@ from typing import Final
 import page
 from contender import Contender, version_of
 from measured import Measured, Samples
+from turns import Trial
 
 from abeyance.dev import server as devserver
-from abeyance.dev.parent_death import STDIN, leashed
 
 _HERE: Final = Path(__file__).parent
 _WORKLOADS: Final = sorted(path.parent.name for path in _HERE.glob("*/workload.py"))
-_TRIAL_SECONDS: Final = 7_200
 
 
 def main() -> None:
@@ -45,9 +44,9 @@ def _measured(workload: str, asked: argparse.Namespace) -> str:
     measured = Measured(contenders, work.COLUMNS)
     load = os.getloadavg()[0]
     for number in range(asked.rounds):
-        for contender in contenders:
-            print(f"round {number + 1} of {asked.rounds}: {contender.title}", file=sys.stderr)
-            measured.add(contender, _trial(workload, contender, asked))
+        print(f"{workload}: round {number + 1} of {asked.rounds}", file=sys.stderr)
+        for contender, samples in zip(contenders, _round(workload, contenders, asked), strict=True):
+            measured.add(contender, samples)
     rounds = "One round" if asked.rounds == 1 else f"{asked.rounds} rounds"
     return "\n\n".join(
         [
@@ -97,20 +96,23 @@ def _present(contenders: Sequence[Contender]) -> list[Contender]:
     return present
 
 
-def _trial(workload: str, contender: Contender, asked: argparse.Namespace) -> Samples:
-    command = [sys.executable, str(_HERE / "trial.py"), workload, contender.name]
-    command += ["--quick"] if asked.quick else []
-    command += [] if asked.runs is None else [str(asked.runs)]
-    done = subprocess.run(
-        leashed(os.getpid(), command),
-        stdin=STDIN,
-        stdout=subprocess.PIPE,
-        timeout=_TRIAL_SECONDS,
-        check=False,
-    )
-    if done.returncode != 0:
-        sys.exit(f"{contender.title} failed in {workload}; what went wrong stands above")
-    found: Samples = json.loads(done.stdout.splitlines()[-1])
+def _round(
+    workload: str, contenders: Sequence[Contender], asked: argparse.Namespace
+) -> list[Samples]:
+    """Have a trial of each contender. They take turns as often as the workload says."""
+    options = ["--quick"] if asked.quick else []
+    options += [] if asked.runs is None else [str(asked.runs)]
+    trials = [
+        Trial([str(_HERE / "trial.py"), workload, each.name, *options]) for each in contenders
+    ]
+    left = trials
+    while left:
+        left = [trial for trial in left if not trial.has_ended()]
+    found: list[Samples] = []
+    for contender, trial in zip(contenders, trials, strict=True):
+        if (printed := trial.last_line) is None:
+            sys.exit(f"{contender.title} failed in {workload}; what went wrong stands above")
+        found.append(json.loads(printed))
     return found
 
 

@@ -1,7 +1,7 @@
 """One trial: one contender, one workload, once, in a process of its own.
 
 `python benchmarks/trial.py WORKLOAD CONTENDER [--quick] [RUNS]` prints what it measured as JSON. `run.py`
-calls it; alone it is good for a profiler.
+calls it, with `--turns`; alone it is good for a profiler.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import turns
 from measured import Samples
 
 
@@ -32,6 +33,7 @@ async def trial(workload: str, name: str, *, quick: bool, runs: int | None) -> S
 
 
 if __name__ == "__main__":
+    turns.begin()
     workload, name, *flags = sys.argv[1:]
     runs = next((int(flag) for flag in flags if flag.isdecimal()), None)
     print(json.dumps(asyncio.run(trial(workload, name, quick="--quick" in flags, runs=runs))))

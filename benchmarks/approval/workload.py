@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,6 +21,7 @@ from contender import Contender
 from measured import Column, Samples, percentile
 from pydantic import BaseModel
 from stage import Processes
+from turns import end_turn
 
 BEFORE: Final = ("collect", "check", "assess")
 AFTER: Final = ("book", "pay", "notify")
@@ -29,6 +31,8 @@ AT_ONCE: Final = 20
 
 _RUN_SECONDS: Final = 60.0
 _TRACED: Final = 5
+_A_TURN: Final = 5
+"""Runs one at a time in a turn; of those `AT_ONCE` at a time it has twice `AT_ONCE`."""
 _DAMAGE: Final = "Water came through the ceiling of the kitchen on the night of the storm. " * 6
 
 
@@ -142,18 +146,28 @@ def visit(node: str, claim_id: str) -> dict[str, Any]:
 
 async def perform(contender: Approval, plan: Plan) -> Samples:
     """One trial of a contender. Raises if a run ends otherwise than it should, or not in time."""
-    await _batch(contender, "warm", plan.warm_up, at_once=AT_ONCE)
-    before = contender.processes.cpu_seconds()
-    alone, alone_took = await _batch(contender, "alone", plan.alone, at_once=1)
-    spent = {who: s - before[who] for who, s in contender.processes.cpu_seconds().items()}
-    crowd, crowd_took = await _batch(contender, "crowd", plan.crowd, at_once=AT_ONCE)
+    await _batch(contender, "warm", range(plan.warm_up), at_once=AT_ONCE)
+    alone, crowd = _Batch(), _Batch()
+    spent = defaultdict[str, float](float)
+    for first in range(0, plan.alone, _A_TURN):
+        end_turn()
+        before = contender.processes.cpu_seconds()
+        numbers = range(first, min(first + _A_TURN, plan.alone))
+        alone += await _batch(contender, "alone", numbers, at_once=1)
+        for who, seconds in contender.processes.cpu_seconds().items():
+            spent[who] += seconds - before[who]
+    for first in range(0, plan.crowd, 2 * AT_ONCE):
+        end_turn()
+        numbers = range(first, min(first + 2 * AT_ONCE, plan.crowd))
+        crowd += await _batch(contender, "crowd", numbers, at_once=AT_ONCE)
+    end_turn()
     found: dict[str, list[float]] = {
-        "runs": [len(alone) + len(crowd)],
-        "alone rate": [plan.alone / alone_took],
-        "crowd rate": [plan.crowd / crowd_took],
-        "to gate": [1000 * timing.to_gate for timing in alone],
-        "to next": [1000 * timing.to_next for timing in alone],
-        "crowd to next": [1000 * timing.to_next for timing in crowd],
+        "runs": [len(alone.timings) + len(crowd.timings)],
+        "alone rate": [plan.alone / alone.took],
+        "crowd rate": [plan.crowd / crowd.took],
+        "to gate": [1000 * timing.to_gate for timing in alone.timings],
+        "to next": [1000 * timing.to_next for timing in alone.timings],
+        "crowd to next": [1000 * timing.to_next for timing in crowd.timings],
         "cpu": [1000 * sum(spent.values()) / plan.alone],
         **{f"cpu of {who}": [1000 * s / plan.alone] for who, s in spent.items()},
     }
@@ -166,14 +180,23 @@ class _Timing:
     to_next: float
 
 
-async def _batch(
-    contender: Approval, name: str, count: int, *, at_once: int
-) -> tuple[list[_Timing], float]:
-    numbers = iter(range(count))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """Runs, and how many seconds they took together."""
+
+    timings: tuple[_Timing, ...] = ()
+    took: float = 0.0
+
+    def __add__(self, other: _Batch) -> _Batch:
+        return _Batch(timings=self.timings + other.timings, took=self.took + other.took)
+
+
+async def _batch(contender: Approval, name: str, numbers: range, *, at_once: int) -> _Batch:
+    left = iter(numbers)
     timings: list[_Timing] = []
 
     async def one_after_another() -> None:
-        for number in numbers:
+        for number in left:
             async with asyncio.timeout(_RUN_SECONDS):
                 timings.append(await _run(contender, f"{name}-{number}"))
 
@@ -181,7 +204,7 @@ async def _batch(
     async with asyncio.TaskGroup() as group:
         for _ in range(at_once):
             group.create_task(one_after_another())
-    return timings, time.perf_counter() - began
+    return _Batch(timings=tuple(timings), took=time.perf_counter() - began)
 
 
 async def _run(contender: Approval, run: str) -> _Timing:
