@@ -108,8 +108,8 @@ def test_a_node_behind_a_join_that_a_rule_has_run_again_sees_the_same_items() ->
 def test_what_a_gate_has_allowed_stays_covered_whatever_leads_on(
     node: str | Node, about: dict[str, Any], again: str
 ) -> None:
-    ways = [(START, "ask"), (START, "remark"), ("ask", "lead"), *about.pop("ways", [])]
-    spec = graph(approving(), remark(), node, "pay", ways=ways, fields=FIELDS, **about)
+    ways = [(START, "ask"), (START, "remark"), ("ask", "lead"), *about.get("ways", [])]
+    spec = graph(approving(), remark(), node, "pay", fields=FIELDS, **{**about, "ways": ways})
     run = Gated(spec)
     run.says(APPROVER, "ask")
     before = len(run.orders(again))
