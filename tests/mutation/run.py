@@ -47,6 +47,7 @@ LEFT_OUT: Final = (
 HANGS: Final = 20
 MEMORY: Final = 3 * 1024**3
 KILLED: Final = ("killed", "timeout")
+UNCHANGED: Final = "abeyance.core.nothing"
 # What only the type checker reads: a test that runs the code cannot tell one from the other.
 TYPED: Final = ("assert_never", "cast")
 _SETTINGS: Final = """
@@ -132,9 +133,9 @@ def _run(*, only_living: bool) -> int:
     def collect_once(self: ForkRunner) -> None:
         items.update(_collected())
         startup(self)
-        self.submit("abeyance.core.nothing", [*items], cpu_time_limit=600, estimated_time=100)
+        self.submit(UNCHANGED, [*items], cpu_time_limit=600, estimated_time=100)
         if self.wait_for_result().exit_code:
-            sys.exit("A test fails although nothing was changed.")
+            sys.exit("This test fails although nothing was changed.")
 
     def run_collected(self: PytestRunner, *, mutant_name: str | None, tests: Iterable[str]) -> int:
         if mutant_name is None:
@@ -145,6 +146,8 @@ def _run(*, only_living: bool) -> int:
         for item, after in zip(chosen, [*chosen[1:], None], strict=True):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             if item.session.testsfailed:
+                if mutant_name == UNCHANGED:
+                    os.write(2, f"{item.nodeid}\n".encode())
                 return 1
         return 0
 
