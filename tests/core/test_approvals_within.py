@@ -143,9 +143,13 @@ def test_what_an_approver_has_changed_in_a_nested_graph_counts_also_if_it_was_so
     assert (run.reopened, run.orders("pay")) == (["sub"], [])
 
 
-def test_what_code_beside_a_gate_in_a_nested_graph_changes_has_it_asked_again_after_it() -> None:
-    sub = nested("sub", forked((approving(),), ("beside",), name="inner"))
-    run = Gated(refund(sub, "pay"))
+@pytest.mark.parametrize("prompt", ["{amount}?", "{amount} for {note}?", "{note}: {amount}?"])
+def test_what_code_beside_a_gate_in_a_nested_graph_changes_has_it_asked_again_after_it(
+    prompt: str,
+) -> None:
+    inner = forked(("first", approving(prompt=prompt)), ("beside",), name="inner")
+    run = Gated(refund(nested("sub", inner), "pay"))
+    run.finish("first", {"note": "a lamp"})
     run.finish("beside", {"amount": 999})
     run.says(APPROVER, "ask")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from temporalio.api.common.v1 import Payload, Payloads
@@ -107,7 +107,7 @@ class Execution:
         self.input = [*input]
         self.memo, self.attributes = memo, attributes
         self.memo_at_start, self.attributes_at_start = dict(memo), dict(attributes)
-        self.started_at = server.now()
+        self.started_at = self._task_began = server.now()
         self.closed_at: datetime | None = None
         self.status = Status.WORKFLOW_EXECUTION_STATUS_RUNNING
         self.result: Payloads = Payloads()
@@ -176,12 +176,19 @@ class Execution:
         for update in attempt.updates:
             update.attempt = attempt
         attempt.is_started, attempt.worker = True, worker
-        attempt.time = server.now()
+        attempt.time = self._task_began = self._time_of_task()
         self.length += self._uncounted
         self._uncounted = 0
         attempt.length = self.length + 2
         server.later(TASK_TIMEOUT, self._time_is_up, attempt)
         server.later(server.delay(), worker.work, self, attempt)
+
+    def _time_of_task(self) -> datetime:
+        """Return the time. No two tasks of a real server begin at the same."""
+        now = self.server.now()
+        if timedelta() <= self._task_began - now < timedelta(milliseconds=1):
+            return self._task_began + timedelta(microseconds=1)
+        return now
 
     def _time_is_up(self, attempt: Attempt) -> None:
         if attempt is self.attempt:
@@ -206,8 +213,14 @@ class Execution:
         if attempt is not self.attempt or not self.is_open:
             return False
         kinds = [each.WhichOneof("variant") for each in attempt.commands]
+        responses = [c.update_response for c in attempt.commands if c.HasField("update_response")]
+        accepted = {each.protocol_instance_id for each in responses if each.HasField("accepted")}
+        accepted |= {each.id for each in self.updates.values() if each.is_accepted}
+        # What was accepted may still fail, which is a response too.
         rejections = [
-            each.HasField("update_response") and each.update_response.HasField("rejected")
+            each.HasField("update_response")
+            and each.update_response.HasField("rejected")
+            and each.update_response.protocol_instance_id not in accepted
             for each in attempt.commands
         ]
         if self._is_begun and not attempt.jobs and all(rejections):
@@ -229,9 +242,7 @@ class Execution:
             for job in step:
                 if job.HasField("do_update"):
                     job.do_update.run_validator = False
-        accepted = {each.id for each in attempt.updates}
         self._settle(attempt)
-        accepted -= {each.id for each in attempt.updates if not each.is_accepted}
         steps = [
             [job for job in step if not job.HasField("do_update") or job.do_update.id in accepted]
             for step in attempt.steps

@@ -13,7 +13,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.bridge.proto.workflow_activation import WorkflowActivationJob as Job
 from temporalio.client import Client as TemporalClient
 from temporalio.common import MetricMeter, Priority, RawValue, _CompositeEvent
-from temporalio.exceptions import CancelledError
+from temporalio.exceptions import ApplicationError, CancelledError
 
 from abeyance import Graph, names, wire
 from abeyance.activities.maintenance import read_journals
@@ -168,6 +168,11 @@ class Runner:
         except asyncio.CancelledError:
             if not self._process.is_up:
                 raise
+            why = context.cancellation_details.details
+            if why is not None and why.worker_shutdown:
+                # The SDK's core reports it as failed, so that it is tried again.
+                left = ApplicationError("the worker shuts down", type="WorkerShutdown")
+                return None, await self._failure(left), False
             return None, await self._failure(CancelledError("Cancelled")), True
         except Exception as error:  # noqa: BLE001 as the SDK does it
             return None, await self._failure(error), False
