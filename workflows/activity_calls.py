@@ -165,7 +165,7 @@ async def report_of(running: RunningCode, taken: Orders) -> wire.VisitReport:
             unbegun = wire.VisitReport(outcome=Stopped(begun=False))
             return unbegun if running.lost is None else _left_by(running.lost, visit_input)
         cause = error.__cause__ or error
-        if (stopped := _left_when_stopped(error, visit_input)) is not None:
+        if (stopped := _left_when_stopped(error, running)) is not None:
             return stopped
         message = f"{type(cause).__name__}: {cause}"
         if _is_out_of_time(cause) and visit_input.timeout is not None:
@@ -194,15 +194,21 @@ def ended_at(
     return max(latest, ordered + timedelta(seconds=report.took))
 
 
-def _left_when_stopped(error: BaseException, visit_input: VisitInput) -> wire.VisitReport | None:
+def _left_when_stopped(error: BaseException, running: RunningCode) -> wire.VisitReport | None:
     """Return what is left of an attempt that ended just as the run cancelled it, else None.
 
     Temporal does not retry a cancelled activity. The missing attempt follows when the visit starts again.
     """
     if not isinstance(error, ActivityError) or error.retry_state is not RetryState.CANCEL_REQUESTED:
         return None
-    whose = wire.Journal.owner(workflow.info().first_execution_run_id, visit_input.address)
+    visit_input = running.input
+    whose = wire.Journal.owner(visit_input.execution, visit_input.address)
     match error.__cause__:
+        case ApplicationError(details=[]):
+            # A failure has no room for a large journal.
+            if running.lost is None:
+                return wire.VisitReport(outcome=Stopped())
+            return _left_by(running.lost, visit_input)
         case ApplicationError(details=[written, *_]):
             journal = wire.Journal.model_validate(written)
             left = journal.steps or None if journal.is_of(whose) else None

@@ -110,6 +110,7 @@ def working(value: _T) -> _T:
 def frozen(value: _T, /, **changes: object) -> _T:
     """Return a frozen copy of a working copy, with these changes; a frozen value is returned as it is."""
     if not is_working(value):
+        assert not changes  # noqa: S101 they would be lost
         return value
     copy: _T = _COPIED[type(value).__base__](value)  # type: ignore[index]
     for name, changed in changes.items():
