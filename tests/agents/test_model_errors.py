@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 import pytest
-from model_server import ModelServer, serving
+from model_server import ModelServer, chat_model, serving
 from pydantic_ai import exceptions as library
 from pydantic_ai.messages import (
     ModelMessage,
@@ -15,19 +15,13 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.models.test import TestModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
 from abeyance.agents.model_errors import ModelDown, ModelFailure, ModelRefused, ModelUnusable
 from abeyance.agents.model_request import name_of, request
 
 QUESTION = [ModelRequest(parts=[UserPromptPart("How are you?")])]
 ONCE = {"max_retries": 0}
-
-
-def on(server: ModelServer) -> OpenAIChatModel:
-    return OpenAIChatModel("m", provider=OpenAIProvider(base_url=server.url, api_key="made-up"))
 
 
 def well(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -65,7 +59,7 @@ async def test_what_a_provider_answers_decides_what_has_to_happen(
 ) -> None:
     async with serving(ModelServer(status=status, body=body)) as server:
         with pytest.raises(kind, match=text) as caught:
-            await request(on(server), QUESTION, settings=ONCE)
+            await request(chat_model(server.url), QUESTION, settings=ONCE)
 
     assert "'openai:m'" in str(caught.value)
 
@@ -74,7 +68,7 @@ async def test_a_provider_that_says_when_to_come_back_is_believed() -> None:
     busy = ModelServer(status=429, headers={"retry-after": "7"})
     async with serving(busy) as server:
         with pytest.raises(ModelDown) as caught:
-            await request(on(server), QUESTION, settings=ONCE)
+            await request(chat_model(server.url), QUESTION, settings=ONCE)
 
     assert caught.value.retry_after == 7
 
@@ -84,13 +78,13 @@ async def test_a_provider_that_is_not_there_is_down() -> None:
         pass
 
     with pytest.raises(ModelDown, match="'openai:m' cannot be reached now"):
-        await request(on(server), QUESTION, settings=ONCE)
+        await request(chat_model(server.url), QUESTION, settings=ONCE)
 
 
 async def test_a_provider_that_takes_too_long_is_down() -> None:
     async with serving(ModelServer(pieces=[], holds=True)) as server:
         with pytest.raises(ModelDown, match=r"timed out after 0\.05 seconds"):
-            await request(on(server), QUESTION, settings={"request_timeout": 0.05})
+            await request(chat_model(server.url), QUESTION, settings={"request_timeout": 0.05})
 
 
 @pytest.mark.parametrize(

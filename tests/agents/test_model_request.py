@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from model_server import ModelServer, serving
+from model_server import ModelServer, chat_model, serving
 from pydantic_ai.messages import (
     AudioUrl,
     DocumentUrl,
@@ -28,10 +28,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
-from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
 from abeyance.agents.model_errors import ModelRefused
 from abeyance.agents.model_request import ToolSpec, request, without_downloads
@@ -43,10 +41,6 @@ ONCE = {"max_retries": 0}
 def lookup(name: str = "lookup") -> ToolSpec:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     return ToolSpec(name=name, description="Look a city up.", parameters=schema)
-
-
-def on(server: ModelServer) -> OpenAIChatModel:
-    return OpenAIChatModel("m", provider=OpenAIProvider(base_url=server.url, api_key="made-up"))
 
 
 def well(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -112,7 +106,7 @@ async def test_what_a_provider_streams_is_put_together_and_the_provider_can_be_a
     None
 ):
     async with serving(ModelServer()) as server:
-        model = on(server)
+        model = chat_model(server.url)
 
         first = await request(model, QUESTION, instructions="Be brief.")
         again = await request(model, QUESTION)
@@ -230,7 +224,7 @@ async def test_a_call_that_was_being_written_when_a_request_was_stopped_is_not_k
 @pytest.mark.parametrize("pieces", [[], [{"content": "Hello"}]])
 async def test_stopping_a_request_hangs_up_on_the_provider_at_once(pieces: list[Any]) -> None:
     async with serving(ModelServer(pieces=pieces, holds=True)) as server:
-        asking = asyncio.create_task(request(on(server), QUESTION))
+        asking = asyncio.create_task(request(chat_model(server.url), QUESTION))
         async with asyncio.timeout(30):
             await server.spoken.wait()
         await cancelled(asking)
@@ -290,7 +284,7 @@ async def test_a_url_is_passed_on_to_a_provider_that_takes_urls(force: Any) -> N
     picture = ImageUrl("https://media.example/a.png", force_download=force)
     messages = [ModelRequest(parts=[UserPromptPart(["Look at this:", picture])])]
     async with serving(ModelServer()) as server:
-        await request(on(server), messages)
+        await request(chat_model(server.url), messages)
 
     [_, sent] = server.asked[0]["messages"][0]["content"]
     assert sent == {"type": "image_url", "image_url": {"url": "https://media.example/a.png"}}
@@ -320,7 +314,7 @@ async def test_a_url_in_the_result_of_a_tool_is_not_fetched_either() -> None:
     ]
     async with serving(ModelServer()) as server:
         with pytest.raises(ModelRefused, match="send the data itself"):
-            await request(on(server), messages)
+            await request(chat_model(server.url), messages)
 
     assert server.asked == []
 

@@ -7,10 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from openai import AsyncOpenAI
+from model_server import chat_model
 from pydantic import BaseModel
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
 from scripted_agents import desk
 
 from abeyance import START, Agent, Context, Graph
@@ -44,9 +42,7 @@ def exporting() -> Graph:
 
 def answering(url: str) -> Graph:
     """An agent whose model is at this address."""
-    client = AsyncOpenAI(base_url=url, api_key="made-up", max_retries=0)
-    model = OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client))
-    return desk(Agent("clerk", model=model, model_retries=0))
+    return desk(Agent("clerk", model=chat_model(url), model_retries=0))
 
 
 graphs = [exporting(), answering(os.environ.get(MODEL_URL, "http://127.0.0.1:9"))]

@@ -9,6 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx2
+from openai import AsyncOpenAI
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
 
 @dataclass(kw_only=True)
 class ModelServer:
@@ -77,3 +82,15 @@ async def serving(server: ModelServer) -> AsyncIterator[ModelServer]:
         yield server
     finally:
         listening.close()
+
+
+def chat_model(url: str) -> OpenAIChatModel:
+    """A model of the server at this address, which the client of its provider asks once.
+
+    A client that makes its own connections closes them in whichever event loop runs when it is collected:
+    in that of another test, which may end too early for it.
+    """
+    client = AsyncOpenAI(
+        base_url=url, api_key="made-up", max_retries=0, http_client=httpx2.AsyncClient()
+    )
+    return OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client))

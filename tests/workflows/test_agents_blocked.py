@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from model_server import ModelServer, serving
-from openai import AsyncOpenAI
+from model_server import ModelServer, chat_model, serving
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models.function import AgentInfo
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
 from scripted_agents import desk, scripted, told
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
@@ -19,11 +16,6 @@ from abeyance import Agent, tool, views
 from abeyance.errors import Unavailable
 from abeyance.history.feed import Feed
 from abeyance.storage.blobs import MemoryBlobs
-
-
-def on(server: ModelServer) -> OpenAIChatModel:
-    client = AsyncOpenAI(base_url=server.url, api_key="made-up", max_retries=0)
-    return OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client))
 
 
 async def blocked(site: Site, run_id: str, attempt: int = 1) -> views.RunView:
@@ -41,7 +33,7 @@ async def test_a_run_whose_model_is_down_says_so_and_goes_on_when_it_is_up_again
     temporal: TemporalClient,
 ) -> None:
     async with serving(ModelServer(status=503, body={"error": {"message": "busy"}})) as server:
-        site = Site(temporal, desk(Agent("clerk", model=on(server), model_retries=0)))
+        site = Site(temporal, desk(Agent("clerk", model=chat_model(server.url), model_retries=0)))
         async with site.worker():
             run_id = await site.start()
             view = await blocked(site, run_id, attempt=3)
