@@ -164,11 +164,19 @@ class Standing:
         facts: list[Publish],
         beginning: set[Gate],
     ) -> None:
+        waiting: list[Visit] = []
         for visit in before.visits.values():
             writer = self._writer(before, event, after, visit)
+            if writer is None and visit.address in after.visits:
+                waiting.append(visit)
             for member in visit.members[-1:]:
                 if writer is not None and writer.fields != frozenset():
                     self.told.setdefault(member.fan, set()).update(writer.told)
+
+        def beside(gate: Gate) -> bool:
+            """Whether a branch waits that began with what the gate showed, and may go on with it."""
+            return any(gate in self._gates(before, visit) for visit in waiting)
+
         for address, scope in after.scopes.items():
             if address not in before.scopes or scope.values == before.scopes[address].values:
                 continue
@@ -188,7 +196,8 @@ class Standing:
                     if found == {True}:
                         # What was approved stays so beside what another branch makes of it.
                         is_own = all(self._is_behind(after, address, w, gate) for w in wrote)
-                        rest = text - {then} if len(text) == 1 and is_own else text
+                        is_over = len(text) == 1 and is_own and not beside(gate)
+                        rest = text - {then} if is_over else text
                         texts[name] = rest | {now} if then in text else text
                     elif found != {False}:
                         texts[name] = None
