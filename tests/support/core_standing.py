@@ -142,10 +142,7 @@ class Standing:
             self.begun.discard(key[1])
         else:
             # Asked twice, or in a loop: what follows may be behind either answer.
-            self.approved[key] = {
-                name: None if text is None or (old := known[name]) is None else old | text
-                for name, text in shown.items()
-            }
+            self.approved[key] = _either(known, shown)
         self.asked_by[key] = by
 
     def _tell(self, state: RunState, visit: str, capability: str | None) -> None:
@@ -303,11 +300,14 @@ class Standing:
             around = after.scopes.get(visit.scope)
             for held, gate in [key for key in self.approved if key[0] == address]:
                 texts = self.approved.pop((held, gate))
+                shown = {name: None if name in unknown else text for name, text in texts.items()}
                 inside = len(gate[0]) > len(before.scopes[visit.scope].path)
-                if inside and not visit.members and around is not None:
-                    shown = {
-                        name: None if name in unknown else text for name, text in texts.items()
-                    }
+                known = self.approved.get((visit.scope, gate))
+                if not inside and known is not None:
+                    # What code in the graph made of a field may be what others have made of it around.
+                    if self.asked_by[visit.scope, gate] == self.asked_by[held, gate]:
+                        self.approved[visit.scope, gate] = _either(known, shown)
+                elif inside and not visit.members and around is not None:
                     is_begun = gate in self.begun
                     own = capability_of(before.spec, gate)
                     for name, text in shown.items() if is_begun else ():
@@ -367,6 +367,14 @@ class Standing:
                 self._known[around] = behind(graph_at(state.spec, around), around)
             found |= self._known[around].get(name, frozenset())
         return found
+
+
+def _either(known: Texts, shown: Mapping[str, Text]) -> Texts:
+    """What is approved where it may be either of two."""
+    return {
+        name: None if text is None or (old := known[name]) is None else old | text
+        for name, text in shown.items()
+    }
 
 
 def ran_in(state: RunState, event: events.Event) -> tuple[Ran, ...]:
