@@ -176,9 +176,7 @@ def _outside(
     members: tuple[FanOutBranch, ...],
     shown: Mapping[str, str],
 ) -> Approval:
-    """Return an approval that leaves its nested graph or item. It is asked again as a whole: from the
-    visit that the graph is walked for, or that sent the items.
-    """
+    """Return an approval that leaves its nested graph or items, whose visit is now asked again whole."""
     return replace(
         approval,
         gate=gate,
@@ -208,11 +206,11 @@ def hear(draft: WorkingState, visit: Visit, capability: str | None) -> None:
 
 
 def _around(state: RunState, visit: Visit) -> list[Visit]:
-    visits = []
-    while (address := state.scopes[visit.scope].visit) is not None:
-        visit = state.visits[address]
-        visits.append(visit)
-    return visits
+    address = state.scopes[visit.scope].visit
+    if address is None:
+        return []
+    around = state.visits[address]
+    return [around, *_around(state, around)]
 
 
 def changed(
@@ -224,26 +222,18 @@ def changed(
     own: tuple[Approval, ...],
     heard: tuple[str | None, ...],
 ) -> tuple[Approval, ...]:
-    """Update all approvals after the values of a scope, or of an item in it, have changed; return
-    `own`, updated.
+    """Update all approvals after values of a scope, or of an item in it, changed; return `own` so too.
 
     The change was made by a visit covered by `own`, after it has read words of people with the
     capabilities `heard`. What code made of its own data and of approved values stays approved. Words of
     people without the capability are compared with what was shown, on every other branch too.
     """
-    state = draft.state
-    beside = items.visits_within(state, scope, members) if heard else []
-    nested = [s for visit in beside for s in state.scope_table.found(BY_VISIT, visit.address)]
-    if not own and not nested and not (heard and _is_any_covered(state, scope, members)):
+    if not own and not heard:
         return own
     after = items.values_at(draft.state, scope, members)
     changed_fields = differing(before, after)
-    for inner in nested:
-        heard_from = {
-            name: tuple(dict.fromkeys([*inner.heard_from.get(name, ()), *heard]))
-            for name in sorted(changed_fields)
-        }
-        draft.scope(inner.address).heard_from = {**inner.heard_from, **heard_from}
+    if heard:
+        _hear_around(draft, scope, members, changed_fields, heard)
 
     def updated(approval: Approval, *, is_own: bool) -> Approval:
         shows_no_field = not (approval.shown_hashes or approval.begun or is_own)
@@ -271,7 +261,31 @@ def changed(
 
 def edited(draft: WorkingState, scope: str, fields: Collection[str]) -> None:
     """Update approvals after a person has edited fields of the values."""
+    _hear_around(draft, scope, (), fields, (None,))
     put_all(draft, scope, (), lambda all_: after_edit(all_, fields))
+
+
+def _hear_around(
+    draft: WorkingState,
+    scope: str,
+    members: tuple[FanOutBranch, ...],
+    fields: Collection[str],
+    heard: tuple[str | None, ...],
+) -> None:
+    """Update nested graphs after fields around them were changed, by words of people with these
+    capabilities. What is inside has a copy from before, so only gates that show nothing are asked again.
+    """
+    state = draft.state
+    visits = items.visits_within(state, scope, members)
+    for inner in [s for visit in visits for s in state.scope_table.found(BY_VISIT, visit.address)]:
+        heard_from = {
+            name: tuple(dict.fromkeys([*inner.heard_from.get(name, ()), *heard]))
+            for name in sorted(fields)
+        }
+        draft.scope(inner.address).heard_from = {**inner.heard_from, **heard_from}
+        for address in [*state.scopes] if fields and None in heard else ():
+            if f"{address};".startswith(f"{inner.address};"):
+                put_all(draft, address, (), lambda all_: after_edit(all_, ()))
 
 
 def after_edit(covered: _Covered, fields: Collection[str]) -> _Covered:
@@ -422,11 +436,11 @@ def tokens_taken_with(state: RunState, approval: Approval) -> list[TakenToken]:
     approvals += [each for token in _tokens(scope) for each in token.approvals]
     approvals += [each for fan in scope.fans.values() for each in fan.approvals]
     current = {(each.gate, each.key): each for each in approvals}
+    gate = approval.gate, approval.scope
     taken_tokens = {
         (each.edge, each.source, each.token.visit): each
         for own in approvals
-        if (own.gate, own.scope) == (approval.gate, approval.scope)
-        for each in own.taken_tokens
+        for each in (own.taken_tokens if (own.gate, own.scope) == gate else ())
     }
 
     def as_now(token: Token) -> Token:
@@ -461,8 +475,8 @@ def put_all(
             draft.fan(scope, address).approvals = change(fan.approvals)
         for index, item in items.within(address, fan, members):
             if item.approvals:
-                member = FanOutBranch(fan=address, index=index)
-                draft.item(scope, member).approvals = change(item.approvals)
+                own = draft.item(scope, FanOutBranch(fan=address, index=index))
+                own.approvals = change(item.approvals)
     if not members:
         around.tokens = {
             key: {
@@ -472,18 +486,6 @@ def put_all(
             for key, come in around.tokens.items()
         }
         around.approvals = change(around.approvals)
-
-
-def _is_any_covered(state: RunState, scope: str, members: tuple[FanOutBranch, ...]) -> bool:
-    """Return whether `put_all` would find any approvals."""
-    around = state.scopes[scope]
-    if not members and (around.approvals or any(token.approvals for token in _tokens(around))):
-        return True
-    return any(visit.approvals for visit in items.visits_within(state, scope, members)) or any(
-        (fan.approvals and items.are_within(members, fan.outer))
-        or any(item.approvals for _, item in items.within(address, fan, members))
-        for address, fan in around.fans.items()
-    )
 
 
 def _tokens(scope: Scope) -> Iterator[Token]:

@@ -12,6 +12,7 @@ from core_rules import ask, rule
 
 from abeyance.core.json import Json
 from abeyance.core.spec import START, Node, SubgraphNode
+from abeyance.core.terms import Quorum, Terms
 
 INSIDE = approving(prompt="Refund {sum}?", answer_to="ok")
 
@@ -237,6 +238,88 @@ def test_what_somebody_says_around_a_gated_nested_graph_counts_when_it_is_over()
     run.finish("check")
 
     assert (run.reopened, run.orders("pay")) == (["sub"], [])
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"terms": Terms(quorum=Quorum(count=1)), "schema": {"type": "boolean"}}]
+)
+@pytest.mark.parametrize("comes", ["before the answer", "after it", "when it has begun"])
+def test_what_a_person_edits_around_a_gated_nested_graph_counts_when_it_is_over(
+    comes: str, more: Mapping[str, Any]
+) -> None:
+    asking = approving(prompt="Refund {sum}?", **more)
+    run = Gated(refund(inside(asking, "check", remark(field=None), output={}), "pay"))
+    run.pause()
+    if comes == "before the answer":
+        run.edit(BOSS, amount=999)
+    run.says(APPROVER, "ask")
+    if comes == "after it":
+        run.edit(BOSS, amount=999)
+    run.resume()
+    run.finish("check")
+    if comes == "when it has begun":
+        run.edit(BOSS, amount=999)
+    run.says(CLERK, "remark")
+
+    assert (run.reopened, run.orders("pay")) == (["sub"], [])
+    assert run.open("ask").prompt == "Refund 999?"
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    run.says(CLERK, "remark")
+    assert run.ran_with("pay", "amount") == [(999,)]
+
+
+def test_what_a_person_edits_around_a_graph_two_graphs_above_a_gate_counts_after_them() -> None:
+    inner = refund(approving(), "check", name="inner")
+    run = Gated(refund(nested("top", refund(nested("sub", inner), name="middle")), "pay"))
+    run.edit(BOSS, amount=999)
+    run.says(APPROVER, "ask")
+    run.finish("check")
+
+    assert (run.reopened, run.orders("pay")) == (["top"], [])
+
+
+def test_an_edit_around_a_nested_graph_that_a_gate_in_it_did_not_show_changes_nothing() -> None:
+    run = Gated(refund(inside(INSIDE, "check", output={}), "pay"))
+    run.edit(BOSS, order_id="A-8")
+    run.says(APPROVER, "ask")
+    run.finish("check")
+
+    assert (run.reopened, run.running) == ([], ["pay"])
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_gate_in_nested_graphs_that_shows_nothing_is_asked_again_after_an_edit_around_them(
+    depth: int,
+) -> None:
+    around = refund(approving(prompt="Go on?"), "check", remark(field=None), name="inner")
+    for _ in range(depth - 1):
+        around = refund(nested("sub", around), name="middle")
+    run = Gated(refund(nested("sub", around), "pay"))
+    run.pause()
+    run.says(APPROVER, "ask")
+    run.edit(BOSS, amount=999)
+    run.resume()
+    assert (run.reopened, run.orders("check")) == (["ask"], [])
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    run.edit(BOSS, amount=998)
+    run.says(CLERK, "remark")
+
+    assert (run.reopened, run.running) == (["ask"], ["pay"])
+
+
+def test_another_s_answer_around_a_nested_graph_has_a_gate_in_it_that_shows_nothing_asked_again() -> (
+    None
+):
+    inner = refund(approving(prompt="Go on?"), "check", name="inner")
+    run = Gated(forked((nested("sub", inner), "pay"), (remark(),)))
+    run.pause()
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", 999)
+    run.resume()
+
+    assert (run.reopened, run.orders("check")) == (["ask"], [])
 
 
 @pytest.mark.parametrize("about", [{"field": "note"}, {"capability": "approve"}])
