@@ -101,9 +101,10 @@ class Tool:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """The capabilities that calls may request; the first is the default."""
+        """The capabilities that calls may request; the first that nothing escalates to is the default."""
         own = self.question.requested_capability
-        return self.asks if own is None else tuple(dict.fromkeys([own, *self.asks]))
+        declared = self.asks if own is None else (own, *self.asks)
+        return tuple(dict.fromkeys([*declared, *self.question.escalates_to]))
 
     @property
     def schema(self) -> Json:

@@ -97,9 +97,7 @@ def _with_capabilities(
             each,
             question=replace(
                 each.question,
-                requested_capability=authority.asked_for(
-                    graph, visit.node, each.question.requested_capability
-                ),
+                requested_capability=authority.asked_for(graph, visit.node, each.question),
             ),
         )
         for each in asked
@@ -118,19 +116,21 @@ def _is_fatal(failure: Failure) -> bool:
 
 def _undeclared(graph: GraphSpec, visit: Visit, asked: Asked) -> str | None:
     name, capability = asked.question.name, asked.question.requested_capability
-    declared = graph.asks_of(visit.node)
-    if capability is None and declared:
+    declared, later = graph.asks_of(visit.node), asked.question.escalates_to
+    default = next((each for each in declared if each not in later), None)
+    if capability is None and default is not None:
         return (
             f"the question {name!r} of {visit.node!r} has no capability, and {visit.node!r} declares "
-            f"the pattern {declared[0]!r}: set requested_capability=... to one that fits it"
+            f"the pattern {default!r}: set requested_capability=... to one that fits it"
         )
-    if capability is not None and not authority.declares(declared, capability):
-        return (
-            f"the question {name!r} of {visit.node!r} asks for the capability {capability!r}, which "
-            f"{visit.node!r} does not declare: write asks=[{capability!r}] where {visit.node!r} is "
-            f"declared, as in @graph.node(asks=[{capability!r}]), @tool(asks=[{capability!r}]) or "
-            f"Agent(asks=[{capability!r}])"
-        )
+    for each in (*(() if capability is None else (capability,)), *later):
+        if not authority.declares(declared, each):
+            return (
+                f"the question {name!r} of {visit.node!r} asks for the capability {each!r}, which "
+                f"{visit.node!r} does not declare: write asks=[{each!r}] where {visit.node!r} is "
+                f"declared, as in @graph.node(asks=[{each!r}]), @tool(asks=[{each!r}]) or "
+                f"Agent(asks=[{each!r}])"
+            )
     return None
 
 

@@ -21,7 +21,7 @@ from abeyance.core.events import Message
 from abeyance.core.json import Json, canonical, fill_by, look_up
 from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import TEMPORAL, Principal
-from abeyance.core.spec import GoTo, GraphSpec
+from abeyance.core.spec import GoTo, GraphSpec, InterruptSpec
 from abeyance.core.state import RunState
 from abeyance.core.terms import is_restricted
 from abeyance.errors import Code, Refusal
@@ -172,14 +172,16 @@ def filled(template: str, values: Mapping[str, Json]) -> str:
     return fill_by(template, value_of)
 
 
-def asked_for(graph: GraphSpec, node: str, capability: str | None) -> str | None:
-    """Return the capability that a question asks for: its own, else the first that its node declares.
+def asked_for(graph: GraphSpec, node: str, question: InterruptSpec) -> str | None:
+    """Return the capability that a question asks for: its own, else the first that its node declares
+    and that it does not escalate to.
 
-    None if the node declares none, or declares a pattern, which only the question itself can fill.
+    None if there is none, or it is a pattern, which only the question itself can fill.
     """
-    if capability is not None:
-        return capability
-    first = next(iter(graph.asks_of(node)), None)
+    if question.requested_capability is not None:
+        return question.requested_capability
+    declared = (each for each in graph.asks_of(node) if each not in question.escalates_to)
+    first = next(declared, None)
     return None if first is None or "*" in first else first
 
 

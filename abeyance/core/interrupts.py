@@ -72,10 +72,9 @@ def open_question(
     `{field}` in the prompt, the reason and the capability is filled; `fault_of` says whether it can be.
     """
     values = items.values_of(draft.state, visit)
-    capability = question.requested_capability
+    capability = authority.asked_for(draft.graph(visit.scope), visit.node, question)
     if capability is not None:
         capability = authority.filled(capability, values)
-    capability = authority.asked_for(draft.graph(visit.scope), visit.node, capability)
     question = replace(question, requested_capability=capability)
     fields = approvals.shown_by(question, values)
     transition(visit, "ask", Waiting(stage="rules" if kind == "rule" else "body"))

@@ -101,8 +101,13 @@ class InterruptSpec:
     @property
     def capability_pattern(self) -> str | None:
         """The requested capability with `*` for each `{field}`, which is filled when it is opened."""
-        template = self.requested_capability
-        return None if template is None else fill_by(template, lambda _: "*")
+        return self.requested_capability and fill_by(self.requested_capability, lambda _: "*")
+
+    @property
+    def escalates_to(self) -> tuple[str, ...]:
+        """The capabilities of its escalations."""
+        later = () if self.terms is None else self.terms.escalate
+        return tuple(each.requested_capability for each in later if each.requested_capability)
 
 
 START = "START"
@@ -117,10 +122,7 @@ Join: TypeAlias = Literal["all", "arrived"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldSpec:
-    """A field of the values: its reducer, and the kinds of JSON that it takes.
-
-    Empty `kinds`: any, or unknown.
-    """
+    """A field of the values: its reducer, and the kinds of JSON that it takes (none: any, or unknown)."""
 
     reducer: Reducer = "last"
     kinds: tuple[str, ...] = ()
@@ -439,8 +441,8 @@ class GraphSpec:
     @property
     def questions(self) -> tuple[InterruptSpec, ...]:
         """Every question that the graph declares, with its nodes, its rules, and the graphs in it."""
-        nested = (node.graph for node in self.nodes.values() if isinstance(node, SubgraphNode))
-        return (*self.own_questions, *(each for graph in nested for each in graph.questions))
+        inner = (each.graph for each in self.nodes.values() if isinstance(each, SubgraphNode))
+        return (*self.own_questions, *(each for graph in inner for each in graph.questions))
 
     @property
     def own_questions(self) -> tuple[InterruptSpec, ...]:
@@ -470,12 +472,11 @@ class GraphSpec:
 
     @property
     def guarded_by(self) -> tuple[str, ...]:
-        """Every capability that anything in the graph can ask for, sorted, including patterns.
-
-        Changing what was approved requires permission to approve it: changing the course of a run takes
-        all of these, for its whole life.
+        """Every capability that anything in the graph can ask for, sorted, including patterns: who may
+        not approve everything may not change the course of a run, for its whole life.
         """
-        names = {question.capability_pattern for question in self.questions}
+        asking = ((each.capability_pattern, *each.escalates_to) for each in self.questions)
+        names = {name for each in asking for name in each}
         for name, node in self.nodes.items():
             inner = node.graph.guarded_by if isinstance(node, SubgraphNode) else ()
             names.update(self.asks_of(name), inner)

@@ -93,6 +93,22 @@ def test_a_rule_that_asks_is_a_question_too() -> None:
     assert waiting_for(spec, "pay") == Code.ACTION_NOT_ALLOWED
 
 
+@pytest.mark.parametrize("target", ["inside", "pay"])
+def test_a_question_that_code_has_open_is_one_too(target: str) -> None:
+    run = Drive(chain("work", nested("sub", chain("inside", name="inner")), "pay"))
+    run.ask("work", asked("sure"))
+
+    sent = {"message": update(target)}
+    assert run.refused(events.MessageSent, **sent).code == Code.ACTION_NOT_ALLOWED
+
+
+def test_nothing_that_a_run_asks_by_itself_is_a_question_that_something_lies_behind() -> None:
+    run = Drive(chain("work", "pay", before=["work"]))
+    run.feed(events.MessageSent, message=update("pay"))
+
+    assert run.rejected() == []
+
+
 def test_an_agent_is_found_by_its_own_name_behind_a_question() -> None:
     spec = chain("assess", gate("ask"), agent_node("review"))
 

@@ -17,6 +17,7 @@ from abeyance.core import authority, events
 from abeyance.core.json import Json
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import AskHuman, FunctionNode, GoTo, Halt
+from abeyance.core.terms import Escalation, Terms
 
 # every operation, at every moment, by everybody
 
@@ -307,6 +308,8 @@ def test_of_several_answers_every_missing_capability_is_named() -> None:
 
 # what a graph can ask for
 
+TO_CFO = Escalation(after=60, requested_capability="cfo")
+
 
 def guarded(*nodes: Any, **about: Any) -> tuple[str, ...]:
     return chain(*nodes, **about).guarded_by
@@ -316,8 +319,10 @@ def test_a_graph_is_guarded_by_all_that_it_can_ask_for() -> None:
     inner = chain(gate("a", capability="inner:a"), name="inner")
     clerk = agent_node("clerk", FunctionNode(id="wire", asks=("tool:wire",)), asks=("hook:a",))
     asks = ask("sure", capability="rule:a")
+    later = Terms(escalate=(Escalation(after=60, to=("cfo",)), TO_CFO))
 
     assert guarded("work", gate("plain")) == ()
+    assert guarded(gate("a", capability="a", terms=later)) == ("a", "cfo")
     assert guarded(gate("b", capability="b"), gate("a", capability="a")) == ("a", "b")
     assert guarded(FunctionNode(id="work", asks=("a", "tenant:*:b"))) == ("a", "tenant:*:b")
     assert guarded(nested("sub", chain(nested("deep", inner), name="mid"))) == ("inner:a",)

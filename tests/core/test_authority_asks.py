@@ -12,6 +12,7 @@ from core_rules import ask, rule
 from abeyance.core import authority
 from abeyance.core.policy import Principal
 from abeyance.core.spec import FunctionNode, Node
+from abeyance.core.terms import Escalation, Terms
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,21 @@ def test_a_question_without_a_capability_cannot_fill_a_pattern() -> None:
 
     assert code == "undeclared_capability"
     assert "'tenant:*:approve'" in message
+
+
+LATER = Terms(escalate=(Escalation(after=60, requested_capability="cfo"),))
+
+
+def test_a_question_that_escalates_to_something_else_fails_its_visit() -> None:
+    code, message, _ = asking("approve", terms=LATER).error
+
+    assert code == "undeclared_capability"
+    assert "asks=['cfo']" in message
+
+
+def test_a_question_without_a_capability_does_not_ask_for_what_it_escalates_to() -> None:
+    assert asking("cfo", terms=LATER).open("sure").requested_capability is None
+    assert asking("cfo", "approve", terms=LATER).open("sure").requested_capability == "approve"
 
 
 @pytest.mark.parametrize(
