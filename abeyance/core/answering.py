@@ -149,7 +149,7 @@ def take_back(draft: WorkingState, event: TakenBack) -> None:
     entry = draft.state.ledger.open[event.interrupt_id]
     own = _own(entry, event.principal)
     left = tuple(vote for vote in entry.votes if vote not in own) if own else ()
-    interrupts.reopen(
+    duties.reopen(
         draft, entry, votes=left, by=event.principal.subject, reason=event.note or "taken back"
     )
     duties.bar(draft, entry.name)

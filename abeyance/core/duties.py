@@ -2,7 +2,8 @@
 
 Of a name the last answer counts: that of the same item of a fan-out, else of the same graph, else of the
 graphs around it. An answer that the deadline gave is nobody's. Whom an open question bars is part of it,
-and computed when it opens and at every answer.
+and computed when it opens and at every answer. A vote or a held yes of somebody who is barred by then
+counts no more.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from abeyance.core import items
+from abeyance.core import items, reminders
 from abeyance.core.copying import replace
 from abeyance.core.events import Responded
 from abeyance.core.ledger import BARRING, BY_NAME, Interrupt
@@ -19,6 +20,7 @@ from abeyance.core.standing import Answerer
 from abeyance.core.state import Item, RunState
 from abeyance.core.terms import STARTER, Terms, named
 from abeyance.core.visit import FanOutBranch, Visit
+from abeyance.core.votes import Vote
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
@@ -43,14 +45,18 @@ def known_to(state: RunState, visit: Visit) -> Mapping[str, Answerer]:
     return known
 
 
-def barred(state: RunState, visit: Visit, terms: Terms | None) -> Mapping[str, str]:
-    """Return whom the terms of a visit's question bar, each with the rule that does."""
+def barred(
+    state: RunState, visit: Visit, terms: Terms | None, own: str | None = None
+) -> Mapping[str, str]:
+    """Return whom the terms of a visit's question bar, each with the rule that does. `own` is the id of
+    the question, if it is open: the votes on it bar nobody from it.
+    """
     found: dict[str, str] = {}
     for rule in () if terms is None else terms.not_by:
         people: tuple[str, ...] = state.starters
         if rule != STARTER:
             last = answered_by(state, visit, rule)
-            people = (*_undecided(state, visit, rule), *(() if last is None else last.people))
+            people = (*_undecided(state, visit, rule, own), *(() if last is None else last.people))
         found.update(dict.fromkeys(people, rule) | found)
     return found
 
@@ -101,10 +107,29 @@ def remember(
 
 def bar(draft: WorkingState, name: str) -> None:
     """Update whom the question of a name bars from other open ones, after an answer or a vote on it."""
-    for entry in draft.state.ledger.open_table.found(BARRING, name):
-        visit = draft.state.visits[entry.visit]
-        now_barred = barred(draft.state, visit, entry.terms)
-        draft.open[entry.id] = replace(entry, barred=now_barred)
+    for found in draft.state.ledger.open_table.found(BARRING, name):
+        visit = draft.state.visits[found.visit]
+        now_barred = barred(draft.state, visit, found.terms, found.id)
+        entry = draft.open[found.id] = replace(found, barred=now_barred)
+        if void := now_barred.keys() & {*_voters(entry)}:
+            left = tuple(vote for vote in entry.votes if not vote.people & void)
+            reopen(draft, entry, votes=left, reason=f"{min(void)!r} has answered {name!r} since")
+            bar(draft, entry.name)
+
+
+def reopen(
+    draft: WorkingState,
+    entry: Interrupt,
+    *,
+    votes: tuple[Vote, ...],
+    reason: str,
+    by: str | None = None,
+) -> None:
+    """Let only these votes on an open question count, and no yes that is held."""
+    is_held = entry.held is not None
+    left = reminders.reopened(entry, draft.now, votes) if is_held else replace(entry, votes=votes)
+    draft.open[entry.id] = left
+    draft.publish_about(entry, "interrupt.reopened", by, reason=reason)
 
 
 def gather(
@@ -162,10 +187,10 @@ def refuse_both(state: RunState, event: Responded) -> None:
             )
 
 
-def _undecided(state: RunState, visit: Visit, name: str) -> Iterator[str]:
+def _undecided(state: RunState, visit: Visit, name: str, own: str | None) -> Iterator[str]:
     """Yield who has a part in an answer that is not settled yet: a vote, or a yes that is held."""
     for entry in state.ledger.open_table.found(BY_NAME, name):
-        if _sees(state, visit, entry):
+        if entry.id != own and _sees(state, visit, entry):
             yield from _voters(entry)
 
 

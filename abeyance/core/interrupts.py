@@ -170,7 +170,7 @@ def ask_anew(
     if digest == interrupt.digest:
         return
     if interrupt.status == "held":
-        reopen(draft, interrupt, votes=(), reason="what was approved has changed")
+        duties.reopen(draft, interrupt, votes=(), reason="what was approved has changed")
         interrupt = draft.open[interrupt.id]
     terms = question.terms
     if interrupt.reassigned and interrupt.terms is not None:
@@ -267,19 +267,6 @@ def answer(draft: WorkingState, interrupt: Interrupt, vote: Vote) -> None:
     waiting = visit.state
     if isinstance(waiting, Waiting) and (waiting.composite or not of_visit(draft, visit.address)):
         transition(visit, "resume", Ready(stage=waiting.stage))
-
-
-def reopen(
-    draft: WorkingState,
-    interrupt: Interrupt,
-    *,
-    votes: tuple[Vote, ...],
-    reason: str,
-    by: str | None = None,
-) -> None:
-    """Open a held interrupt again, with the votes that still count."""
-    draft.open[interrupt.id] = reminders.reopened(interrupt, draft.now, votes)
-    draft.publish_about(interrupt, "interrupt.reopened", by, reason=reason)
 
 
 def expire(draft: WorkingState, interrupt: Interrupt) -> None:

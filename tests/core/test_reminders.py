@@ -6,17 +6,18 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from core_drive import Drive, asked, at, chain, gate, graph
-from core_runs import BOSS
+from core_drive import ADA, Drive, asked, at, chain, gate, graph
 
 from abeyance.core import events, snapshots
 from abeyance.core.effects import Publish
 from abeyance.core.json import rfc3339
+from abeyance.core.policy import Principal
 from abeyance.core.spec import START, GraphSpec, Halt
 from abeyance.core.state import RunState
 from abeyance.core.terms import BusinessTime, Calendar, Escalation, Terms
 
 HOUR = 3600.0
+BOSS = Principal(subject="boss", capabilities=(*ADA.capabilities, "direct"))
 DIRECTORS = Escalation(after=24 * HOUR, to=("group:directors",), requested_capability="direct")
 
 

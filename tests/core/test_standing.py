@@ -264,6 +264,59 @@ def test_an_answer_bars_its_principal_from_a_question_that_is_open_already() -> 
     assert refusal_of(run, ADA).code is Code.SEPARATION_OF_DUTIES
 
 
+def deciding(**terms: Any) -> Drive:
+    """A run that asks `one`, and beside it `both`, whose answerers may not be that of `one`."""
+    both = gate("both", schema={"type": "boolean"}, terms=Terms(not_by=("one",), **terms))
+    return Drive(graph(gate("one"), both, ways=[(START, "one"), (START, "both")]))
+
+
+def test_a_vote_of_somebody_who_is_barred_since_counts_no_more() -> None:
+    run = deciding(quorum=Quorum(count=2))
+    run.answer("both", True, principal=ADA)
+    run.answer("one", "yes", principal=ADA)
+    assert (run.open("both").votes, run.open("both").barred) == ((), {"ada": "one"})
+    (fact,) = run.facts("interrupt.reopened")
+    assert fact.data["reason"] == "'ada' has answered 'one' since"
+    run.answer("both", True, principal=BOB)
+    assert [vote.by for vote in run.open("both").votes] == ["bob"]
+    run.answer("both", True, principal=CAROL)
+    assert run.state.ledger.open == {}
+
+
+def test_a_held_yes_of_somebody_who_is_barred_since_counts_no_more() -> None:
+    run = deciding(hold=600.0)
+    run.answer("both", True, principal=ADA)
+    run.answer("one", "yes", principal=ADA)
+    run.tick(600)
+
+    assert (run.open("both").status, run.open("both").barred) == ("open", {"ada": "one"})
+    run.answer("both", True, principal=BOB)
+    run.tick(600)
+    assert run.state.ledger.open == {}
+
+
+def test_what_counts_no_more_bars_nobody_either() -> None:
+    third = gate("third", terms=Terms(not_by=("both",)))
+    both = gate("both", schema={"type": "boolean"}, terms=Terms(not_by=("one",), hold=600.0))
+    names = ("one", "both", "third")
+    run = Drive(graph(gate("one"), both, third, ways=[(START, name) for name in names]))
+    run.answer("both", True, principal=ADA)
+    assert run.open("third").barred == {"ada": "both"}
+    run.answer("one", "yes", principal=ADA)
+
+    assert run.open("third").barred == {}
+
+
+def test_a_vote_bars_nobody_from_its_own_question() -> None:
+    terms = Terms(quorum=Quorum(count=2, veto=False), not_by=("ask",))
+    run = Drive(chain(gate("ask", schema={"type": "boolean"}, terms=terms)))
+    run.answer("ask", True, principal=ADA)
+    run.answer("ask", False, principal=ADA)
+
+    assert run.open("ask").barred == {}
+    assert [vote.answer for vote in run.open("ask").votes] == [False]
+
+
 def test_nobody_answers_both_in_one_call() -> None:
     run = beside()
     both = {run.open(name).id: "yes" for name in ("one", "ask")}
