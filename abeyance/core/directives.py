@@ -10,7 +10,7 @@ capabilities of all gates (`authority`), and that none is lost, is ours.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import assert_never
+from typing import Final, assert_never
 
 from abeyance.core import (
     approvals,
@@ -32,6 +32,11 @@ from abeyance.core.state import RunState, Step, Todo
 from abeyance.core.visit import Nested, Ready, Running, Unroutable, Visit, Waiting, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Refusal
+
+_PARAMS: Final[Mapping[str | None, frozenset[str]]] = {
+    "go_back": frozenset({"steps"}),
+    "update_state": frozenset({"patch"}),
+}
 
 
 class Impossible(Exception):
@@ -134,6 +139,10 @@ def _is_at_boundary(visit: Visit) -> bool:
 
 
 def _obey(draft: WorkingState, message: Message, visit: Visit | None) -> None:
+    if unknown := message.params.keys() - _PARAMS.get(message.action, frozenset()):
+        raise Impossible(
+            "invalid_params", f"{message.action!r} takes no parameter {min(unknown)!r}: leave it out"
+        )
     match message.action:
         case "continue":
             pass

@@ -14,7 +14,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from abeyance.core import events, interrupts, operator_questions, reminders, standing
+from abeyance.core import events, interrupts, operator_questions, patch, reminders, standing
 from abeyance.core.authority import CONTROL, refuse_without_control
 from abeyance.core.business_time import moment
 from abeyance.core.copying import replace
@@ -36,10 +36,17 @@ def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
     refuse_ended(state, "its values cannot be edited")
     is_stopped = state.status in (Status.PAUSED, Status.AWAITING_INPUT)
     if not is_stopped or any(state.visits_in(Running)):
+        # A pause of a paused run changes nothing.
+        remedy = (
+            "and some of its code still runs: wait until that has stopped, or resume the run and pause "
+            "it with the mode 'now'"
+            if is_stopped
+            else "and its values can be edited while it waits for people, or is paused and no code "
+            "runs: pause it first"
+        )
         raise Refusal(
             Code.NOT_STOPPED,
-            f"The run is {state.status}. Its values can be edited while it waits for people, or is "
-            "paused and no code runs: pause it first.",
+            f"The run is {state.status}, {remedy}.",
             run_status=str(state.status),
         )
     if event.version != state.root.version:
@@ -62,6 +69,15 @@ def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
             f"The edit is not JSON: {fault}.",
             errors=[{"pointer": "", "message": fault}],
         )
+    for name, value in event.patch.items():
+        try:
+            patch.refuse_misfits(state.spec, {name: value})
+        except patch.PatchError as error:
+            raise Refusal(
+                Code.INVALID_INPUT,
+                f"The edit does not fit the graph that the run began with: {error}.",
+                errors=[{"pointer": f"/{name}", "message": str(error)}],
+            ) from error
 
 
 def refuse_ended(state: RunState, then: str) -> None:

@@ -123,7 +123,9 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
         _apply(draft, event)
         _run_to_quiescence(draft)
         fusing.leave(draft)
-        if draft.state.status is Status.AWAITING_INPUT is not state.status:
+        # A run that was retried or forked may begin by waiting.
+        was = None if state.resumption is not None else state.status
+        if draft.state.status is Status.AWAITING_INPUT is not was:
             draft.publish("run.awaiting_input", open=len(draft.state.ledger.open))
     elif isinstance(event, events.MessageSent) and event.signalled:
         # Nothing else changes a finished run; a message that came too late is recorded.

@@ -125,6 +125,20 @@ def test_steps_that_are_no_steps_are_rejected(steps: Json) -> None:
     assert "1 to 20" in why(run)[0]
 
 
+@pytest.mark.parametrize(
+    ("action", "params"),
+    [("go_back", {"step": 2}), ("rerun", {"steps": 2}), ("update_state", {"patch": {}, "x": 1})],
+)
+def test_a_parameter_that_a_directive_does_not_take_has_it_rejected(
+    action: str, params: dict[str, Json]
+) -> None:
+    run = held("a", "b")
+    run.direct(action, params=params)
+
+    assert (run.rejected(), run.ready) == ([("d1", "invalid_params")], ["b"])
+    assert f"{action!r} takes no parameter {list(params)[-1]!r}" in why(run)[0]
+
+
 @pytest.mark.parametrize("steps", [1, 20])
 def test_one_cannot_go_back_farther_than_the_trail(steps: int) -> None:
     run = held("a", "b")

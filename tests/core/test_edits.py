@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,16 @@ from abeyance.core import events
 from abeyance.core.business_time import moment
 from abeyance.core.json import Json, rfc3339, why_not_json
 from abeyance.core.policy import Principal
-from abeyance.core.spec import START, Default, GoTo, Halt, InterruptNode, InterruptSpec, OnTimeout
+from abeyance.core.spec import (
+    START,
+    Default,
+    FieldSpec,
+    GoTo,
+    Halt,
+    InterruptNode,
+    InterruptSpec,
+    OnTimeout,
+)
 from abeyance.core.terms import BusinessTime, Calendar, Terms
 from abeyance.errors import Code, Refusal
 
@@ -71,7 +81,8 @@ def test_an_edit_beside_an_open_gate_asks_for_the_gates_capability() -> None:
 
 def test_a_refused_edit_of_values_says_why() -> None:
     run = waiting()
-    busy = Drive(chain("work"))
+    busy, paused = Drive(chain("work")), Drive(chain("work"))
+    paused.feed(events.Paused, actor="ada")
     over = Drive(chain("work"))
     over.cancel()
     no_field = {"errors": [{"pointer": "/nope", "message": "no such field"}]}
@@ -81,13 +92,33 @@ def test_a_refused_edit_of_values_says_why() -> None:
         (run, {"nope": 1}, 1, (Code.INVALID_INPUT, no_field), "graph 'g' has no field 'nope'."),
         (run, {"x": float("inf")}, 1, (Code.INVALID_INPUT, no_json), f"not JSON: {fault}."),
         (run, {"x": 1}, 7, (Code.STALE, {"version": 1}), "version 7 of the values, and they"),
-        (busy, {"x": 1}, 1, (Code.NOT_STOPPED, {"run_status": "running"}), "run is running."),
+        (busy, {"x": 1}, 1, (Code.NOT_STOPPED, {"run_status": "running"}), "pause it first."),
+        (
+            paused,
+            {"x": 1},
+            1,
+            (Code.NOT_STOPPED, {"run_status": "paused"}),
+            "code still runs: wait",
+        ),
         (over, {"x": 1}, 1, (Code.NOT_RUNNING, {"run_status": over.status}), "cannot be edited."),
     ):
         about: dict[str, Any] = {"principal": BOSS, "patch": patch, "version": version}
         refusal = each.refused(events.ValuesEdited, **about)
         assert (refusal.code, refusal.details) == expected
         assert said in refusal.message
+
+
+def test_an_edit_that_the_graph_of_the_run_does_not_take_is_refused() -> None:
+    kinds = FieldSpec(kinds=("string", "null"))
+    run = Drive(replace(chain(gate("ask")), fields={"x": kinds, "y": kinds}))
+    about: dict[str, Any] = {"principal": BOSS, "version": 1}
+    refusal = run.refused(events.ValuesEdited, patch={"x": "one", "y": 5}, **about)
+
+    fault = "the field 'y' takes string or null, and not integer"
+    assert refusal.code is Code.INVALID_INPUT
+    assert refusal.details == {"errors": [{"pointer": "/y", "message": fault}]}
+    run.feed(events.ValuesEdited, patch={"x": "one", "y": None}, **about)
+    assert run.values == {"x": "one", "y": None}
 
 
 @pytest.mark.parametrize("seconds", [60, 7200, None])

@@ -46,6 +46,18 @@ def refusal(run: Drive, **fields: Any) -> Refusal:
     return refused.value
 
 
+def test_a_run_that_is_retried_where_it_waits_says_that_it_waits() -> None:
+    run = Drive(chain(gate("ask"), "next"))
+    run.cancel()
+    retry(run)
+
+    assert run.status == "awaiting-input"
+    types = [fact.type for fact in run.last if isinstance(fact, Publish)]
+    assert types == ["run.retried", "interrupt.opened", "run.awaiting_input"]
+    run.feed(events.Restored)
+    assert run.last == ()
+
+
 def test_a_failed_visit_runs_again_with_its_journal_and_what_finished_before_it_does_not() -> None:
     run = Drive(chain("a", "b", "c"))
     run.finish("a", {"log": ["a"]})
