@@ -141,7 +141,8 @@ def _is_at_boundary(visit: Visit) -> bool:
 def _obey(draft: WorkingState, message: Message, visit: Visit | None) -> None:
     if unknown := message.params.keys() - _PARAMS.get(message.action, frozenset()):
         raise Impossible(
-            "invalid_params", f"{message.action!r} takes no parameter {min(unknown)!r}: leave it out"
+            "invalid_params",
+            f"{message.action!r} takes no parameter {min(unknown)!r}: leave it out",
         )
     match message.action:
         case "continue":
