@@ -81,9 +81,10 @@ async def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> Proc
     notifications = load_notifications(settings)
     exporters = tracing.check()
     models = {model_request.name_of(agent.model): agent.model for agent in agents}
-    faults = [model_request.setup_fault(model) for model in models.values()]
+    faults = [_fault_of(model) for model in models.values()]
     if settings.storage is not None:
-        faults.append(await storage_fault(settings))
+        fault = await storage_fault(settings)
+        faults.append(None if fault is None else str(fault))
     checked = {
         "graphs": sorted(graphs),
         "models": sorted(models),
@@ -112,6 +113,14 @@ def _check_extra(agent: Agent, module: str) -> None:
             f"the agent {agent.name!r} needs the extra `agents`, which is not installed (there is no "
             f"module {module!r}): pip install 'abeyance[agents]'"
         )
+
+
+def _fault_of(model: model_request.ModelLike) -> str | None:
+    """Return why a model cannot be used. Raises SettingsError if that is for a package."""
+    fault = model_request.setup_fault(model)
+    if fault is not None and isinstance(fault.__cause__, ImportError):
+        raise SettingsError(str(fault)) from fault
+    return None if fault is None else str(fault)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

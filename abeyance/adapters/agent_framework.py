@@ -17,11 +17,14 @@ from agent_framework import (
     AgentSession,
     ChatContext,
     ChatMiddleware,
+    ChatMiddlewareLayer,
     ChatResponse,
     Content,
+    FunctionInvocationLayer,
     FunctionTool,
     Message,
 )
+from agent_framework.exceptions import ChatClientException
 from pydantic_core import to_jsonable_python
 
 from abeyance.agents.foreign import (
@@ -32,6 +35,7 @@ from abeyance.agents.foreign import (
     ForeignTurn,
     ToolRules,
     TurnTaken,
+    made_by,
     warn_untested,
 )
 from abeyance.agents.model_request import unused_ids
@@ -54,7 +58,7 @@ def agent_framework_agent(
         options: Those of `abeyance.Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
     """
     warn_untested(*TESTED)
-    made = agent if isinstance(agent, Agent) else agent()
+    made = made_by(agent, Agent, "an Agent of the Agent Framework")
     return ForeignAgent(AgentFramework(made), tools=tools, **options)
 
 
@@ -62,6 +66,13 @@ class AgentFramework:
     """The adapter: see `abeyance.adapters.Framework`."""
 
     def __init__(self, agent: Agent[Any]) -> None:
+        for layer in (FunctionInvocationLayer, ChatMiddlewareLayer):
+            if not isinstance(agent.client, layer):
+                message = (
+                    f"the client {type(agent.client).__name__!r} has no {layer.__name__}: derive it from "
+                    "FunctionInvocationLayer, ChatMiddlewareLayer and BaseChatClient, in this order"
+                )
+                raise TypeError(message)
         self._agent = agent
         self._all: list[Any] = list(agent.default_options.get("tools") or ())
         self._tools = {each.name: each for each in self._all if isinstance(each, FunctionTool)}
@@ -107,7 +118,12 @@ class AgentFramework:
             else:
                 said.append(Message("user", [turn.text]))
                 heard = _Heard(turn, turn.state["heard"])
-        response = await agent.run(said, session=session, middleware=[heard])
+        try:
+            response = await agent.run(said, session=session, middleware=[heard])
+        except ChatClientException as error:
+            # A failure is classified by what the client of the provider raised.
+            hidden = error.__cause__ or error
+            raise hidden from hidden.__cause__
         contents = [each for message in response.messages for each in message.contents]
         asked = [each for each in contents if each.type == "function_approval_request"]
         usage = response.usage_details or {}
@@ -134,12 +150,12 @@ class AgentFramework:
             output_tokens=usage.get("output_token_count") or 0,
         )
 
-    async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Json:
+    async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Any:
         contents = await self._tools[name].invoke(arguments=arguments, tool_call_id=ctx.call_id)
         texts = [each.text for each in contents]
         if all(isinstance(text, str) for text in texts):
             return "\n".join(text for text in texts if text is not None)
-        return to_jsonable_python([each.to_dict() for each in contents])
+        return [each.to_dict() for each in contents]
 
 
 class _Heard(ChatMiddleware):

@@ -31,7 +31,6 @@ from google.adk.tools.tool_context import ToolContext
 # ADK would load both in its first run, and hold the worker's loop for longer than a heartbeat may take.
 from google.adk.workflow import Workflow  # noqa: F401
 from google.genai import types
-from pydantic_core import to_jsonable_python
 
 from abeyance.agents.foreign import (
     ForeignAgent,
@@ -42,6 +41,7 @@ from abeyance.agents.foreign import (
     NeedsApproval,
     ToolRules,
     TurnTaken,
+    made_by,
     warn_untested,
 )
 from abeyance.agents.model_request import unused_ids
@@ -69,7 +69,7 @@ def google_adk_agent(
         options: Those of `abeyance.Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
     """
     warn_untested(*TESTED)
-    made = agent if isinstance(agent, BaseAgent) else agent()
+    made = made_by(agent, BaseAgent, "an agent of ADK")
     return ForeignAgent(GoogleAdk(made), tools=tools, **options)
 
 
@@ -161,7 +161,7 @@ class GoogleAdk:
             output_tokens=tokens[1],
         )
 
-    async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Json:
+    async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Any:
         owner, tool = self._tools[name]
         sessions = InMemorySessionService()
         session = await sessions.create_session(app_name=_APP, user_id=_USER, session_id=_SESSION)
@@ -178,7 +178,7 @@ class GoogleAdk:
         result = await tool.run_async(args=arguments, tool_context=context)
         if context.actions.requested_tool_confirmations and not ctx.approved:
             raise NeedsApproval
-        return to_jsonable_python(result, fallback=str)
+        return result
 
     def _app(self, plugin: BasePlugin, turn: ForeignTurn) -> App:
         root = self._agent.clone()

@@ -36,6 +36,7 @@ from abeyance.agents.foreign import (
     ToolRules,
     TurnTaken,
     answer_of,
+    made_by,
     warn_untested,
 )
 from abeyance.agents.model_request import unused_ids
@@ -73,7 +74,7 @@ def langgraph_agent(
         options: Those of `Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
     """
     warn_untested(*TESTED)
-    made = agent if isinstance(agent, Pregel) else agent()
+    made = made_by(agent, Pregel, "a compiled graph of LangGraph")
     return ForeignAgent(LangGraph(made, context, enter, result), tools=tools, **options)
 
 
@@ -103,7 +104,9 @@ class LangGraph:
         return "agent" if self._graph.name == "LangGraph" else self._graph.name.replace(" ", "_")
 
     def tools(self) -> list[ForeignTool]:
-        question = ForeignTool(name=QUESTION, description="Ask a person.", parameters=_ANY)
+        question = ForeignTool(
+            name=QUESTION, description="Ask a person.", parameters=_ANY, is_question=True
+        )
         named = {
             name: tool for node in self._nodes.values() for name, tool in node.tools_by_name.items()
         }
@@ -186,7 +189,7 @@ class LangGraph:
         )
         return None
 
-    async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Json:
+    async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Any:
         if name == QUESTION:
             return await answer_of(ctx, QUESTION, arguments.get("value"))
         node = next(each for each in self._nodes.values() if name in each.tools_by_name)
@@ -214,7 +217,7 @@ class LangGraph:
         last = out["messages"][-1]
         if isinstance(last, ToolMessage) and last.status == "error":
             raise ResultError(last.text)
-        return to_jsonable_python(last.content, fallback=str)
+        return last.content
 
     def _held(self, saver: InMemorySaver, turn: ForeignTurn) -> Any:
         nodes = dict(self._graph.nodes)
@@ -252,7 +255,10 @@ def _holding(node: Any) -> Any:
     """Return a copy of a tool node whose calls wait for their results."""
     held = copy.copy(node)
 
-    async def wait(request: Any, _: Any) -> ToolMessage:
+    async def wait(request: Any, execute: Any) -> Any:
+        if request.tool is None:
+            # LangGraph tells the model that there is no such tool.
+            return await execute(request)
         call = request.tool_call
         result = interrupt({_HELD: {key: call[key] for key in ("id", "name", "args")}})
         content = result["content"]

@@ -45,11 +45,11 @@ from abeyance.agents.foreign import (
     ForeignTurn,
     ToolRules,
     TurnTaken,
+    made_by,
     warn_untested,
 )
 from abeyance.agents.model_request import unused_ids
 from abeyance.agents.tool_errors import ResultError
-from abeyance.core.json import Json
 
 TESTED: Final = ("openai-agents", "0.24.0", "0.25.0")
 _RESPONSES: Final = TypeAdapter(ModelResponse)
@@ -74,7 +74,7 @@ def openai_agent(
         options: Those of `Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
     """
     warn_untested(*TESTED)
-    made = agent if isinstance(agent, Agent) else agent()
+    made = made_by(agent, Agent, "an Agent of the OpenAI Agents SDK")
     return ForeignAgent(OpenAIAgents(made, context, run_config), tools=tools, **options)
 
 
@@ -161,7 +161,7 @@ class OpenAIAgents:
             return started, [*kept["items"], {"role": "user", "content": turn.text}]
         return held.agent, turn.text
 
-    async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Json:
+    async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Any:
         agent, tool = self._tools[name]
         text = json.dumps(arguments)
         context = ToolContext(
@@ -192,7 +192,7 @@ class OpenAIAgents:
                     raise ToolOutputGuardrailTripwireTriggered(guardrail=after, output=looked)
                 case _:
                     pass
-        return result if isinstance(result, str) else to_jsonable_python(result, fallback=str)
+        return result
 
     def _approve(self, tool: FunctionTool) -> Any:
         own = tool.needs_approval

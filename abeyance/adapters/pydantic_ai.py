@@ -48,11 +48,11 @@ from abeyance.agents.foreign import (
     ToolRules,
     TurnTaken,
     answer_of,
+    made_by,
     warn_untested,
 )
-from abeyance.agents.model_request import can_stream, with_unique_call_ids
+from abeyance.agents.model_request import can_stream, name_of, resolve_model, with_unique_call_ids
 from abeyance.agents.tool_errors import ResultError
-from abeyance.core.json import Json
 
 TESTED: Final = ("pydantic-ai-slim", "2.68.0", "3.0.0")
 _RESULTS: Final[TypeAdapter[Any]] = TypeAdapter(
@@ -77,7 +77,7 @@ def pydantic_ai_agent(
         options: Those of `abeyance.Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
     """
     warn_untested(*TESTED)
-    made = agent if isinstance(agent, Agent) else agent()
+    made = made_by(agent, Agent, "an Agent of Pydantic AI")
     return ForeignAgent(PydanticAI(made, deps), tools=tools, **options)
 
 
@@ -120,7 +120,8 @@ class PydanticAI:
     async def turn(self, turn: ForeignTurn) -> TurnTaken:
         agent = self._agent
         kept = turn.state or {"messages": [], "open": []}
-        journaled = _Journaled(infer_model(agent.model or "test"), turn)
+        model = agent.model or "test"
+        journaled = _Journaled(resolve_model(name_of(model), model), turn)
         approvals: dict[str, Any] = {id_: ToolApproved() for id_ in kept["open"]}
         toolsets = [_Held(toolset, turn, frozenset(self._toolsets)) for toolset in agent.toolsets]
         declared = agent.output_type
@@ -164,7 +165,7 @@ class PydanticAI:
         ]
         return replace(taken, calls=calls, text=said.text or "")
 
-    async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Json:
+    async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Any:
         context = RunContext(
             deps=self._made_deps(),
             model=infer_model(self._agent.model or "test"),
@@ -191,7 +192,12 @@ class PydanticAI:
                 return await answer_of(ctx, "result", reason)
             except ModelRetry as retry:
                 raise ResultError(retry.message) from retry
-        return to_jsonable_python(getattr(result, "return_value", result), fallback=str)
+        returned = getattr(result, "return_value", result)
+        try:
+            # Models of the framework read bytes as base64.
+            return to_jsonable_python(returned, bytes_mode="base64")
+        except ValueError:
+            return returned  # The call's own check names what is not JSON.
 
     def _made_deps(self) -> Any:
         made = self._deps

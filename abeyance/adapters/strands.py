@@ -57,6 +57,9 @@ def strands_agent(
         options: Those of `abeyance.Agent`, such as `name`, `max_turns`, `hooks` and `memory`.
     """
     warn_untested(*TESTED)
+    # An agent can be called too: that asks its model.
+    if isinstance(make, Agent) or not callable(make):
+        raise TypeError(f"{make!r} is not a function that makes an Agent of Strands")
     return ForeignAgent(Strands(make), tools=tools, **options)
 
 
@@ -81,7 +84,9 @@ class Strands:
         return self._name.replace(" ", "_")
 
     def tools(self) -> list[ForeignTool]:
-        question = ForeignTool(name=QUESTION, description="Ask a person.", parameters=_ANY)
+        question = ForeignTool(
+            name=QUESTION, description="Ask a person.", parameters=_ANY, is_question=True
+        )
         return [*self._tools, question]
 
     def output(self) -> Any:
@@ -138,7 +143,7 @@ class Strands:
             output_tokens=usage["outputTokens"],
         )
 
-    async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Json:
+    async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Any:
         if name == QUESTION:
             return await answer_of(ctx, str(arguments.get("name", name)), arguments.get("reason"))
         agent = self._make()
@@ -168,7 +173,7 @@ class Strands:
         content = "\n".join(texts) if len(texts) == len(result["content"]) else result["content"]
         if result["status"] == "error":
             raise ResultError(content if isinstance(content, str) else canonical(content))
-        return to_jsonable_python(content, fallback=str)
+        return content
 
 
 def _recorded(model: Model, turn: ForeignTurn) -> Model:
@@ -198,14 +203,13 @@ def _recorded(model: Model, turn: ForeignTurn) -> Model:
 
 
 def _hold(event: BeforeToolCallEvent[Any]) -> None:
-    if event.cancel_tool:
+    tool = event.selected_tool
+    # Strands tells the model that there is no such tool.
+    if event.cancel_tool or tool is None:
         return
     given = event.interrupt(_HELD)
     content = given["content"]
     text = content if isinstance(content, str) else canonical(content)
-    tool = event.selected_tool
-    if tool is None:
-        return
 
     def returned(use: Any, **_: Any) -> Any:
         status = "success" if given["ok"] else "error"

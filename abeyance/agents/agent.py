@@ -176,7 +176,7 @@ class Agent:
             ("max_turns", self.max_turns, 1),
             ("max_corrections", self.max_corrections, 0),
         ):
-            if not isinstance(value, int) or value < minimum:
+            if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
                 yield f"{option}={value!r} is invalid: use an integer of at least {minimum}"
         if (fault := _model_fault(self.model)) is not None:
             yield fault

@@ -16,7 +16,7 @@ import warnings
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from abeyance.agents import tool_results
 from abeyance.agents.agent import Agent
@@ -44,6 +44,7 @@ _APPROVAL: Final = key_of("approval", APPROVE)
 
 Prompt: TypeAlias = "str | Sequence[UserContent]"
 Predicate: TypeAlias = Callable[[dict[str, Any]], bool | Awaitable[bool]]
+_Made = TypeVar("_Made")
 ToolRules: TypeAlias = Mapping[str, Mapping[str, Any]]
 """By the name of a tool, options as those of `@tool`. `timeout` is the deadline of the approval."""
 
@@ -53,7 +54,8 @@ class ForeignTool:
     """A tool that the model of a framework may call.
 
     `parameters` is the JSON Schema of its arguments, an object. `approve` is the framework's own way of
-    asking: True, False, or a predicate of the arguments. `timeout` bounds one attempt, in seconds.
+    asking: True, False, or a predicate of the arguments. `timeout` bounds one attempt, in seconds. With
+    `is_question` the framework itself asks by it: the model does not know of it, and no rule is for it.
     """
 
     name: str
@@ -61,6 +63,7 @@ class ForeignTool:
     parameters: Mapping[str, Json]
     approve: bool | Predicate = False
     timeout: float | None = None
+    is_question: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,17 +177,18 @@ class ForeignAgent(Agent):
         # Loaded in the first turn it would hold the worker's loop for longer than a heartbeat may take.
         importlib.import_module("pydantic_ai")
         self.framework = framework
-        foreign = {entry.name: entry for entry in framework.tools()}
+        foreign = framework.tools()
+        names = [entry.name for entry in foreign if not entry.is_question]
         rules = dict(tools or {})
-        if unknown := sorted(rules.keys() - foreign.keys()):
+        if unknown := sorted(rules.keys() - {*names}):
             raise TypeError(
                 f"tools={unknown!r}: the agent {framework.name!r} has no such tool; it has "
-                f"{', '.join(map(repr, foreign)) or 'none'}"
+                f"{', '.join(map(repr, names)) or 'none'}"
             )
         super().__init__(
             framework.name if name is None else name,
             model=self._never_asked,
-            tools=[self._held(entry, rules.get(entry.name, {})) for entry in foreign.values()],
+            tools=[self._held(entry, rules.get(entry.name, {})) for entry in foreign],
             output=framework.output(),
             **options,
         )
@@ -200,9 +204,7 @@ class ForeignAgent(Agent):
                 message = f"tools={foreign.name!r}: set timeout or approval_timeout, not both"
                 raise TypeError(message)
             options["approval_timeout"] = options.pop("timeout")
-        # A rule about approvals is meant for a tool that asks.
-        asks = foreign.approve is not False or not options.keys() & _OF_APPROVALS
-        options.setdefault("approve", foreign.approve if asks else True)
+        options.setdefault("approve", foreign.approve)
 
         async def run(ctx: ToolContext, arguments: Mapping[str, Json]) -> Any:
             return await self._call(held, ctx, dict(arguments))
@@ -336,11 +338,6 @@ class _Requests:
         return (await tool_results.load(blobs, stored))["content"]
 
 
-_OF_APPROVALS: Final = frozenset(
-    {"requested_capability", "approval_timeout", "on_timeout", "prompt", "decisions"}
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
     """The state of a framework after a turn, and the framework's ids of the turn's calls."""
@@ -362,6 +359,14 @@ def as_agent(agent: Agent | Framework) -> Agent:
 async def answer_of(ctx: Context, name: str, reason: Json, schema: Any = None) -> Any:
     """Ask a person on behalf of a tool that wants an answer, and return it."""
     return await ctx.interrupt(name, reason=reason, response=schema)
+
+
+def made_by(given: Any, kind: type[_Made], words: str) -> _Made:
+    """Return an agent of a framework: `given`, or what it makes. Raise TypeError if that is none."""
+    made = given() if callable(given) and not isinstance(given, kind) else given
+    if not isinstance(made, kind):
+        raise TypeError(f"{made!r} is not {words}: pass one, or a function that makes one")
+    return made
 
 
 def warn_untested(package: str, lowest: str, below: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, TypeAlias, Unpack
 from abeyance.agents.state import AgentState
 from abeyance.authoring.callables import can_take
 from abeyance.authoring.interrupts import (
-    AwaitableInterrupt,
+    GuardedCoroutine,
     Interrupt,
     OnTimeout,
     Suspended,
@@ -45,21 +45,16 @@ class HookInterrupts:
         self._names: set[str] = set()
         self._is_closed = False
 
-    def interrupt(self, interrupt: Interrupt) -> AwaitableInterrupt[Any]:
+    def interrupt(self, interrupt: Interrupt) -> GuardedCoroutine[Any]:
         """Return an awaitable that asks when it is awaited."""
         self._not_awaited.append(interrupt.name)
-        return AwaitableInterrupt(
-            f"the interrupt {interrupt.name!r}", partial(self._ask, interrupt)
-        )
+        return GuardedCoroutine(_not_awaited(interrupt.name), partial(self._ask, interrupt))
 
     def close(self) -> str | None:
         """End the hook. Return the first error of its questions, or None."""
         self._is_closed = True
         if self.fault is None and self._not_awaited:
-            self.fault = (
-                f"it called interrupt({self._not_awaited[0]!r}) without await, so nobody was asked: "
-                "write `await event.interrupt(...)`"
-            )
+            self.fault = _not_awaited(self._not_awaited[0])
         return self.fault
 
     async def _ask(self, interrupt: Interrupt) -> Any:
@@ -101,6 +96,13 @@ class HookInterrupts:
             )
         self._names.add(name)
         return question
+
+
+def _not_awaited(name: str) -> str:
+    return (
+        f"it called interrupt({name!r}) without await, so nobody was asked: write `await "
+        "event.interrupt(...)`"
+    )
 
 
 KEY_SUFFIXES: Final[Mapping[str, str]] = {

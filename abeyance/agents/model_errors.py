@@ -28,6 +28,15 @@ _FIRST_SERVER_ERROR: Final = 500
 
 _VARIABLE: Final = re.compile(r"[Ss]et the `([A-Z][A-Z0-9_]+)`[^.]* environment variable")
 
+_NO_KEY: Final = re.compile(
+    "Missing credentials"  # openai
+    "|Could not resolve authentication method"  # anthropic
+    "|No API key was provided"  # google-genai
+    "|Unable to locate credentials"  # botocore
+    "|default credentials were not found"  # google-auth
+)
+"""What the clients of the providers say without a key. Their types of it have nothing in common."""
+
 _KEYS: Final = {
     "anthropic": "ANTHROPIC_API_KEY",
     "azure": "AZURE_OPENAI_API_KEY",
@@ -81,10 +90,7 @@ def setup_failure(model: str, error: Exception) -> ModelUnusable | None:
         case ImportError():
             return _unusable(model, f"a package that it needs is not installed: {_cut(error)}")
         case UserError() | ValueError():
-            missing = _VARIABLE.search(str(error))
-            return _unusable(
-                model, f"set {missing[1]} in its environment" if missing else _cut(error)
-            )
+            return _not_set_up(model, error)
         case _:
             return None
 
@@ -120,15 +126,25 @@ def request_failure(model: str, error: Exception) -> ModelFailure | None:
 def foreign_failure(model: str, error: Exception) -> ModelFailure | None:
     """Classify an error of another framework's model; None if it has another cause.
 
-    The clients of the providers agree on `status_code`, and on the names of two exceptions.
+    The clients of the providers agree on `status_code`, which Google calls `code`, and on the name of an
+    exception, from which LangChain derives its own. A missing key is known by what they say.
     """
-    match getattr(error, "status_code", None):
-        case int() as status if not isinstance(error, AbeyanceError):
+    if isinstance(error, AbeyanceError):
+        return request_failure(model, error)
+    match getattr(error, "status_code", getattr(error, "code", None)):
+        case int() as status:
             return _by_status(model, error, status)
-        case _ if type(error).__name__ in {"APIConnectionError", "APITimeoutError"}:
+        case _ if any(each.__name__ == "APIConnectionError" for each in type(error).__mro__):
             return _down(model, _cut(error))
+        case _ if _NO_KEY.search(str(error)):
+            return _not_set_up(model, error)
         case _:
             return request_failure(model, error)
+
+
+def _not_set_up(model: str, error: Exception) -> ModelUnusable:
+    missing = _VARIABLE.search(str(error))
+    return _unusable(model, f"set {missing[1]} in its environment" if missing else _cut(error))
 
 
 def _by_status(model: str, error: Exception, status: int) -> ModelFailure:

@@ -170,7 +170,7 @@ async def request(
         ModelDown, ModelUnusable, ModelRefused: See `model_errors`.
     """
     name = name_of(model)
-    resolved = _resolve_model(name, model)
+    resolved = resolve_model(name, model)
     try:
         async with resolved:
             response = await _answer(
@@ -195,7 +195,8 @@ async def request(
     return with_unique_call_ids([*before, *messages], response)
 
 
-def _resolve_model(name: str, model: ModelLike) -> Model:
+def resolve_model(name: str, model: ModelLike) -> Model:
+    """Return a model by its name. Raise ModelUnusable if this worker cannot use it."""
     try:
         from pydantic_ai.models import Model, infer_model
         from pydantic_ai.models.function import FunctionModel
@@ -221,15 +222,15 @@ def _resolve_model(name: str, model: ModelLike) -> Model:
         raise failure from error
 
 
-def setup_fault(model: ModelLike) -> str | None:
+def setup_fault(model: ModelLike) -> ModelUnusable | None:
     """Return why this process cannot use a model (a key or a package is missing); None if it can.
 
     The model is not called.
     """
     try:
-        _resolve_model(name_of(model), model)
+        resolve_model(name_of(model), model)
     except ModelUnusable as error:
-        return str(error)
+        return error
     return None
 
 

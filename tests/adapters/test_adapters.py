@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from importlib.metadata import version
@@ -13,6 +14,7 @@ from foreign_office import FRAMEWORKS, THREE, Office, Recorder, desk
 from abeyance import Budget, Principal, Refusal
 from abeyance.adapters import CallResult, ForeignAgent, ForeignTurn
 from abeyance.agents.foreign import warn_untested
+from abeyance.agents.tool_errors import ToolDeclarationError
 from abeyance.testing import InMemoryRun
 
 CLERK = "graph:desk;node:clerk;agent:clerk"
@@ -183,8 +185,51 @@ async def test_a_rule_makes_a_tool_ask_that_the_framework_lets_run(make: Make) -
 
 
 def test_a_rule_for_a_tool_that_the_agent_does_not_have_is_refused(make: Make) -> None:
-    with pytest.raises(TypeError, match=r"no such tool; it has 'pay', 'look'"):
-        make(Office("Done."), tools={"refund": {"timeout": "P2D"}})
+    for name in ("refund", "interrupt"):
+        with pytest.raises(TypeError, match=r"no such tool; it has 'pay', 'look'$"):
+            make(Office("Done."), tools={name: {"timeout": "P2D"}})
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"requested_capability": "refunds:approve"},
+        {"timeout": "P2D"},
+        {"prompt": "Look?"},
+        {"decisions": ["approve"]},
+        {"assignees": ["ada"]},
+    ],
+    ids=lambda rule: next(iter(rule)),
+)
+def test_a_rule_about_the_approval_of_a_tool_that_asks_nobody_is_refused(
+    make: Make, rule: dict[str, Any]
+) -> None:
+    with pytest.raises(ToolDeclarationError, match="no effect without an approval"):
+        make(Office("Done."), tools={"look": rule})
+    make(Office("Done."), tools={"look": {"approve": True, **rule}})
+
+
+@pytest.mark.parametrize(
+    "given", [None, 5, "clerk", lambda: None], ids=["none", "number", "text", "function"]
+)
+@pytest.mark.parametrize(
+    ("module", "adapter"),
+    [
+        ("agent_framework", "agent_framework_agent"),
+        ("google_adk", "google_adk_agent"),
+        ("langgraph", "langgraph_agent"),
+        ("openai_agents", "openai_agent"),
+        ("pydantic_ai", "pydantic_ai_agent"),
+    ],
+)
+def test_what_is_no_agent_of_the_framework_is_refused(
+    module: str, adapter: str, given: object
+) -> None:
+    if module not in FRAMEWORKS:
+        pytest.skip(f"{module} is not installed")
+    wrap = getattr(importlib.import_module(f"abeyance.adapters.{module}"), adapter)
+    with pytest.raises(TypeError, match="pass one, or a function that makes one"):
+        wrap(given)
 
 
 def test_a_version_that_no_test_has_seen_is_warned_of_with_both_numbers() -> None:

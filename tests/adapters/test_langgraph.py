@@ -82,6 +82,20 @@ async def test_an_interrupt_of_a_tool_is_a_question_of_its_call() -> None:
     assert office.lines == ["turn 1", "look 2", "turn 2"]
 
 
+async def test_a_model_that_calls_a_tool_it_does_not_have_asks_nobody() -> None:
+    from langchain_core.tools import tool
+
+    from abeyance.adapters.langgraph import langgraph_agent
+
+    office = Office([("c1", "interrupt", {"value": "Your password?"}), ("c2", "look", 2)], "Done.")
+    look = tool(_named("look", office.look))
+    run = await started(langgraph_agent(langgraph_clerk(office, [look])))
+
+    assert (run.status, run.values["reply"]) == ("completed", "Done.")
+    assert "Error: interrupt is not a valid tool, try one of [look]." in office.heard
+    assert "looked 2" in office.heard
+
+
 @pytest.mark.parametrize("mode", ["batched", "per_call"])
 async def test_the_middleware_decides_what_is_asked_in_both_of_its_modes(mode: Any) -> None:
     from langchain.agents.middleware import HumanInTheLoopMiddleware

@@ -12,6 +12,7 @@ import pytest
 from foreign_office import Died, Office, Recorder, desk, openai_model
 
 from abeyance.adapters import ForeignTurn
+from abeyance.errors import Blocked
 from abeyance.testing import InMemoryRun
 
 if TYPE_CHECKING:
@@ -44,6 +45,42 @@ async def test_what_cannot_be_stored_is_named() -> None:
     assert "the state of the agent 'clerk' cannot be stored" in (run.reason or "")
     assert "Secret" in (run.reason or "")
     assert "keep in it what JSON can hold" in (run.reason or "")
+
+
+@pytest.mark.parametrize(("result", "kind"), [(Secret(), "Secret"), (b"\xff", "bytes")])
+async def test_a_result_that_is_no_json_is_named_once_the_tool_has_run(
+    result: Any, kind: str
+) -> None:
+    from agents import Agent, function_tool
+
+    from abeyance.adapters.openai_agents import openai_agent
+
+    office = Office([("c1", "look", {})], "Done.")
+
+    def look() -> Any:
+        return result
+
+    clerk = Agent(name="clerk", model=openai_model(office), tools=[function_tool(look)])
+    run = InMemoryRun(desk(openai_agent(clerk)))
+    await run.start()
+
+    assert run.values["reply"] == "Done."
+    assert f"'look' has run, but its result, a {kind}, is not JSON" in "".join(office.heard)
+
+
+async def test_a_worker_without_a_key_of_the_provider_is_blocked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from agents import Agent
+
+    from abeyance.adapters.openai_agents import openai_agent
+
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    run = InMemoryRun(desk(openai_agent(Agent(name="clerk", model="gpt-5"))))
+    with pytest.raises(Blocked, match="'clerk': set OPENAI_API_KEY in its environment"):
+        await run.start()
+
+    assert [each.code for each in (await run.view()).blocked] == ["model_unavailable"]
 
 
 def library(office: Office) -> MCPServer:

@@ -7,12 +7,19 @@ from typing import Any
 import pytest
 from foreign_office import Died, Recorder, desk
 from pydantic_ai import Agent, BinaryContent, FunctionToolset
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from abeyance.adapters import ForeignTurn
 from abeyance.adapters.pydantic_ai import pydantic_ai_agent
+from abeyance.errors import Blocked
 from abeyance.testing import InMemoryRun
 
 
@@ -34,6 +41,50 @@ async def test_what_cannot_be_stored_is_named() -> None:
     assert run.status == "failed"
     assert "the state of the agent 'clerk' cannot be stored" in (run.reason or "")
     assert "Secret" in (run.reason or "")
+
+
+async def told_of(result: Any) -> str:
+    """What a model reads of the result of a tool."""
+
+    def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        (last,) = messages[-1].parts
+        called = isinstance(last, ToolReturnPart)
+        said = last.model_response_str() if isinstance(last, ToolReturnPart) else ""
+        return ModelResponse(parts=[TextPart(said) if called else ToolCallPart("look", {}, "c1")])
+
+    def look() -> Any:
+        return result
+
+    agent = Agent(FunctionModel(model), name="clerk", tools=[look])
+    run = InMemoryRun(desk(pydantic_ai_agent(agent)))
+    await run.start()
+    return str(run.values["reply"])
+
+
+async def test_a_result_that_is_no_json_is_named_once_the_tool_has_run() -> None:
+    said = await told_of([Secret()])
+    assert said.startswith("'look' has run, but its result, a list, is not JSON: ")
+    assert "Secret" in said
+
+
+async def test_a_model_reads_bytes_as_the_framework_shows_them() -> None:
+    alone = ToolReturnPart("look", {"picture": b"\xff\xfe"}, "c1")
+    assert await told_of({"picture": b"\xff\xfe"}) == alone.model_response_str()
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [("openai:gpt-5", "set OPENAI_API_KEY in its environment"), ("nobody:big", "Unknown model")],
+)
+async def test_a_worker_that_cannot_use_a_model_it_looks_up_late_is_blocked(
+    model: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    run = InMemoryRun(desk(pydantic_ai_agent(Agent(model, defer_model_check=True))))
+    with pytest.raises(Blocked, match=f"'{model}': {message}"):
+        await run.start()
+
+    assert [each.code for each in (await run.view()).blocked] == ["model_unavailable"]
 
 
 @pytest.mark.parametrize("lost_after", [1, 2])

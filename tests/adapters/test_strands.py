@@ -86,3 +86,23 @@ async def test_those_who_watch_are_told_what_the_model_says() -> None:
     await FRAMEWORKS["strands"](Office("Done.")).framework.turn(turn)
 
     assert [each() for each in said] == ["Done."]
+
+
+async def test_a_model_that_calls_a_tool_it_does_not_have_asks_nobody() -> None:
+    office = Office([("c1", "interrupt", {"name": "seat"})], "Done.")
+    run = await started(office, strands.tool(_named("look", office.look)))
+
+    assert (run.status, run.values["reply"]) == ("completed", "Done.")
+    assert "Unknown tool: interrupt" in office.heard
+
+
+def test_an_agent_in_place_of_a_function_that_makes_it_is_refused() -> None:
+    from abeyance.adapters.strands import strands_agent
+
+    office = Office("Done.")
+    agent: Any = strands.Agent(model=strands_model(office), callback_handler=None)
+    nothing: Any = None
+    for given in (agent, nothing):
+        with pytest.raises(TypeError, match="not a function that makes an Agent of Strands"):
+            strands_agent(given)
+    assert office.lines == []

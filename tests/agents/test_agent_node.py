@@ -141,6 +141,7 @@ async def test_what_becomes_of_an_agent_that_fails_is_said_at_its_node(
             "must take (messages, info) and return a ModelResponse",
         ),
         ({"max_turns": "many"}, "max_turns='many' is invalid: use an integer of at least 1"),
+        ({"max_turns": True}, "max_turns=True is invalid: use an integer of at least 1"),
         ({"max_corrections": -1}, "max_corrections=-1 is invalid: use an integer of at least 0"),
         ({"instructions": 5}, "instructions=5 is not text"),
         ({"tool_execution": "parallel"}, "tool_execution='parallel' is invalid"),

@@ -85,6 +85,8 @@ def test_an_answer_that_fits_is_taken(answer: dict[str, Any]) -> None:
         ({"action": "agree"}, "/action"),
         ({}, ""),
         ({"action": "decline", "why": "no"}, ""),
+        ({"action": "decline", "content": {"city": "Rome"}}, "/content"),
+        ({"action": "cancel", "content": None}, "/content"),
         ("accept", ""),
     ],
 )

@@ -1,9 +1,15 @@
 """What goes wrong with a request to a model, by what has to happen next."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
+import anthropic
+import httpx2
+import openai
 import pytest
+from google import genai
+from google.genai import errors
 from model_server import ModelServer, chat_model, serving
 from pydantic_ai import exceptions as library
 from pydantic_ai.messages import (
@@ -17,7 +23,13 @@ from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
-from abeyance.agents.model_errors import ModelDown, ModelFailure, ModelRefused, ModelUnusable
+from abeyance.agents.model_errors import (
+    ModelDown,
+    ModelFailure,
+    ModelRefused,
+    ModelUnusable,
+    foreign_failure,
+)
 from abeyance.agents.model_request import name_of, request
 
 QUESTION = [ModelRequest(parts=[UserPromptPart("How are you?")])]
@@ -108,6 +120,53 @@ async def test_a_worker_without_a_key_is_told_which_variable_to_set(
         f"this worker cannot use the model {model!r}: set {variable} in its environment. Fix this and"
         " restart the worker; the run then continues by itself."
     )
+
+
+def ask_anthropic() -> None:
+    with anthropic.Anthropic() as client:
+        client.messages.create(model="m", max_tokens=1, messages=[])
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "text"),
+    [
+        (ask_anthropic, TypeError, "authentication method. Expected one of api_key"),
+        (genai.Client, ValueError, "No API key was provided"),
+        (openai.OpenAI, openai.OpenAIError, "set OPENAI_API_KEY in its environment"),
+    ],
+)
+def test_a_provider_that_another_framework_asks_without_a_key_cannot_be_used(
+    ask: Callable[[], object], error: type[Exception], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for provider in ("ANTHROPIC", "GEMINI", "GOOGLE", "OPENAI"):
+        monkeypatch.delenv(f"{provider}_API_KEY", raising=False)
+    with pytest.raises(error) as caught:
+        ask()
+
+    failure = foreign_failure("clerk", caught.value)
+    assert isinstance(failure, ModelUnusable)
+    assert text in str(failure)
+
+
+class GoneError(openai.APITimeoutError):
+    """What LangChain makes of an exception of a provider."""
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (GoneError(httpx2.Request("POST", "http://localhost")), ModelDown),
+        (errors.ServerError(503, {}), ModelDown),
+        (errors.ClientError(429, {}), ModelDown),
+        (errors.ClientError(403, {}), ModelUnusable),
+        (errors.ClientError(400, {}), ModelRefused),
+    ],
+    ids=lambda each: getattr(each, "__name__", str(each)),
+)
+def test_failures_of_models_that_other_frameworks_ask_are_told_apart(
+    error: Exception, kind: type[ModelFailure]
+) -> None:
+    assert type(foreign_failure("clerk", error)) is kind
 
 
 @pytest.mark.parametrize("model", ["nobody:big", "opnai:gpt-5", "gpt-5", ""])

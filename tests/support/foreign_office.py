@@ -343,8 +343,9 @@ def strands(office: Office, **options: Any) -> ForeignAgent:
         return Agent(model=strands_model(office), tools=both, name="clerk", callback_handler=None)
 
     # It has no approvals of its own.
-    rules = {"pay": {"approve": True}}
-    return strands_agent(clerk, **{**options, "tools": {**rules, **(options.get("tools") or {})}})
+    rules = dict(options.pop("tools", None) or {})
+    rules["pay"] = {"approve": True, **rules.get("pay", {})}
+    return strands_agent(clerk, tools=rules, **options)
 
 
 def google_adk_model(office: Office) -> Any:
