@@ -51,6 +51,12 @@ def span(value: object) -> Span:
     return -seconds(value[1:]) if value.startswith("-") else seconds(value)
 
 
+def in_days(length: timedelta) -> str:
+    """Return a length of time as text, such as "1 day" or "1.5 days"."""
+    days = length / timedelta(days=1)
+    return f"{days:g} day{'' if days == 1 else 's'}"
+
+
 def as_sent(value: Span | None) -> float | str | None:
     """Return a length of time as JSON."""
     return str(value) if isinstance(value, BusinessTime) else value

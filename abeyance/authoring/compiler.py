@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from abeyance.authoring import validation
 from abeyance.authoring.declarations import DeclarationErrors, type_faults
-from abeyance.authoring.question_names import misnamed
+from abeyance.authoring.question_names import misnamed, questions_in
 from abeyance.authoring.rules import compile_rules
-from abeyance.authoring.validation import faults_of
+from abeyance.authoring.validation import faults_of, finally_asks
 from abeyance.core.spec import (
     END,
     START,
@@ -181,6 +181,11 @@ def compile_graph(
         interrupt_after=_breakpoints(declared.interrupt_after, nodes, finally_),
     )
     faults += [*type_faults(spec)] or faults_of(spec)
+    faults += [
+        finally_asks(name)
+        for name in finally_
+        if name in graph.code and questions_in(graph.code[name].function).names
+    ]
     if not (faults or graph.is_nested):
         faults += misnamed(graph, spec)
     if faults:

@@ -8,10 +8,17 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
-from typing import Any, Protocol, Unpack
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
 
-from abeyance.authoring.interrupts import Interrupt, OnTimeout, Suspended, lowered, typed_answer
+from abeyance.authoring.interrupts import (
+    GuardedCoroutine,
+    Interrupt,
+    OnTimeout,
+    Suspended,
+    lowered,
+    typed_answer,
+)
 from abeyance.authoring.journal import Journal
 from abeyance.authoring.terms import TermsOptions
 from abeyance.core.address import below
@@ -26,6 +33,9 @@ from abeyance.errors import Fatal
 from abeyance.storage import run_files
 from abeyance.storage.blobs import Blobs
 from abeyance.util import inbox_url
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +83,25 @@ class RunChannel(Protocol):
 
 async def _nothing() -> None:
     pass
+
+
+def _must_be_awaited(
+    method: Callable[Concatenate[Context, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Context, P], Coroutine[Any, Any, T]]:
+    """Fail the visit if its code calls this method without `await`."""
+    name = f"ctx.{method.__name__}"
+
+    @wraps(method)
+    def guarded(self: Context, /, *args: P.args, **kwargs: P.kwargs) -> GuardedCoroutine[T]:
+        first = next(iter((*args, *kwargs.values())), None)
+        shown = repr(first) if isinstance(first, str) else ""
+        fault = (
+            f"{name}({shown}) is not awaited, so it did nothing: write `await {name}(...)`, in an "
+            "`async def`"
+        )
+        return self.runtime.journal.guarded(fault, partial(method, self, *args, **kwargs))
+
+    return guarded
 
 
 def _unheard(turn: int, said: Callable[[], str]) -> None:
@@ -247,16 +276,18 @@ class Context:
         identity = f"{self.run_id}|{origin}|{self.address}"
         return hashlib.sha256(identity.encode()).hexdigest()[:32]
 
+    @_must_be_awaited
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call `function` once in this visit, record its result, and return the result.
 
         A retry, or a re-entry after an answer, returns the recorded result without calling the function.
         The result must be JSON and is parsed as the function's return type. `name` must be unique in
         the visit. Raise what the function raises; raise Fatal if the result is not JSON, the name is
-        used twice, or the node is local.
+        used twice, the node is local, or the call is not awaited.
         """
         return await self.runtime.journal.step(name, function, *args, **kwargs)
 
+    @_must_be_awaited
     async def file(self, name: str, data: bytes, type: str | None = None) -> dict[str, str]:  # noqa: A002
         """Store a picture or a document of this run, and return the reference to it, which is JSON.
 
@@ -304,9 +335,7 @@ class Context:
             process=process,
             **terms,
         )
-        return self.runtime.journal.awaitable(
-            f"the interrupt {name!r}", partial(self._answer, question, state)
-        )
+        return self._asking(f"the interrupt {name!r}", partial(self._answer, question, state))
 
     def interrupts(
         self, interrupts: Sequence[Interrupt], *, state: Json = None
@@ -314,9 +343,16 @@ class Context:
         """Ask several questions at once. Return the answers by name (`process/name` if a process asks)
         once all are answered. Must be awaited.
         """
-        return self.runtime.journal.awaitable(
-            "the list of interrupts", partial(self._answers, interrupts, state)
+        return self._asking("the list of interrupts", partial(self._answers, interrupts, state))
+
+    def _asking(
+        self, label: str, begin: Callable[[], Coroutine[Any, Any, T]]
+    ) -> GuardedCoroutine[T]:
+        fault = (
+            f"{label} is not awaited, so nobody was asked: write `await ctx.interrupt(...)`, or in a "
+            "plain function `raise Interrupt(...)`"
         )
+        return self.runtime.journal.guarded(fault, begin)
 
     async def _answer(self, interrupt: Interrupt, state: Json) -> Any:
         return (await self._answers([interrupt], state))[interrupt.key]
@@ -337,6 +373,7 @@ class Context:
         shown = self.input.shown_hashes.get(asked.key)
         return asked.key in self.targets and shown in {None, content_digest(asked.question)}
 
+    @_must_be_awaited
     async def gather(self, *processes: Awaitable[Any]) -> list[Any]:
         """Run awaitables concurrently, and return their results in order.
 
@@ -354,6 +391,7 @@ class Context:
             raise Suspended(asked, state, composite=True)
         return [value for value, _ in ended]
 
+    @_must_be_awaited
     async def check_interrupt(self) -> Message | None:
         """Return the next message for this visit, or None.
 
@@ -366,6 +404,7 @@ class Context:
             journal.messages_read += 1
         return message
 
+    @_must_be_awaited
     async def wait_if_paused(self, timeout: Duration | None = None) -> bool:
         """Wait while the run is paused. Return True once it is running, False if it is being cancelled.
 

@@ -68,13 +68,17 @@ class DeclarationErrors:
         """Add a fault."""
         self.faults.append(fault)
 
-    def names(self, value: str | Iterable[str], label: str) -> tuple[str, ...]:
-        """Return names of nodes. A single string is one name: `to="pay"` is not three nodes."""
+    def names(
+        self, value: str | Iterable[str], label: str, kind: str = "the name of a node"
+    ) -> tuple[str, ...]:
+        """Return names, of nodes unless `kind` says otherwise. A single string is one name: `to="pay"` is
+        not three nodes.
+        """
         is_one = isinstance(value, str) or not isinstance(value, Iterable)
         names: tuple[Any, ...] = (value,) if is_one else tuple(value)
         for name in names:
             if not isinstance(name, str):
-                self.note(f"{label}: {name!r} is not the name of a node: use a string")
+                self.note(f"{label}: {name!r} is not {kind}: use a string")
         return tuple(name for name in names if isinstance(name, str))
 
     def mapping(self, value: object, label: str) -> dict[str, str] | None:
@@ -227,7 +231,7 @@ class DeclarationErrors:
 
     def capabilities(self, value: str | Iterable[str], label: str) -> tuple[str, ...]:
         """Return the capabilities that code may request, by name or pattern (`tenant:*:approve`)."""
-        names = self.names(value, f"{label}, asks=")
+        names = self.names(value, f"{label}, asks=", "a capability")
         capabilities = (self.plain_capability(name, f"{label}, asks=,") for name in names)
         return tuple(dict.fromkeys(name for name in capabilities if name is not None))
 

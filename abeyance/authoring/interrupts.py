@@ -21,33 +21,31 @@ from abeyance.schemas.state_model import StateModel, ValuesError
 T_co = TypeVar("T_co", covariant=True)
 
 
-class AwaitableInterrupt(Coroutine[Any, Any, T_co]):
-    """The coroutine that `ctx.interrupt` returns; it raises Fatal if it is used without `await`.
+class GuardedCoroutine(Coroutine[Any, Any, T_co]):
+    """The coroutine that a method of `Context` returns; it raises Fatal if it is used without `await`.
 
-    A plain coroutine is truthy, so `if ctx.interrupt(...):` would pass without an answer.
+    `begin` makes the coroutine that does the work. `fault` is what the author is told. A plain coroutine
+    is truthy, so `if ctx.interrupt(...):` would pass without an answer.
     """
 
-    def __init__(self, label: str, ask: Callable[[], Coroutine[Any, Any, T_co]]) -> None:
-        self._label = label
-        self._ask = ask
-        self._asking: Coroutine[Any, Any, T_co] | None = None
+    def __init__(self, fault: str, begin: Callable[[], Coroutine[Any, Any, T_co]]) -> None:
+        self._fault = fault
+        self._begin = begin
+        self._begun: Coroutine[Any, Any, T_co] | None = None
 
     def refuse(self) -> NoReturn:
         """Raise Fatal, which says that `await` is missing."""
-        raise Fatal(
-            f"{self._label} is not awaited, so nobody was asked: write `await "
-            "ctx.interrupt(...)`, or in a plain function `raise Interrupt(...)`"
-        )
+        raise Fatal(self._fault)
 
     def __bool__(self) -> bool:  # noqa: PLE0304 it always raises
         self.refuse()
 
     def __await__(self) -> Generator[Any, Any, T_co]:
-        return self._begun().__await__()
+        return self._coroutine().__await__()
 
     def send(self, value: Any) -> Any:
         """Resume, called by the event loop."""
-        return self._begun().send(value)
+        return self._coroutine().send(value)
 
     def throw(
         self,
@@ -56,17 +54,17 @@ class AwaitableInterrupt(Coroutine[Any, Any, T_co]):
         tb: TracebackType | None = None,  # noqa: ARG002 part of a coroutine's interface
     ) -> Any:
         """Resume with an error, called by the event loop."""
-        return self._begun().throw(val if isinstance(val, BaseException) else typ)
+        return self._coroutine().throw(val if isinstance(val, BaseException) else typ)
 
     def close(self) -> None:
         """Close the coroutine."""
-        self._begun().close()
+        self._coroutine().close()
 
-    def _begun(self) -> Coroutine[Any, Any, T_co]:
+    def _coroutine(self) -> Coroutine[Any, Any, T_co]:
         # Created when it is awaited: the visit may end at another question before that.
-        if self._asking is None:
-            self._asking = self._ask()
-        return self._asking
+        if self._begun is None:
+            self._begun = self._begin()
+        return self._begun
 
 
 OnTimeout: TypeAlias = str | Mapping[Literal["default"], Json]
@@ -178,7 +176,7 @@ def lowered(interrupt: Interrupt) -> Asked:
         label,
         errors,
         _NO_STATE,
-        prompt=interrupt.name if interrupt.prompt is None else str(interrupt.prompt),
+        prompt=interrupt.name if interrupt.prompt is None else interrupt.prompt,
         reason=interrupt.reason,
         payload=interrupt.payload,
         response=interrupt.response,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, get_type_hints
@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from abeyance.authoring.callables import call
-from abeyance.authoring.interrupts import AwaitableInterrupt
+from abeyance.authoring.interrupts import GuardedCoroutine
 from abeyance.core.json import Json, size, why_not_json
 from abeyance.core.outcome import Emitted
 from abeyance.core.text import truncate
@@ -55,7 +55,7 @@ class Journal:
         self._begun: set[str] = set()
         self._asked: set[str] = set()
         self.unanswered: list[str] = []
-        self._unawaited: list[AwaitableInterrupt[Any]] = []
+        self._unawaited: list[GuardedCoroutine[Any]] = []
         self._lock = asyncio.Lock()
 
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -109,21 +109,23 @@ class Journal:
             )
         self._asked.add(key)
 
-    def awaitable(self, label: str, ask: Callable[[], Awaitable[T]]) -> AwaitableInterrupt[T]:
-        """Return an awaitable that asks as soon as the code awaits it."""
+    def guarded(
+        self, fault: str, begin: Callable[[], Coroutine[Any, Any, T]]
+    ) -> GuardedCoroutine[T]:
+        """Return the coroutine of `begin`, which the code must await; `fault` says so if it does not."""
 
-        async def awaited() -> T:
-            self._unawaited.remove(interrupt)
-            return await ask()
+        def awaited() -> Coroutine[Any, Any, T]:
+            self._unawaited.remove(coroutine)
+            return begin()
 
-        interrupt = AwaitableInterrupt(label, awaited)
-        self._unawaited.append(interrupt)
-        return interrupt
+        coroutine = GuardedCoroutine(fault, awaited)
+        self._unawaited.append(coroutine)
+        return coroutine
 
-    def require_all_answered(self) -> None:
-        """Raise Fatal if the code ended without the answer to a question, or never awaited it."""
-        for interrupt in self._unawaited:
-            interrupt.refuse()
+    def require_all_awaited(self) -> None:
+        """Raise Fatal if the code ended without the answer to a question, or never awaited a call."""
+        for coroutine in self._unawaited:
+            coroutine.refuse()
         if self.unanswered:
             raise Fatal(
                 f"the interrupt {self.unanswered[0]!r} is unanswered, but the code ended: "

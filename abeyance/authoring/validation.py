@@ -207,6 +207,8 @@ def _function_faults(spec: GraphSpec, node: FunctionNode) -> Iterator[str]:
     yield from _seconds_fault(label, "heartbeat", node.heartbeat)
     for target in node.to:
         yield from _target_fault(spec, f"{label}, to=,", target)
+    if node.local and node.fuse:
+        yield f"{label} has local=True and fuse=True, but a local node shares no activity: remove one"
     if isinstance(node.on_error, GoTo):
         yield from _target_fault(spec, f"{label}, on_error,", node.on_error.node)
 
@@ -337,14 +339,19 @@ def _target_fault(spec: GraphSpec, label: str, target: str) -> Iterator[str]:
         yield f"{label} leads to the finally node {target!r}, which runs only after the end"
 
 
+def finally_asks(name: str) -> str:
+    """Return the fault of a finally node that asks."""
+    return f"the finally node {name!r} may not ask a person: the run is over by then"
+
+
 def _finally_faults(spec: GraphSpec) -> Iterator[str]:
     for name in spec.finally_nodes:
         node = spec.nodes.get(name)
         if node is None:
             yield f"finally names an unknown node {name!r}"
             continue
-        if not isinstance(node, FunctionNode):
-            yield f"the finally node {name!r} may not ask a person: the run is over by then"
+        if not isinstance(node, FunctionNode) or node.asks:
+            yield finally_asks(name)
         elif (
             node.to
             or isinstance(node.on_error, GoTo | AskHuman)

@@ -306,7 +306,7 @@ def setup(
     """
     from datetime import timedelta
 
-    from abeyance.duration import seconds
+    from abeyance.duration import in_days, seconds
     from abeyance.settings import load_settings
     from abeyance.temporal import connection, schedules
     from abeyance.temporal.connection import connect_temporal
@@ -324,7 +324,7 @@ def setup(
         added = await connection.register_search_attributes(temporal)
         if length is not None:
             await connection.set_retention(temporal, length)
-        days = (await connection.retention(temporal)).total_seconds() / 86_400
+        kept = await connection.retention(temporal)
         has_janitor = await schedules.schedule_janitor(temporal, settings.task_queue, inactive)
         has_archiver = await schedules.schedule_archiver(
             temporal, settings.task_queue, is_on=settings.audit is not None
@@ -332,7 +332,11 @@ def setup(
         warnings = await schedules.audit_warnings(temporal, settings)
         name = temporal.namespace
         if as_json:
-            report = {"namespace": name, "registered": list(added), "retention_days": days}
+            report = {
+                "namespace": name,
+                "registered": list(added),
+                "retention_days": kept / timedelta(days=1),
+            }
             if has_janitor:
                 report["session_inactive_timeout"] = inactive
             if has_archiver:
@@ -343,7 +347,7 @@ def setup(
             return
         attributes = f"registered {', '.join(added)}" if added else "already registered"
         typer.echo(f"search attributes of {name!r}: {attributes}")
-        typer.echo(f"retention of {name!r}: {days:g} days")
+        typer.echo(f"retention of {name!r}: {in_days(kept)}")
         if has_janitor:
             typer.echo(
                 f"janitor of {settings.task_queue!r}: evicts runs inactive for {inactive:g} s"

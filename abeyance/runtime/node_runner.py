@@ -225,7 +225,7 @@ async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> Visit
     await context.runtime.begin()
     returned = await call(code.function, *(state, context)[: code.takes], **named)
     # Fail closed: code that caught its own question has no answer.
-    context.runtime.journal.require_all_answered()
+    context.runtime.journal.require_all_awaited()
     finished = _parse_result(visit_input.node, returned)
     if isinstance(finished, Failed):
         return finished

@@ -18,6 +18,7 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import names, wire
+from abeyance.duration import in_days
 from abeyance.settings import Settings
 from abeyance.temporal.connection import namespace_error, retention
 
@@ -25,7 +26,6 @@ JANITOR_INTERVAL: Final = timedelta(minutes=10)
 ARCHIVER_INTERVAL: Final = timedelta(minutes=1)
 """Rounds do not overlap."""
 _RPC: Final = timedelta(seconds=5)
-_DAY: Final = 86_400
 _ENOUGH_DAYS: Final = 30
 
 
@@ -65,11 +65,11 @@ async def audit_warnings(temporal: TemporalClient, settings: Settings) -> list[s
     Raises SettingsError and Unavailable.
     """
     if settings.audit is None:
-        days = (await retention(temporal)).total_seconds() / _DAY
-        if days >= _ENOUGH_DAYS:
+        kept = await retention(temporal)
+        if kept >= timedelta(days=_ENOUGH_DAYS):
             return []
         warning = (
-            f"Temporal keeps ended runs for {days:g} days, and then nobody can tell who approved what: "
+            f"Temporal keeps ended runs for {in_days(kept)}, and then nobody can tell who approved what: "
             "set ABEYANCE_AUDIT to a folder or s3://bucket/prefix, or keep runs for "
             f"{_ENOUGH_DAYS} days or more (`abeyance setup --retention 90d`)"
         )

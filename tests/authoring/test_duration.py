@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from abeyance.duration import OptionalSeconds, Seconds, seconds
+from abeyance.duration import OptionalSeconds, Seconds, in_days, seconds
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,13 @@ def test_what_is_no_duration_is_named(given: Any) -> None:
 def test_what_no_calendar_holds_is_refused(given: Any) -> None:
     with pytest.raises(ValueError, match="is longer than 100 years"):
         seconds(given)
+
+
+@pytest.mark.parametrize(
+    ("hours", "text"), [(24, "1 day"), (36, "1.5 days"), (720, "30 days"), (12, "0.5 days")]
+)
+def test_a_length_of_time_is_shown_in_days(hours: int, text: str) -> None:
+    assert in_days(timedelta(hours=hours)) == text
 
 
 class Timed(BaseModel):

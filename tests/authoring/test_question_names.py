@@ -1,4 +1,4 @@
-"""A name in `not_by` under which nothing can ask is a fault of the graph."""
+"""The questions that code writes out: names in `not_by` that nobody asks, and questions after the end."""
 
 from __future__ import annotations
 
@@ -176,3 +176,16 @@ def test_the_approval_of_a_tool_bars_by_a_name_that_exists() -> None:
         with_agent(name).build()
     (fault,) = faults_of(with_agent("frist"))
     assert fault.startswith("the question 'pay', not_by=: nothing asks 'frist'")
+
+
+@pytest.mark.parametrize(
+    ("code", "options"), [(asks, {}), (raises, {}), (lists, {}), (plain, {"asks": ["pay"]})]
+)
+def test_a_finally_node_that_asks_is_a_fault(code: Any, options: dict[str, Any]) -> None:
+    graph = second("first")
+    graph.edge("first", "second")
+    graph.node(name="tidy", **options)(code)
+    graph.finally_("tidy")
+
+    fault = "the finally node 'tidy' may not ask a person: the run is over by then"
+    assert faults_of(graph) == (fault,)

@@ -93,8 +93,10 @@ async def test_what_fails_for_good_is_not_tried_again(
 async def test_when_the_time_is_over_the_run_is_unavailable_and_the_last_error_is_told() -> None:
     server = Server(*[rpc_error(RPCStatusCode.UNAVAILABLE, "no connection")] * 100)
 
-    with pytest.raises(Unavailable, match=r"'r' did not answer within 0\.1 s.*no connection"):
-        await retry_until("r", server, seconds=0.1)
+    with pytest.raises(
+        Unavailable, match=r"the run 'r' did not answer within 0\.1 s.*no connection"
+    ):
+        await retry_until("the run 'r'", server, seconds=0.1)
     assert 2 <= server.calls < 10
 
 

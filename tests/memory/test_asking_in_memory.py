@@ -16,8 +16,10 @@ from abeyance import (
     START,
     CompositeInterrupt,
     Context,
+    Escalation,
     Graph,
     Interrupt,
+    Principal,
     Refusal,
     append,
 )
@@ -207,6 +209,7 @@ async def test_a_moment_is_a_deadline_and_lets_time_decide() -> None:
         ("q", {"reason": {1, 2}}, "set is not a JSON value"),
         ("q", {"reason": "x" * 200_000}, "the limit is 100000"),
         ("q", {"prompt": "x" * 200_000}, "the limit is 100000"),
+        ("q", {"prompt": 5}, "the interrupt 'q', prompt=: 5 is not a string"),
         ("q", {"prompt": "\ud800"}, "the interrupt 'q', prompt=: 'utf-8' codec can't encode"),
         ("\ud800", {}, "use a string that"),
         ("q", {"response": object()}, "cannot be written as a JSON Schema"),
@@ -383,3 +386,27 @@ async def test_a_visit_keeps_its_state_until_it_gives_another() -> None:
 
     ended = await run(one_node(work), answers={"first": 1, "second": 2, "third": 3})
     assert ended.values["log"] == ["{'seen': 1, 'third': True}"]
+
+
+async def test_a_settled_question_still_says_by_which_terms_it_was_asked() -> None:
+    graph = Graph("invoice")
+    graph.interrupt(
+        "approve",
+        prompt="Pay the invoice?",
+        assignees=["ada"],
+        assignees_only=True,
+        priority="high",
+        risk=80,
+        not_by=["@starter"],
+        escalate=[Escalation(after="1d", to=["cfo"])],
+    )
+    graph.edge(START, "approve")
+    run = InMemoryRun(graph)
+    await run.start()
+    (asked,) = await run.interrupts()
+    await run.respond("approve", True, principal=Principal(subject="ada"))
+    (settled,) = await run.interrupts(status="answered")
+
+    terms = ("assignees", "assignees_only", "priority", "risk", "not_by", "escalations", "digest")
+    shown = {name: getattr(settled, name) for name in terms}
+    assert shown == {name: getattr(asked, name) for name in terms}

@@ -1,4 +1,4 @@
-"""A question is asked when it is awaited, and opens no gate before."""
+"""What a node awaits is done when it is awaited, and opens no gate before."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import pytest
 from pydantic import BaseModel
 
 from abeyance import START, Context, Graph, Interrupt, append
@@ -44,6 +45,40 @@ async def test_a_question_that_is_not_awaited_opens_no_gate() -> None:
     assert "the interrupt 'sure' is not awaited, so nobody was asked" in await failed(gated)
     assert "the list of interrupts is not awaited" in await failed(left_alone)
     assert paid == []
+
+
+@pytest.mark.parametrize(
+    ("use", "call"),
+    [
+        (lambda ctx: ctx.step("charge", list), "ctx.step('charge')"),
+        (lambda ctx: ctx.file("a.txt", b"a"), "ctx.file('a.txt')"),
+        (lambda ctx: ctx.gather(), "ctx.gather()"),
+        (lambda ctx: ctx.check_interrupt(), "ctx.check_interrupt()"),
+        (lambda ctx: ctx.wait_if_paused("5m"), "ctx.wait_if_paused('5m')"),
+    ],
+)
+async def test_a_node_that_awaits_nothing_of_what_it_calls_fails(
+    use: Callable[[Context], object], call: str
+) -> None:
+    async def left_alone(state: State, ctx: Context) -> dict[str, Any]:
+        use(ctx)
+        return {"log": ["done"]}
+
+    async def gated(state: State, ctx: Context) -> dict[str, Any]:
+        return {"log": ["done"] if use(ctx) else []}
+
+    for work in (left_alone, gated):
+        assert f"{call} is not awaited, so it did nothing: write `await" in await failed(work)
+
+
+async def test_a_step_that_is_stopped_before_it_begins_fails_no_node() -> None:
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        unwanted = asyncio.create_task(ctx.step("unwanted", list))
+        unwanted.cancel()
+        await asyncio.wait([unwanted])
+        return {"log": ["done"]}
+
+    assert (await run(one_node(work))).values["log"] == ["done"]
 
 
 async def test_a_question_may_be_awaited_in_a_task_or_later() -> None:

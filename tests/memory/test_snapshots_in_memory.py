@@ -90,10 +90,11 @@ async def test_a_fork_asks_for_itself() -> None:
 async def test_a_patch_that_does_not_fit_is_refused_as_what_it_is() -> None:
     run = await waiting(Payments(fails=1_000))
     await run.cancel()
-    with pytest.raises(Refusal, match="cannot go on with this patch: value 'amount'") as pinned:
+    with pytest.raises(Refusal, match="amount") as pinned:
         await run.retry(patch={"amount": "many"})
     with pytest.raises(Refusal, match="cannot move to today's graph: value 'amount'") as today:
         await run.retry(patch={"amount": "many"}, graph="today")
 
-    assert {pinned.value.code, today.value.code} == {Code.CANNOT_MIGRATE}
+    assert (pinned.value.code, today.value.code) == (Code.INVALID_INPUT, Code.CANNOT_MIGRATE)
+    assert [each["pointer"] for each in pinned.value.details["errors"]] == ["/amount"]
     assert run.status == "cancelled"
