@@ -191,8 +191,7 @@ class OriginGuard:
         for origin in origins:
             if not self._is_allowed(origin, scope):
                 raise _foreign(
-                    f"The origin {truncate(origin, 200)!r} is not allowed: only pages of this service "
-                    "may call it."
+                    f"The origin {truncate(origin, 200)!r} is not allowed: {self._why_not(origin)}."
                 )
         site = headers.get("sec-fetch-site", "none").lower()
         if site == "same-site" and origins:
@@ -207,6 +206,14 @@ class OriginGuard:
                 f"The request comes from another site (Sec-Fetch-Site: {site[:50]}): only pages of this "
                 "service may call it."
             )
+
+    def _why_not(self, origin: str) -> str:
+        if origin in self._talk_origins and not self._tokens.accept_tokens:
+            return (
+                "ABEYANCE_ALLOWED_ORIGINS lists it, but its pages need a token, and this service is "
+                "configured without tokens"
+            )
+        return "only pages of this service may call it"
 
     def _is_allowed(self, origin: str, scope: Scope) -> bool:
         try:
@@ -363,6 +370,7 @@ def check_json(body: bytes) -> None:
             body.decode(),
             parse_constant=_refuse_constant,
             parse_float=_finite,
+            parse_int=_integer,
             object_pairs_hook=_unique_keys,
         )
         if _SURROGATE.search(body):
@@ -422,9 +430,20 @@ def _refuse_constant(name: str) -> Any:
 def _finite(text: str) -> float:
     value = float(text)
     if value in (float("inf"), float("-inf")):
-        message = f"the number {text[:50]} is too large"
-        raise ValueError(message)
+        raise _too_large_number(text)
     return value
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        # Python reads numbers of at most some thousands of digits.
+        raise _too_large_number(text) from None
+
+
+def _too_large_number(text: str) -> ValueError:
+    return ValueError(f"the number {truncate(text, 50)} is too large")
 
 
 def _malformed(problem: str) -> Refusal:

@@ -76,6 +76,7 @@ _NOTICES: Final = {
     "run.resumed": "resumed",
     "node.blocked": "blocked",
     "node.unblocked": "unblocked",
+    "message.undelivered": "undelivered",
 }
 _USER: Final = "user."
 

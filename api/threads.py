@@ -8,11 +8,10 @@ message, so posting it again starts nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
-from types import EllipsisType
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from fastapi import Path
 
@@ -22,90 +21,33 @@ from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.api.auth import RESPONDS, STARTS, Credentials, require
 from abeyance.api.dependencies import Backend, hash_of, run_of_interrupt, unknown_interrupt
 from abeyance.api.parts import Part
+from abeyance.api.posted import Posted, UserMessage
 from abeyance.api.rights import may_read
 from abeyance.api.routers import runs
 from abeyance.api.schemas import StartBody
 from abeyance.api.segments import Found, Segment, agent_of, call_of, may_end, needs
 from abeyance.authoring.graph import Graph
 from abeyance.client.run import TemporalRun
-from abeyance.core import authority
+from abeyance.core import authority, mailbox
 from abeyance.core.conversation import EXCLUSIVE
 from abeyance.core.json import Json
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
-from abeyance.util import invalid
 
-TALK_CODES: Final = (
-    Code.UNKNOWN_GRAPH,
-    Code.UNKNOWN_RUN,
-    Code.UNKNOWN_INTERRUPT,
-    Code.NO_ACTIVE_RUN,
-    Code.NOT_RUNNING,
-    Code.NOT_ASSIGNED,
-    Code.OUTSIDE_READS,
-    Code.RUN_EXISTS,
-    Code.RUN_FINISHED,
-    Code.ALREADY_ANSWERED,
-    Code.NOT_ROOT_CAUSE,
-    Code.WITHDRAWN,
-    Code.STALE,
-    Code.AMBIGUOUS_RUN,
-    Code.CONVERSATION_BUSY,
-    Code.IDEMPOTENCY_CONFLICT,
-    Code.MESSAGE_CONFLICT,
-    Code.NATIVELY_PAUSED,
-    Code.EXPIRED,
-    Code.GONE,
-    Code.ERASED,
-    Code.INVALID_INPUT,
-    Code.INVALID_ANSWER,
-    Code.INVALID_MESSAGE,
-    Code.TOO_MANY_RUNS,
-    Code.SEPARATION_OF_DUTIES,
-    Code.CLAIMED,
-    Code.AMBIGUOUS_DELEGATION,
-    Code.DECISION_NOT_ALLOWED,
-)
-"""What a message or an answer of a user interface may be refused with."""
 _PAGE: Final = 1_000
 _PAUSE: Final = 0.2
 _MAX_ABRIDGED: Final = 50
 _MAX_EARLIER: Final = 50
 _SHOWN_CHARS: Final = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserMessage:
-    """What a person has written. `id` is that of the user interface."""
-
-    id: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """An answer to a question. `value` reads it as the question takes it; `...` leaves the question open.
-
-    `digest` is that of what the user interface has shown. With `is_history` the user interface repeats
-    what may have been answered long ago, so it counts only if the question is open.
-    """
-
-    interrupt_id: str
-    value: Callable[[views.InterruptView], Json | EllipsisType]
-    digest: str | None = None
-    is_history: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Posted:
-    """What a user interface has posted. `message` is None if its last one is no person's, `earlier` are
-    the ids of the messages of people before it.
-    """
-
-    conversation_id: str
-    message: UserMessage | None = None
-    answers: tuple[Answer, ...] = ()
-    earlier: tuple[str, ...] = ()
+_END_SECONDS: Final = 10.0
+"""How long a run that reads no more messages may take to end."""
+_ARRIVALS: Final = {
+    "message.queued": "message_id",
+    "interrupt.answered": "id",
+    "interrupt.voted": "id",
+    "interrupt.held": "id",
+}
+"""The events by which something posted arrives, and where they have the id of the message or question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,21 +119,22 @@ class Thread:
         """
         if posted.answers:
             return await self._answered(posted)
-        run_id = await self.open_run(posted.conversation_id)
-        if posted.message is None:
+        run_id, message = await self.open_run(posted.conversation_id), posted.message
+        if message is None:
             if run_id is None:
                 run_id = await self._latest(posted)
             return await self._now(run_id, posted, is_new=False)
         if run_id is None:
-            read_by = await self._reader_of(posted, posted.message)
+            read_by = await self._reader_of(posted, message)
             if read_by is not None:
-                return await self._now(read_by, posted, is_new=False)
-            return await self._started(posted, posted.message)
-        if run_id == self.run_id_of(posted.conversation_id, posted.message.id):
-            return await self._now(run_id, posted, is_new=False)
+                return await self._again(read_by, posted, {message.id})
+            return await self._started(posted, message)
+        if await self._has_started(run_id, posted):
+            return await self._again(run_id, posted, {message.id})
         place = await self._now(run_id, posted, is_new=True)
-        await self._steer(run_id, posted.message)
-        return place
+        if await self._steer(run_id, message):
+            return place
+        return await self._again(run_id, posted, {message.id})
 
     async def open_run(self, conversation_id: str) -> str | None:
         """Return the open run of the conversation. Raises `ambiguous_run` if there are several, and
@@ -222,19 +165,51 @@ class Thread:
             )
         return run_id
 
-    async def _now(self, run_id: str, posted: Posted, *, is_new: bool) -> Place:
-        """Return the place after the latest event of a run."""
-        segment, after = Segment(run_id=run_id), None
-        while True:
+    async def _now(
+        self, run_id: str, posted: Posted, *, is_new: bool, arrived: Collection[str] = ()
+    ) -> Place:
+        """Return the place after the latest event of a run, or after that by which all of `arrived`, the
+        ids of messages and questions, have arrived.
+        """
+        segment, after, missing = Segment(run_id=run_id), None, {*arrived}
+        is_there = False
+        while not is_there:
             events, then = await self._client.feed.page(run_id, after, _PAGE)
+            is_there = then is None or not events
             for event in events:
                 segment.skip(event)
                 after = event.id
-            if then is None or not events:
-                conversation_id = posted.conversation_id
-                return Place(
-                    conversation_id=conversation_id, segment=segment, after=after, is_new=is_new
-                )
+                missing.discard(str(event.data.get(_ARRIVALS.get(event.type, ""))))
+                if arrived and not missing:
+                    is_there = True
+                    break
+        conversation_id = posted.conversation_id
+        return Place(conversation_id=conversation_id, segment=segment, after=after, is_new=is_new)
+
+    async def _again(self, run_id: str, posted: Posted, arrived: Collection[str]) -> Place:
+        """Return the place of what was posted before: of a message, or of answers to these questions."""
+        if posted.repeats and self._is_first(run_id, posted):
+            conversation_id, segment = posted.conversation_id, Segment(run_id=run_id)
+            return Place(conversation_id=conversation_id, segment=segment, is_new=False)
+        return await self._now(
+            run_id, posted, is_new=False, arrived=arrived if posted.repeats else ()
+        )
+
+    def _is_first(self, run_id: str, posted: Posted) -> bool:
+        """Return whether the run is the one that the message starts."""
+        message = posted.message
+        return message is not None and run_id == self.run_id_of(posted.conversation_id, message.id)
+
+    async def _has_started(self, run_id: str, posted: Posted) -> bool:
+        """Return whether the message has started the run. Raises `message_conflict` if another text with
+        its id has.
+        """
+        message = posted.message
+        if message is None or not self._is_first(run_id, posted):
+            return False
+        if not await self._client.run(run_id).was_started_by(hash_of(message.text)):
+            raise mailbox.conflict(message.id)
+        return True
 
     async def _reader_of(self, posted: Posted, message: UserMessage) -> str | None:
         """Return the run that has read a message before it ended, if it was sent to the latest one."""
@@ -286,11 +261,12 @@ class Thread:
             reads=self._reads,
         )
         if not started.created:
-            return await self._now(started.run_id, posted, is_new=False)
+            return await self._again(started.run_id, posted, {message.id})
         segment = Segment(run_id=started.run_id)
         return Place(conversation_id=posted.conversation_id, segment=segment)
 
-    async def _steer(self, run_id: str, message: UserMessage) -> None:
+    async def _steer(self, run_id: str, message: UserMessage) -> bool:
+        """Send a message to a run, and return False if the run had it before."""
         require(self._caller, authority.STEER)
         order = commands.SteerMessage(
             message_id=message.id,
@@ -298,13 +274,15 @@ class Thread:
             sender=self._caller.subject,
             capabilities=self._caller.capabilities,
         )
-        await self._client.run(run_id).signal_message(order)
+        return not (await self._client.run(run_id).send_message(order)).duplicate
 
     async def _answered(self, posted: Posted) -> Place:
         require(self._caller, RESPONDS)
-        if posted.message is not None:
-            require(self._caller, authority.STEER)
         run_id = await self._run_of_answers(posted)
+        message = None if await self._has_started(run_id, posted) else posted.message
+        if message is not None:
+            require(self._caller, authority.STEER)
+            self._refuse_too_long(message)
         run = self._client.run(run_id)
         asked = {each.id: each for each in await run.interrupts(status="all")}
         responses: dict[str, Json] = {}
@@ -321,11 +299,33 @@ class Thread:
         place = await self._now(run_id, posted, is_new=True)
         if responses:
             order = commands.Respond(responses=responses, digests=digests, principal=self._caller)
-            await run.respond_to(order)
-        message = posted.message
-        if message is not None and run_id != self.run_id_of(posted.conversation_id, message.id):
+            receipts = await run.respond_to(order)
+            if all(receipt.replayed for receipt in receipts):
+                place = await self._again(run_id, replace(posted, message=message), responses)
+        if message is None:
+            return place
+        try:
             await self._steer(run_id, message)
+        except Refusal as refusal:
+            if refusal.code is not Code.NOT_RUNNING:
+                raise
+            # The answers have ended the run, and the message is for the next one.
+            await run.wait(timeout=_END_SECONDS)
+            return await self.take(replace(posted, answers=()))
         return place
+
+    def _refuse_too_long(self, message: UserMessage) -> None:
+        """Raise `invalid_message` for what no run reads, before the answers beside it count."""
+        length, limit = len(message.text), self._backend.settings.max_message_length
+        if length > limit:
+            raise Refusal(
+                Code.INVALID_MESSAGE,
+                f"The message has {length} characters, and max_message_length allows {limit}. Shorten "
+                "it, or send the answers without it.",
+                message_id=message.id,
+                limit=limit,
+                actual=length,
+            )
 
     async def _run_of_answers(self, posted: Posted) -> str:
         """The one run of the conversation that has asked all that is answered."""
@@ -456,7 +456,7 @@ async def open_questions(run: TemporalRun) -> list[views.InterruptView]:
     """Return the open questions of a run, each in full."""
     asked = await run.interrupts()
     for at, each in enumerate(asked[:_MAX_ABRIDGED]):
-        if each.abridged:
+        if each.abridged and not each.degraded:
             asked[at] = await run.interrupt(each.id) or each
     return asked
 
@@ -476,19 +476,3 @@ def _read_result(items: Sequence[TranscriptItem], call_id: str) -> tuple[str, Js
         if item.role == "tool" and item.call_id == call_id:
             return item.outcome or "success", item.result
     return None
-
-
-def ids_of(messages: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the ids of messages of a request, as far as they have one."""
-    return tuple(id_ for each in messages if isinstance(id_ := each.get("id"), str))
-
-
-def new_message(id_: object, text: str) -> UserMessage:
-    """Return a message of a request. Raises `invalid_body` for one without text or without an id."""
-    if not text.strip():
-        message = "has no text: the last message of the user needs one"
-        raise invalid([{"pointer": "/messages", "message": message}])
-    if not isinstance(id_, str) or not 0 < len(id_) <= commands.MAX_MESSAGE_ID:
-        message = f"has no usable id: use a text of 1 to {commands.MAX_MESSAGE_ID} characters"
-        raise invalid([{"pointer": "/messages", "message": message}])
-    return UserMessage(id=id_, text=text)

@@ -22,19 +22,9 @@ from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.api import openapi, parts, segments
 from abeyance.api.auth import READ, CredentialsDep
 from abeyance.api.dependencies import CONNECTED, BackendDep
+from abeyance.api.posted import TALK_CODES, Answer, Posted, ids_of, new_message, one_each
 from abeyance.api.routers.events import ServerSentEvents, stream_to
-from abeyance.api.threads import (
-    TALK_CODES,
-    Answer,
-    GraphName,
-    Place,
-    Posted,
-    Said,
-    Thread,
-    graph_of,
-    ids_of,
-    new_message,
-)
+from abeyance.api.threads import GraphName, Place, Said, Thread, graph_of
 from abeyance.commands import ConversationId, Name
 from abeyance.core.json import Json
 from abeyance.core.state import Status
@@ -172,7 +162,9 @@ async def run_agent(
 
 
 def posted_by(body: RunAgentInput) -> Posted:
-    """Return what a request says. Raises `invalid_body` for a last message without a text or an id."""
+    """Return what a request says. Raises `invalid_body` for a last message without a text or an id, and
+    `malformed_body` for two answers to a question.
+    """
     said = [each for each in body.messages if isinstance(each, Mapping)]
     roles = [each.get("role") for each in said]
     users = [each for each in said if each.get("role") == "user"]
@@ -184,7 +176,7 @@ def posted_by(body: RunAgentInput) -> Posted:
     return Posted(
         conversation_id=body.thread_id,
         message=None if last is None else new_message(last.get("id"), _text_of(last)),
-        answers=tuple(map(_answer, body.resume or ())),
+        answers=one_each(map(_answer, body.resume or ())),
         earlier=ids_of(earlier),
     )
 
@@ -489,7 +481,8 @@ def value_of(
     if not isinstance(payload, Mapping):
         return payload
     answer = {name: value for name, value in payload.items() if value is not None}
-    if "editedArgs" in answer:
+    # Both are refused by the run.
+    if "editedArgs" in answer and "arguments" not in answer:
         answer["arguments"] = answer.pop("editedArgs")
     if answer.get("approved") is True:
         # A form may have a reason for both decisions.

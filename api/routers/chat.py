@@ -18,20 +18,11 @@ from abeyance import commands, views
 from abeyance.api import openapi, parts, segments
 from abeyance.api.auth import READ, Credentials, CredentialsDep
 from abeyance.api.dependencies import CONNECTED, Backend, BackendDep
+from abeyance.api.posted import TALK_CODES, Answer, Posted, ids_of, new_message, one_each
 from abeyance.api.routers.conversations import ConversationId
 from abeyance.api.routers.events import ServerSentEvents, stream_to
 from abeyance.api.segments import Segment
-from abeyance.api.threads import (
-    TALK_CODES,
-    Answer,
-    GraphName,
-    Place,
-    Posted,
-    Thread,
-    graph_of,
-    ids_of,
-    new_message,
-)
+from abeyance.api.threads import GraphName, Place, Thread, graph_of
 from abeyance.core.json import Json
 from abeyance.core.state import Status
 from abeyance.errors import Code
@@ -45,6 +36,7 @@ ASK: Final = "ask"
 """The tool by which questions that are no approvals are shown; its output is the answer."""
 _DATA: Final = "data-abeyance"
 _APPROVAL: Final = "approval"
+_REGENERATE: Final = "regenerate-message"
 _HEADERS: Final = {"x-vercel-ai-ui-message-stream": "v1"}
 _DONE: Final = "data: [DONE]\n\n"
 _EXAMPLE: Final[dict[str, Any]] = {
@@ -68,6 +60,9 @@ class ChatRequest(BaseModel):
 
     id: commands.ConversationId = Field(description="The conversation.")
     messages: list[Any] = Field(description="The messages so far.")
+    trigger: Any = Field(
+        default=None, description="`regenerate-message` is refused: what a run has done stays done."
+    )
 
 
 @router.post(
@@ -88,11 +83,15 @@ async def post_message(
     If the last message is the user's, it starts a run, or steers the open one of the chat. If it is the
     assistant's, its parts that were approved, denied or, for the tool `ask`, given an output answer. All
     other messages, and arguments and results of tools, are ignored. What cannot be done is refused before
-    the stream. If the connection breaks, the run goes on.
+    the stream. If the connection breaks, the run goes on: the same request again starts nothing, and
+    streams the reply once more.
 
     This requires `runs:read`, and also `runs:start`, `runs:steer` or `runs:respond`.
     """
     thread = Thread(backend, credentials, graph_of(backend, graph))
+    if body.trigger == _REGENERATE:
+        message = "cannot regenerate a message, as what a run has done stays done: send a new one"
+        raise invalid([{"pointer": "/trigger", "message": message}])
     place = await thread.take(posted_by(body.id, body.messages))
     calls = calls_in(body.messages)
     last = body.messages[-1] if body.messages else None
@@ -164,7 +163,7 @@ def _text(chunk: Chunk) -> str:
 
 def posted_by(conversation_id: str, messages: Sequence[Any]) -> Posted:
     """Return what a request says. Raises `invalid_body` for a message without text or id, and for an
-    approval that is neither given nor denied.
+    approval that is neither given nor denied, and `malformed_body` for two answers to a question.
     """
     said = [each for each in messages if isinstance(each, Mapping)]
     last = said[-1] if said else {}
@@ -175,8 +174,9 @@ def posted_by(conversation_id: str, messages: Sequence[Any]) -> Posted:
     return Posted(
         conversation_id=conversation_id,
         message=new_message(last.get("id"), _text_of(last)) if is_new else None,
-        answers=tuple(answers),
+        answers=one_each(answers),
         earlier=ids_of(earlier),
+        repeats=True,
     )
 
 

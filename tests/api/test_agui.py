@@ -19,11 +19,12 @@ from talked import agui, events_in, user
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Agent, Graph, tool
+from abeyance import END, START, Agent, Graph, tool
 from abeyance.api import app as application
 from abeyance.settings import Settings
 
 MUCH = user("pay much")
+EDITED = {"amount": 7.0, "to": "bob"}
 
 
 def broken() -> Graph:
@@ -37,6 +38,21 @@ def broken() -> Graph:
     graph.edge(START, "write")
     graph.edge("write", "send")
     return graph
+
+
+def declined() -> Graph:
+    """A run that is over when the question is answered with no."""
+    graph = Graph("declined", state=Order)
+    graph.interrupt("begin", prompt="Begin?", response=bool, answer_to="begin")
+    graph.agent("write", Agent("writer", model=scripted("a text")), input="task", output="report")
+    graph.edge(START, "begin")
+    graph.edge("begin", "write", when={"begin": True})
+    graph.edge("begin", END, when="else")
+    return graph
+
+
+class Order(Task):
+    begin: bool | None = None
 
 
 read = asyncio.Event()
@@ -61,7 +77,9 @@ async def slow_reader(messages: list[Any], info: Any) -> AsyncIterator[Any]:
 async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
     writer = desk(Agent("writer", model=scripted("a text")), "writing")
     reader = desk(Agent("reader", model=slow_reader, tools=[look]), "reading")
-    site = Site(temporal, payments(), metered(), teams(), writer, reader, broken(), gated())
+    site = Site(
+        temporal, payments(), metered(), teams(), writer, reader, broken(), gated(), declined()
+    )
     async with site.worker():
         yield site
 
@@ -217,6 +235,73 @@ async def test_a_message_steers_the_open_run_and_never_answers_it(talks: Api) ->
     assert len(said) == 1
 
 
+async def test_a_message_that_the_run_does_not_take_is_refused_before_the_stream(
+    site: Site,
+) -> None:
+    thread, long = new_id("thread"), user("x" * 10_001, "m9")
+    async with served(app_for(site, max_queue_size=1)) as api:
+        interrupt = await asked(api, thread)
+        problem(await agui(api, thread, MUCH, long), 422, "invalid_message")
+        both = await agui(api, thread, MUCH, long, resume=[yes(interrupt)])
+        await agui(api, thread, MUCH, user("quick", "m2"))
+        full = await agui(api, thread, MUCH, user("quick", "m2"), user("please", "m3"))
+        again = events_in((await agui(api, thread, MUCH, user("quick", "m2"))).text)
+        other = await agui(api, thread, MUCH, user("slowly", "m2"))
+        still = await api.interrupt(interrupt["id"])
+
+    problem(both, 422, "invalid_message")
+    assert still["status"] == "open"
+    problem(full, 429, "queue_full")
+    assert types(again)[:2] == ["RUN_STARTED", "MESSAGES_SNAPSHOT"]
+    problem(other, 409, "message_conflict")
+
+
+async def test_another_text_under_the_id_of_the_first_message_is_refused(talks: Api) -> None:
+    thread = new_id("thread")
+    interrupt = await asked(talks, thread)
+    other = user("pay nobody")
+
+    problem(await agui(talks, thread, other), 409, "message_conflict")
+    refused = await agui(talks, thread, other, resume=[yes(interrupt)])
+    problem(refused, 409, "message_conflict")
+    assert (await talks.interrupt(interrupt["id"]))["status"] == "open"
+
+
+async def test_a_message_beside_an_answer_that_ends_the_run_starts_another_one(talks: Api) -> None:
+    thread, body = new_id("thread"), (user("a poem"), user("a letter", "m2"))
+    interrupt = await asked(talks, thread, graph="declined")
+    no = {"interruptId": interrupt["id"], "status": "resolved", "payload": False}
+    both = [await agui(talks, thread, *body, resume=[no], graph="declined") for _ in range(2)]
+    first, again = (events_in(answer.text) for answer in both)
+    (then,) = one(first, "RUN_FINISHED")["outcome"]["interrupts"]
+    ended = (await talks.http.get(f"/runs/{interrupt['id'].partition('.')[0]}")).json()
+
+    assert (ended["status"], ended["values"]["begin"]) == ("completed", False)
+    assert then["id"].partition(".")[0] == first[0]["metadata"]["abeyance"]["run_id"]
+    assert then["id"] != interrupt["id"]
+    assert again[0]["metadata"] == first[0]["metadata"]
+
+
+async def test_two_answers_to_a_question_are_refused(talks: Api) -> None:
+    thread = new_id("thread")
+    interrupt = await asked(talks, thread)
+    no = {**yes(interrupt), "payload": {"approved": False}}
+
+    problem(await agui(talks, thread, MUCH, resume=[no, yes(interrupt)]), 400, "malformed_body")
+    assert (await talks.interrupt(interrupt["id"]))["status"] == "open"
+
+
+async def test_who_only_answers_may_repeat_the_message_that_started_the_run(talks: Api) -> None:
+    thread = new_id("thread")
+    answer = [yes(await asked(talks, thread))]
+    only = {"X-Abeyance-Principal": "bob", "X-Abeyance-Capabilities": "runs:read,runs:respond"}
+    more = await agui(talks, thread, MUCH, user("quick", "m2"), resume=answer, headers=only)
+    rest = events_in((await agui(talks, thread, MUCH, resume=answer, headers=only)).text)
+
+    assert problem(more, 403, "capability_required")["capability"] == "runs:steer"
+    assert one(rest, "RUN_FINISHED")["outcome"] == {"type": "success"}
+
+
 async def test_a_cancelled_approval_is_a_rejection(talks: Api) -> None:
     thread = new_id("thread")
     no = {"interruptId": (await asked(talks, thread))["id"], "status": "cancelled"}
@@ -241,6 +326,7 @@ async def test_answers_that_cannot_count_are_refused_as_by_the_api(talks: Api) -
         ({**yes(interrupt), "interruptId": "none"}, 404, "unknown_interrupt"),
         (yes(foreign), 404, "unknown_interrupt"),
         (yes(interrupt, editedArgs={"amount": "much"}), 422, "invalid_answer"),
+        (yes(interrupt, editedArgs=EDITED, arguments=EDITED), 422, "invalid_answer"),
     ):
         problem(await agui(talks, thread, MUCH, resume=[entry]), status, code)
     refused = await agui(talks, thread, MUCH, resume=[yes(interrupt)], headers=nobody)

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest_asyncio
 from agent_graphs import metered, payments, writers
 from sample_graphs import gated
@@ -43,6 +44,12 @@ def answered(request: dict[str, Any], **approval: Any) -> dict[str, Any]:
         "approval": {"id": request["approvalId"], **approval},
     }
     return {"id": "a1", "role": "assistant", "parts": [{"type": "step-start"}, part]}
+
+
+def spoken(answer: httpx.Response) -> list[str]:
+    """What an agent says in a stream."""
+    chunks = events_in(answer.text)
+    return [chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta"]
 
 
 async def asked(api: Api, id_: str) -> dict[str, Any]:
@@ -127,6 +134,42 @@ async def test_answers_that_cannot_count_are_refused_as_by_the_api(talks: Api) -
     problem(elsewhere, 404, "unknown_interrupt")
     problem(await chat(talks, id_, MUCH, graph="gated"), 404, "unknown_graph")
     assert (await talks.interrupt(interrupt))["status"] == "open"
+
+
+async def test_the_same_request_again_streams_its_reply_once_more(talks: Api) -> None:
+    id_ = new_id("chat")
+    request = await asked(talks, id_)
+    open_again = events_in((await chat(talks, id_, MUCH)).text)
+    note = wrote("quick", "m2")
+    await chat(talks, id_, MUCH, note)
+    answer = answered(request, approved=True)
+    await chat(talks, id_, MUCH, answer)
+    whole = spoken(await chat(talks, id_, MUCH))
+
+    assert one(open_again, "tool-approval-request") == request
+    assert spoken(await chat(talks, id_, MUCH, answer)) == whole[1:]
+    assert spoken(await chat(talks, id_, MUCH, note)) == whole[1:]
+    assert whole[0] == "Let me see what she has."
+    assert "sent 5000 to ada" in whole[1]
+
+
+async def test_a_message_is_not_regenerated(talks: Api) -> None:
+    id_ = new_id("chat")
+    body = {"id": id_, "messages": [MUCH], "trigger": "regenerate-message"}
+    refused = await talks.http.post("/chat/payments", json=body)
+
+    assert problem(refused, 422, "invalid_body")["errors"][0]["pointer"] == "/trigger"
+    assert (await talks.http.get(f"/chat/payments/{id_}/stream")).status_code == 204
+
+
+async def test_a_call_that_is_both_approved_and_denied_is_refused(talks: Api) -> None:
+    id_ = new_id("chat")
+    request = await asked(talks, id_)
+    both = answered(request, approved=False)
+    both["parts"] += answered(request, approved=True)["parts"][1:]
+
+    problem(await chat(talks, id_, MUCH, both), 400, "malformed_body")
+    assert (await talks.interrupt(request["approvalId"].partition("#")[0]))["status"] == "open"
 
 
 async def test_a_stream_is_taken_up_again_as_long_as_the_run_is_open(talks: Api) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from abeyance import views
 from abeyance.agents.transcript_view import TranscriptCall, TranscriptItem
 from abeyance.api.parts import (
@@ -24,10 +26,12 @@ from abeyance.api.parts import (
     Turn,
     Waiting,
 )
+from abeyance.api.posted import Answer, one_each
 from abeyance.api.routers import agui
 from abeyance.api.routers.chat import ChunkWriter, posted_by
 from abeyance.api.segments import Found, Segment, message_id
 from abeyance.api.threads import Said
+from abeyance.errors import Refusal
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 CLERK = "graph:g;node:pay;agent:clerk"
@@ -106,6 +110,16 @@ def spoken(parts: list[Part]) -> list[tuple[str, str]]:
 def delta(text: str, offset: int = 0, number: int = 1, agent: str = CLERK) -> views.ModelDelta:
     new = views.NewText(turn=number, offset=offset, text=text)
     return views.ModelDelta(time=NOW, run_id="r", address=f"{agent};node:model", data=new)
+
+
+def test_a_message_that_no_visit_took_is_a_notice() -> None:
+    left = event("message.undelivered", message_id="m2", reason="completed")
+    (notice,) = Segment(run_id="r").on(left, Found())
+
+    assert notice == Notice(
+        name="abeyance",
+        value={"status": "undelivered", "message_id": "m2", "reason": "completed"},
+    )
 
 
 def test_a_node_and_a_turn_are_steps_that_end_before_the_segment_does() -> None:
@@ -412,6 +426,17 @@ def test_answers_before_the_last_step_are_history() -> None:
         ("r.1", "d", True),
         ("r.2", None, False),
     ]
+
+
+def test_of_the_answers_to_a_question_the_last_counts_if_the_others_are_history() -> None:
+    def answered(id_: str, *, before: bool = False) -> Answer:
+        return Answer(interrupt_id=id_, value=lambda _asked: 1, digest="d", is_history=before)
+
+    old, older, new = answered("r.1", before=True), answered("r.1", before=True), answered("r.1")
+
+    assert one_each([older, old, answered("r.2"), new])[0] is new
+    with pytest.raises(Refusal, match=r"'r\.1' twice"):
+        one_each([old, new, answered("r.2"), answered("r.1")])
 
 
 def test_a_run_that_failed_is_an_error_with_its_code() -> None:

@@ -59,5 +59,9 @@ async def test_any_other_origin_and_any_other_path_is_refused(opened: Api) -> No
 async def test_without_authentication_no_other_origin_is_allowed(site: Site) -> None:
     async with served(app_for(site, allowed_origins=(CHAT,))) as api:
         refused = await api.http.post("/agui/gated", json=BODY, headers={**PAGE, **TOKEN})
+        other = await api.http.post(
+            "/agui/gated", json=BODY, headers={"Origin": "https://evil.example"}
+        )
 
-    problem(refused, 403, "foreign_origin")
+    assert "without tokens" in problem(refused, 403, "foreign_origin")["detail"]
+    assert "only pages of this service" in problem(other, 403, "foreign_origin")["detail"]

@@ -1,0 +1,122 @@
+"""What a user interface has posted, whatever the protocol: the message of a person, and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import Any, Final
+
+from abeyance import commands, views
+from abeyance.core.json import Json
+from abeyance.core.text import truncate
+from abeyance.errors import Code, Refusal
+from abeyance.util import invalid
+
+TALK_CODES: Final = (
+    Code.UNKNOWN_GRAPH,
+    Code.UNKNOWN_RUN,
+    Code.UNKNOWN_INTERRUPT,
+    Code.NO_ACTIVE_RUN,
+    Code.NOT_RUNNING,
+    Code.NOT_ASSIGNED,
+    Code.OUTSIDE_READS,
+    Code.RUN_EXISTS,
+    Code.RUN_FINISHED,
+    Code.ALREADY_ANSWERED,
+    Code.NOT_ROOT_CAUSE,
+    Code.WITHDRAWN,
+    Code.STALE,
+    Code.AMBIGUOUS_RUN,
+    Code.CONVERSATION_BUSY,
+    Code.IDEMPOTENCY_CONFLICT,
+    Code.MESSAGE_CONFLICT,
+    Code.NATIVELY_PAUSED,
+    Code.EXPIRED,
+    Code.GONE,
+    Code.ERASED,
+    Code.INVALID_INPUT,
+    Code.INVALID_ANSWER,
+    Code.INVALID_MESSAGE,
+    Code.QUEUE_FULL,
+    Code.TOO_MANY_RUNS,
+    Code.SEPARATION_OF_DUTIES,
+    Code.CLAIMED,
+    Code.AMBIGUOUS_DELEGATION,
+    Code.DECISION_NOT_ALLOWED,
+)
+"""What a message or an answer of a user interface may be refused with."""
+_SHOWN_CHARS: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserMessage:
+    """What a person has written. `id` is that of the user interface."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An answer to a question. `value` reads it as the question takes it; `...` leaves the question open.
+
+    `digest` is that of what the user interface has shown. With `is_history` the user interface repeats
+    what may have been answered long ago, so it counts only if the question is open.
+    """
+
+    interrupt_id: str
+    value: Callable[[views.InterruptView], Json | EllipsisType]
+    digest: str | None = None
+    is_history: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posted:
+    """What a user interface has posted. `message` is None if its last one is no person's, `earlier` are
+    the ids of the messages of people before it.
+
+    If it was posted before, what followed is streamed again with `repeats`, as by a protocol that has no
+    snapshot of it.
+    """
+
+    conversation_id: str
+    message: UserMessage | None = None
+    answers: tuple[Answer, ...] = ()
+    earlier: tuple[str, ...] = ()
+    repeats: bool = False
+
+
+def one_each(answers: Iterable[Answer]) -> tuple[Answer, ...]:
+    """Return one answer to each question: of those that are history, the latest.
+
+    Raises `malformed_body` if a question has two others.
+    """
+    by_question: dict[str, Answer] = {}
+    for answer in answers:
+        id_ = answer.interrupt_id
+        if id_ in by_question and not by_question[id_].is_history:
+            shown = truncate(id_, _SHOWN_CHARS)
+            raise Refusal(
+                Code.MALFORMED_BODY,
+                f"The body answers the question {shown!r} twice: send one answer to each question.",
+                key=shown,
+            )
+        by_question[id_] = answer
+    return tuple(by_question.values())
+
+
+def ids_of(messages: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the ids of messages of a request, as far as they have one."""
+    return tuple(id_ for each in messages if isinstance(id_ := each.get("id"), str))
+
+
+def new_message(id_: object, text: str) -> UserMessage:
+    """Return a message of a request. Raises `invalid_body` for one without text or without an id."""
+    if not text.strip():
+        message = "has no text: the last message of the user needs one"
+        raise invalid([{"pointer": "/messages", "message": message}])
+    if not isinstance(id_, str) or not 0 < len(id_) <= commands.MAX_MESSAGE_ID:
+        message = f"has no usable id: use a text of 1 to {commands.MAX_MESSAGE_ID} characters"
+        raise invalid([{"pointer": "/messages", "message": message}])
+    return UserMessage(id=id_, text=text)
