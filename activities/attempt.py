@@ -258,7 +258,7 @@ class Attempt:
 
         return Context(
             input=visit_input,
-            attempt=visit_input.attempts.count + self._hop.attempt,
+            attempt=self._before.count + 1,
             logger=VisitLog(
                 _logger, {"run_id": visit_input.run_id, "address": visit_input.address}
             ),

@@ -9,7 +9,8 @@ whose type is the code: any other exception fails the workflow task, which the s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import logging
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
@@ -53,6 +54,10 @@ _READ_FIRST: Final[frozenset[effects.StopReason]] = frozenset(
     {"pause", "rotation", "boundary", "left"}
 )
 """Why code is stopped of which the run needs what it has done: it runs again later, or is not awaited."""
+_node_logger: Final = workflow.LoggerAdapter(logging.getLogger("abeyance.node"), None)
+"""Logs nothing while a history is replayed."""
+# Its lines are those of `activities.heartbeat`.
+_node_logger.workflow_info_on_message = False
 
 
 @workflow.defn(name=names.WORKFLOW)
@@ -370,6 +375,16 @@ class AgentRun(QuestionUpdates, RunReads):
         self._is_dirty = True
         for effect in new_effects:
             self._perform(effect, event.now)
+        if not isinstance(event, events.VisitBlocked):
+            # What a worker reports it has logged.
+            self._log_blocked(new_effects)
+
+    def _log_blocked(self, new_effects: Sequence[effects.Effect]) -> None:
+        text = "run=%s address=%s code=%s | %s: %s"
+        for effect in new_effects:
+            if isinstance(effect, effects.Publish) and effect.type == "node.blocked":
+                where, why = (self._state.run_id, effect.address), effect.data
+                _node_logger.warning(text, *where, why["code"], names.BLOCKED_LINE, why["message"])
 
     def _perform(self, effect: effects.Effect, now: datetime) -> None:
         match effect:

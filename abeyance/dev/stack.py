@@ -135,6 +135,9 @@ async def with_stack(
             "ABEYANCE_STORAGE": storage,
         }
 
+        # Before the code is loaded: what is saved while the stack starts is a change too.
+        changes = _changes(plan.directory, ignored=data_dir) if plan.reload else None
+
         async def whole() -> T:
             programs = _programs(plan, data_dir, command, environment, api_port)
             group.start(programs[TEMPORAL])
@@ -146,7 +149,7 @@ async def with_stack(
             await _until_ready(stack.api_url, logs=data_dir / "logs", announce=announce)
             async with (
                 _ui(plan, ui_port, ports.ui),
-                _reloading(plan, environment, group, data_dir, announce),
+                _reloading(plan, environment, group, changes, announce),
             ):
                 return await work(stack)
 
@@ -195,16 +198,16 @@ async def _reloading(
     plan: Plan,
     environment: Mapping[str, str],
     group: ProcessGroup,
-    data_dir: Path,
+    changes: AsyncIterator[list[Path]] | None,
     announce: Callable[[str], None],
 ) -> AsyncIterator[None]:
-    """Restart worker and API when a file of the application changes, if the plan says so."""
-    if not plan.reload:
+    """Restart worker and API when a file of the application changes, unless `changes` is None."""
+    if changes is None:
         yield
         return
 
     async def reload() -> None:
-        async for changed in _changes(plan.directory, ignored=data_dir):
+        async for changed in changes:
             try:
                 await _check_app(plan, environment)
             except SettingsError as error:
@@ -223,13 +226,19 @@ async def _reloading(
             reloading.cancel()
 
 
-async def _changes(directory: Path, *, ignored: Path) -> AsyncIterator[list[Path]]:
-    """Yield the Python and YAML files below `directory` that changed, once they change no further.
+def _changes(directory: Path, *, ignored: Path) -> AsyncIterator[list[Path]]:
+    """Yield the Python and YAML files below `directory` that changed since this call, once they change
+    no further.
 
     Skips hidden folders, virtual environments, and the folder `ignored`.
     """
+    return _changes_since(_versions(directory, ignored), directory, ignored)
+
+
+async def _changes_since(
+    before: Mapping[Path, int], directory: Path, ignored: Path
+) -> AsyncIterator[list[Path]]:
     # Polled, because a few hundred files take milliseconds, and no library is needed for them.
-    before = await asyncio.to_thread(_versions, directory, ignored)
     while True:
         await asyncio.sleep(_RELOAD_SECONDS)
         after = await asyncio.to_thread(_versions, directory, ignored)

@@ -152,14 +152,24 @@ def local_sources(event: HistoryEvent) -> list[Payload]:
     return [event.user_metadata.summary, *result[:1]]
 
 
+def is_local_visit(event: HistoryEvent, address: Any) -> bool:
+    """Return whether a local activity with this summary has run a node's code."""
+    about = _about(event)
+    # With a backoff it was one attempt of several.
+    return about.get("backoff") is None and is_visit(about["activity_type"], address)
+
+
+def _about(event: HistoryEvent) -> Mapping[str, Any]:
+    details = event.marker_recorded_event_attributes.details
+    return mapping([json.loads(details["data"].payloads[0].data)])
+
+
 def local(event: HistoryEvent, address: str, report: Mapping[str, Any]) -> Iterator[Entry]:
     """The events of a local activity."""
     marker = event.marker_recorded_event_attributes
-    about = json.loads(marker.details["data"].payloads[0].data)
-    if about.get("backoff") is not None or not is_visit(about["activity_type"], address):
-        # With a backoff it was one attempt of several.
+    if not is_local_visit(event, address):
         return
-    yield visit_started(address, _began(event, about.get("original_schedule_time")))
+    yield visit_started(address, _began(event, _about(event).get("original_schedule_time")))
     if marker.HasField("failure"):
         yield broken(address, marker.failure)
     else:

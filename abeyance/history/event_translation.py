@@ -25,6 +25,7 @@ from abeyance.history.entries import (
     broken,
     closing_sources,
     facts,
+    is_local_visit,
     is_visit,
     local,
     local_sources,
@@ -64,7 +65,8 @@ class HistoryState:
     oldest execution, `recorded` when `last` was recorded, in microseconds, `capabilities` those of
     interrupts by their ids. `journals` are what lost attempts left, by address: it was read by the
     activities that the events `reading` scheduled. `told` is of how many visits of a hop there are
-    events already, by the address of its first: the run did not wait for its end.
+    events already, by the address of its first: the run did not wait for its end. `blocked` are the
+    visits whose activity ended because they are blocked: the next one goes on with them.
     """
 
     run_id: str
@@ -82,6 +84,7 @@ class HistoryState:
     reading: frozenset[int] = frozenset()
     journals: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     told: Mapping[str, int] = field(default_factory=dict)
+    blocked: frozenset[str] = frozenset()
 
 
 def sources(event: HistoryEvent) -> Sequence[Payload]:
@@ -141,7 +144,9 @@ def translate(
     ]
     state = _without_ended(event, state)
     if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-        return events, replace(state, held=(*state.held, *translated))
+        going_on = {state.visits.get(event.event_id)}
+        blocked = frozenset(at for at in state.blocked if at not in going_on)
+        return events, replace(state, held=(*state.held, *translated), blocked=blocked)
     more, state = _numbered(translated, state)
     return [*events, *more], state
 
@@ -261,12 +266,25 @@ def _advanced(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -
         case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             completed = event.activity_task_completed_event_attributes
             if completed.scheduled_event_id not in state.reading:
-                return state
+                address = state.visits.get(completed.scheduled_event_id)
+                return _with_blocked(state, address, mapping(values))
             read = {address: lost["journal"] for address, lost in mapping(values).items()}
             told = {at: len(written["done"]) for at, written in _left(values, state)}
             return replace(state, journals={**state.journals, **read}, told={**state.told, **told})
+        case EventType.EVENT_TYPE_MARKER_RECORDED if values and is_local_visit(event, values[0]):
+            return _with_blocked(state, values[0], mapping(values[1:]))
         case _:
             return state
+
+
+def _with_blocked(
+    state: HistoryState, address: str | None, report: Mapping[str, Any]
+) -> HistoryState:
+    """Note the last visit of an activity's report, if it is blocked. `address` is that of the first."""
+    last = [{"visit": address, **report}, *(report.get("then") or ())][-1]
+    if address is None or (last.get("outcome") or {}).get("kind") != "blocked":
+        return state
+    return replace(state, blocked=state.blocked | {last["visit"]})
 
 
 def _left(values: Sequence[Any], state: HistoryState) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -292,7 +310,8 @@ def _entries(event: HistoryEvent, values: Sequence[Any], state: HistoryState) ->
             written = dict(zip(upserted(event), values, strict=True))
             yield from facts(written.get(names.MEMO_FACTS, []))
         case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-            if (address := state.visits.get(event.event_id)) is not None:
+            address = state.visits.get(event.event_id)
+            if address is not None and address not in state.blocked:
                 yield visit_started(address)
         case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             completed = event.activity_task_completed_event_attributes

@@ -29,6 +29,11 @@ graph = Graph("bad", state=Empty)
 graph.edge(START, "nowhere")
 graph.edge("nobody", "nowhere")
 """
+SAVES_ITSELF = """
+import sys
+if "worker" in sys.argv and "--check" not in sys.argv:
+    Path(__file__).write_text(Path("changed.txt").read_text())
+"""
 WITHOUT_ITS_EXTRA = """\
 import sys
 sys.executable = sys.argv.pop(1)
@@ -199,6 +204,18 @@ def test_with_reload_a_waiting_run_goes_on_with_the_changed_code(place: Place) -
         until(lambda: is_ready(stack), "the stack to be ready")
         assert stack.answer("reloaded", 5).status_code == 200
         assert stack.view("reloaded", "completed")["values"]["amount"] == 107
+
+
+def test_with_reload_what_is_saved_while_the_stack_starts_is_loaded_too(place: Place) -> None:
+    graphs = place.folder / "sums.py"
+    good = graphs.read_text()
+    changed = good.replace("(state.answer or 0)", "(state.answer or 0) + 100")
+    (place.folder / "changed.txt").write_text(changed)
+    # The worker that has loaded this finds another file at its next start.
+    graphs.write_text(f"{good}{SAVES_ITSELF}")
+    with place.stack("--reload", IN_MEMORY) as stack:
+        until(lambda: "sums.py changed" in stack.errors.read_text(), "the restart")
+        assert graphs.read_text() == changed
 
 
 def is_ready(stack: Stack) -> bool:

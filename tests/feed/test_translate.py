@@ -249,6 +249,47 @@ def test_an_outcome_that_this_reader_does_not_know_is_left_to_the_facts() -> Non
     assert [each.type for each in told(scheduled(5), completed)] == ["node.started"]
 
 
+def ended(number: int, kind: str) -> HistoryEvent:
+    """The end of the activity that the event before was about."""
+    result = payloads({"outcome": {"kind": kind}})
+    return event(number, "ACTIVITY_TASK_COMPLETED", scheduled_event_id=number - 1, result=result)
+
+
+@pytest.mark.parametrize(
+    "blocked",
+    [[scheduled(4), ended(5, "blocked")], [local(5, {"outcome": {"kind": "blocked"}})]],
+    ids=["activity", "local"],
+)
+def test_a_blocked_visit_that_goes_on_in_another_activity_has_one_start(
+    blocked: list[HistoryEvent],
+) -> None:
+    stopped_and_resumed = [ended(9, "stopped"), scheduled(11), ended(12, "finished")]
+    events = told(*blocked, facts(6, "node.blocked"), scheduled(8), *stopped_and_resumed)
+
+    assert [each.type for each in events] == [
+        "node.started",
+        "node.blocked",
+        "node.stopped",
+        "node.started",
+        "node.finished",
+    ]
+
+
+def test_a_visit_that_is_blocked_in_a_hop_has_one_start() -> None:
+    second = "graph:g;node:m:1"
+    blocked = {**ran(second), "outcome": {"kind": "blocked"}}
+    report = payloads({"outcome": {"kind": "finished"}, "then": [blocked]})
+    hop = event(6, "ACTIVITY_TASK_COMPLETED", scheduled_event_id=5, result=report)
+    events = told(scheduled(5), hop, scheduled(8, second, "g.m"), ended(9, "finished"))
+
+    assert [(each.type, each.address) for each in events] == [
+        ("node.started", NODE),
+        ("node.finished", NODE),
+        ("node.started", second),
+        ("node.finished", second),
+    ]
+
+
 @pytest.mark.parametrize(
     ("address", "name"),
     [

@@ -18,7 +18,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import END, START, Context, Goto, Graph
+from abeyance import END, START, Backoff, Context, Goto, Graph
 from abeyance.core.state import Limits
 from abeyance.filters import RunFilter
 from abeyance.history.feed import Feed
@@ -35,6 +35,13 @@ async def blocked_events(site: Site, run_id: str) -> list[tuple[str, str]]:
     page, _ = await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 1_000)
     wanted = {"node.blocked", "node.unblocked", "node.failed"}
     return [(event.type, event.data["code"]) for event in page if event.type in wanted]
+
+
+def logged(caplog: pytest.LogCaptureFixture, run_id: str) -> list[str]:
+    """The codes of the lines that workers have logged about blocked visits of a run."""
+    lines = [record.getMessage() for record in caplog.records]
+    about = [line for line in lines if "| the visit is blocked: " in line and run_id in line]
+    return [line.partition("code=")[2].split()[0] for line in about]
 
 
 async def listed(site: Site, *, blocked: bool) -> list[str]:
@@ -143,6 +150,30 @@ async def test_a_worker_that_starts_does_not_stop_code_that_another_one_has_unbl
     ]
 
 
+async def test_the_first_attempt_of_a_node_is_the_first_that_was_not_blocked(
+    temporal: TemporalClient,
+) -> None:
+    attempts: list[int] = []
+    new = chain(1, "deployed")
+
+    @new.node(retries=1, backoff=Backoff(first="100ms"))
+    async def n1(state: State, ctx: Context) -> dict[str, Any]:
+        attempts.append(ctx.attempt)
+        if len(attempts) == 1:
+            raise ConnectionError("away")
+        return {"log": ["n1"]}
+
+    new.edge("n0", "n1")
+    site = Site(temporal, new)
+    run_id = await site.start()
+    async with site.worker(chain(1, "deployed")):
+        await site.until_blocked(run_id, attempt=2)
+    async with site.worker():
+        ended = await site.ended(run_id)
+
+    assert (ended.values["log"], attempts) == (["n0", "n1"], [1, 2])
+
+
 async def test_a_blocked_visit_that_is_stopped_keeps_its_steps(
     temporal: TemporalClient, witness: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +216,7 @@ def choose_of(name: str) -> Any:
 
 
 async def test_a_route_to_a_renamed_node_waits_for_one_to_the_old_name_and_the_node_runs_once(
-    temporal: TemporalClient,
+    temporal: TemporalClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     made: list[str] = []
     old, new = (paying(name, way="route", made=made) for name in ("pay", "payout"))
@@ -205,10 +236,11 @@ async def test_a_route_to_a_renamed_node_waits_for_one_to_the_old_name_and_the_n
         ("node.blocked", "target_unknown"),
         ("node.unblocked", "target_unknown"),
     ]
+    assert logged(caplog, run_id) == ["target_unknown"]
 
 
 async def test_a_goto_to_a_renamed_node_is_blocked_with_what_was_done(
-    temporal: TemporalClient,
+    temporal: TemporalClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     made: list[str] = []
     old, new = (paying(name, way="goto", made=made) for name in ("pay", "payout"))
@@ -218,6 +250,7 @@ async def test_a_goto_to_a_renamed_node_is_blocked_with_what_was_done(
         view = await site.client.run(run_id).wait(until=frozenset({"blocked"}), timeout=30)
         await site.client.run(run_id).cancel()
         ended = await site.ended(run_id)
+        await site.replays(run_id)
 
     (why,) = view.blocked
     assert (view.status, why.code, view.values["log"]) == (
@@ -226,6 +259,7 @@ async def test_a_goto_to_a_renamed_node_is_blocked_with_what_was_done(
         ["assessed"],
     )
     assert (ended.status, made) == ("cancelled", ["assess"])
+    assert logged(caplog, run_id) == ["target_unknown"]
 
 
 async def test_an_accepted_answer_that_todays_code_cannot_read_waits_for_code_that_can(
@@ -286,3 +320,35 @@ async def test_a_blocked_finally_node_blocks_the_end_for_longer_than_its_timeout
 
     assert (view.status, view.blocked[0].node) == ("ending", "closing.archive")
     assert (ended.status, ended.values["log"]) == ("completed", ["worked", "archived"])
+
+
+def closing(*, named: str) -> Graph:
+    """The node `work`, and then the finally node of this name."""
+    graph = Graph("closing", state=State)
+    graph.node(name="work")(lambda state: {"log": ["worked"]})
+    graph.node(name=named)(lambda state: {"log": ["archived"]})
+    graph.edge(START, "work")
+    graph.finally_(named)
+    return graph
+
+
+async def test_a_finally_node_that_waits_for_its_code_is_logged_once_and_starts_once(
+    temporal: TemporalClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(temporal, closing(named="archive"))
+    run_id = await site.start()
+    async with site.worker(closing(named="renamed")):
+        await site.until_blocked(run_id, attempt=2)
+    async with site.worker():
+        await site.ended(run_id)
+        await site.replays(run_id)
+
+    page, _ = await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 1_000)
+    # What ends the block and what ends the node may arrive in either order.
+    assert sorted(event.type for event in page if "archive" in (event.address or "")) == [
+        "node.blocked",
+        "node.finished",
+        "node.started",
+        "node.unblocked",
+    ]
+    assert logged(caplog, run_id) == ["code_missing"]

@@ -229,7 +229,7 @@ async def test_every_end_tidies_up_and_reports_what_nobody_read(
     assert [failure.message for failure in ended.beside] == [
         f"ValueError: no broom after {outcome}"
     ]
-    left = [(f"m{number}", outcome, "x" * 47 + "...") for number in range(2)]
+    left = [(f"m{number}", outcome, "x" * 50 + "...") for number in range(2)]
     for reported in (ended.undelivered, result.undelivered):
         assert [(each.message_id, each.reason, each.preview) for each in reported] == left
     assert [

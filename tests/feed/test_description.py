@@ -1,0 +1,43 @@
+"""What Temporal knows of a run, beside what the run says of itself."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import ActivityType
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
+from temporalio.api.workflow.v1 import PendingActivityInfo, WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+
+from abeyance.history.description import RunDescription
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("status", "ended_at", "blocked"),
+    [("running", None, ["code_missing"]), ("cancelled", NOON, [])],
+)
+def test_an_activity_that_is_still_pending_blocks_a_run_that_goes_on_but_none_that_has_ended(
+    status: str, ended_at: datetime | None, blocked: list[str]
+) -> None:
+    missing = ApplicationFailureInfo(type="code_missing")
+    pending = PendingActivityInfo(
+        activity_id="graph:g;node:n",
+        activity_type=ActivityType(name="g.n"),
+        attempt=4,
+        last_failure=Failure(message="no worker has 'n'", application_failure_info=missing),
+    )
+    running = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
+    raw = DescribeWorkflowExecutionResponse(
+        workflow_execution_info=WorkflowExecutionInfo(status=running),
+        pending_activities=[pending],
+    )
+    described = RunDescription("r", raw, {}, {})
+    own: dict[str, Any] = {"status": status, "ended_at": ended_at, "blocked": []}
+    shown = described.with_attempts(described.degraded_view().model_copy(update=own))
+
+    assert [each.code for each in shown.blocked] == blocked
