@@ -279,6 +279,7 @@ def ledger_of(settled: list[views.InterruptView]) -> Ledger:
         Interrupt(
             **{name: getattr(view, name) for name in names},
             by=view.answered_by,
+            digest=view.digest or "",
             votes=tuple(view.votes),
             accepted_at=None if view.answered_at == view.settled_at else view.answered_at,
         )

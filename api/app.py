@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import signal
 import socket
 import threading
@@ -55,6 +56,7 @@ _BACKLOG: Final = 2048
 _MAX_PORT: Final = 65_535
 _SHUTDOWN_SECONDS: Final = 3
 """The time that running requests get when the service stops."""
+_logger = logging.getLogger("abeyance.api")
 
 
 def create_app(
@@ -168,8 +170,9 @@ def _host_of(url: str | None) -> tuple[str, ...]:
 async def serve(settings: Settings, host: str, port: int) -> None:
     """Serve the API until cancelled, or until SIGTERM or SIGINT.
 
-    Port 0 is any free port. The service starts without Temporal, and responds with 503 until it is
-    reached. Raises SettingsError if the graphs, tokens, storage, host or port cannot be used.
+    Port 0 is any free port, which the log names. The service starts without Temporal, and responds with
+    503 until it is reached. Raises SettingsError if the graphs, tokens, storage, host or port cannot be
+    used.
     """
     graphs = load_graphs(settings.app)
     check_reach(settings)
@@ -185,6 +188,8 @@ async def serve(settings: Settings, host: str, port: int) -> None:
         settings = settings.model_copy(update={"allowed_hosts": hosts})
     app = create_app(settings, graphs)
     with contextlib.closing(listen(host, port)) as listener:
+        name = f"[{host}]" if ":" in host else host
+        _logger.info("url=http://%s:%d | the API listens", name, listener.getsockname()[1])
         server = Server(app, settings, grace=_SHUTDOWN_SECONDS)
         backend: Backend = app.state.backend
         await _run(server, listener, backend.stopping)

@@ -8,10 +8,11 @@ import json
 import logging
 import math
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, get_args, get_origin
 
 from fastapi import Depends, Header, Path, Query, Request
 from fastapi.dependencies.models import Dependant
@@ -148,9 +149,10 @@ class Backend:
         if (graph := self.graphs.get(name)) is not None:
             return graph
         names = sorted(self.graphs)[:_MAX_LISTED]
+        more = f" and {len(self.graphs) - len(names)} more" if len(self.graphs) > len(names) else ""
         raise Refusal(
             Code.UNKNOWN_GRAPH,
-            f"There is no graph {truncate(name, 200)!r}: choose one of {', '.join(names)}.",
+            f"There is no graph {truncate(name, 200)!r}: choose one of {', '.join(names)}{more}.",
             graphs=names,
         )
 
@@ -331,32 +333,48 @@ async def _known_parameters(request: Request, _caller: Caller) -> None:
 
 async def _declared_parameters(request: Request) -> None:
     route = request.scope["route"]
-    known = _query_names(route.dependant) if isinstance(route, APIRoute) else set[str]()
-    if unknown := [name for name in request.query_params if name not in known]:
-        message = f"is not a parameter of this endpoint: use {', '.join(sorted(known)) or 'none'}"
+    known = _query_parameters(route.dependant) if isinstance(route, APIRoute) else {}
+    message = f"is not a parameter of this endpoint: use {', '.join(sorted(known)) or 'none'}"
+    unknown = {name: message for name in request.query_params if name not in known}
+    counts = Counter(name for name, _ in request.query_params.multi_items())
+    repeated = {
+        name: f"is there {counts[name]} times, and takes one value"
+        for name, is_list in known.items()
+        if counts[name] > 1 and not is_list
+    }
+    if faults := {**unknown, **repeated}:
         raise invalid(
             [
                 {"pointer": f"/{name[:100]}", "message": message, "in": "query"}
-                for name in unknown[:20]
+                for name, message in [*faults.items()][:20]
             ]
         )
 
 
 KNOWN_PARAMETERS: Final = Depends(_known_parameters)
-"""Refuse query parameters that the route does not declare."""
+"""Refuse query parameters that the route does not declare, and repeated ones that take one value."""
 DECLARED_PARAMETERS: Final = Depends(_declared_parameters)
 """Do the same for a caller who need not be known."""
 
 
-def _query_names(dependant: Dependant) -> set[str]:
-    names: set[str] = set()
+def _query_parameters(dependant: Dependant) -> dict[str, bool]:
+    """Return the query parameters of a route, and of each whether it is a list, and may be repeated."""
+    found: dict[str, bool] = {}
     for parameter in dependant.query_params:
         model = parameter.field_info.annotation
         if isinstance(model, type) and issubclass(model, BaseModel):
-            names |= {field.alias or name for name, field in model.model_fields.items()}
+            for name, field_ in model.model_fields.items():
+                found[field_.alias or name] = _is_list(field_.annotation)
         else:
-            names.add(parameter.alias)
-    return names.union(*map(_query_names, dependant.dependencies))
+            found[parameter.alias] = _is_list(model)
+    for part in dependant.dependencies:
+        found |= _query_parameters(part)
+    return found
+
+
+def _is_list(annotation: Any) -> bool:
+    # The second for what may be missing: `frozenset[str] | None`.
+    return get_origin(annotation) in (list, frozenset) or any(map(_is_list, get_args(annotation)))
 
 
 def _wait_seconds(value: Any) -> float:

@@ -62,12 +62,12 @@ class DelegationsWorkflow:
     @workflow.update(description="Internal: delete a delegation.")
     async def undelegate(self, order: commands.Undelegate) -> None:
         with refusals_as_application_errors():
-            self._set(self._book.withdrawn(order.id, order.principal))
+            self._set(self._book.withdrawn(order.id, order.principal, order.key))
 
     @undelegate.validator
     def _check_undelegate(self, order: commands.Undelegate) -> None:
         with refusals_as_application_errors():
-            self._book.withdrawn(order.id, order.principal)
+            self._book.withdrawn(order.id, order.principal, order.key)
 
     @workflow.query(description="All delegations that may count.")
     def delegations(self) -> Delegations:

@@ -181,10 +181,11 @@ class DelegateBody(Request):
 
 
 class Undelegate(Request):
-    """Delete a delegation."""
+    """Delete a delegation. The repeat of a call has the same `key`, a hash."""
 
     id: str
     principal: Principal
+    key: str | None = None
 
 
 class TakeBackBody(Request):

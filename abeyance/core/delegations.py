@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+from abeyance.core.copying import replace
 from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.terms import GROUP
 from abeyance.errors import Code, Refusal
@@ -25,6 +26,8 @@ LONGEST: Final = timedelta(days=90)
 """The longest time from when a delegation is made until it ends."""
 MOST: Final = 1_000
 """How many delegations that have not ended a deployment may have."""
+_MAX_REPEATABLE: Final = 100
+"""How many requests to delete, the last ones, are known when they are sent again."""
 
 
 def may_be_lent(capability: str) -> bool:
@@ -88,11 +91,13 @@ class Delegations:
     """The delegations of one deployment, oldest first.
 
     `deleted` are the ids of those that were deleted, each with the end that it had: a request to make one
-    of them that is sent again is refused until it could not be made any more.
+    of them that is sent again is refused until it could not be made any more. `deleted_by` are the
+    delegations that requests with a key deleted last, by their keys.
     """
 
     all: tuple[Delegation, ...] = ()
     deleted: Mapping[str, datetime] = field(default_factory=dict)
+    deleted_by: Mapping[str, Delegation] = field(default_factory=dict)
 
     @property
     def ends_at(self) -> datetime | None:
@@ -113,10 +118,7 @@ class Delegations:
         gone = {id_: until for id_, until in self.deleted.items() if now < until}
         if (same := next((each for each in kept if each.id == wanted.id), None)) is not None:
             if not _is_repeat(wanted, same):
-                raise Refusal(
-                    Code.IDEMPOTENCY_CONFLICT,
-                    "The key was used before, for another delegation: use another key.",
-                )
+                raise _conflict()
             return self
         if faults := _faults(wanted, now, gone):
             message = "; ".join(fault["message"] for fault in faults)
@@ -136,14 +138,31 @@ class Delegations:
                 f"This cannot be delegated: {message}.",
                 errors=[{"pointer": "", "message": message}],
             )
-        return Delegations(all=(*kept, _made(wanted, now)), deleted=gone)
+        return replace(self, all=(*kept, _made(wanted, now)), deleted=gone)
 
-    def withdrawn(self, id_: str, principal: Principal) -> Delegations:
-        """Return the delegations without one.
+    def withdrawn(self, id_: str, principal: Principal, key: str | None = None) -> Delegations:
+        """Return the delegations without one. The same request again changes nothing. Raise as `one`."""
+        found = self.one(id_, principal, key)
+        if found not in self.all:
+            return self
+        by_key = self.deleted_by if key is None else {**self.deleted_by, key: found}
+        return replace(
+            self,
+            all=tuple(each for each in self.all if each.id != id_),
+            deleted={**self.deleted, id_: found.until},
+            deleted_by=dict([*by_key.items()][-_MAX_REPEATABLE:]),
+        )
 
-        Raise `unknown_delegation`, and `capability_required` if it was made by somebody else and the
-        principal is no administrator.
+    def one(self, id_: str, principal: Principal, key: str | None = None) -> Delegation:
+        """Return the delegation that a principal may delete, or has deleted under the key.
+
+        Raise `unknown_delegation`, `capability_required` if it was made by somebody else and the
+        principal is no administrator, and `idempotency_conflict`.
         """
+        if key is not None and (same := self.deleted_by.get(key)) is not None:
+            if same.id != id_:
+                raise _conflict()
+            return same
         found = next((each for each in self.all if each.id == id_), None)
         if found is None:
             raise unknown(id_)
@@ -155,10 +174,7 @@ class Delegations:
                 capability=ADMIN,
                 capabilities=[ADMIN],
             )
-        return Delegations(
-            all=tuple(each for each in self.all if each.id != id_),
-            deleted={**self.deleted, id_: found.until},
-        )
+        return found
 
     def seen_by(self, principal: Principal, now: datetime) -> tuple[Delegation, ...]:
         """Return those that have not ended and that a principal made or may use; for `admin` all."""
@@ -220,6 +236,13 @@ def _made(wanted: Wanted, now: datetime) -> Delegation:
         until=wanted.until,
         reason=wanted.reason,
         created_at=now,
+    )
+
+
+def _conflict() -> Refusal:
+    return Refusal(
+        Code.IDEMPOTENCY_CONFLICT,
+        "The key was used before, for another delegation: use another key.",
     )
 
 

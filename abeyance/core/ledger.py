@@ -35,7 +35,7 @@ _BOUND_TERMS: Final = ("quorum", "not_by")
 """The terms that it covers, where a question has them."""
 _SETTLED: Final = (
     *("id", "name", "kind", "address", "prompt", "requested_capability"),
-    *("created_at", "deadline"),
+    *("created_at", "deadline", "terms", "escalations", "digest"),
 )
 """Fields kept of a settled interrupt."""
 

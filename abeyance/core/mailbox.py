@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeAlias
 from abeyance.core.copying import replace
 from abeyance.core.events import Message
 from abeyance.core.json import Json, sha256, size, why_not_json
-from abeyance.core.text import truncate
+from abeyance.core.text import beginning
 from abeyance.errors import Code, Refusal
 
 UndeliveredReason: TypeAlias = Literal[
@@ -142,7 +142,7 @@ class Mailbox:
 
 def preview(message: Message) -> str:
     """Return the first characters of a message, for a report."""
-    return truncate(message.text, PREVIEW_CHARS)
+    return beginning(message.text, PREVIEW_CHARS)
 
 
 def size_of(message: Message) -> int:

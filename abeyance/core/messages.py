@@ -245,7 +245,7 @@ def _refuse_malformed(state: RunState, message: Message) -> None:
             message,
             f"The message has {len(text)} characters, and max_message_length allows "
             f"{limits.max_message_length}. Shorten it, send it in parts, or put a reference to a "
-            f"longer text into it. It begins: {truncate(text, PREVIEW_CHARS)!r}",
+            f"longer text into it. It begins: {preview(message)!r}",
             limit=limits.max_message_length,
             actual=len(text),
         )
@@ -315,7 +315,9 @@ def _refuse_to_wait_behind_a_gate(state: RunState, message: Message) -> None:
     if any(target in (step.node, step.address) for step in _last_steps(state)):
         return
     name = target if target in _nodes(state.spec) else Address.parse(target).segments[-1].id
-    if name in _behind_questions(state.spec):
+    questions = (each for each in state.ledger.open.values() if each.kind == "question")
+    asking = {state.visits[each.visit].node for each in questions}
+    if name in _behind_questions(state.spec, asking):
         raise Refusal(
             Code.ACTION_NOT_ALLOWED,
             f"{message.action!r} would wait for {target!r}, which lies behind a question of "
@@ -325,11 +327,11 @@ def _refuse_to_wait_behind_a_gate(state: RunState, message: Message) -> None:
         )
 
 
-def _behind_questions(spec: GraphSpec) -> frozenset[str]:
+def _behind_questions(spec: GraphSpec, asking_now: Container[str]) -> frozenset[str]:
     """Return the names of nodes, and of nested graphs with theirs, that can be reached by way of a
-    question.
+    question: one that the graph declares, or one that is open.
     """
-    asking = [name for name in spec.nodes if _asks(spec, name)]
+    asking = [name for name in spec.nodes if name in asking_now or _asks(spec, name)]
     behind: set[str] = set()
     while asking:
         reached = spec.successors(asking.pop()) - behind
@@ -337,7 +339,8 @@ def _behind_questions(spec: GraphSpec) -> frozenset[str]:
         asking += reached
     for name, node in spec.nodes.items():
         if isinstance(node, SubgraphNode):
-            behind |= _every_name(node.graph) if name in behind else _behind_questions(node.graph)
+            within = _behind_questions(node.graph, asking_now)
+            behind |= _every_name(node.graph) if name in behind else within
     return frozenset(behind)
 
 

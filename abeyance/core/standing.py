@@ -218,7 +218,7 @@ def _fulfils(person: _Person, question: Interrupt, now: datetime) -> bool:
 
 
 def _escalated(question: Interrupt, now: datetime) -> list[Escalation]:
-    """Return the escalations that have come. Without moments none comes, as in a settled question."""
+    """Return the escalations that have come. Without moments none comes."""
     moments = zip((question.terms or PLAIN).escalate, question.escalations, strict=False)
     return [each for each, at in moments if at <= now]
 

@@ -24,7 +24,12 @@ def truncate(text: str, limit: int) -> str:
 
     Halves of characters become question marks, so that the text can be sent.
     """
-    shown = text if len(text) <= limit else f"{text[: limit - 3]}..."
+    return beginning(text, limit if len(text) <= limit else limit - 3)
+
+
+def beginning(text: str, length: int) -> str:
+    """Return the first `length` characters of the text, and then dots if there are more."""
+    shown = text if len(text) <= length else f"{text[:length]}..."
     return shown.encode(errors="replace").decode()
 
 

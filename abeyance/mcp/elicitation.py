@@ -278,6 +278,7 @@ def _response(form: Json) -> Json:
         "properties": {"action": _ACTIONS, "content": form},
         "if": {"properties": {"action": {"const": "accept"}}},
         "then": {"required": ["content"]},
+        "else": {"properties": {"content": False}},
     }
 
 

@@ -25,7 +25,7 @@ from pydantic import (
 from abeyance.core.policy import ALL_RUNS, Principal, ReadRights
 from abeyance.core.terms import GROUP
 from abeyance.errors import SettingsError
-from abeyance.notifications.moments import EVENTS, OWN, matches
+from abeyance.notifications.moments import ABOUT_A_QUESTION, EVENTS, OWN, matches
 from abeyance.settings import Settings
 from abeyance.yaml import source
 from abeyance.yaml.forms import Form, Written
@@ -33,6 +33,8 @@ from abeyance.yaml.source import Faults, Place
 
 _SHORTEST_KEY: Final = 32
 """In bytes: a key of HS256 has at least as many as its hash."""
+_SHORTEST_SECRET: Final = 24
+"""In bytes, as Standard Webhooks asks for."""
 _VARIABLE: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 _SCHEMES: Final = ("http", "https")
 _NOT_UNDERSTOOD: Final = "apprise does not understand the address: see its documentation"
@@ -276,6 +278,8 @@ def _faults_of(file: Notifications, *, delivers: bool) -> Iterator[_Fault]:
     if delivers and file.mail is not None:
         yield from _variable_faults(("mail", "url_env"), file.mail.url_env)
     for name, person in file.people.items():
+        if name == GROUP:
+            yield ("people", name), f"{name!r} names no group: write {GROUP}<name>"
         if delivers:
             yield from _apprise_faults(("people", name), person)
     for number, rule in enumerate(file.rules):
@@ -287,14 +291,22 @@ def _faults_of(file: Notifications, *, delivers: bool) -> Iterator[_Fault]:
                 case Apprise():
                     yield from _apprise_faults(place, target, delivers=delivers)
                 case Assignees():
-                    yield from _assignee_faults(place, target, file)
+                    yield from _assignee_faults(place, target, rule.when, file)
                 case Webhook():
                     pass
     if delivers and (missing := _missing_libraries()):
         yield ("rules",), f"{missing} is not installed: pip install 'abeyance[people]'"
 
 
-def _assignee_faults(place: Place, target: Assignees, file: Notifications) -> Iterator[_Fault]:
+def _assignee_faults(
+    place: Place, target: Assignees, when: When, file: Notifications
+) -> Iterator[_Fault]:
+    about_questions = [event for event in EVENTS if event.startswith(ABOUT_A_QUESTION)]
+    if not any(matches(each, event) for each in when.event for event in about_questions):
+        text = (
+            f"only questions have assignees: name an event such as {about_questions[0]} in 'when'"
+        )
+        yield (*place, "assignees"), text
     if target.assignees == "mail" and file.mail is None:
         yield (*place, "assignees"), "mail needs the key 'mail' of the file, with its server"
     if target.link == "personal" and (file.links is None or file.links.key_env is None):
@@ -342,16 +354,22 @@ def _secret_faults(place: Place, name: str) -> Iterator[_Fault]:
     if not secret:
         yield from _variable_faults(place, name)
     elif not is_secret(secret):
-        yield place, f"{name} is no secret of a webhook: use whsec_ and 24 bytes in base64"
+        yield (
+            place,
+            f"{name} is no secret of a webhook: use whsec_ and {_SHORTEST_SECRET} bytes in base64",
+        )
 
 
 def is_secret(text: str) -> bool:
-    """Return whether a text is the secret of a webhook: base64, with or without `whsec_`."""
+    """Return whether a text is the secret of a webhook: base64, with or without `whsec_`, and not too
+    short.
+    """
     bare = text.removeprefix("whsec_")
     try:
-        return bool(b64decode(bare + "=" * (-len(bare) % 4), validate=True))
+        secret = b64decode(bare + "=" * (-len(bare) % 4), validate=True)
     except ValueError:
         return False
+    return len(secret) >= _SHORTEST_SECRET
 
 
 def _missing_libraries() -> str:

@@ -35,6 +35,8 @@ EVENTS: Final = (
     *ENDS,
 )
 """The types of events that rules may name; `user.<name>` is one too."""
+ABOUT_A_QUESTION: Final = "interrupt."
+"""How the types of events about a question begin."""
 OWN: Final = "user."
 """How the types of an author's own events begin."""
 
@@ -200,7 +202,7 @@ def _moment(
         actor=actor,
         data=dict(data) if size(data) <= _LARGEST else {"truncated": True},
         labels=start.labels,
-        interrupt=_question(state, data.get("id")) if event.startswith("interrupt.") else None,
+        interrupt=_question(state, data.get("id")) if event.startswith(ABOUT_A_QUESTION) else None,
     )
 
 

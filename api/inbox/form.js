@@ -310,10 +310,14 @@ function objectField(schema, about) {
     about.hint && about.depth > 0 ? element("small", {}, about.hint) : null,
     ...parts.map(([, field]) => field.element),
   );
+  const isExcluded = (name) => branch(schema, Object.fromEntries(parts))?.properties?.[name] === false;
+  const draw = () => parts.forEach(([name, field]) => (field.element.hidden = isExcluded(name)));
+  if (schema.if) ["input", "click"].forEach((kind) => frame.addEventListener(kind, draw));
   const read = () => {
     const value = {};
     let isEmpty = true;
     for (const [name, field] of parts) {
+      if (isExcluded(name)) continue;
       let part;
       try {
         part = field.read();
@@ -330,6 +334,25 @@ function objectField(schema, about) {
     return {present: true, value};
   };
   return {element: frame, read};
+}
+
+// What else a schema says of an object, `then` or `else`, once the fields that decide it are filled in. Of
+// conditions only values of fields are understood.
+function branch({if: condition, then, else: otherwise}, fields) {
+  const {properties, ...others} = condition ?? {};
+  const cases = Object.entries(properties ?? {}).map(([name, {const: only, enum: several = [only]}]) => [attempt(fields[name]), several]);
+  const isDecided = cases.length && !Object.keys(others).length && cases.every(([value, several]) => value !== undefined && several[0] !== undefined);
+  if (!isDecided) return null;
+  return cases.every(([value, several]) => several.includes(value)) ? then : otherwise;
+}
+
+// The value of a field so far, if it has one.
+function attempt(field) {
+  try {
+    return field?.read().value;
+  } catch {
+    return undefined;
+  }
 }
 
 const isPresent = (value) => value !== null && value !== undefined;

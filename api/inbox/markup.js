@@ -81,6 +81,12 @@ export function distance(text) {
   return new Intl.RelativeTimeFormat("en", {numeric: "auto"}).format(Math.round(left / size), unit);
 }
 
+/** Return how long so many seconds are, such as "2 hours". */
+export function duration(seconds) {
+  const [unit, size] = SIZES.find(([, ms]) => seconds * 1000 >= ms) ?? ["second", 1000];
+  return new Intl.NumberFormat("en", {style: "unit", unit, unitDisplay: "long"}).format((seconds * 1000) / size);
+}
+
 /** Create the time at which a question is due. */
 export function dueTime(text) {
   const isLate = Date.parse(text) < Date.now();

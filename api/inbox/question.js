@@ -3,7 +3,7 @@
 import {call, may, me, Problem, problemText, serviceTime} from "./api.js";
 import {card, isCall, isDigestOnly} from "./card.js";
 import {Fault, fault, jsonForm} from "./form.js";
-import {button, changesInWords, clock, distance, element, inWords, oneLine, pairs, prose, shownValue, visible} from "./markup.js";
+import {button, changesInWords, clock, distance, duration, element, inWords, oneLine, pairs, prose, shownValue, visible} from "./markup.js";
 import {barrier, isAmong, isClaimedByMe} from "./standing.js";
 
 const SETTLED_ELSEWHERE = ["already_answered", "expired", "withdrawn", "stale", "not_running"];
@@ -115,7 +115,7 @@ function details(question) {
     ["Graph", question.graph],
     ["Run", element("a", {href: `/inbox/runs/${encodeURIComponent(question.run_id)}`}, question.run_id)],
     ["For", question.assignees?.length ? question.assignees.join(", ") + (question.assignees_only ? " only" : "") : ""],
-    ["May answer", question.requested_capability ? `whoever has ${question.requested_capability}` : "anyone"],
+    ["May answer", mayAnswer(question)],
     ["Not", question.not_by?.map((name) => (name === "@starter" ? "who started the run" : `who answered ${name}`)).join(", ")],
     ["Asked", clock(question.created_at)],
     ["Deadline", question.deadline && `${clock(question.deadline)}, then ${inWords(question.on_timeout)}`],
@@ -134,6 +134,15 @@ function details(question) {
     pairs(rows),
     element("details", {}, element("summary", {}, "Where it is asked"), pairs(place)),
   );
+}
+
+function mayAnswer({requested_capability: capability, assignees_only: isRestricted, quorum}) {
+  const conditions = [
+    capability ? `has ${capability}` : null,
+    isRestricted ? "is one of the assignees" : null,
+    quorum?.of?.length ? `is one of ${quorum.of.join(", ")}` : null,
+  ].filter(Boolean);
+  return conditions.length ? `whoever ${conditions.join(" and ")}` : "anyone";
 }
 
 function settled(question) {
@@ -252,6 +261,7 @@ function answering(question, after) {
     makers.length === 1 ? element("p", {class: "quiet"}, `You answer for ${makers[0]}.`) : null,
     inPlaceOf ? element("div", {class: "field"}, element("label", {for: "on-behalf-of"}, "In whose place"), inPlaceOf) : null,
     place,
+    question.hold ? element("p", {class: "quiet"}, `An approval is held for ${duration(question.hold)}: nothing begins before that, and until then it can be taken back.`) : null,
     element("details", {class: "more"},
       element("summary", {}, "Note, or the answer as JSON"),
       element("div", {class: "field"}, element("label", {for: "note"}, "Note (kept with the answer)"), note),

@@ -70,14 +70,15 @@ async def list_delegations(caller: Caller, client: ClientDep) -> Listed[views.De
         "The delegation, which counts no more.",
         examples.DELEGATION,
         Code.UNKNOWN_DELEGATION,
+        Code.IDEMPOTENCY_CONFLICT,
     ),
 )
 async def delete_delegation(
-    delegation_id: DelegationId, caller: Caller, client: ClientDep
+    delegation_id: DelegationId, caller: Caller, client: ClientDep, key: Key
 ) -> views.DelegationView:
     """Delete a delegation, which the caller made; with `admin` anybody's.
 
     This requires `runs:respond` or `admin`.
     """
     require(caller, RESPONDS, unless=ADMIN)
-    return await client.delegations.delete(delegation_id, principal=caller)
+    return await client.delegations.delete(delegation_id, principal=caller, key=key)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+from sample_graphs import gated
 from stack import Api, problem
+
+from abeyance.api.app import create_app
+from abeyance.errors import Refusal
+from abeyance.settings import Settings
 
 
 async def test_graphs_tell_what_they_take(api: Api) -> None:
@@ -25,6 +31,12 @@ async def test_an_unknown_graph_is_told_which_there_are(api: Api) -> None:
 
     assert "gated" in found["graphs"]
     assert "'nope'" in found["detail"]
+
+
+def test_an_unknown_graph_is_told_how_many_more_there_are_than_are_listed() -> None:
+    app = create_app(Settings(), {f"g{number:02}": gated() for number in range(23)})
+    with pytest.raises(Refusal, match=r"choose one of g00, g01, .*, g19 and 3 more\."):
+        app.state.backend.graph("nope")
 
 
 async def test_a_graph_is_drawn(api: Api) -> None:

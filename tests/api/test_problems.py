@@ -126,6 +126,23 @@ async def test_a_temporal_that_was_not_set_up_is_told_as_unavailable(site: Site)
     assert int(response.headers["retry-after"]) > 0
 
 
+async def test_a_parameter_that_takes_one_value_is_not_repeated(api: Api) -> None:
+    found = problem(
+        await api.http.get("/interrupts?priority=high&priority=low&limit=1"), 422, "invalid_body"
+    )
+    (fault,) = found["errors"]
+    assert (fault["pointer"], fault["in"]) == ("/priority", "query")
+    assert fault["message"] == "is there 2 times, and takes one value"
+    for path in (
+        "/runs?status=completed&status=failed&label=a=b&label=c=d",
+        "/interrupts?capability=a&capability=b",
+        "/events?type=run.failed&type=user.*&capability=a&capability=b",
+    ):
+        assert (await api.http.get(path)).status_code == 200, path
+    missing = await api.http.get("/runs/none?until=paused&until=completed&wait=1s")
+    problem(missing, 404, "unknown_run")
+
+
 async def test_no_call_has_a_parameter_that_it_does_not_describe(api: Api) -> None:
     calls = [
         (method, re.sub(r"\{[^}]+\}", "x", path))

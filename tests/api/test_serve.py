@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import sys
@@ -57,6 +58,23 @@ async def test_it_serves_until_it_is_cancelled(settings: Settings) -> None:
         await serving
 
     assert not await answers(port)
+
+
+async def test_the_log_names_the_port_that_was_free(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "abeyance.api")
+    serving = asyncio.create_task(serve(settings, "127.0.0.1", 0))
+
+    async def named() -> str | None:
+        logged = re.search(r"url=http://127\.0\.0\.1:(\d+) \| the API listens", caplog.text)
+        return logged and logged[1]
+
+    port = await eventually(named)
+    await eventually(lambda: answers(int(port)))
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
 
 
 async def test_it_ends_quietly_when_its_process_is_told_to(settings: Settings) -> None:

@@ -18,6 +18,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo
 
 from abeyance import START, Agent, Budget, Context, Graph, Interrupt, Quorum, tool
+from abeyance.mcp.elicitation import Elicitation, elicitation_question
 
 
 class Matter(BaseModel):
@@ -148,6 +149,29 @@ async def show(state: Matter, ctx: Context) -> dict[str, Any]:
 
 shown.edge(START, "show")
 
+offered = Graph("offered", state=Matter)
+
+
+@offered.node
+async def offer(state: Matter, ctx: Context) -> dict[str, Any]:
+    """Ask what the server of a tool wants to know, in a form that is never empty."""
+    form = {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string"},
+            "class": {"type": "string", "default": "second"},
+        },
+        "required": ["city", "class"],
+    }
+    asked = Elicitation(
+        name="trip", server="travel", tool="book", message=state.prompt, requested_schema=form
+    )
+    answers = await ctx.interrupts([elicitation_question(asked)])
+    return {"report": str(answers["trip"])}
+
+
+offered.edge(START, "offer")
+
 many = Graph("many", state=Matter)
 
 
@@ -167,6 +191,7 @@ graph = [
     gate("plain"),
     gate("urgent", priority="high", risk=80, timeout="1h"),
     gate("voted", quorum=Quorum(2), assignees=["group:finance"]),
+    gate("boarded", quorum=Quorum(2, of=["ada", "bob"]), requested_capability="pay"),
     gate("held", hold="1h"),
     gate("apart", assignees=["bob"], assignees_only=True),
     desk("payments", model=pay, tools=[refund]),
@@ -174,5 +199,6 @@ graph = [
     desk("mixed", model=both, tools=[refund, ship]),
     desk("budgeted", model=calls("look"), tools=[look], budget=Budget(turns=1, usd=2)),
     shown,
+    offered,
     many,
 ]

@@ -266,6 +266,7 @@ def test_several_people_approve_and_a_yes_is_taken_back(page: Page, running: Sta
 
     asked(running.api, "Send it?", graph="held")
     page.open("Send it?")
+    page.says("form.answer", "An approval is held for 1 hour")
     page.press("Approve")
     page.says("article", "until then you can take it back")
     page.press("Held 1")
@@ -308,7 +309,28 @@ def test_what_one_may_not_answer_says_so_in_place_of_the_form(page: Page, runnin
     page.says("#questions .facts", "not for you")
     page.open("For bob?")
     page.says("[role=note]", "bob")
+    page.says("article dd", "whoever is one of the assignees")
     assert page.all("form.answer") == []
+
+
+def test_a_question_names_who_has_a_vote(page: Page, running: Stack) -> None:
+    asked(running.api, "Pay 700?", graph="boarded")
+    page.open("Pay 700?")
+    page.says("article dd", "whoever has pay and is one of ada, bob")
+
+
+def test_what_a_decision_has_no_place_for_is_neither_shown_nor_sent(
+    page: Page, running: Stack
+) -> None:
+    run_id = asked(running.api, "Where to?", graph="offered")
+    page.open("Where to?")
+    page.choose("Action", "accept")
+    page.says("form.answer", "Class")
+    assert page.one("form.answer fieldset fieldset:not(.choices)").is_displayed()
+    page.choose("Action", "decline")
+    assert not page.one("form.answer fieldset fieldset:not(.choices)").is_displayed()
+    page.press("Send answer")
+    assert ended(running.api, run_id)["values"]["report"] == "{'action': 'decline'}"
 
 
 def test_a_question_shows_its_pictures_and_offers_its_documents(page: Page, running: Stack) -> None:

@@ -122,6 +122,29 @@ def test_who_made_it_deletes_it_or_an_administrator() -> None:
     assert refused.value.details == {"delegation_id": "e"}
 
 
+def test_the_same_request_to_delete_again_finds_what_it_deleted() -> None:
+    book = Delegations().made(wanted(), T0).made(wanted(id_="other"), T0)
+    once = book.withdrawn("d", ADA, "k")
+    assert once.withdrawn("d", ADA, "k") is once
+    assert once.one("d", ADA, "k") == book.all[0]
+    assert once.made(wanted(id_="e"), T0).one("d", ADA, "k") == book.all[0]
+    for id_, key, code in (
+        ("d", None, Code.UNKNOWN_DELEGATION),
+        ("d", "another", Code.UNKNOWN_DELEGATION),
+        ("other", "k", Code.IDEMPOTENCY_CONFLICT),
+    ):
+        with pytest.raises(Refusal) as refused:
+            once.withdrawn(id_, ADA, key)
+        assert refused.value.code is code
+
+
+def test_only_the_last_requests_to_delete_are_known_again() -> None:
+    book = Delegations()
+    for number in range(101):
+        book = book.made(wanted(id_=f"d{number}"), T0).withdrawn(f"d{number}", ADA, f"k{number}")
+    assert [*book.deleted_by] == [f"k{number}" for number in range(1, 101)]
+
+
 def test_everybody_sees_those_that_they_made_or_may_use_and_an_administrator_all() -> None:
     book = Delegations().made(wanted(), T0).made(wanted(ROOT, "e", to="carol"), T0)
     carol = Principal(subject="carol")

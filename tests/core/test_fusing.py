@@ -56,7 +56,6 @@ from abeyance.core.terms import Terms
         (nested("x", chain("i")), "it is a nested graph"),
         (SubgraphNode(id="x", graph=chain("i"), agent=True), "it is an agent"),
         (FunctionNode(id="x"), "it is not fused"),
-        (fused("x", local=True), "it is local"),
         (FunctionNode(id="x", local=True), "it is local"),
         (fused("x", asks=("pay",)), "it may ask a person (asks=)"),
         (fused("x", reads_inbox=True), "it reads messages"),
@@ -256,7 +255,7 @@ def test_no_hop_begins_where_a_gate_may_be_asked_again_at_a_join(why: str) -> No
 
 
 def test_no_hop_begins_with_what_may_not_share_or_has_nobody_to_share_with() -> None:
-    drive = Drive(chain(fused("a"), "b", fused("c", local=True), fused("d")))
+    drive = Drive(chain(fused("a"), "b", FunctionNode(id="c", local=True), fused("d")))
     for node in "abc":
         drive.finish(node)
 

@@ -131,7 +131,7 @@ def test_what_a_signal_could_not_bring_in_is_on_record(id_: str, text: str, code
     run.send(id_, text, signalled=True)
 
     (note,) = run.state.mailbox.rejected
-    assert (note.message_id, note.code, note.preview) == (id_, code, "x" * 47 + "...")
+    assert (note.message_id, note.code, note.preview) == (id_, code, "x" * 50 + "...")
     (fact,) = run.facts("message.rejected")
     assert (fact.actor, fact.data["message_id"], fact.data["code"]) == ("ada", id_, code)
     assert fact.data["reason"]
@@ -188,7 +188,7 @@ def test_what_nobody_read_is_reported_with_the_outcome(outcome: str) -> None:
         (left.message_id, left.reason, left.preview) for left in run.state.mailbox.undelivered
     ] == [
         ("m0", outcome, "hello"),
-        ("m1", outcome, "x" * 47 + "..."),
+        ("m1", outcome, "x" * 50 + "..."),
     ]
     assert [fact.data for fact in run.facts("message.undelivered")] == [
         {"message_id": "m0", "reason": outcome},

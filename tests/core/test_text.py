@@ -2,11 +2,15 @@
 
 import json
 
-from abeyance.core.text import UNSEEN, escaped, truncate, visible
+from abeyance.core.text import UNSEEN, beginning, escaped, truncate, visible
 
 
 def test_a_text_that_is_too_long_ends_in_dots_within_the_limit() -> None:
     assert (truncate("as it is", 8), truncate("too long for it", 8)) == ("as it is", "too l...")
+
+
+def test_the_beginning_of_a_text_is_whole_and_dots_follow_if_there_is_more() -> None:
+    assert [beginning(text, 4) for text in ("as", "as i", "as it")] == ["as", "as i", "as i..."]
 
 
 def test_half_of_a_character_is_a_question_mark_so_that_the_text_can_be_sent() -> None:

@@ -112,11 +112,13 @@ def test_what_a_file_needs_and_does_not_find_is_a_fault(
 ) -> None:
     monkeypatch.setenv("NO_SECRET", "not base64!")
     monkeypatch.setenv("SHORT", "short")
+    monkeypatch.setenv("SHORT_SECRET", "c2VjcmV0")
     monkeypatch.setenv("NO_SERVICE", "no-service://password@host")
     text = """\
 links: {base: "https://example.com", key_env: SHORT}
 people:
   ada: {apprise_env: NOT_SET}
+  "group:": {groups: [finance]}
 rules:
   - when: {event: "*"}
     to:
@@ -126,19 +128,33 @@ rules:
       - {apprise_env: NOT_SET_EITHER}
       - {apprise_env: NO_SERVICE}
       - {apprise: "slakc://a/b/c"}
+      - {webhook: "https://example.com", secret_env: SHORT_SECRET}
 """
     unknown = "apprise does not understand the address: see its documentation"
     assert faults(file, text) == [
         "line 1: SHORT needs at least 32 bytes",
         "line 3: the environment variable NOT_SET is not set",
-        "line 7: NO_SECRET is no secret of a webhook: use whsec_ and 24 bytes in base64",
-        "line 8: mail needs the key 'mail' of the file, with its server",
-        "line 9: an address of apprise has a scheme, as in ntfy://topic",
-        "line 10: the environment variable NOT_SET_EITHER is not set",
-        f"line 11: the environment variable NO_SERVICE: {unknown}",
-        f"line 12: {unknown}",
+        "line 4: 'group:' names no group: write group:<name>",
+        "line 8: NO_SECRET is no secret of a webhook: use whsec_ and 24 bytes in base64",
+        "line 9: mail needs the key 'mail' of the file, with its server",
+        "line 10: an address of apprise has a scheme, as in ntfy://topic",
+        "line 11: the environment variable NOT_SET_EITHER is not set",
+        f"line 12: the environment variable NO_SERVICE: {unknown}",
+        f"line 13: {unknown}",
+        "line 14: SHORT_SECRET is no secret of a webhook: use whsec_ and 24 bytes in base64",
     ]
     assert "password" not in caplog.text
+
+
+def test_assignees_are_notified_only_of_what_has_some(file: Path) -> None:
+    text = """\
+rules:
+  - {when: {event: [run.failed, user.charged]}, to: [{assignees: apprise}]}
+  - {when: {event: [run.failed, "interrupt.*"]}, to: [{assignees: apprise}]}
+"""
+    assert faults(file, text) == [
+        "line 2: only questions have assignees: name an event such as interrupt.opened in 'when'"
+    ]
 
 
 def test_who_does_not_deliver_needs_no_secret_but_the_key_of_links(file: Path) -> None:
@@ -174,7 +190,13 @@ def test_somebody_is_asked_by_name_or_by_a_group() -> None:
 
 @pytest.mark.parametrize(
     ("text", "is_one"),
-    [("whsec_c2VjcmV0", True), ("c2VjcmV0", True), ("whsec_", False), ("a!", False)],
+    [
+        (f"whsec_{'YWFh' * 8}", True),
+        ("YWFh" * 8, True),
+        (f"{'YWFh' * 7}YWE", False),
+        ("whsec_", False),
+        ("a!", False),
+    ],
 )
-def test_a_secret_is_base64(text: str, is_one: bool) -> None:
+def test_a_secret_is_base64_of_24_bytes_or_more(text: str, is_one: bool) -> None:
     assert is_secret(text) is is_one
