@@ -75,12 +75,18 @@ class WhyNot(Record):
     detail: str
 
 
+UNREADABLE: Final = "unreadable"
+"""The kind of an interrupt that cannot be read here."""
+
+
 class InterruptView(Record):
     """An interrupt as callers see it.
 
     `abridged`: the response has no reason, payload and schema, because there is no room for them (then
-    the prompt is truncated) or no worker answers; read the interrupt by its id. `degraded`: the interrupt
-    cannot be read here, the prompt says why, and the deadline is the nearest of the run. `assignees` to
+    the prompt is truncated) or no worker answers; read the interrupt by its id. `degraded`: no worker
+    answers, so this is what Temporal has, and the run may have further interrupts; in the inbox, only if
+    it may. An interrupt of the kind `unreadable` cannot be read here: it is `degraded`, the prompt says
+    why, and the deadline is the nearest of the run. `assignees` to
     `decisions` are the terms of the question; `hold` is in seconds, `decisions` are those of an approval,
     and `preview` describes what the call would do. `votes` are the votes that count, and `missing` is how
     many approvals an open question still needs. While the interrupt is `held`, until `held_until`,

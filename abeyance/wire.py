@@ -307,10 +307,14 @@ class EvictInactive(Record):
 
 
 class Erase(Record):
-    """Erase an ended run. `requested_at` is the time of its tombstone."""
+    """Erase what had ended of an id at `requested_at`, which is the time of its tombstone.
+
+    `execution` is the newest that had ended, "" if Temporal had deleted the run.
+    """
 
     run_id: str
     requested_at: datetime
+    execution: str = ""
 
 
 ErasureState: TypeAlias = Literal["erasing", "erased"]

@@ -170,7 +170,7 @@ RUN: Final = _whole(
 
 LISTED_RUN: Final[dict[str, Any]] = {
     **RUN,
-    "interrupts": [LISTED_INTERRUPT],
+    "interrupts": [{**LISTED_INTERRUPT, "degraded": True}],
     "max_queue_size": 0,
     "metrics": None,
     "values": {},

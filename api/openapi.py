@@ -70,6 +70,8 @@ _PROBLEM: Final = {
     "additionalProperties": True,
 }
 
+_DELETED: Final = (Code.GONE, Code.ERASED)
+"""What a route refuses a run with that Temporal had, if it refuses others as unknown."""
 _RETRYABLE: Final = frozenset({429, 503})
 _RETRY_AFTER: Final = {
     "description": "The number of seconds to wait before a retry.",
@@ -148,7 +150,7 @@ def _success(description: str, example: Any, media_type: str = _JSON) -> dict[st
 
 def _problems(*codes: Code) -> Responses:
     by_status: dict[int, list[Code]] = {}
-    for code in dict.fromkeys(codes):
+    for code in dict.fromkeys([*codes, *(_DELETED if Code.UNKNOWN_RUN in codes else ())]):
         by_status.setdefault(PROBLEMS[code][0], []).append(code)
     return {status: _refusal(by_status[status]) for status in sorted(by_status)}
 

@@ -146,8 +146,13 @@ def unavailable(
 ) -> Response:
     """Return the 503 response for a dependency that cannot be reached."""
     status, title = PROBLEMS[Code.UNAVAILABLE]
-    headers = {"Retry-After": str(max(1, math.ceil(retry_after)))}
+    headers = retry_header(retry_after)
     return Problem(status, Code.UNAVAILABLE, title, detail, members=members, headers=headers)
+
+
+def retry_header(seconds: float) -> dict[str, str]:
+    """Return the header that says when to repeat a request."""
+    return {"Retry-After": str(max(1, math.ceil(seconds)))}
 
 
 def install(app: FastAPI) -> None:

@@ -67,9 +67,13 @@ async def require_free(client: Client, reads: ReadRights, run_id: str | None) ->
     except Refusal:
         return
     if not reads.may_read(labels):
-        raise Refusal(
-            Code.RUN_EXISTS, f"The id {run_id!r} is taken. Choose another id.", run_id=run_id
-        )
+        raise _taken(run_id)
+
+
+def _taken(run_id: str) -> Refusal:
+    return Refusal(
+        Code.RUN_EXISTS, f"The id {run_id!r} is taken. Choose another id.", run_id=run_id
+    )
 
 
 def labels_of_start(reads: ReadRights, labels: dict[str, str]) -> dict[str, str]:
@@ -89,7 +93,10 @@ def labels_of_start(reads: ReadRights, labels: dict[str, str]) -> dict[str, str]
 
 
 async def without_others(client: Client, reads: ReadRights, refusal: Refusal) -> Refusal:
-    """Return the refusal of a start, without the ids of runs that the caller may not see."""
+    """Return the refusal of a start, without what it says of runs that the caller may not see."""
+    if refusal.code is Code.ERASED and reads.is_bound:
+        # Nothing says whose it was.
+        return _taken(refusal.details["run_id"])
     runs = refusal.details.get("runs", [])
     if refusal.code is not Code.CONVERSATION_BUSY or not reads.is_bound:
         return refusal
@@ -130,7 +137,7 @@ async def seen_by(caller: Principal, entries: Sequence[V], client: Client) -> li
         entry = listed
         if entry.claim is not None and entry.claim.until <= now:
             entry = entry.model_copy(update={"claim": None})
-        if entry.status != "open" or entry.degraded:
+        if entry.status != "open" or entry.kind == views.UNREADABLE:
             shown.append(entry)
             continue
         request = Request(principal=caller, now=now)

@@ -16,7 +16,7 @@ import typer
 from abeyance.cli.api_call import PrintJson
 from abeyance.cli.errors import ErrorText, ExitCode
 from abeyance.cli.formatting import readable
-from abeyance.errors import AbeyanceError, Refusal
+from abeyance.errors import AbeyanceError, Refusal, Unavailable
 
 if TYPE_CHECKING:
     from abeyance.client import Client
@@ -141,7 +141,9 @@ async def _storage(settings: Settings) -> Finding:
     if settings.storage is None:
         return _without_storage()
     if (fault := await storage_fault(settings)) is not None:
-        return Finding("storage", "fail", fault)
+        is_away = isinstance(fault, Unavailable)
+        remedy = "see that it is there, and that this process may write to it" if is_away else None
+        return Finding("storage", "fail", str(fault), remedy)
     return Finding("storage", "ok", f"{settings.storage} can be written and read")
 
 
@@ -196,11 +198,12 @@ def clock_finding(offset: timedelta) -> Finding:
 
 
 async def _retention(client: Client, _settings: Settings) -> Finding:
+    from abeyance.duration import in_days
     from abeyance.temporal.connection import retention
 
     length = await retention(client.temporal)
     name = client.temporal.namespace
-    text = f"{name!r} keeps ended runs for {length.total_seconds() / 86_400:g} days"
+    text = f"{name!r} keeps ended runs for {in_days(length)}"
     if length < _RETENTION:
         remedy = (
             "after that nobody can read who approved what; run `abeyance setup --retention 30d`"

@@ -203,7 +203,7 @@ class _Reader:
         try:
             return await self.read(api)
         except Refusal as refusal:
-            if refusal.code is Code.GONE:
+            if refusal.code is Code.GONE and self._position:
                 self._position = {}
                 print_error(
                     "part of the output above was undone: printing the transcript from its start"

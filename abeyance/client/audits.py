@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Final
 
-from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
-from abeyance import views, wire
+from abeyance import views
 from abeyance.client.listing import OPEN_RUNS, RUNS, Listing, written
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.json import Json
@@ -28,12 +25,11 @@ from abeyance.history.audit import (
     redacted,
 )
 from abeyance.history.audit_chain import END, Chain, are_signed, content_of, verify
-from abeyance.history.description import described_by_server
+from abeyance.history.deleted_runs import DELETED, erased_executions, tombstone_of
 from abeyance.keyring import SigningKey, VerifyingKey
 from abeyance.storage.archive import Archive, Progress
 from abeyance.storage.blobs import in_thread
-from abeyance.temporal.retry import NotFound, retry_until
-from abeyance.util import erasure_workflow_id, gather_limited
+from abeyance.util import gather_limited
 
 _LATE: Final = timedelta(minutes=2)
 """How late visibility may list the end of a run for the next round to find it."""
@@ -63,13 +59,12 @@ class Document:
 
 
 class Audits:
-    """The audits of one deployment. `archive` None: they are kept as long as Temporal keeps the runs."""
+    """The audits of one deployment. Without an archive they are kept as long as Temporal keeps runs."""
 
-    def __init__(
-        self, line: WorkflowRpc, archive: Archive | None, signing_key: SigningKey | None
-    ) -> None:
-        self.archive = archive
+    def __init__(self, line: WorkflowRpc, signing_key: SigningKey | None) -> None:
+        self.archive = line.deleted.archive
         self._line = line
+        self._deleted = line.deleted
         self._key = signing_key
 
     async def read(self, run_id: str, shown: Shown, *, reader: Principal | None = None) -> bytes:
@@ -81,7 +76,7 @@ class Audits:
         try:
             document = await self._document(run_id, shown)
         except Refusal as refusal:
-            if refusal.code is not Code.UNKNOWN_RUN:
+            if refusal.code is not Code.GONE:
                 raise
             document = await self._archived(run_id, refusal)
         # A long one takes seconds.
@@ -104,7 +99,7 @@ class Audits:
     async def record(self, run_id: str, unknown: Refusal) -> views.ClosingRecord:
         """Return what the archive has of a run that Temporal has deleted; its last view, if it was open.
 
-        Raises the refusal `unknown` if it is not archived, or `erased`.
+        Raises the refusal `unknown` if it is not archived.
         """
         document = await self._archived(run_id, unknown)
         *_, last = _contents(document)
@@ -135,22 +130,6 @@ class Audits:
             await archive.delete(run_id, document.execution)
         return True
 
-    async def erasure(self, run_id: str) -> wire.ErasureState | None:
-        """Return whether a run of this id is being erased, or was; None if neither."""
-        id_ = erasure_workflow_id(self._line.task_queue, run_id)
-        ask = partial(described_by_server, self._line.temporal, id_)
-        with suppress(NotFound):
-            described = await retry_until(run_id, ask, seconds=self._line.patience)
-            match described.workflow_execution_info.status:
-                case WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
-                    return "erasing"
-                case WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED:
-                    return "erased"
-                case _:
-                    return None
-        is_buried = self.archive is not None and await self.archive.tombstone(run_id) is not None
-        return "erased" if is_buried else None
-
     async def _document(self, run_id: str, shown: Shown) -> Document:
         described = await self._line.described(run_id)
         execution = described.first
@@ -176,24 +155,15 @@ class Audits:
         return Document(execution=execution, lines=lines, contents=fresh, is_new=is_new)
 
     async def _archived(self, run_id: str, unknown: Refusal) -> Document:
-        """The newest archived audit of an id. Raises `erased`, or the refusal `unknown`."""
-        found: list[tuple[str, str, list[bytes]]] = []
-        if self.archive is not None:
-            # An archiver that was killed may have left what was erased.
-            erased = await erased_executions(self.archive, run_id)
-            left = [each for each in await self.archive.executions(run_id) if each not in erased]
-            kept = [(each, await self._kept(run_id, each)) for each in left]
-            found = [
-                (content_of(lines[0])["time"], execution, lines)
-                for execution, lines in kept
-                if lines
-            ]
+        """The newest archived audit of an id. Raises the refusal `unknown`."""
+        kept = [
+            (each, await self._kept(run_id, each)) for each in await self._deleted.archived(run_id)
+        ]
+        found = [
+            (content_of(lines[0])["time"], execution, lines) for execution, lines in kept if lines
+        ]
         if not found:
-            if await self.erasure(run_id) is None:
-                raise unknown
-            raise Refusal(
-                Code.ERASED, f"The run {run_id!r} was erased: nothing of it is left.", run_id=run_id
-            )
+            raise unknown
         _, execution, (*lines, last) = max(found)
         return Document(execution=execution, lines=lines, contents=(), last=last)
 
@@ -225,18 +195,6 @@ class Audits:
                 "archiver: set it for all workers and APIs, or run setup without it"
             )
         return self.archive
-
-
-async def erased_executions(archive: Archive, run_id: str) -> list[str]:
-    """Return the first executions of the runs of an id that were erased, by its tombstone."""
-    executions: list[str] = (await _tombstone(archive, run_id)).get("executions", [])
-    return executions
-
-
-async def _tombstone(archive: Archive, run_id: str) -> dict[str, Any]:
-    """The content of the tombstone of an id, empty if there is none."""
-    tombstone = await archive.tombstone(run_id)
-    return {} if tombstone is None else content_of(tombstone.rstrip(b"\n"))
 
 
 def _contents(document: Document) -> Iterator[Mapping[str, Json]]:
@@ -301,7 +259,7 @@ class Archiver:
                     written_.append(run_id)
             except (Refusal, Unavailable) as error:
                 # Temporal has deleted it since, perhaps because it is being erased.
-                if isinstance(error, Refusal) and error.code in {Code.UNKNOWN_RUN, Code.ERASED}:
+                if isinstance(error, Refusal) and error.code in DELETED:
                     return
                 _logger.warning("run=%s | not archived: %s", run_id, error)
                 if row.HasField("close_time"):
@@ -317,7 +275,7 @@ class Archiver:
     async def _sweep(self, archive: Archive, now: datetime) -> None:
         """Delete what an archiver that was killed has written of runs that were erased meanwhile."""
         for run_id in await archive.to_sweep():
-            buried = await _tombstone(archive, run_id)
+            buried = await tombstone_of(archive, run_id)
             for execution in {*buried.get("executions", ())} & {*await archive.executions(run_id)}:
                 await archive.delete(run_id, execution)
             if not buried or now - datetime.fromisoformat(buried["time"]) > _ANEW:

@@ -62,14 +62,21 @@ class Claims:
 
         send = partial(handle.signal, "release", order.tokens, rpc_timeout=RPC)
         try:
-            await retry_until(order.conversation_id, send, seconds=self._line.patience)
+            await retry_until(
+                f"the conversation {order.conversation_id!r}", send, seconds=self._line.patience
+            )
         except NotFound:
             return
 
     async def listed(self, conversation_id: str) -> list[Claim]:
         """Return the claims on a conversation, oldest first. No worker has to be up."""
         try:
-            return await self._line.ask(self._workflow_of(conversation_id), "active", list[Claim])
+            return await self._line.ask(
+                self._workflow_of(conversation_id),
+                "active",
+                list[Claim],
+                about=f"the conversation {conversation_id!r}",
+            )
         except Refusal as refusal:
             if refusal.code is not Code.UNKNOWN_RUN:
                 raise
@@ -103,13 +110,17 @@ class Claims:
             Conversation(conversation_id=conversation_id),
             id=self._workflow_of(conversation_id),
             update_id=claim.token,
-            about=claim.run_id,
+            about=f"the run {claim.run_id!r}",
         )
 
     async def _in_history(self, conversation_id: str) -> list[Claim]:
         read = partial(roster, self._line.temporal, self._line.task_queue, conversation_id)
         try:
-            return list(await retry_until(conversation_id, read, seconds=self._line.patience))
+            return list(
+                await retry_until(
+                    f"the conversation {conversation_id!r}", read, seconds=self._line.patience
+                )
+            )
         except NotFound:
             return []
 
@@ -118,8 +129,8 @@ class Claims:
         claimed_at = claim.claimed_at or now
         ended_at: datetime | None = None
         try:
-            run = await self._line.described(claim.run_id)
-        except Refusal:
+            run = await self._line.describe(claim.run_id)
+        except NotFound:
             pass
         else:
             if run.is_running and run.start.get("conversation_id") == conversation_id:

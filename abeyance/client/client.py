@@ -69,13 +69,13 @@ class Client:
         self.temporal = temporal
         self.task_queue = task_queue
         blobs = MemoryBlobs() if blobs is None else blobs
-        line = WorkflowRpc(temporal, task_queue, patience=patience)
+        line = WorkflowRpc(temporal, task_queue, archive, patience=patience)
         listing = Listing(temporal, task_queue, patience=patience)
-        audits = Audits(line, archive, signing_key)
+        audits = Audits(line, signing_key)
         recency = Recency(listing)
         evictions = Evictions(line, recency)
         claims = Claims(line)
-        self.feed = Feed(temporal, task_queue)
+        self.feed = Feed(temporal, task_queue, line.deleted)
         self._deployment = Deployment(
             line=line,
             listing=listing,

@@ -12,11 +12,12 @@ from abeyance.core.policy import ALL_RUNS, TEMPORAL, Principal, ReadRights
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal
 from abeyance.handle import MessageFields, Steered
+from abeyance.history.deleted_runs import DELETED
 from abeyance.orders import control_order, message_order, order_of
 from abeyance.util import gather_limited
 
 _MAX_LISTED: Final = 20
-_GONE: Final = frozenset({Code.NOT_RUNNING, Code.UNKNOWN_RUN})
+_GONE: Final = DELETED | {Code.NOT_RUNNING}
 
 
 class Conversations:

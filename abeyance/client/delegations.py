@@ -29,6 +29,7 @@ T = TypeVar("T")
 _FRESH: Final = 3.0
 """Seconds for which what was read counts."""
 _ID_CHARS: Final = 16
+_ABOUT: Final = "the delegations"
 _WITHOUT_RIGHT: Final = frozenset({Code.CAPABILITY_REQUIRED, Code.NOT_ASSIGNED})
 
 
@@ -84,18 +85,27 @@ class Delegations:
         seen = (await self._book()).seen_by(principal, datetime.now(UTC))
         return [DelegationView.of(each) for each in seen]
 
-    async def delete(self, id: str, *, principal: Principal) -> DelegationView:  # noqa: A002
+    async def delete(
+        self,
+        id: str,  # noqa: A002
+        *,
+        principal: Principal,
+        key: str | None = None,
+    ) -> DelegationView:
         """Delete a delegation, and return it: by who made it, or with `admin`.
 
-        Raises `unknown_delegation` and `capability_required`.
+        The same call again with the same `key` returns the same. Raises `unknown_delegation`,
+        `capability_required` and `idempotency_conflict`.
         """
+        checked_key(key, AT_KEY)
+        hashed = None if key is None else sha256([principal.subject, key])
         self._read = (-_FRESH, Book())
         # Without the workflow it would be started, to refuse this.
-        book = await self._book()
-        book.withdrawn(id, principal)
-        await self._send("undelegate", commands.Undelegate(id=id, principal=principal), None)
+        found = (await self._book()).one(id, principal, hashed)
+        order = commands.Undelegate(id=id, principal=principal, key=hashed)
+        await self._send("undelegate", order, None)
         self._read = (-_FRESH, Book())
-        return DelegationView.of(next(each for each in book.all if each.id == id))
+        return DelegationView.of(found)
 
     async def of(self, subject: str) -> tuple[Delegation, ...]:
         """Return what lets a subject answer in the place of others, as of some seconds ago at most."""
@@ -121,7 +131,7 @@ class Delegations:
         if time.monotonic() - since < _FRESH:
             return book
         try:
-            book = await self._line.ask(self._id, "delegations", Book)
+            book = await self._line.ask(self._id, "delegations", Book, about=_ABOUT)
         except Refusal as refusal:
             # Nobody has delegated anything.
             if refusal.code is not Code.UNKNOWN_RUN:
@@ -138,6 +148,6 @@ class Delegations:
             Book(),
             id=self._id,
             update_id=uuid.uuid4().hex,
-            about="the delegations",
+            about=_ABOUT,
             result_type=result_type,
         )

@@ -18,13 +18,14 @@ from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
 from abeyance import names, wire
-from abeyance.client.audits import Audits, erased_executions
+from abeyance.client.audits import Audits
 from abeyance.client.listing import RUNS, Listing, having
 from abeyance.client.rpc import WorkflowRpc
 from abeyance.core.json import rfc3339
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.audit_chain import ERASED, Chain
-from abeyance.history.client import HistoryClient
+from abeyance.history.client import HistoryClient, unknown_run
+from abeyance.history.deleted_runs import erased_executions
 from abeyance.history.description import RPC
 from abeyance.keyring import SigningKey
 from abeyance.storage.blobs import Blobs
@@ -65,24 +66,28 @@ class Erasures:
     async def begin(self, run_id: str) -> wire.ErasureState:
         """Begin to erase a run that has ended, and return whether that is under way or done.
 
-        Raises `not_finished` for an open run, `unknown_run`, `invalid_run_id`, and Unavailable.
+        From then on the run is refused as `erased`. Raises `not_finished` for an open run,
+        `unknown_run`, `invalid_run_id`, and Unavailable.
         """
+        order = wire.Erase(run_id=run_id, requested_at=datetime.now(UTC))
         try:
             described = await self._line.described(checked_run_id(run_id))
         except Refusal as refusal:
-            if refusal.code is not Code.UNKNOWN_RUN or await self._line.is_foreign(run_id):
+            if refusal.code not in (Code.GONE, Code.ERASED):
                 raise
-            state, archive = await self._audits.erasure(run_id), self._audits.archive
+            if await self._line.deleted.is_foreign(run_id):
+                raise unknown_run(run_id) from None
+            state, archive = await self._line.deleted.erasure(run_id), self._audits.archive
             # Of a later run of this id, or left by an archiver that was killed.
             is_archived = archive is not None and bool(await archive.executions(run_id))
             if state is not None and (state == "erasing" or not is_archived):
                 return state
-            if not is_archived:
-                raise
         else:
             if described.is_running:
                 raise _not_finished(run_id, described.shown_status)
-        order = wire.Erase(run_id=run_id, requested_at=datetime.now(UTC))
+            # The clocks of this machine and of Temporal differ.
+            at = max(order.requested_at, described.ended_at or order.requested_at)
+            order = order.model_copy(update={"requested_at": at, "execution": described.execution})
 
         async def start() -> None:
             await self._line.temporal.start_workflow(
@@ -95,19 +100,19 @@ class Erasures:
                 rpc_timeout=RPC,
             )
 
-        await retry_until(run_id, start, seconds=self._line.patience)
+        await retry_until(f"the run {run_id!r}", start, seconds=self._line.patience)
         return "erasing"
 
     async def perform(self, order: wire.Erase) -> str:
-        """Erase a run, and return its tombstone. Repeating it changes nothing.
+        """Erase what had ended of an id when that was requested, and return the tombstone.
 
-        Raises `not_finished` if another run has started under the id since, and Unavailable.
+        Repeating it changes nothing. Raises Unavailable.
         """
         run_id, archive = order.run_id, self._audits.archive
-        ids = await self._executions(run_id)
+        ids, later = await self._executions(order)
         erased = {await self._first(run_id, id_) for id_ in ids}
         if archive is not None:
-            archived = await archive.executions(run_id)
+            archived = {*await archive.executions(run_id)} - later
             erased |= {*archived, *await erased_executions(archive, run_id)}
         content = {
             "type": ERASED,
@@ -121,32 +126,43 @@ class Erasures:
             await archive.bury(run_id, tombstone + b"\n")
         await self._forget_conversation(run_id)
         # Before the histories: without those a new run may have the id, and blobs of its own.
-        await self._blobs.delete_run(run_id)
-        await self._delete_histories(run_id, ids)
+        if ids or not later:
+            await self._blobs.delete_run(run_id)
+        await self._delete_histories(order, ids)
         await self._delete_notifications(run_id)
         if archive is not None:
-            for execution in await archive.executions(run_id):
+            for execution in erased & {*await archive.executions(run_id)}:
                 await archive.delete(run_id, execution)
         return tombstone.decode()
 
-    async def _executions(self, run_id: str) -> set[str]:
-        """The executions of a run that Temporal has. Raises `not_finished` if one is open."""
+    async def _executions(self, order: wire.Erase) -> tuple[set[str], set[str]]:
+        """The executions that had ended when the erasure was requested, of those that Temporal has; and
+        the first one of a run that has taken the id since.
+        """
         # No character of a run's id has to be quoted.
-        query = f"WorkflowType = '{names.WORKFLOW}' AND WorkflowId = '{run_id}'"
-        ids = {row.execution.run_id for row in await self._listing.all(query)}
-        with suppress(NotFound):
-            newest = await self._histories.execution(run_id)
-            if newest.is_running:
-                raise _not_finished(run_id, "running")
-            # Visibility may not list it yet.
-            ids.add(newest.id)
-        return ids
+        query = f"WorkflowType = '{names.WORKFLOW}' AND WorkflowId = '{order.run_id}'"
+        ids = {
+            row.execution.run_id
+            for row in await self._listing.all(query)
+            if row.HasField("close_time")
+            and row.close_time.ToDatetime(tzinfo=UTC) <= order.requested_at
+        }
+        later = set[str]()
+        # Visibility may not list them yet.
+        for execution in {order.execution, ""}:
+            with suppress(NotFound):
+                found = await self._histories.execution(order.run_id, execution)
+                if found.ended_at is None or found.ended_at > order.requested_at:
+                    later.add(found.first)
+                else:
+                    ids.add(found.id)
+        return ids, later
 
     async def _forget_conversation(self, run_id: str) -> None:
         """Delete the ended histories of the conversation of a run, if no other run belongs to it."""
         try:
-            described = await self._line.described(run_id)
-        except Refusal:
+            described = await self._line.describe(run_id)
+        except NotFound:
             # Only the archive has the run.
             return
         conversation_id = described.start.get("conversation_id")
@@ -171,13 +187,14 @@ class Erasures:
         except NotFound:
             return ""
 
-    async def _delete_histories(self, run_id: str, ids: set[str]) -> None:
+    async def _delete_histories(self, order: wire.Erase, ids: set[str]) -> None:
+        run_id = order.run_id
         try:
             async with asyncio.timeout(_GONE_WITHIN):
                 async for _ in attempts(0.1, 2.0):
                     for execution in ids:
                         await self._delete_history(run_id, execution)
-                    ids = await self._executions(run_id)
+                    ids, _ = await self._executions(order)
                     if not ids:
                         return
         except TimeoutError as error:
@@ -205,7 +222,7 @@ class Erasures:
 
         ask = partial(service.delete_workflow_execution, request, timeout=RPC)
         with suppress(NotFound):
-            await retry_until(run_id, ask, seconds=self._line.patience)
+            await retry_until(f"the run {run_id!r}", ask, seconds=self._line.patience)
 
 
 def _not_finished(run_id: str, status: str) -> Refusal:

@@ -21,8 +21,10 @@ from temporalio.exceptions import ApplicationError
 
 from abeyance import commands, names
 from abeyance.client.listing import OPEN_RUNS, RUNS, Listing, among, written
-from abeyance.client.rpc import RunEnded, WorkflowRpc
+from abeyance.client.rpc import WorkflowRpc
 from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.history.deleted_runs import DELETED
+from abeyance.history.description import RunEnded
 from abeyance.temporal.update_limiter import Turn
 from abeyance.util import gather_limited
 
@@ -158,7 +160,7 @@ def _since(moment: float, times: Mapping[str, float]) -> dict[str, float]:
     return {run_id: at for run_id, at in times.items() if at >= moment}
 
 
-_SPARED: Final = frozenset({Code.NATIVELY_PAUSED, Code.UNKNOWN_RUN})
+_SPARED: Final = DELETED | {Code.NATIVELY_PAUSED}
 _CHUNK: Final = 100
 _logger = logging.getLogger("abeyance.evictions")
 

@@ -199,10 +199,12 @@ class Inbox:
         if not _fits_run(filters, view):
             return []
         entries = view.interrupts
-        if described.summary.get("more"):
+        is_asked = bool(described.summary.get("more"))
+        if is_asked:
             page.queried += 1
             entries = await self._ask(view.run_id)
-        return sorted((_short(entry) for entry in entries if _fits(filters, entry)), key=_key)
+        fitting = (entry for entry in entries if _fits(filters, entry))
+        return sorted((_short(entry, is_asked=is_asked) for entry in fitting), key=_key)
 
     async def list(
         self, filters: InboxFilter | None = None, *, cursor: str | None = None, limit: int = 50
@@ -277,12 +279,15 @@ class _Page:
         return sorted(self.items, key=_key)
 
 
-def _short(entry: views.InterruptView) -> views.InterruptView:
+def _short(entry: views.InterruptView, *, is_asked: bool) -> views.InterruptView:
     # The same fields, whether they come from the memo or from a query.
     left_out = ("reason", "payload", "response_schema", "on_timeout", "answered_at")
     also = ("hold", "decisions", "calendar")
     empty: dict[str, Any] = {"votes": [], "reminders": [], "warnings": [], "abridged": True}
-    return entry.model_copy(update={**dict.fromkeys((*left_out, *also)), **empty})
+    # A memo that has all open interrupts lacks nothing of what the inbox shows.
+    is_degraded = entry.degraded and (is_asked or entry.kind == views.UNREADABLE)
+    left = {**dict.fromkeys((*left_out, *also)), **empty, "degraded": is_degraded}
+    return entry.model_copy(update=left)
 
 
 def _key(entry: views.InterruptView) -> tuple[datetime, str]:
@@ -323,9 +328,9 @@ def _fits(filters: InboxFilter, entry: views.InterruptView) -> bool:
     if entry.status != filters.status:
         return False
     # The capability of an unreadable interrupt is unknown if its run asks for several.
-    accepted = (
-        {*filters.capabilities, names.ANY_CAPABILITY} if entry.degraded else filters.capabilities
-    )
+    accepted = filters.capabilities
+    if entry.kind == views.UNREADABLE:
+        accepted |= {names.ANY_CAPABILITY}
     if filters.capabilities and entry.requested_capability not in accepted:
         return False
     if not _is_for(filters, entry):

@@ -323,7 +323,7 @@ class Listing:
 
     async def _retried(self, ask: Any) -> Any:
         try:
-            return await retry_until("", ask, seconds=self._patience)
+            return await retry_until("Temporal", ask, seconds=self._patience)
         except Unavailable as error:
             raise Unavailable(
                 f"Temporal did not answer within {self._patience:g} s. Try again.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
-from typing import Final
+from typing import Final, NoReturn
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
@@ -30,6 +30,7 @@ from abeyance.core.state import Status
 from abeyance.errors import AbeyanceError, Code, Refusal, Unavailable, Unreadable
 from abeyance.history import transcripts
 from abeyance.history.closing_record import closing_record_in
+from abeyance.history.deleted_runs import DELETED
 from abeyance.history.description import ENDINGS, RunDescription, decoded, statuses_of, unread_task
 from abeyance.history.entries import CLOSING_EVENTS
 from abeyance.history.transcripts import MAX_ITEMS, heads
@@ -45,6 +46,8 @@ _LONG: Final = 100
 """In events. A history can only be read from its beginning, so with a longer one the run is described
 first: it may have the status already.
 """
+_IN_MEMO: Final = frozenset({"open", "held"})
+"""The statuses of the interrupts that a memo has."""
 _HANDED_OVER: Final = "workflow_execution_continued_as_new_event_attributes"
 """The attributes of a last event that continues the run in another history."""
 
@@ -138,7 +141,7 @@ class RunReader(CommandedRun):
             view = await self._line.query(self.run_id, "view", views.RunView)
         except Unavailable:
             return await self._unanswered(described)
-        return view.model_copy(update={"blocked": described.blocked(view.blocked)})
+        return described.with_attempts(view)
 
     async def _unanswered(self, described: RunDescription) -> views.RunView:
         view = described.degraded_view()
@@ -161,18 +164,19 @@ class RunReader(CommandedRun):
             return (await self._archived(refusal)).view.labels
 
     async def _archived(self, refusal: Refusal) -> views.ClosingRecord:
-        """What the archive has of a run that Temporal refuses as unknown; raises any other refusal."""
-        if refusal.code is not Code.UNKNOWN_RUN:
+        """What the archive has of a run that only the archive has; raises any other refusal."""
+        if refusal.code is not Code.GONE:
             raise refusal
         return await self._deployment.audits.record(self.run_id, refusal)
 
     async def shown(self) -> tuple[views.RunView, list[views.InterruptView]]:
         """Return the view and the settled interrupts of the run, as its audit ends with them."""
         view = await self.view()
-        try:
-            listed = await self.interrupts(status="all")
-        except Unreadable:
-            listed = []
+        listed: list[views.InterruptView] = []
+        with suppress(Unreadable):
+            listed, unasked = await self._interrupts("all")
+            if unasked is not None:
+                view = view.model_copy(update={"degraded": True})
         return view, [entry for entry in listed if entry.status != "open"]
 
     async def guarded_by(self, *, anew: bool = False) -> tuple[str, ...]:
@@ -208,7 +212,7 @@ class RunReader(CommandedRun):
         described = await self._line.described(self.run_id)
         if not described.is_running:
             return await self._left(described)
-        return view.model_copy(update={"blocked": described.blocked(view.blocked)})
+        return described.with_attempts(view)
 
     async def _left(self, described: RunDescription) -> views.RunView:
         try:
@@ -220,42 +224,56 @@ class RunReader(CommandedRun):
         """Return a run's interrupts of one status, or of `all`, the open ones first.
 
         If many are open, the later ones are `abridged`; `interrupt` reads one of them in full. After
-        Temporal has deleted the run, they are those of the archive. Raises as `view`.
+        Temporal has deleted the run, they are those of the archive. Without a worker, those that are open
+        or held are `degraded`, and some may be missing if there are many. Raises as `view`, and, without
+        a worker, Unavailable or `natively_paused` for any other status.
         """
         order_of(commands.Interrupts, {"status": status})
-        return (await self._interrupts(status))[0]
+        listed, unasked = await self._interrupts(status)
+        if unasked is not None and status not in _IN_MEMO:
+            await self._raise_unasked(unasked)
+        return listed
 
-    async def _interrupts(self, status: str) -> tuple[list[views.InterruptView], bool]:
-        """The interrupts, and whether a worker could tell more of them."""
-        is_told = False
+    async def _interrupts(
+        self, status: str
+    ) -> tuple[list[views.InterruptView], Unavailable | None]:
+        """The interrupts, and why the run could not be asked for them if they are those of its memo."""
+        unasked = None
         try:
             described = await self._line.described(self.run_id)
         except Refusal as refusal:
             shown = (await self._archived(refusal)).interrupts
-            return [entry for entry in shown if status in ("all", entry.status)], is_told
+            return [entry for entry in shown if status in ("all", entry.status)], unasked
         if not described.is_running and status == "open":
             shown = []
         elif not described.is_running:
             shown = (await self._line.record(described)).interrupts
         elif described.status == PAUSED_NATIVELY:
             shown = described.degraded_view().interrupts
+            unasked = Unavailable(f"the run {self.run_id!r} is paused through Temporal")
         else:
             try:
                 shown = await self._line.query(self.run_id, "interrupts", list[views.InterruptView])
-                is_told = True
-            except Unavailable:
-                shown = described.degraded_view().interrupts
-        return [entry for entry in shown if status in ("all", entry.status)], is_told
+            except Unavailable as error:
+                shown, unasked = described.degraded_view().interrupts, error
+        return [entry for entry in shown if status in ("all", entry.status)], unasked
+
+    async def _raise_unasked(self, unasked: Unavailable) -> NoReturn:
+        await self._line.refuse_natively_paused(self.run_id)
+        raise unasked
 
     async def interrupt(self, interrupt_id: str) -> views.InterruptView | None:
-        listed, has_worker = await self._interrupts("all")
+        listed, unasked = await self._interrupts("all")
         view = next((entry for entry in listed if entry.id == interrupt_id), None)
-        if view is None or not view.abridged or not has_worker:
+        if view is None and unasked is not None:
+            await self._raise_unasked(unasked)
+        if view is None or not view.abridged or view.degraded:
             return view
         which = commands.WhichInterrupt(interrupt_id=interrupt_id)
         try:
             return await self._line.query(self.run_id, "interrupt", views.InterruptView, which)
-        except Unavailable:
+        except (Refusal, Unavailable):
+            # Its worker has gone, or the archive alone has it.
             return view
 
     async def events(
@@ -263,9 +281,9 @@ class RunReader(CommandedRun):
     ) -> AsyncGenerator[views.Event, None]:
         """Yield the events after the one with the id `after`, in order.
 
-        With `follow` also new ones, until the run has ended. Raises `unknown_run`, `invalid_body` for
-        an id that is none, `gone` for one whose history is deleted, and Unavailable. No worker has to be
-        up.
+        With `follow` also new ones, until the run has ended. Raises `unknown_run`, `erased`,
+        `invalid_body` for an id that is none, `gone` if the history is deleted, and Unavailable. No
+        worker has to be up.
         """
         feed = self._deployment.feed
         if follow:
@@ -460,6 +478,7 @@ class RunReader(CommandedRun):
                     if event is None:
                         view = await self._seen()
                     else:
+                        await self._line.deleted.refuse_erased(self.run_id)
                         # A terminated run has no record, and its worker still answers queries.
                         record = await self._record_in(event)
                         view = await self.view() if record is None else record.view
@@ -469,7 +488,7 @@ class RunReader(CommandedRun):
             pass
         except Refusal as refusal:
             # The archive may have it.
-            if refusal.code is not Code.UNKNOWN_RUN:
+            if refusal.code not in DELETED:
                 raise
         return await self.view()
 

@@ -45,7 +45,9 @@ from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.client import unknown_run
 from abeyance.history.closing_record import closing_record
-from abeyance.history.description import RPC, NotOurs, RunDescription, describe
+from abeyance.history.deleted_runs import DeletedRuns
+from abeyance.history.description import RPC, RunDescription, RunEnded, describe
+from abeyance.storage.archive import Archive
 from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.retry import (
     LOOKED_AHEAD,
@@ -93,18 +95,18 @@ class CachedRun:
     since: float
 
 
-class RunEnded(Exception):
-    """The run had ended when a call reached it."""
-
-    def __init__(self, described: RunDescription) -> None:
-        self.described = described
-        super().__init__(described.run_id)
-
-
 class WorkflowRpc:
     """`patience` is how many seconds a call is tried before it is `Unavailable`."""
 
-    def __init__(self, temporal: TemporalClient, task_queue: str, *, patience: float) -> None:
+    def __init__(
+        self,
+        temporal: TemporalClient,
+        task_queue: str,
+        archive: Archive | None = None,
+        *,
+        patience: float,
+    ) -> None:
+        self.deleted = DeletedRuns(temporal, task_queue, archive, patience=patience)
         self.temporal = temporal
         self.task_queue = task_queue
         self.patience = patience
@@ -114,15 +116,22 @@ class WorkflowRpc:
         self._reads: SingleFlight[Any] = SingleFlight()
 
     async def described(self, run_id: str) -> RunDescription:
-        """Describe a run. Raises the refusal `unknown_run`."""
-        ask = partial(describe, self.temporal, self.task_queue, run_id)
+        """Describe a run. Raises `unknown_run`, `erased`, and `gone` if only the archive has it."""
         try:
-            run = await retry_until(run_id, ask, seconds=self.patience)
+            run = await self.describe(run_id)
         except NotFound:
             self._cache.pop(run_id, None)
-            raise unknown_run(run_id) from None
+            raise await self.deleted.refusal(run_id) from None
         self.learn(run_id, run.first, execution=run.execution, start=run.start)
+        if not run.is_running:
+            # Only ended runs are erased, so a call of an open one need not ask.
+            await self.deleted.refuse_erased(run_id)
         return run
+
+    async def describe(self, run_id: str) -> RunDescription:
+        """Describe a run, even one that is being erased. Raises NotFound."""
+        ask = partial(describe, self.temporal, self.task_queue, run_id)
+        return await retry_until(f"the run {run_id!r}", ask, seconds=self.patience)
 
     async def admit(self, run_id: str) -> str:
         """Return the first execution of a run, which continue-as-new and resets do not change.
@@ -144,17 +153,6 @@ class WorkflowRpc:
         cached = self._cache.get(run_id)
         return cached if cached and time.monotonic() - cached.since < _CACHED_FOR else None
 
-    async def is_foreign(self, run_id: str) -> bool:
-        """Return whether the id is that of another deployment's run, or of another workflow."""
-        ask = partial(describe, self.temporal, self.task_queue, run_id)
-        try:
-            await retry_until(run_id, ask, seconds=self.patience)
-        except NotOurs:
-            return True
-        except NotFound:
-            pass
-        return False
-
     def learn(self, run_id: str, first: str, *, execution: str, start: Mapping[str, Any]) -> None:
         """Cache a run of the deployment, with what its memo has of its start."""
         guards = start.get("guarded_by")
@@ -170,12 +168,12 @@ class WorkflowRpc:
             self._cache.popitem(last=False)
 
     async def record(self, described: RunDescription) -> views.ClosingRecord:
-        """Return the closing record of an ended run. Raises the refusal `unknown_run`."""
+        """Return the closing record of an ended run. Raises as `described`."""
         ask = partial(closing_record, self.temporal, described)
         try:
-            return await retry_until(described.run_id, ask, seconds=self.patience)
+            return await retry_until(f"the run {described.run_id!r}", ask, seconds=self.patience)
         except NotFound:
-            raise unknown_run(described.run_id) from None
+            raise await self.deleted.refusal(described.run_id) from None
 
     async def poll(
         self, run_id: str, token: bytes, *, only_the_end: bool
@@ -218,8 +216,7 @@ class WorkflowRpc:
 
     def _admit_by_history(self, run_id: str, page: GetWorkflowExecutionHistoryResponse) -> None:
         begun = page.history.events[0].workflow_execution_started_event_attributes
-        is_run = begun.workflow_type.name == names.WORKFLOW
-        if not is_run or begun.task_queue.name != self.task_queue:
+        if (begun.workflow_type.name, begun.task_queue.name) != (names.WORKFLOW, self.task_queue):
             raise unknown_run(run_id)
         cached = self._cache.get(run_id)
         if cached is None or cached.first != begun.first_execution_run_id:
@@ -240,12 +237,20 @@ class WorkflowRpc:
     ) -> T:
         """Query a run. Raises `unknown_run`, and Unavailable within seconds if no worker answers."""
         await self.admit(run_id)
-        return await self.ask(run_id, name, result_type, argument)
+        async with self.deleted.explained(run_id):
+            return await self.ask(run_id, name, result_type, argument)
 
     async def ask(
-        self, run_id: str, name: str, result_type: type[T], argument: wire.Request | None = None
+        self,
+        run_id: str,
+        name: str,
+        result_type: type[T],
+        argument: wire.Request | None = None,
+        *,
+        about: str | None = None,
     ) -> T:
-        """Query a workflow whose id only this deployment can have."""
+        """Query a workflow whose id only this deployment can have. `about` names it if it is no run."""
+        about = about or f"the run {run_id!r}"
         handle = self.temporal.get_workflow_handle(run_id)
 
         async def ask() -> Any:
@@ -258,18 +263,18 @@ class WorkflowRpc:
                 # It was paused a moment ago.
                 if not is_unknown_status(error):
                     raise
-                raise Unavailable(f"the run {run_id!r} is paused through Temporal") from error
+                raise Unavailable(f"{about} is paused through Temporal") from error
             except WorkflowQueryFailedError as error:
                 if LOOKED_AHEAD in error.message:
                     raise RetryableError(error.message) from error
                 raise Unavailable(
-                    f"the worker of the run {run_id!r} could not answer the query: {error.message}"
+                    f"the worker of {about} could not answer the query: {error.message}"
                 ) from error
 
         seconds = min(self.patience, _READ_PATIENCE)
         same = f"{run_id} {name} {'' if argument is None else argument.model_dump_json()}"
         try:
-            fetch = partial(retry_until, run_id, partial(hedged, ask), seconds=seconds)
+            fetch = partial(retry_until, about, partial(hedged, ask), seconds=seconds)
             result: T = await self._reads.read(same, fetch)
         except NotFound:
             raise unknown_run(run_id) from None
@@ -305,7 +310,7 @@ class WorkflowRpc:
                 await self._raise_if_gone(run_id, error)
                 raise
 
-        await retry_until(run_id, send, seconds=self.patience)
+        await retry_until(f"the run {run_id!r}", send, seconds=self.patience)
         if key is not None:
             self._sent[first, key] = digest
             if len(self._sent) > _MAX_CACHED:
@@ -347,7 +352,7 @@ class WorkflowRpc:
                     await self._raise_if_gone(run_id, error)
                     raise
 
-        result: T = await retry_until(run_id, send, seconds=self.patience)
+        result: T = await retry_until(f"the run {run_id!r}", send, seconds=self.patience)
         return result
 
     async def update_with_start(

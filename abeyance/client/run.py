@@ -24,7 +24,6 @@ from abeyance.authoring.graph import Graph
 from abeyance.client.deployment import Deployment
 from abeyance.client.eviction import UNBOUNDED, Room
 from abeyance.client.reader import RunReader
-from abeyance.client.rpc import RunEnded
 from abeyance.client.start import StartPlan, retry_marks
 from abeyance.commands import as_events
 from abeyance.core import idempotency, ledger, machine, mailbox, messages, snapshots
@@ -33,15 +32,15 @@ from abeyance.core.json import Json, sha256
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Called
-from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.errors import Code, Refusal, Unavailable, Unreadable
 from abeyance.handle import Forked
 from abeyance.history.after_the_end import edit_after_the_end, respond_after_the_end
-from abeyance.history.description import RunDescription
+from abeyance.history.description import RunDescription, RunEnded
 from abeyance.orders import SIGNALS, order_of
 from abeyance.projections import open_interrupts
 from abeyance.runtime import retries
 from abeyance.schemas.state_model import ValuesError
-from abeyance.storage.converter import is_all_sealed
+from abeyance.storage.converter import UNREADABLE, is_all_sealed
 from abeyance.temporal.update_limiter import Turn
 from abeyance.util import checked_run_id, generated_run_id
 
@@ -57,6 +56,8 @@ _EDITS: Final[Mapping[type[commands.Edit], str]] = {
 }
 """The updates that change an open run or one of its questions, and have no receipt."""
 _MICROSECONDS: Final = 1_000_000
+_REFUSED: Final = frozenset({"signal.refused", "message.rejected"})
+_CODES: Final = frozenset(Code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,14 @@ class ForkStarted:
     run_id: str
     created: bool
     interrupts: list[views.InterruptView]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Present:
+    """The end of a run's history at some time: an execution, and its last event."""
+
+    execution: str
+    event: int
 
 
 class TemporalRun(RunReader):
@@ -82,6 +91,13 @@ class TemporalRun(RunReader):
     def __init__(self, deployment: Deployment, run_id: str, graph: Graph | None = None) -> None:
         super().__init__(deployment, run_id)
         self._graph = graph
+
+    async def was_started_by(self, request: str) -> bool:
+        """Return whether this call has started the run; also if that is unreadable. `request` is as in
+        `Client.runs.start`. Raises `unknown_run`.
+        """
+        start = (await self._line.described(self.run_id)).start
+        return start.get("request") in (None, request)
 
     async def respond_to(
         self, order: commands.Respond, *, as_delegate: bool = True
@@ -129,6 +145,32 @@ class TemporalRun(RunReader):
         except RunEnded as ended:
             if await self._earlier(ended, event) is None:
                 raise ended.described.not_running() from ended
+
+    async def present(self) -> Present:
+        """Return where the history of the run ends now. Raises the refusal `unknown_run`."""
+        described = await self._line.described(self.run_id)
+        return Present(execution=described.execution, event=described.last_event)
+
+    async def raise_refused(self, since: Present, **about: str) -> None:
+        """Raise the refusal of a signal that the run has processed, if it refused it.
+
+        `since` is from before the signal was sent. `about` is what the event of a refusal has of it: the
+        `signal`, or the `message_id`. Raises Unavailable if the events cannot be read.
+        """
+        feed = self._deployment.feed
+        try:
+            events = await feed.since(self.run_id, since.execution, since.event)
+        except UNREADABLE as error:
+            raise Unreadable(
+                f"the run {self.run_id!r} has the call, but its events, which say whether it refused it, "
+                f"cannot be read: {error}"
+            ) from error
+        for event in events:
+            if event.type in _REFUSED and about.items() <= event.data.items():
+                # A directive that cannot be carried out has a code of its own, and is in the view.
+                if event.data["code"] in _CODES:
+                    raise Refusal(Code(event.data["code"]), event.data["reason"])
+                return
 
     async def checked_patch(self, patch: Mapping[str, Any]) -> dict[str, Json]:
         if self._graph is None:

@@ -27,12 +27,13 @@ from abeyance.core.state import Limits
 from abeyance.errors import AbeyanceError, Code, Refusal
 from abeyance.filters import RunFilter
 from abeyance.handle import Started
+from abeyance.history.deleted_runs import DELETED
 from abeyance.history.description import ENDINGS, RPC, RunDescription
 from abeyance.orders import awaited, order_of
 from abeyance.util import checked_run_id
 
 _LOCAL: Final = Principal(subject="local")
-_GONE: Final = frozenset({Code.NOT_RUNNING, Code.UNKNOWN_RUN})
+_GONE: Final = DELETED | {Code.NOT_RUNNING}
 _REASON_CHARS: Final = 500
 
 
@@ -88,7 +89,7 @@ class Runs:
         With `wait` it returns the view once the run has a status of `until` or has ended, after so many
         seconds at the latest. That is `RunHandle.wait`, in the same call to Temporal. Raises the
         refusals `invalid_run_id`, `invalid_input`, `unknown_node`, `invalid_body`, `payload_too_large`,
-        `run_exists`, `idempotency_conflict`, `conversation_busy` and `too_many_runs`.
+        `run_exists`, `erased`, `idempotency_conflict`, `conversation_busy` and `too_many_runs`.
         """
         until, wait = awaited(until, wait)
         deadline = asyncio.get_running_loop().time() + wait
@@ -232,7 +233,7 @@ class Runs:
         try:
             described = await self._line.described(checked_run_id(run_id))
         except Refusal as refusal:
-            if refusal.code is not Code.UNKNOWN_RUN or await self._line.is_foreign(run_id):
+            if refusal.code not in DELETED or await self._line.deleted.is_foreign(run_id):
                 raise
         else:
             if described.is_running:
@@ -257,8 +258,8 @@ class Runs:
 
         Return `erasing`, or `erased` once it is done: a worker does it, whatever is killed. A signed
         tombstone remains, without data of the run. Its forks (`forks`) have copies of its past, and have
-        to be erased themselves. Raises `not_finished` for an open run, `unknown_run`,
-        `invalid_run_id`, and Unavailable.
+        to be erased themselves. From then on the run is refused as `erased`. Raises `not_finished` for
+        an open run, `unknown_run`, `invalid_run_id`, and Unavailable.
         """
         return await self._erasures.begin(run_id)
 

@@ -385,7 +385,7 @@ class Executions:
             self._line.learn(run_id, first, execution=first, start=plan.memo_of_start)
             return reached
 
-        return await retry_until(run_id, send, seconds=self._line.patience)
+        return await retry_until(f"the run {run_id!r}", send, seconds=self._line.patience)
 
     async def _call_of(self, run_id: str) -> str | None:
         """The call that started a run, None if there is no run, or its start did not wait."""
@@ -425,7 +425,7 @@ class Executions:
             raise
 
     async def fork(self, plan: StartPlan, room: Room) -> Started:
-        """Start a fork. Starting the same again changes nothing. Raises `run_exists`."""
+        """Start a fork. Starting the same again changes nothing. Raises as `already_started`."""
         await self.capacity.make_room(plan.start.run_id, room)
         try:
             await self.send(plan, WorkflowIDReusePolicy.REJECT_DUPLICATE)
@@ -435,11 +435,15 @@ class Executions:
         return Started(run_id=plan.start.run_id, created=True)
 
     async def already_started(self, plan: StartPlan) -> Started:
-        """Return the run that has the id already, if the same call started it. Raises `run_exists`."""
+        """Return the run that has the id already, if the same call started it. Raises `run_exists`, and
+        `erased` while the id is that of a run that is being erased.
+        """
         run_id = plan.start.run_id
         try:
             described = await self._line.described(run_id)
-        except Refusal:
+        except Refusal as refusal:
+            if refusal.code is Code.ERASED:
+                raise
             raise Refusal(
                 Code.RUN_EXISTS,
                 f"The id {run_id!r} belongs to a workflow in Temporal that is not a run. Choose another "

@@ -26,10 +26,11 @@ from temporalio.service import RPCError
 
 from abeyance import names, wire
 from abeyance.client.listing import OPEN_RUNS, Listing
-from abeyance.client.rpc import RunEnded, WorkflowRpc
+from abeyance.client.rpc import WorkflowRpc
 from abeyance.errors import AbeyanceError, Refusal
 from abeyance.history.description import (
     RPC,
+    RunEnded,
     blocking_failure,
     described_by_server,
     read,

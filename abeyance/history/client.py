@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, TypeVar
 
@@ -43,12 +43,14 @@ class Execution:
     """One of a run's executions. `first` is the oldest of its chain, `reset_to` what replaced it.
 
     A retry begins a chain. `origin` is the oldest execution of the chain that was retried first.
+    `ended_at` is None of an open one.
     """
 
     id: str
     first: str
     origin: str
     is_running: bool
+    ended_at: datetime | None
     reset_to: str
 
 
@@ -81,6 +83,9 @@ class HistoryClient:
             first=info.first_run_id,
             origin=await self._origin(run_id, info) or info.first_run_id,
             is_running=info.status in _RUNNING,
+            ended_at=info.close_time.ToDatetime(tzinfo=UTC)
+            if info.HasField("close_time")
+            else None,
             reset_to=response.workflow_extended_info.reset_run_id,
         )
 

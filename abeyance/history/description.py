@@ -97,6 +97,7 @@ class RunDescription:
         self.status: int = self._info.status
         self.execution: str = self._info.execution.run_id
         self.first: str = self._info.first_run_id
+        self.last_event: int = self._info.history_length
         self.memo = {**self._memo_of_attributes(), **memo} if unread else memo
 
     @property
@@ -160,7 +161,14 @@ class RunDescription:
         created = (self.memo.get(names.MEMO_START) or {}).get("created_at")
         return self.started_at if created is None else datetime.fromisoformat(created)
 
-    def blocked(self, recorded: Sequence[views.BlockedView]) -> list[views.BlockedView]:
+    def with_attempts(self, view: views.RunView) -> views.RunView:
+        """The view that a run gave of itself, with the latest attempts at its blocked visits."""
+        if view.ended_at is not None:
+            # Its activities are pending until they are cancelled, and block nothing any more.
+            return view
+        return view.model_copy(update={"blocked": self._blocked(view.blocked)})
+
+    def _blocked(self, recorded: Sequence[views.BlockedView]) -> list[views.BlockedView]:
         """The blocked visits: those that the run has `recorded`, with the latest attempts by Temporal.
 
         A visit whose worker could not tell the run is known to Temporal alone, between its attempts.
@@ -242,7 +250,7 @@ class RunDescription:
             yield views.BlockedView(code=Code.NATIVELY_PAUSED, message=message)
         elif self.is_running:
             rows = map(views.BlockedView.model_validate, self.summary.get("blocked") or [])
-            yield from self.blocked([*rows])
+            yield from self._blocked([*rows])
 
     def not_running(self) -> Refusal:
         """The refusal of a call that needs a running run."""
@@ -284,7 +292,7 @@ class RunDescription:
                 run_id=self.run_id,
                 graph=self.start.get("graph", ""),
                 name="",
-                kind="unreadable",
+                kind=views.UNREADABLE,
                 address="",
                 prompt=f"This question cannot be read here: {why}",
                 requested_capability=capabilities[0]
@@ -303,6 +311,7 @@ class RunDescription:
                 run_id=self.run_id,
                 graph=graph,
                 abridged=True,
+                degraded=True,
                 **{name: row[name] for name in names.MEMO_ROW},
                 **{"status": "open", **{name: row[name] for name in _MEMO_SET if name in row}},
             )
@@ -310,6 +319,14 @@ class RunDescription:
             if key.startswith(names.MEMO_INTERRUPT) and row is not None
         ]
         return [*shown, *self._unread_interrupts()]
+
+
+class RunEnded(Exception):
+    """The run had ended when a call reached it."""
+
+    def __init__(self, described: RunDescription) -> None:
+        self.described = described
+        super().__init__(described.run_id)
 
 
 async def describe(temporal: TemporalClient, task_queue: str, run_id: str) -> RunDescription:

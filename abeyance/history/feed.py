@@ -23,6 +23,8 @@ from abeyance.core.live_text import LiveText
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.client import Execution, unknown_run
 from abeyance.history.cursors import is_later, order
+from abeyance.history.deleted_runs import DeletedRuns
+from abeyance.history.event_translation import HistoryState
 from abeyance.history.reader import TURN_ENDS, Histories, HistoryWalk, Place
 from abeyance.temporal.retry import NotFound
 from abeyance.temporal.update_limiter import SingleFlight
@@ -274,11 +276,13 @@ class Feed:
         self,
         temporal: TemporalClient,
         task_queue: str,
+        deleted: DeletedRuns | None = None,
         *,
         most_tails: int = 500,
         kept: int = 1_000,
         patience: float = 60.0,
     ) -> None:
+        self._deleted = DeletedRuns(temporal, task_queue) if deleted is None else deleted
         self._histories = Histories(temporal, task_queue, patience=patience)
         self._at_once = Histories(temporal, task_queue, patience=min(patience, _PAGE_PATIENCE))
         self._most_tails = most_tails
@@ -297,21 +301,47 @@ class Feed:
         """Return at most `limit` events after the cursor `after`, and the cursor of the next page.
 
         None as `after` is before the oldest event. The next cursor is None once the run has ended and
-        all its events were returned. Raises the refusals `unknown_run`,
+        all its events were returned. Raises the refusals `unknown_run`, `erased`,
         `invalid_body` for what is no cursor of this run, and `gone`, with the `oldest` cursor, for one
-        whose history is no longer kept; and Unavailable.
+        whose history is no longer kept, and without it for a run that only the archive has; and
+        Unavailable.
         """
         if limit < 1:
             raise ValueError(f"limit={limit}: a page holds at least one event")
+        async with self._deleted.explained(run_id):
+            return await self._page(run_id, after, limit)
+
+    async def _page(
+        self, run_id: str, after: str | None, limit: int
+    ) -> tuple[list[views.Event], str | None]:
         walk = HistoryWalk(self._at_once, run_id, after)
         events: list[views.Event] = []
         while len(events) < limit and not (walk.has_ended or walk.is_at_present):
             events += await walk.step()
+        if not walk.is_at_present:
+            # The run has ended, or may have: only of an open one there is nothing more at present.
+            await self._deleted.refuse_erased(run_id)
         if walk.has_ended and len(events) <= limit:
             return events, None
         if events:
             return events[:limit], events[:limit][-1].id
         return [], after or str(await self._at_once.oldest(run_id))
+
+    async def since(self, run_id: str, execution: str, event: int) -> list[views.Event]:
+        """Return what came after an event of a history, at the cost of what is new.
+
+        The ids of the events are no cursors. Raises the refusal `unknown_run`, and Unavailable.
+        """
+        state = HistoryState(run_id=run_id, execution=execution, last=event)
+        try:
+            page = await self._at_once.newer(state)
+            events = [*page.events]
+            while page.then is not None and not page.is_last:
+                page = await self._at_once.read(page.then)
+                events += page.events
+        except NotFound:
+            raise unknown_run(run_id) from None
+        return events
 
     async def follow(self, run_id: str, after: str | None) -> AsyncGenerator[views.Event, None]:
         """Yield the events after the cursor `after`, and new ones until the run has ended.
@@ -338,7 +368,8 @@ class Feed:
         """Follow as `opened`, and with `hears_models` also yield what models say while they speak."""
         events = self._events(run_id, after, hears_models=hears_models)
         # The first item is None, after which nothing is refused.
-        await anext(events)
+        async with self._deleted.explained(run_id):
+            await anext(events)
         return cast("AsyncGenerator[views.Event | views.ModelDelta, None]", events)
 
     async def _events(
@@ -384,6 +415,7 @@ class Feed:
             return tail.seat(hears_models=hears_models)
         newest = await self._newest.read(run_id, lambda: self._histories.newest(run_id))
         if not newest.is_running:
+            await self._deleted.refuse_erased(run_id)
             return None
         tail = self._tails.get(run_id)
         if tail is None:

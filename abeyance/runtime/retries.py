@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from abeyance.authoring.graph import Graph
 from abeyance.commands import RetryBody
 from abeyance.core import idempotency, snapshots
-from abeyance.core.json import sha256
+from abeyance.core.json import Json, sha256
 from abeyance.core.policy import Principal
 from abeyance.core.state import RunState
 from abeyance.errors import Code, Refusal
 from abeyance.runtime import graph_today
+from abeyance.schemas.state_model import ValuesError
 from abeyance.wire import StartRun
 
 _MOST_MARKS: Final = 20
@@ -42,8 +43,8 @@ def retried(
 ) -> tuple[RunState, str]:
     """Return the state of a retry, and the version of its graph.
 
-    Raises the Refusals of the core, `cannot_migrate` with the values that do not fit, and ValueError if
-    the retry needs today's graph and there is none.
+    Raises the Refusals of the core, `invalid_input` for a patch that does not fit, or `cannot_migrate` if
+    the run would move, and ValueError if the retry needs today's graph and there is none.
     """
     if not order.changes_course:
         version = start.graph_version
@@ -80,8 +81,17 @@ def retried(
         )
 
     if found := graph_today.obstacles(today, attempt):
+        if not is_today:
+            _refuse_misfit(graph, order.patch)
         raise graph_today.cannot_migrate(found, is_moved=is_today)
     return attempt(), version
+
+
+def _refuse_misfit(graph: Graph, patch: Mapping[str, Json]) -> None:
+    try:
+        graph.states.patch(patch)
+    except ValuesError as error:
+        raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
 
 
 def mark(order: RetryBody, principal: Principal, key: str | None) -> str:

@@ -6,8 +6,10 @@ too, and could not read the blobs. So such a folder must be declared shared.
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
@@ -15,7 +17,7 @@ from urllib.parse import urlsplit
 
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
-from abeyance.errors import AbeyanceError, SettingsError
+from abeyance.errors import AbeyanceError, SettingsError, Unavailable
 from abeyance.settings import Settings, bucket_of
 from abeyance.storage import s3
 from abeyance.storage.blobs import Blobs, Files, FolderBlobs, MemoryBlobs
@@ -73,16 +75,35 @@ def blobs_of(settings: Settings) -> Blobs:
     )
 
 
-async def storage_fault(settings: Settings) -> str | None:
-    """Write a small blob, read it, and delete it; return what is wrong with the storage, if anything."""
+async def storage_fault(settings: Settings) -> AbeyanceError | None:
+    """Write a small blob, read it, and delete it; return what is wrong with the storage, if anything.
+
+    Nothing is left behind. Unavailable does not say what to do, SettingsError does.
+    """
     data, run_id = b"abeyance storage", f"abeyance-storage-{uuid.uuid4().hex}"
+    new = _new_folders(settings.storage or str(DEFAULT_FOLDER))
     try:
         blobs = blobs_of(settings)
         is_same = await blobs.get(await blobs.put(run_id, data)) == data
         await blobs.delete_run(run_id)
     except AbeyanceError as error:
-        return str(error)
-    return None if is_same else f"{settings.storage} returned other data than was written"
+        return error
+    finally:
+        for folder in new:
+            # A worker may use it by now.
+            with suppress(OSError):
+                folder.rmdir()
+    if is_same:
+        return None
+    return Unavailable(f"{settings.storage} returned other data than was written")
+
+
+def _new_folders(storage: str) -> list[Path]:
+    """Return the folders that the first write to a storage makes, the innermost first."""
+    if bucket_of(storage) is not None:
+        return []
+    folder = Path(storage).absolute()
+    return [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
 
 
 class ConfiguredBlobs:

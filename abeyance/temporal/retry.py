@@ -68,11 +68,11 @@ class attempts(AsyncIterator[float]):  # noqa: N801 used as a function
         return self._pause
 
 
-async def retry_until(run_id: str, call: Callable[[], Awaitable[T]], *, seconds: float) -> T:
+async def retry_until(about: str, call: Callable[[], Awaitable[T]], *, seconds: float) -> T:
     """Repeat a call until it succeeds, fails permanently, or `seconds` have passed.
 
-    The call must be idempotent, and raises RetryableError to be repeated. Raises NotFound, Unavailable at
-    the timeout, and every other error of the call.
+    `about` is what is called, as in "the run 'r'". The call must be idempotent, and raises RetryableError
+    to be repeated. Raises NotFound, Unavailable at the timeout, and every other error of the call.
     """
     last: BaseException | None = None
     try:
@@ -89,9 +89,9 @@ async def retry_until(run_id: str, call: Callable[[], Awaitable[T]], *, seconds:
                     last = is_retryable(error)
     except TimeoutError as error:
         raise Unavailable(
-            f"the run {run_id!r} did not answer within {seconds:g} s: Temporal cannot be reached, or "
-            f"no worker is up that can read the run ({last or 'no answer'}). The call may still take "
-            "effect, and may be repeated."
+            f"{about} did not answer within {seconds:g} s: Temporal cannot be reached, or no worker is "
+            f"up that can read it ({last or 'no answer'}). The call may still take effect, and may be "
+            "repeated."
         ) from error
     raise AssertionError("attempts have no end")
 

@@ -22,13 +22,13 @@ from pydantic import Field, JsonValue
 from abeyance import commands, views, wire
 from abeyance.api.dependencies import Backend, BackendDep
 from abeyance.api.inbox import PATH as INBOX
-from abeyance.api.problems import PROBLEMS
+from abeyance.api.problems import PROBLEMS, retry_header
 from abeyance.api.routers.runs import PICTURES, sent
 from abeyance.api.sessions import SIGN_IN
 from abeyance.client.run import TemporalRun
 from abeyance.core.json import Json, sha256
 from abeyance.core.text import visible
-from abeyance.errors import Code, Refusal
+from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.notifications import links
 from abeyance.notifications.config import Notifications
 from abeyance.notifications.links import PATH, PersonalLink, link_expired
@@ -99,7 +99,15 @@ async def read(token: Token, request: Request, backend: BackendDep) -> Response:
     except Refusal as refusal:
         if wants_json:
             raise
-        return _void(refusal)
+        return _void(refusal.code, refusal.message)
+    except Unavailable as error:
+        if wants_json:
+            raise
+        page = _void(
+            Code.UNAVAILABLE, "The question cannot be read now: open the link again later."
+        )
+        page.headers.update(retry_header(error.retry_after))
+        return page
     if wants_json:
         content = question.model_dump_json()
         return Response(content, media_type="application/json", headers=_HEADERS)
@@ -165,7 +173,10 @@ def _refuse_another_vote(link: PersonalLink, question: views.InterruptView, answ
 async def _opened(
     token: str, backend: Backend
 ) -> tuple[PersonalLink, Notifications, views.InterruptView]:
-    """Return a valid link, the file that it is from, and its question. Raises `link_expired`."""
+    """Return a valid link, the file that it is from, and its question.
+
+    Raises `link_expired`, and Unavailable if nobody can tell now whether it is.
+    """
     file = backend.notifications
     key = None if file is None else links.key_of(file)
     if file is None or key is None:
@@ -184,6 +195,9 @@ async def _opened(
         raise link_expired(why) from refusal
     if question is None:
         raise link_expired(_LOST[Code.UNKNOWN_INTERRUPT])
+    if question.degraded:
+        # It lacks the votes, and what a person decides by.
+        raise Unavailable(f"the question {question.id!r} cannot be read in full: no worker answers")
     _check(link, file, question)
     return link, file, question
 
@@ -263,12 +277,12 @@ def _page(token: str, link: PersonalLink, question: views.InterruptView) -> Resp
     )
 
 
-def _void(refusal: Refusal) -> Response:
-    """Return the page of a link that is void, which offers to sign in."""
-    status, title = PROBLEMS[refusal.code]
+def _void(why: Code, message: str) -> Response:
+    """Return the page of a link without its question, which offers to sign in."""
+    status, title = PROBLEMS[why]
     return _filled(
         title=_text(title),
-        prompt=_text(refusal.message),
+        prompt=_text(message),
         body="",
         status="",
         question="",

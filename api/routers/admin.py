@@ -80,8 +80,8 @@ async def read_audit(run_id: RunId, caller: Caller, client: ClientDep) -> Respon
 async def erase_run(run_id: RunId, client: ClientDep) -> ErasedRun:
     """Erase a run that has ended: its history, what is stored of it, and its archive.
 
-    A worker does it. Repeat the request to learn whether it is done. A signed tombstone remains, and
-    reading the run is refused as `erased`. An open run has to be cancelled first. Erase the `forks` of
+    A worker does it, and from now on the run is refused as `erased`. Repeat the request to learn whether
+    it is done. A signed tombstone remains. An open run has to be cancelled first. Erase the `forks` of
     the run too: each has a copy of its past.
     """
     state = await client.runs.erase(run_id)

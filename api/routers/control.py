@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Body, Depends, Request, Response
@@ -35,11 +37,12 @@ from abeyance.api.rights import require_free, without_others
 from abeyance.api.schemas import Accepted, ForkedRun, RunStatus, fields_set
 from abeyance.client import Client, TemporalRun
 from abeyance.client.eviction import Room
+from abeyance.client.run import Present
 from abeyance.core import authority
 from abeyance.core.json import sha256
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
-from abeyance.orders import control_order
+from abeyance.orders import SIGNALS, control_order
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["control"])
 
@@ -80,19 +83,34 @@ class Signal:
     ) -> SignalResponse:
         """Pause, resume or cancel a run, and respond as `respond`."""
         order = control_order(kind, fields_set(body), self.caller, self.key)
+        since = await self.present(run_id)
         await self.backend.connection.client.run(run_id).control(order)
-        return await self.respond(Accepted(run_id=run_id), is_end=is_end)
+        about = {"signal": SIGNALS[kind]}
+        return await self.respond(Accepted(run_id=run_id), since, about, is_end=is_end)
 
-    async def respond(self, accepted: Accepted, *, is_end: bool = False) -> SignalResponse:
-        """Return the response of a route that sent a signal.
+    async def present(self, run_id: str) -> Present | None:
+        """Return where the run is before the signal, if the caller waits for what comes of it."""
+        return await self.backend.connection.client.run(run_id).present() if self.wait else None
 
-        With a `wait`, return the run once it processed the signal or, if `is_end`, once it has ended.
+    async def respond(
+        self,
+        accepted: Accepted,
+        since: Present | None,
+        about: Mapping[str, str],
+        *,
+        is_end: bool = False,
+    ) -> SignalResponse:
+        """Return the response of a route that sent a signal after `since`.
+
+        With a `wait`, return the run once it processed the signal or, if `is_end`, once it has ended. If
+        the run refused the signal that `about` is of, raise that refusal.
         """
-        if not self.wait:
+        if not self.wait or since is None:
             return accepted
         run, stopping = self.backend.connection.client.run(accepted.run_id), self.backend.stopping
         longest = min(self.wait, self.backend.settings.default_timeout)
-        waiting = _wait_for_effect(run, longest, stopping, is_end=is_end)
+        refused = partial(run.raise_refused, since, **about)
+        waiting = _wait_for_effect(run, longest, stopping, refused, is_end=is_end)
         try:
             view = await long_poll(self.request, waiting, stopping=stopping)
         except ServiceStopping:
@@ -134,7 +152,7 @@ def signal_responses(example: Any, with_wait: Any, *refusals: Code) -> openapi.R
 @router.post(
     "/pause",
     status_code=202,
-    responses=signal_responses(examples.ACCEPTED, examples.PAUSED_RUN, *_CODES),
+    responses=signal_responses(examples.ACCEPTED, examples.PAUSED_RUN, *_CODES, Code.UNKNOWN_NODE),
 )
 async def pause(run_id: RunId, signal: SignalDep, body: PauseBody = None) -> SignalResponse:
     """Pause a run: running nodes finish, or with `mode: now` stop at once, and no new nodes start.
@@ -142,7 +160,7 @@ async def pause(run_id: RunId, signal: SignalDep, body: PauseBody = None) -> Sig
     A paused run accepts answers and acts on them after the resume. After `timeout` the run resumes, halts
     or goes to a node, as `on_timeout` says. Going to a node requires every capability in the run's
     `guarded_by`. Pausing a paused run changes nothing. If the run refuses the pause, for example because
-    the node is unknown, it records the event `signal.refused`.
+    the node is unknown, it records the event `signal.refused`, and a call with `wait` is refused.
     """
     if goes_to_node(body):
         await require_course(signal.caller, signal.backend.connection.client, run_id)
@@ -251,6 +269,7 @@ async def migrate(run_id: RunId, call: CallDep, body: MigrateBody = None) -> vie
         Code.IDEMPOTENCY_CONFLICT,
         Code.CONVERSATION_BUSY,
         Code.CANNOT_MIGRATE,
+        Code.INVALID_INPUT,
         *_OF_STARTS,
     ),
 )
@@ -262,12 +281,13 @@ async def retry(run_id: RunId, call: CallDep, body: RetryBody = None) -> views.R
     gate allowed require every capability in the run's `guarded_by`. Without `runs:read` the response has
     only the run's id and status.
     """
-    require(call.caller, authority.CONTROL)
     order = body or commands.RetryBody()
     graph = None
     if order.changes_course:
         await require_course(call.caller, call.client, run_id)
         graph = call.backend.graph(await call.client.run(run_id).graph_of() or "")
+    else:
+        require(call.caller, authority.CONTROL)
     run = call.client.run(run_id, graph)
     try:
         await run.retry_by(order, principal=call.caller, key=call.key, room=_room(call.backend))
@@ -385,7 +405,12 @@ def view_for(caller: Principal, view: views.RunView) -> views.RunView | RunStatu
 
 
 async def _wait_for_effect(
-    run: TemporalRun, longest: float, stopping: asyncio.Event, *, is_end: bool
+    run: TemporalRun,
+    longest: float,
+    stopping: asyncio.Event,
+    raise_refused: Callable[[], Awaitable[None]],
+    *,
+    is_end: bool,
 ) -> views.RunView:
     until = time.monotonic() + longest
     while True:
@@ -395,6 +420,8 @@ async def _wait_for_effect(
         if not view.degraded or view.ended_at is not None or left <= 0:
             break
         await sleep_unless(stopping, min(left, _POLL_SECONDS))
+    if not view.degraded:
+        await raise_refused()
     if is_end and left > 0 and view.ended_at is None:
         return await run.wait(timeout=left)
     return view

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Body, Query
@@ -88,7 +89,7 @@ _ANSWER_CODES: Final = (
     responses=openapi.read(
         "The interrupts, open ones first.",
         examples.listed(examples.INTERRUPT),
-        *(Code.UNKNOWN_RUN, Code.ERASED),
+        *(Code.UNKNOWN_RUN, Code.NATIVELY_PAUSED, Code.ERASED),
     ),
 )
 async def list_interrupts(
@@ -99,7 +100,11 @@ async def list_interrupts(
         StatusFilter, Query(description="The status of the interrupts; `all` is any.")
     ] = "open",
 ) -> Listed[views.InterruptView]:
-    """List the interrupts of a run. Of open ones `may_answer` says whether the caller may answer them."""
+    """List the interrupts of a run. Of open ones `may_answer` says whether the caller may answer them.
+
+    If no worker responds, the open and the held ones are `degraded`, and some may be missing if there are
+    many; `all` and the other statuses get a 503.
+    """
     found = await client.run(run_id).interrupts(status=status)
     return Listed(items=await seen_by(caller, found, client))
 
@@ -110,13 +115,17 @@ async def list_interrupts(
     responses=openapi.read(
         "The interrupt.",
         examples.INTERRUPT,
-        *(Code.UNKNOWN_RUN, Code.UNKNOWN_INTERRUPT, Code.ERASED),
+        *(Code.UNKNOWN_RUN, Code.UNKNOWN_INTERRUPT, Code.NATIVELY_PAUSED, Code.ERASED),
     ),
 )
 async def read_interrupt(
     interrupt_id: InterruptId, caller: Caller, client: ClientDep, render: Render = None
 ) -> Question:
-    """Retrieve an interrupt, open or settled. `may_answer` says whether the caller may answer it."""
+    """Retrieve an interrupt, open or settled. `may_answer` says whether the caller may answer it.
+
+    If no worker responds, an open one is `degraded`. One that Temporal itself does not store gets a 503,
+    for it may be settled.
+    """
     interrupt = await client.run(interrupt_id.run_id).interrupt(interrupt_id.id)
     if interrupt is None:
         raise unknown_interrupt(interrupt_id.id)
@@ -405,7 +414,10 @@ async def _edit(
     run = call.client.run(interrupt.run_id)
     by: dict[str, Any] = {"principal": call.caller, "key": call.key}
     await run.edit(kind(**fields_set(body), interrupt_id=interrupt.id, **by))
-    if (changed := await run.interrupt(interrupt.id)) is None:
+    changed = None
+    with suppress(Unavailable):
+        changed = await run.interrupt(interrupt.id)
+    if changed is None:
         raise Unavailable(f"the run {run.run_id!r} cannot be read now, but {done}: read it later")
     if call.caller.may(authority.READ):
         return (await seen_by(call.caller, [changed], call.client))[0]

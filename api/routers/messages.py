@@ -133,10 +133,7 @@ Timeout: TypeAlias = Annotated[
     responses=signal_responses(
         examples.ACCEPTED_MESSAGE,
         examples.RUN,
-        Code.UNKNOWN_RUN,
-        Code.NOT_RUNNING,
-        Code.INVALID_MESSAGE,
-        Code.MESSAGE_CONFLICT,
+        *_CODES,
     ),
 )
 async def steer(
@@ -145,15 +142,18 @@ async def steer(
     """Send a message to a run, which reads it at the next boundary.
 
     A message that is not delivered is listed in the run's `undelivered` or `rejected` and recorded as an
-    event. A retry with the same `message_id` or `Idempotency-Key` changes nothing.
+    event; if the run refuses it, a call with `wait` is refused too. A retry with the same `message_id` or
+    `Idempotency-Key` changes nothing.
 
     A message requires `runs:steer`. The actions `pause`, `rerun`, `go_back`, `skip` and `update_state`
     require `runs:control` instead. All of these but `pause` also require every capability in the run's
     `guarded_by`.
     """
     message = await _message(call, run_id, body)
+    since = await signal.present(run_id)
     message_id = await call.client.run(run_id).signal_message(message)
-    return await signal.respond(Accepted(run_id=run_id, message_id=message_id))
+    accepted = Accepted(run_id=run_id, message_id=message_id)
+    return await signal.respond(accepted, since, {"message_id": message_id})
 
 
 @router.post(

@@ -90,6 +90,7 @@ Until: TypeAlias = Annotated[
             Code.UNKNOWN_GRAPH,
             Code.UNKNOWN_NODE,
             Code.RUN_EXISTS,
+            Code.ERASED,
             Code.IDEMPOTENCY_CONFLICT,
             Code.CONVERSATION_BUSY,
             Code.TOO_MANY_RUNS,

@@ -10,6 +10,8 @@ from stack import Api, app_for, new_id, problem, served
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
+from abeyance.errors import Code, Refusal
+
 OPERATIONS = ("pause", "resume", "cancel", "interrupt")
 
 
@@ -97,6 +99,24 @@ async def test_a_signal_follows_a_run_that_was_handed_over(temporal: TemporalCli
     assert (sent.status_code, sent.json()["status"]) == (200, "paused")
 
 
+async def test_a_refusal_is_read_across_a_hand_over(temporal: TemporalClient) -> None:
+    site = Site(temporal, gates(2))
+    async with site.worker(), served(app_for(site)) as api:
+        run_id, (first, _) = await api.waiting("gates", limits={"continue_as_new_after": 3})
+        run = site.client.run(run_id)
+        since = await run.present()
+        await api.http.post(f"/interrupts/{first}/respond", json={"response": 1})
+        await eventually(lambda: _is_other(site, run_id, since.execution))
+        await run.pause(timeout=3600, on_timeout="goto:nowhere")
+        # A worker that answers has processed the pause.
+        await run.view()
+        with pytest.raises(Refusal) as refused:
+            await run.raise_refused(since, signal="pause")
+        await run.raise_refused(since, signal="cancel")
+
+    assert refused.value.code is Code.UNKNOWN_NODE
+
+
 async def _is_other(site: Site, run_id: str, execution: str) -> bool:
     return (await site.history(run_id)).run_id != execution
 
@@ -120,17 +140,21 @@ async def test_who_waits_for_a_run_that_no_worker_has_gets_it_as_it_is(
     assert response.json()["status"] == "running"
 
 
-async def test_a_pause_that_would_lead_nowhere_is_told_as_refused(api: Api, site: Site) -> None:
+async def test_a_pause_that_would_lead_nowhere_is_refused_to_who_waits(
+    api: Api, site: Site
+) -> None:
     run_id, _ = await api.waiting("gated")
-    response = await api.http.post(
-        f"/runs/{run_id}/pause",
-        json={"timeout": "1h", "on_timeout": "goto:nowhere"},
-        params={"wait": "30s"},
-    )
-    (refused,) = await site.events(run_id, "signal.refused")
+    path, nowhere = f"/runs/{run_id}/pause", {"timeout": "1h", "on_timeout": "goto:nowhere"}
+    sent = await api.http.post(path, json=nowhere)
+    waited = await api.http.post(path, json=nowhere, params={"wait": "30s"})
+    later = await api.http.post(path, json={}, params={"wait": "30s"})
+    refused = await site.events(run_id, "signal.refused")
 
-    assert (response.status_code, response.json()["paused"]) == (200, False)
-    assert (refused["signal"], refused["code"]) == ("pause", "unknown_node")
+    assert sent.status_code == 202
+    assert "'nowhere'" in problem(waited, 404, "unknown_node")["detail"]
+    assert [(each["signal"], each["code"]) for each in refused] == [("pause", "unknown_node")] * 2
+    # The refusals are of the calls before.
+    assert (later.status_code, later.json()["status"]) == (200, "paused")
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,30 @@ async def test_a_run_that_asks_more_than_its_rows_hold_is_asked_itself(
         assert (await api.interrupt(found))["requested_capability"] == wanted
 
 
+async def test_the_inbox_marks_what_it_may_not_have_in_full_while_no_worker_is_up(
+    temporal: TemporalClient,
+) -> None:
+    graphs = gates(60, "many"), gated()
+    site = Site(temporal, *graphs, patience=1.0)
+    patient = Site(temporal, *graphs, beside=site)
+    talk = new_id("talk")
+    async with served(app_for(site)) as api, served(app_for(patient)) as other:
+        async with site.worker():
+            many, _ = await other.waiting("many", conversation_id=talk, session_type="listed")
+            _, (gate,) = await other.waiting("gated", conversation_id=talk, session_type="listed")
+
+        async def is_listed() -> bool:
+            found = await pages(api, conversation_id=talk, limit=100)
+            rows = [entry for page in found for entry in page]
+            marks = {(entry["run_id"] == many, entry["degraded"]) for entry in rows}
+            return gate in [entry["id"] for entry in rows] and marks == {
+                (True, True),
+                (False, False),
+            }
+
+        await eventually(is_listed)
+
+
 async def test_what_is_overdue_comes_first_while_no_worker_is_up(temporal: TemporalClient) -> None:
     site = Site(temporal, gated("late"), gated("soon", timeout="1h"))
     talk = new_id("talk")

@@ -300,6 +300,45 @@ async def test_a_link_is_void_once_the_question_was_given_to_others_and_one_to_t
     assert answered.status_code == 200, answered.text
 
 
+async def test_a_link_is_not_void_because_no_worker_is_up(
+    temporal: TemporalClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = asking()
+    graph.interrupt("later", prompt="And then?", assignees=["ada"])
+    graph.edge("approve", "later")
+    monkeypatch.setenv("LINK_KEY", KEY.decode())
+    file = tmp_path / "notifications.yaml"
+    file.write_text(FILE, encoding="utf-8")
+    site = Site(temporal, graph)
+    away = Site(temporal, graph, beside=site, patience=1.0)
+    async with served(app_for(away, notifications=file)) as api:
+        async with site.worker():
+            question = await asked(site)
+            receipts = await site.client.run(question.run_id).respond(
+                {question.id: True}, principal=Principal(subject="ada", capabilities=("*",))
+            )
+            following = await site.until(question.run_id, "awaiting-input")
+        (open_,) = following.interrupts
+        for path in (link(question), link(open_)):
+            page = await api.http.get(path)
+            again = await api.http.post(path, json={"response": True})
+            file_ = await api.http.get(f"{path}/files/{'0' * 64}")
+
+            assert (page.status_code, page.headers["content-type"]) == (
+                503,
+                "text/html; charset=utf-8",
+            )
+            assert "open the link again later" in page.text
+            for response in (await api.http.get(path, headers=JSON), again, file_):
+                problem(response, 503, "unavailable")
+            assert int(page.headers["retry-after"]) >= 1 <= int(again.headers["retry-after"])
+        async with site.worker():
+            found = await api.http.post(link(question), json={"response": True})
+
+    assert receipts[0].answered_by == "ada"
+    assert found.json()["receipts"][0]["replayed"] is True
+
+
 async def test_a_link_of_another_key_is_foreign(site: Site, api: Api) -> None:
     question = await asked(site)
     made = PersonalLink(

@@ -45,20 +45,33 @@ async def test_a_steer_is_accepted_once_and_listed_with_its_sender(api: Api) -> 
 async def test_what_a_run_refuses_of_a_steer_it_tells(api: Api, site: Site) -> None:
     run_id, _ = await api.waiting("gated", limits={"max_queue_size": 1})
     path = f"/runs/{run_id}/steer"
-    bad: list[tuple[dict[str, Any], str]] = [
-        ({"text": "x", "target": "nobody"}, "unknown_node"),
-        ({"text": "x", "message_id": "m"}, ""),
-        ({"text": "x" * 10_001}, "invalid_message"),
-        ({"text": "more"}, "queue_full"),
+    first = await api.http.post(path, json={"text": "x"}, params={"wait": "30s"})
+    bad: list[tuple[dict[str, Any], int, str]] = [
+        ({"text": "x", "target": "nobody"}, 404, "unknown_node"),
+        ({"text": "x" * 10_001}, 422, "invalid_message"),
+        ({"text": "more"}, 429, "queue_full"),
     ]
-    for body, _ in bad:
-        answer = await api.http.post(path, json=body, params={"wait": "30s"})
-        assert answer.status_code == 200, answer.text
-    codes = [code for _, code in bad if code]
+    for body, status, code in bad:
+        sent = await api.http.post(path, json=body)
+        waited = await api.http.post(path, json=body, params={"wait": "30s"})
+        assert sent.status_code == 202, sent.text
+        problem(waited, status, code)
+    codes = [code for _, _, code in bad for _ in "12"]
+    view = (await api.http.get(f"/runs/{run_id}")).json()
 
-    assert [note["code"] for note in answer.json()["rejected"]] == codes
+    assert first.status_code == 200
+    assert [note["code"] for note in view["rejected"]] == codes
     assert [each["code"] for each in await site.events(run_id, "message.rejected")] == codes
-    assert answer.json()["queue_depth"] == 1
+    assert view["queue_depth"] == 1
+
+
+async def test_a_directive_that_cannot_be_carried_out_is_in_the_view_of_who_waits(api: Api) -> None:
+    run_id, _ = await api.waiting("gated")
+    body = {"text": "x", "action": "skip"}
+    waited = await api.http.post(f"/runs/{run_id}/steer", json=body, params={"wait": "30s"})
+
+    assert waited.status_code == 200, waited.text
+    assert [note["code"] for note in waited.json()["rejected"]] == ["not_skippable"]
 
 
 @pytest.mark.parametrize(("call", "status"), [("steer", 202), ("messages", 201)])
@@ -138,7 +151,7 @@ async def test_cleared_messages_are_reported_and_the_run_goes_on(api: Api) -> No
     assert again.json() == {"cleared": 0}
     assert (view["status"], view["queue_depth"]) == ("awaiting-input", 0)
     assert view["undelivered"] == [
-        {"message_id": f"m{number}", "reason": "cleared", "preview": "x" * 47 + "..."}
+        {"message_id": f"m{number}", "reason": "cleared", "preview": "x" * 50 + "..."}
         for number in range(3)
     ]
 
@@ -213,7 +226,7 @@ async def test_the_wait_for_room_is_cut_to_the_longest_of_the_service(site: Site
 BAD = [
     ({"text": ""}, "invalid_message", "empty"),
     ({"text": " \n\t"}, "invalid_message", "empty"),
-    ({"text": "x" * 10_001}, "invalid_message", "'" + "x" * 47 + "...'"),
+    ({"text": "x" * 10_001}, "invalid_message", "'" + "x" * 50 + "...'"),
     ({"text": "x", "metadata": {"a": "y" * 100_000}}, "invalid_message", "100008 bytes"),
     (
         {"parts": [{"type": "media", "media_type": "image/png", "url": "https://a.example/x"}]},

@@ -244,6 +244,21 @@ async def test_a_delegation_is_made_once_under_one_key_and_listed_to_its_people(
     assert made[0] in everybody["items"]
 
 
+async def test_the_same_delete_again_gets_the_first_receipt(api: Api) -> None:
+    by, key = f"ada-{new_id()}", new_id()
+    paths = []
+    for to in ("bob", "carol"):
+        made = await post(api, "/delegations", by, PAY, body={"to": to, "until": until()})
+        paths.append(f"/delegations/{made.json()['id']}")
+    first, again = [await api.http.delete(paths[0], headers=headers(by, key=key)) for _ in range(2)]
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert first.json() == again.json()
+    other = await api.http.delete(paths[1], headers=headers(by, key=key))
+    problem(other, 409, "idempotency_conflict")
+    elsewhere = await api.http.delete(paths[0], headers=headers("boss", "admin", key=key))
+    problem(elsewhere, 404, "unknown_delegation")
+
+
 async def test_the_inbox_is_filtered_by_people_and_urgency_and_sorted(api: Api) -> None:
     _, assigned = await asking(api)
     _, capable = await asking(api, "capable")

@@ -106,6 +106,11 @@ async def test_the_api_reads_it_there_too_and_hides_the_same_answers(
         (settled,) = lines[-1]["interrupts"]
         assert (settled["status"], "answer" in settled) == ("answered", False)
         problem(await api.http.get("/runs/nobody/audit"), 404, "unknown_run")
+        for part in ("events", "messages", "transcript"):
+            problem(await api.http.get(f"/runs/{run_id}/{part}"), 410, "gone")
+        answer = {"response": {"approved": True}}
+        for call, body in (("respond", answer), ("pause", {}), ("retry", {}), ("fork", {})):
+            problem(await api.http.post(f"/runs/{run_id}/{call}", json=body), 410, "gone")
 
 
 async def test_who_is_bound_to_labels_reads_there_what_has_them(
@@ -313,7 +318,7 @@ async def test_a_short_retention_without_an_archive_is_warned_of(
     site = AuditedSite(temporal, audit=None)
     (warning,) = await audit_warnings(temporal, site.settings)
 
-    assert warning.startswith("Temporal keeps ended runs for 1 days")
+    assert warning.startswith("Temporal keeps ended runs for 1 day,")
     with pytest.raises(SettingsError, match="ABEYANCE_AUDIT is not set for this worker"):
         await site.client.archiver.round()
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from audited_site import AuditedSite, verified
 from sample_graphs import gated
-from stack import problem, served
+from stack import Api, problem, served
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError
 
 from abeyance import names
 from abeyance.api.app import create_app
+from abeyance.client import Client
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
 from abeyance.filters import RunFilter
@@ -22,7 +25,9 @@ from abeyance.settings import Settings
 from abeyance.storage.archive import Progress, archive_of
 from abeyance.storage.blobs import FolderBlobs, MemoryBlobs
 from abeyance.temporal.connection import connect_temporal
+from abeyance.token_file import add_token
 from abeyance.util import conversation_workflow_id, erasure_workflow_id
+from abeyance.wire import Erase
 
 YES = {"approved": True}
 
@@ -40,6 +45,28 @@ async def erased(site: AuditedSite, run_id: str) -> None:
         return await site.client.runs.erase(run_id) == "erased"
 
     await eventually(is_done, seconds=60)
+
+
+async def refused(api: Api, run_id: str, code: str) -> None:
+    """Nothing of the run can be read, and it takes no calls."""
+    parts = (
+        "",
+        "/audit",
+        "/result",
+        "/interrupts",
+        "/events",
+        "/messages",
+        "/transcript",
+        "/files/f",
+    )
+    for part in parts:
+        problem(await api.http.get(f"/runs/{run_id}{part}"), 410, code)
+    stream = {"Accept": "text/event-stream"}
+    problem(await api.http.get(f"/runs/{run_id}/events", headers=stream), 410, code)
+    for call in ("pause", "resume", "cancel"):
+        problem(await api.http.post(f"/runs/{run_id}/{call}", json={}), 410, code)
+    for call, body in (("steer", {"text": "hello"}), ("respond", {"response": YES})):
+        problem(await api.http.post(f"/runs/{run_id}/{call}", json=body), 410, code)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -148,10 +175,68 @@ async def test_the_api_erases_for_administrators_and_only_what_has_ended(
             return bool((await delete()).json()["state"] == "erased")
 
         await eventually(is_done)
-        problem(await api.http.get(f"/runs/{run_id}"), 410, "erased")
-        problem(await api.http.get(f"/runs/{run_id}/audit"), 410, "erased")
-        problem(await api.http.get(f"/runs/{run_id}/result"), 410, "erased")
-        problem(await api.http.get(f"/runs/{run_id}/interrupts"), 410, "erased")
+        await refused(api, run_id, "erased")
+
+
+async def test_a_run_is_refused_as_erased_from_the_moment_that_its_erasure_is_accepted(
+    temporal: TemporalClient,
+) -> None:
+    site = AuditedSite(temporal, gated(), audit=None)
+    other = Client(temporal, task_queue=site.settings.task_queue)
+    async with site.worker():
+        run_id = await answered(site)
+        (event, *_), _ = await site.client.feed.page(run_id, None, 1)
+        # This process knows the run, and the other one has it erased. No worker does it yet.
+    assert await other.runs.erase(run_id) == "erasing"
+    async with served(create_app(site.settings, site.graphs, site.client)) as api:
+        await refused(api, run_id, "erased")
+        for query in ("?wait=5s", "?wait=5s&until=completed", "/events?limit=1"):
+            problem(await api.http.get(f"/runs/{run_id}{query}"), 410, "erased")
+        problem(await api.http.get(f"/runs/{run_id}/events?after={event.id}"), 410, "erased")
+        again = {"graph": "gated", "input": {}, "run_id": run_id, "reuse": True}
+        problem(await api.http.post("/runs", json=again), 410, "erased")
+        problem(await api.http.post(f"/runs/{run_id}/retry", json={}), 410, "erased")
+        problem(await api.http.post(f"/runs/{run_id}/fork", json={}), 410, "erased")
+        assert await site.client.runs.forks(run_id) == []
+
+
+async def test_who_may_not_see_a_run_does_not_learn_that_it_is_being_erased(
+    temporal: TemporalClient, tmp_path: Path
+) -> None:
+    site = AuditedSite(temporal, gated(), audit=None)
+    async with site.worker():
+        run_id = await answered(site, labels={"team": "finance"})
+    assert await site.client.runs.erase(run_id) == "erasing"
+    tokens = tmp_path / "tokens.json"
+    leo = add_token(tokens, "leo", ["runs:read", "runs:start"], reads={"team": ["legal"]})
+    settings = site.settings.model_copy(update={"tokens_file": tokens})
+    async with served(create_app(settings, site.graphs, site.client)) as api:
+        headers = {"Authorization": f"Bearer {leo}"}
+        problem(await api.http.get(f"/runs/{run_id}", headers=headers), 404, "unknown_run")
+        new = {"graph": "gated", "input": {}, "run_id": run_id}
+        problem(await api.http.post("/runs", json=new, headers=headers), 409, "run_exists")
+
+
+async def test_a_run_that_takes_the_id_while_an_erasure_begins_is_left(
+    temporal: TemporalClient, tmp_path: Path
+) -> None:
+    site = AuditedSite(temporal, gated(), audit=tmp_path)
+    async with site.worker():
+        run_id = await answered(site)
+        before = (await temporal.get_workflow_handle(run_id).describe()).run_id
+        # As if it had been accepted a moment before the other run took the id.
+        order = Erase(run_id=run_id, requested_at=datetime.now(UTC), execution=before)
+        await site.start({"amount": 7}, run_id=run_id, reuse=True)
+        await site.until(run_id, "awaiting-input")
+        for _ in "12":
+            tombstone = json.loads(await site.client.erasures.perform(order))
+            assert tombstone["executions"] == [before]
+        with pytest.raises(RPCError):
+            await temporal.get_workflow_handle(run_id, run_id=before).describe()
+        assert (await site.client.run(run_id).view()).values["amount"] == 7
+        await site.client.run(run_id).respond(response=YES, principal=ANYBODY)
+        await site.ended(run_id)
+        assert (await site.client.run(run_id).view()).status == "completed"
 
 
 async def test_what_an_archiver_had_read_before_an_erasure_is_not_kept(
@@ -189,7 +274,6 @@ async def test_an_erasure_goes_on_when_a_worker_comes_up(temporal: TemporalClien
         run_id = await answered(site)
     assert await site.client.runs.erase(run_id) == "erasing"
     assert await site.client.runs.erase(run_id) == "erasing"
-    assert (await site.client.run(run_id).view()).status == "completed"
     async with site.worker():
         await erased(site, run_id)
 
@@ -311,7 +395,7 @@ async def test_nobody_has_the_id_of_a_run_whose_blobs_are_being_deleted(
     async with site.worker():
         await erased(site, await answered(site))
 
-    assert codes == [Code.RUN_EXISTS]
+    assert codes == [Code.ERASED]
 
 
 async def test_who_erases_a_run_is_told_of_its_forks(temporal: TemporalClient) -> None:

@@ -84,6 +84,16 @@ def test_without_temporal_it_says_where_it_looked_and_fails(place: Place) -> Non
     assert not (place.folder / ".abeyance").exists()
 
 
+def test_a_storage_that_cannot_be_written_is_told_with_its_remedy(place: Place) -> None:
+    variables = {"ABEYANCE_STORAGE": "/proc/nowhere", "TEMPORAL_ADDRESS": "127.0.0.1:1"}
+    _, found = examined(place, **variables)
+
+    status, text = found["storage"]
+    assert status == "fail"
+    assert text.startswith("a blob could not be written to /proc/nowhere: ")
+    assert text.endswith(": see that it is there, and that this process may write to it")
+
+
 @pytest.mark.parametrize(
     ("seconds", "status", "text"),
     [(0.2, "ok", "0.2 s"), (-30, "warn", "30 s behind"), (30, "warn", "30 s ahead of")],

@@ -45,3 +45,17 @@ async def test_show_tells_no_form_and_no_consequence_that_it_does_not_know(
 
     assert f"abeyance respond {id_} 0" in with_worker
     assert "then goto:late" in with_worker
+
+
+async def test_what_was_answered_is_not_listed_as_nothing(temporal: TemporalClient) -> None:
+    site = Site(temporal, deciding(), patience=1.0)
+    async with served(app_for(site)) as api:
+        async with site.worker():
+            run_id, _ = await api.waiting("deciding", {})
+        for status in ("answered", "all"):
+            code, out, err = await called(
+                "interrupts", run_id, "--status", status, ABEYANCE_URL=api.url
+            )
+
+            assert (code, out) == (4, "")
+            assert "no worker is up" in err

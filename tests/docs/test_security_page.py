@@ -98,12 +98,12 @@ def described(app: FastAPI) -> dict[str, dict[str, Any]]:
 
 
 def example_of(app: FastAPI, call: str) -> Any:
-    """A body that the call takes, from the document; None where it takes none."""
+    """A body that the call needs, from the document; None where it needs none."""
     document = app.openapi()
-    content = described(app).get(call, {}).get("requestBody", {}).get("content", {})
-    if not content:
+    body = described(app).get(call, {}).get("requestBody", {})
+    if not body.get("required"):
         return None
-    (form,) = content.values()
+    (form,) = body["content"].values()
     schema = form["schema"]
     if (reference := schema.get("$ref")) is not None:
         schema = document["components"]["schemas"][reference.rpartition("/")[2]]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pages import Block, blocks, perform
+from pages import Block, blocks, perform, read
+
+from abeyance.testing import InMemoryRun
 
 PAGES = [
     "get-started.md",
@@ -63,3 +67,15 @@ async def test_a_page_does_what_it_says_from_top_to_bottom(
     # Another page has a file of the same name.
     for written_file in tmp_path.glob("*.py"):
         sys.modules.pop(written_file.stem, None)
+
+
+async def test_the_deadline_that_is_moved_is_that_of_the_run_that_is_started() -> None:
+    text = read("tutorial/deadline.md")
+    names: dict[str, Any] = {}
+    (started,) = re.findall(r"abeyance run refund .*--run-id (\S+)", text)
+    (moved,) = re.findall(r"abeyance deadline (\S+)", text)
+    await perform(blocks("tutorial/deadline.md", "python")[0], names)
+    trial = InMemoryRun(names["graph"], {"order_id": "A-8", "amount": 250}, run_id=started)
+    await trial.start()
+
+    assert [entry.id for entry in await trial.interrupts()] == [moved]

@@ -15,8 +15,9 @@ from temporalio.client import WorkflowExecutionStatus
 
 from abeyance import Graph
 from abeyance.client import Client
-from abeyance.errors import Code, Refusal
+from abeyance.errors import Refusal
 from abeyance.history.audit_chain import verify
+from abeyance.history.deleted_runs import DELETED
 from abeyance.keyring import VerifyingKey
 from abeyance.settings import Settings
 from abeyance.storage.archive import archive_of
@@ -110,7 +111,7 @@ class AuditedSite(Site):
             try:
                 await self.client._deployment.line.described(run_id)
             except Refusal as refusal:
-                return refusal.code is Code.UNKNOWN_RUN
+                return refusal.code in DELETED
             return False
 
         await eventually(is_gone)

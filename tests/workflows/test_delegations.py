@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from sample_graphs import gated
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Principal
+from abeyance.errors import Unavailable
 from abeyance.util import delegations_workflow_id
 
 ADA = Principal(subject="ada", capabilities=("pay",))
@@ -41,3 +43,19 @@ async def test_delegations_outlive_a_history_that_grows_long(temporal: TemporalC
 
     assert [each.id for each in listed] == [kept.id]
     assert (receipt.answered_by, receipt.on_behalf_of) == ("bob", "ada")
+
+
+async def test_where_no_worker_is_up_the_delegations_do_not_answer_and_no_run_is_named(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated(capability="pay"), patience=0.5)
+    delegations = site.client.delegations
+    until = datetime.now(UTC) + timedelta(days=1)
+    for call in (
+        lambda: delegations.make("bob", until=until, principal=ADA),
+        lambda: delegations.list(ADA),
+    ):
+        with pytest.raises(Unavailable, match=r"^the delegations did not answer within"):
+            await call()
+    book = delegations_workflow_id(site.client.task_queue)
+    await temporal.get_workflow_handle(book).terminate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from datetime import timedelta
 
@@ -92,6 +93,23 @@ async def test_a_run_that_is_always_asked_too_early_is_shown_as_temporal_knows_i
             await client.run(run_id).messages()
 
     assert (view.degraded, view.status) == (True, "awaiting-input")
+
+
+async def test_an_audit_tells_that_the_run_could_not_be_asked_what_was_answered(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(2))
+    mishaps = Mishaps(temporal)
+    client = Client(mishaps.client, task_queue=site.settings.task_queue, patience=0.3)
+    too_early = RPCError(LOOKED_AHEAD, RPCStatusCode.INVALID_ARGUMENT, b"")
+    async with site.worker():
+        run_id = await site.start()
+        asked = (await site.until(run_id, "awaiting-input")).interrupts
+        await site.client.run(run_id).respond({asked[0].id: 1}, principal=ANYBODY)
+        mishaps.come("query_workflow", None, *[too_early] * 100)
+        last = json.loads((await client.run(run_id).audit()).splitlines()[-1])
+
+    assert (last["run"]["degraded"], last["interrupts"]) == (True, [])
 
 
 async def test_a_question_that_comes_before_what_came_after_it_leaves_a_history_that_replays(

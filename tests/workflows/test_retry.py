@@ -180,7 +180,7 @@ async def test_a_patch_is_a_change_of_course_and_has_to_fit_the_model(
         ended = await site.ended(run_id)
 
         assert missing.value.code is Code.CAPABILITY_REQUIRED
-        assert misfit.value.code is Code.CANNOT_MIGRATE
+        assert misfit.value.code is Code.INVALID_INPUT
         assert (ended.status, ended.values["log"]) == ("completed", ["check", "pay 4"])
 
 
