@@ -12,11 +12,17 @@ from abeyance.core.visit import Blockage, Running, Visit
 from abeyance.core.working_state import WorkingState
 
 
-def unpinned_target(node: str, target: str) -> str:
-    """Return the message about a target that today's code has and the graph of the run lacks."""
+def unpinned_target(node: str, target: str, *, is_decided: bool = False) -> str:
+    """Return the message about a target that today's code has and the graph of the run lacks.
+
+    A node that returned it has finished, and `is_decided`: its code does not run again.
+    """
+    remedy = (
+        "migrate the run" if is_decided else "deploy code that chooses another node, or migrate it"
+    )
     return (
         f"{node!r} chose to go to {target!r}, which the version of the graph that this run was started "
-        "with does not have: deploy code that chooses another node, or migrate the run"
+        f"with does not have: {remedy}"
     )
 
 

@@ -319,8 +319,10 @@ def _leave(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
 
 def _hold(draft: WorkingState, visit: Visit, route: RoutingDecision, target: str) -> None:
     """Block a visit whose code, newer than the run's graph, chose a node that the graph lacks."""
-    blocked.block(draft, visit, BlockedCode.TARGET_UNKNOWN, unpinned_target(visit.node, target))
-    if route.outcome.is_decided:
+    is_decided = route.outcome.is_decided
+    why = unpinned_target(visit.node, target, is_decided=is_decided)
+    blocked.block(draft, visit, BlockedCode.TARGET_UNKNOWN, why)
+    if is_decided:
         # The answers to rules are merged.
         rules = {key_of("rule", rule.id) for rule in draft.graph(visit.scope).rules_on(visit.node)}
         visit.questions = visit.questions.without(rules)

@@ -136,6 +136,7 @@ def test_a_goto_that_only_newer_code_knows_holds_the_visit_with_what_it_did() ->
     assert visit.blocked is not None
     assert visit.blocked.code == "target_unknown"
     assert visit.blocked.message.startswith("'work' chose to go to 'payout', which")
+    assert visit.blocked.message.endswith("does not have: migrate the run")
     assert (run.status, run.values["x"]) == ("running", 7)
     run.feed(events.WorkerStarted)
     assert len(run.orders("work")) == 1
@@ -163,6 +164,8 @@ def test_routes_that_chose_a_node_of_newer_code_run_again_until_they_choose_anot
     assert (order.values["x"], order.targets) == (7, ("a", END))
     assert (order.local, order.blocked_by) == (False, "target_unknown")
     assert isinstance(run.visit("work").state, Running)
+    told = run.facts("node.blocked")[-1].data["message"]
+    assert str(told).endswith("deploy code that chooses another node, or migrate it")
 
     blocked(run, code="target_unknown")
     assert len(run.decisions()) == 2
