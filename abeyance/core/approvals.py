@@ -14,26 +14,25 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
-from abeyance.core import authority, items
-from abeyance.core.address import Address
+from abeyance.core import authority, duties, items
 from abeyance.core.copying import replace
 from abeyance.core.json import Json, differing, look_up, paths, sha256
-from abeyance.core.ledger import Interrupt
-from abeyance.core.spec import GraphSpec, InterruptSpec
-from abeyance.core.state import BY_VISIT, FanOut, RunState, Scope, Step
+from abeyance.core.ledger import CAST, Interrupt
+from abeyance.core.spec import InterruptNode, InterruptSpec
+from abeyance.core.state import BY_VISIT, RunState, Scope, Step
 from abeyance.core.terms import is_restricted
 from abeyance.core.visit import Approval, FanOutBranch, TakenToken, Token, Visit
 from abeyance.core.working_state import WorkingState
 
 _ABSENT: Final = "absent"
-_Covered: TypeAlias = tuple[Approval, ...]
-_Change: TypeAlias = Callable[[_Covered], _Covered]
+Covered: TypeAlias = tuple[Approval, ...]
+_Change: TypeAlias = Callable[[Covered], Covered]
 
 
 def shown_by(question: InterruptSpec, values: Mapping[str, Json]) -> dict[str, str]:
     """Return hashes of the values that a question shows, by their paths."""
     shown_paths = {*paths(question.prompt), *paths(question.reason)}
-    return {path: _hash(values, path) for path in sorted(shown_paths)}
+    return {path: hash_at(values, path) for path in sorted(shown_paths)}
 
 
 def grant(visit: Visit, interrupt: Interrupt) -> None:
@@ -52,150 +51,48 @@ def grant(visit: Visit, interrupt: Interrupt) -> None:
         members=visit.members,
         routing=visit.routing,
     )
-    others = [
-        each for each in visit.approvals if each.gate == visit.address and each.key != approval.key
-    ]
-    visit.approvals = (*_before_loop(visit), *others, approval)
+    same = (approval.gate, approval.key)
+    others = (each for each in visit.approvals if (each.gate, each.key) != same)
+    visit.approvals = without_rounds((*others, approval))
 
 
-def _before_loop(visit: Visit) -> Iterator[Approval]:
-    """Return what covers a visit, without approvals of its own node from earlier rounds of a loop."""
-    for each in visit.approvals:
-        if (each.scope, each.node) != (visit.scope, visit.node):
+def without_rounds(covered: Covered) -> Covered:
+    """Return what covers a visit, without approvals of earlier rounds of a loop. One stays while another
+    gate after it was reached by way of it alone: where that is asked again, both count.
+    """
+    kept = list(covered)
+    for at in reversed(range(len(covered))):
+        old = covered[at]
+        later = [each for each in covered[at + 1 :] if each in kept]
+        newer = next((n for n, each in enumerate(later) if _is_again(each, old)), None)
+        before = {(each.scope, each.node) for each in covered[:at]}
+        if newer is not None and all(
+            (each.scope, each.node) in before or each.gate == old.gate for each in later[:newer]
+        ):
+            kept.remove(old)
+    return tuple(kept)
+
+
+def _is_again(new: Approval, old: Approval) -> bool:
+    """Return whether an approval was given by the same node as an older one, in a later visit."""
+    return (new.scope, new.node) == (old.scope, old.node) and new.gate != old.gate
+
+
+def _latest(covered: Covered) -> Iterator[Approval]:
+    """Yield the approvals of each node's latest visit: only these are compared with the values."""
+    for at, each in enumerate(covered):
+        if not any(_is_again(later, each) for later in covered[at + 1 :]):
             yield each
 
 
-def of_others(visit: Visit | Step) -> _Covered:
+def of_others(visit: Visit | Step) -> Covered:
     """Return what covers a visit, without approvals that it or something inside it asked for."""
     return tuple(each for each in visit.approvals if each.gate != visit.address)
 
 
-def handed_in(covered: Iterable[Approval], inputs: Mapping[str, str]) -> _Covered:
-    """Return what covers a nested graph, with the shown fields under their inner names."""
-    return tuple(
-        replace(
-            each,
-            taken_tokens=(),
-            shown_hashes={
-                _renamed(path, target): hash_
-                for path, hash_ in each.shown_hashes.items()
-                for target, source in inputs.items()
-                if source == _field(path)
-            },
-        )
-        for each in covered
-    )
-
-
-def handed_out(
-    graph: GraphSpec,
-    visit: Visit,
-    scope: Scope,
-    inputs: Mapping[str, str],
-    outputs: Mapping[str, str],
-) -> None:
-    """Cover a visit by the gates that were answered in its nested graph. What they showed is compared
-    with the graph's input and output.
-    """
-    if visit.call is not None:
-        return
-    approvals = []
-    for each in scope.approvals:
-        shown = {}
-        begun, broken = each.begun, each.broken
-        for path, hash_ in each.shown_hashes.items():
-            name, now = _field(path), _hash(scope.values, path)
-            source = inputs.get(name)
-            if source is not None:
-                begun &= {*scope.heard_from.get(source, ())} <= {each.capability}
-                shown[_renamed(path, source)] = _hash(scope.input, path)
-            for target, origin in outputs.items():
-                if origin == name:
-                    # What code made of approved values stays approved.
-                    broken |= not each.begun and hash_ != now
-                    declared = graph.fields.get(target)
-                    if declared is None or declared.reducer == "last":
-                        shown[_renamed(path, target)] = now
-        outer = _outside(each, visit.address, visit.scope, members=visit.members, shown=shown)
-        approvals.append(replace(outer, begun=begun, broken=broken))
-    visit.approvals = (*_before_loop(visit), *approvals)
-
-
-def gathered(
-    fan: FanOut,
-    scope: str,
-    address: str,
-    seen: Mapping[int, Mapping[str, Json]],
-    after: Mapping[str, Json],
-) -> _Covered:
-    """Return the approvals given in the items of a gathered fan-out, one for each capability. `seen`
-    are the values in those items, `after` the merged ones.
-    """
-    by_capability: dict[str, Approval] = {}
-    for index, values in seen.items():
-        for each in fan.items[index].approvals:
-            earlier = by_capability.get(each.capability)
-            shown = dict(earlier.shown_hashes) if earlier is not None else {}
-            for path, hash_ in each.shown_hashes.items():
-                # What code made of approved values stays approved.
-                is_same = each.begun or hash_ == _hash(values, path)
-                if is_same:
-                    shown.setdefault(path, _hash(after, path))
-                else:
-                    shown[path] = hash_
-            outer = _outside(each, address, scope, members=fan.outer, shown=shown)
-            by_capability[each.capability] = replace(
-                outer,
-                key=each.capability,
-                is_restricted=each.is_restricted or (earlier is not None and earlier.is_restricted),
-                begun=each.begun and (earlier is None or earlier.begun),
-                broken=each.broken or (earlier is not None and earlier.broken),
-                inherited=each.inherited or (earlier is not None and earlier.inherited),
-            )
-    return tuple(by_capability.values())
-
-
-def out_of_items(visit: Visit, members: tuple[FanOutBranch, ...]) -> _Covered:
-    """Return what covers a visit that is only within `members`, not in all items of `visit`."""
-    depth = len(members)
-    return tuple(
-        _outside(
-            each, each.members[depth].fan, each.scope, members=members, shown=each.shown_hashes
-        )
-        if each.scope == visit.scope and len(each.members) > depth
-        else each
-        for each in visit.approvals
-    )
-
-
-def _outside(
-    approval: Approval,
-    gate: str,
-    scope: str,
-    *,
-    members: tuple[FanOutBranch, ...],
-    shown: Mapping[str, str],
-) -> Approval:
-    """Return an approval that leaves its nested graph or items, whose visit is now asked again whole."""
-    return replace(
-        approval,
-        gate=gate,
-        scope=scope,
-        node=Address.parse(gate).segments[-1].id,
-        key=f"{approval.node}/{approval.key}",
-        members=members,
-        shown_hashes=shown,
-        routing=None,
-        taken_tokens=(),
-    )
-
-
-def _field(path: str) -> str:
+def field_of(path: str) -> str:
+    """Return the field of a path."""
     return path.partition(".")[0]
-
-
-def _renamed(path: str, field: str) -> str:
-    return ".".join([field, *path.split(".")[1:]])
 
 
 def hear(draft: WorkingState, visit: Visit, capability: str | None) -> None:
@@ -234,13 +131,15 @@ def changed(
     changed_fields = differing(before, after)
     if heard:
         _hear_around(draft, scope, members, changed_fields, heard)
+    if changed_fields and None in heard:
+        _reopen_cast(draft, scope)
 
     def updated(approval: Approval, *, is_own: bool) -> Approval:
         shows_no_field = not (approval.shown_hashes or approval.begun or is_own)
         if shows_no_field and changed_fields and None in heard:
             # It showed no field, so this change may be about it.
             return replace(approval, broken=True)
-        touched = [path for path in approval.shown_hashes if _field(path) in changed_fields]
+        touched = [path for path in approval.shown_hashes if field_of(path) in changed_fields]
         if not touched:
             return approval
         if any(capability != approval.capability for capability in heard):
@@ -248,9 +147,9 @@ def changed(
         if not is_own:
             return approval
         fresh = {
-            path: _hash(after, path)
+            path: hash_at(after, path)
             for path in touched
-            if approval.shown_hashes[path] == _hash(before, path)
+            if approval.shown_hashes[path] == hash_at(before, path)
         }
         return replace(approval, shown_hashes={**approval.shown_hashes, **fresh})
 
@@ -260,7 +159,14 @@ def changed(
 
 
 def edited(draft: WorkingState, scope: str, fields: Collection[str]) -> None:
-    """Update approvals after a person has edited fields of the values."""
+    """Update approvals after a person has edited fields of the values: around their graph they are not
+    the work of its code.
+    """
+    around = draft.state.scopes[scope].visit
+    if around is not None and fields:
+        hear(draft, draft.state.visits[around], None)
+    if fields:
+        _reopen_cast(draft, scope)
     _hear_around(draft, scope, (), fields, (None,))
     put_all(draft, scope, (), lambda all_: after_edit(all_, fields))
 
@@ -286,9 +192,20 @@ def _hear_around(
         for address in [*state.scopes] if fields and None in heard else ():
             if f"{address};".startswith(f"{inner.address};"):
                 put_all(draft, address, (), lambda all_: after_edit(all_, ()))
+                _reopen_cast(draft, address)
 
 
-def after_edit(covered: _Covered, fields: Collection[str]) -> _Covered:
+def _reopen_cast(draft: WorkingState, scope: str) -> None:
+    """Have answers to open gates given again that show no field: they may be about the change."""
+    for entry in draft.state.ledger.open_table.found(CAST, scope):
+        node = draft.state.node_of(draft.state.visits[entry.visit])
+        # Code asks with what it shows, and is run again.
+        is_declared = entry.kind == "rule" or isinstance(node, InterruptNode)
+        if is_declared and not entry.fields and authority.of_answer(entry) is not None:
+            duties.reopen(draft, entry, votes=(), reason="the values have changed since")
+
+
+def after_edit(covered: Covered, fields: Collection[str]) -> Covered:
     """Return what covers a visit after a person has edited fields of its values.
 
     Before what it allowed has begun, a gate that showed no field is asked again. After that one is that
@@ -298,7 +215,7 @@ def after_edit(covered: _Covered, fields: Collection[str]) -> _Covered:
     def is_broken(each: Approval) -> bool:
         if not each.begun:
             return not each.shown_hashes
-        return each.is_restricted and any(_field(path) in fields for path in each.shown_hashes)
+        return each.is_restricted and any(field_of(path) in fields for path in each.shown_hashes)
 
     return tuple(replace(each, broken=True) if is_broken(each) else each for each in covered)
 
@@ -314,8 +231,10 @@ def first_invalid(state: RunState, visit: Visit) -> Approval | None:
     """Return the first gate that has to be asked again before a visit's code may run, or None."""
     for unit in (visit, *_around(state, visit)):
         values = items.values_of(state, unit)
-        for each in of_others(unit):
-            differs = any(_hash(values, path) != hash_ for path, hash_ in each.shown_hashes.items())
+        for each in _latest(of_others(unit)):
+            differs = any(
+                hash_at(values, path) != hash_ for path, hash_ in each.shown_hashes.items()
+            )
             if each.broken or (differs and not each.begun):
                 return each
     return None
@@ -324,7 +243,7 @@ def first_invalid(state: RunState, visit: Visit) -> Approval | None:
 def first_inherited(state: RunState, visit: Visit) -> Approval | None:
     """Return the first inherited approval that has to be confirmed before a visit's code may run."""
     for unit in (visit, *_around(state, visit)):
-        for each in of_others(unit):
+        for each in _latest(of_others(unit)):
             if each.inherited:
                 return each
     return None
@@ -335,7 +254,10 @@ def confirm(draft: WorkingState, visit: Visit) -> None:
     confirmed = first_inherited(draft.state, visit)
 
     def without_mark(each: Approval) -> Approval:
-        is_confirmed = confirmed is not None and each.gate == confirmed.gate
+        is_confirmed = confirmed is not None and (each.gate, each.capability) == (
+            confirmed.gate,
+            confirmed.capability,
+        )
         return replace(each, inherited=False) if is_confirmed else each
 
     for scope in list(draft.state.scopes):
@@ -403,7 +325,7 @@ def _by_question(approvals: Iterable[Approval]) -> dict[tuple[str, str], Approva
     return by_question
 
 
-def of_tokens(scope: str, edge: str, tokens: Mapping[str, Token]) -> _Covered:
+def of_tokens(scope: str, edge: str, tokens: Mapping[str, Token]) -> Covered:
     """Return what covers the visit that several tokens begin together at a join."""
     merged = _by_question(each for token in tokens.values() for each in token.approvals)
     return tuple(
@@ -456,7 +378,7 @@ def tokens_taken_with(state: RunState, approval: Approval) -> list[TakenToken]:
 def forget(draft: WorkingState, approval: Approval) -> None:
     """Remove the approvals of a gate that is asked again."""
 
-    def rest(covered: _Covered) -> _Covered:
+    def rest(covered: Covered) -> Covered:
         return tuple(each for each in covered if each.gate != approval.gate)
 
     put_all(draft, approval.scope, (), rest)
@@ -494,6 +416,7 @@ def _tokens(scope: Scope) -> Iterator[Token]:
             yield from queue
 
 
-def _hash(values: Mapping[str, Json], path: str) -> str:
+def hash_at(values: Mapping[str, Json], path: str) -> str:
+    """Return the hash of the value at a path, which is known for one that is not there too."""
     value = look_up(values, path, _ABSENT)
     return _ABSENT if value is _ABSENT else sha256(value)

@@ -291,7 +291,8 @@ def _to_the_gate(
     while covered := approvals.of_others(target):
         if isinstance(graph.nodes[target.node], InterruptNode):
             break
-        gate = covered[-1]
+        # Nobody alone repeats what several had to approve.
+        gate = next((each for each in covered if each.is_restricted), covered[-1])
         steps = [step for step in trail if step.address == gate.gate]
         if not steps:
             raise Impossible(

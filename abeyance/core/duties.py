@@ -17,7 +17,7 @@ from abeyance.core.events import Responded
 from abeyance.core.ledger import BARRING, BY_NAME, Interrupt
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.standing import Answerer
-from abeyance.core.state import Item, RunState
+from abeyance.core.state import Item, RunState, Scope
 from abeyance.core.terms import STARTER, Terms, named
 from abeyance.core.visit import FanOutBranch, Visit
 from abeyance.core.votes import Vote
@@ -136,9 +136,9 @@ def gather(
     draft: WorkingState,
     scope: str,
     outer: tuple[FanOutBranch, ...],
-    gathered: Iterable[Item],
+    gathered: Iterable[Item | Scope],
 ) -> None:
-    """Keep who answered in the items of a fan-out that is over. Of several, all had a part in it."""
+    """Keep who answered in items that a fan-out is left by. Of several, all had a part in it."""
     found: dict[str, Answerer] = {}
     for item in gathered:
         for name, each in item.answerers.items():

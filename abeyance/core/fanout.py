@@ -10,7 +10,7 @@ Fan-outs can be nested.
 
 from __future__ import annotations
 
-from abeyance.core import approvals, duties, items, patch, routing
+from abeyance.core import approvals, boundaries, duties, items, patch, routing
 from abeyance.core.json import Json
 from abeyance.core.outcome import Send
 from abeyance.core.spec import Edge
@@ -108,7 +108,7 @@ def gather(draft: WorkingState) -> bool:
 
 def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) -> None:
     draft.keep()
-    scope = draft.scope(scope_address)
+    scope, graph = draft.scope(scope_address), draft.graph(scope_address)
     reached = {key for item in fan.items for key in item.joins_reached}
     is_gathered = bool(reached or fan.joins)
     merged = {
@@ -126,7 +126,7 @@ def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) 
     before = items.values_at(draft.state, scope_address, fan.outer)
     answers = {name: each for item in merged.values() for name, each in item.answers.items()}
     items.put_answers(draft, scope_address, fan.outer, answers)
-    duties.gather(draft, scope_address, fan.outer, merged.values())
+    duties.gather(draft, scope_address, fan.outer, fan.items)
     try:
         items.put_patch(draft, scope_address, fan.outer, *(item.patch for item in merged.values()))
     except patch.PatchError as error:
@@ -140,14 +140,15 @@ def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) 
         draft, scope_address, fan.outer, before, own=fan.approvals, heard=heard
     )
     after = items.values_at(draft.state, scope_address, fan.outer)
-    covered += approvals.gathered(fan, scope_address, address, item_values, after)
+    covered += boundaries.gathered(
+        graph, fan, scope_address, address, merged=item_values, after=after
+    )
     approvals.keep_in(draft, scope_address, fan.outer, covered)
     results: Json = [
         {"item": item.item, "status": _status(item)}
         | ({} if item.result is None else {"result": item.result})
         for item in fan.items
     ]
-    graph = draft.graph(scope_address)
     keys = reached or set(fan.joins)
     for target in dict.fromkeys(edge.target for edge in graph.edges if edge.key in keys):
         routing.go(

@@ -14,7 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from abeyance.core import approvals, interrupts, items, lifecycle, operator_questions
+from abeyance.core import (
+    approvals,
+    boundaries,
+    duties,
+    interrupts,
+    items,
+    lifecycle,
+    operator_questions,
+)
 from abeyance.core.address import below
 from abeyance.core.copying import replace
 from abeyance.core.effects import StopNode
@@ -290,8 +298,12 @@ def go_instead(draft: WorkingState, visit: Visit, target: str, *, pause: float =
         fan = draft.state.scopes[visit.scope].fans[members[-1].fan]
         if not fan.joins or not set(fan.joins).isdisjoint(items.gathering(graph, (target,))):
             break
-        draft.item(visit.scope, members[-1]).left_fan_out = True
+        item = draft.item(visit.scope, members[-1])
+        item.left_fan_out = True
         members = members[:-1]
+        around = items.holder_of(draft, visit.scope, members)
+        # Items that have left before are not forgotten.
+        duties.gather(draft, visit.scope, members, [around, item])
     is_call = visit.call is not None and members == visit.members
     go(
         draft,
@@ -299,7 +311,7 @@ def go_instead(draft: WorkingState, visit: Visit, target: str, *, pause: float =
         target,
         members=members,
         before=visit if is_call else None,
-        covered=approvals.out_of_items(visit, members),
+        covered=boundaries.out_of_items(visit, members),
         pause=pause,
     )
 

@@ -215,7 +215,7 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
             visit.pending = replace(visit.pending or Finished(), patch=changes)
             values = items.values_of(draft.state, visit)
             fields = differing(values, {**values, **changes})
-            visit.approvals = approvals.after_edit(visit.approvals, fields)
+            approvals.edited(draft, visit.scope, fields)
             visit.routing = None
         case _:
             failure = visit.failure

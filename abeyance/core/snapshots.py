@@ -22,6 +22,7 @@ from abeyance.core import (
     items,
     ledger,
     migration,
+    operator_questions,
     reminders,
 )
 from abeyance.core.copying import replace
@@ -108,7 +109,7 @@ def retried(
         )
     before, outcomes = _reopened(state, ending)
     spec = before.spec if spec is None else spec
-    if patch or spec != before.spec or _does_again(before, outcomes):
+    if patch or spec != before.spec or _does_again(before, outcomes, ending.ahead):
         authority.demand(before, principal, "retry the run")
     elif principal != TEMPORAL and not principal.may(authority.CONTROL):
         raise authority.lacks(principal, "retry the run", (authority.CONTROL,))
@@ -203,7 +204,11 @@ def forked(
     draft.open.clear()
     draft.settled.clear()
     for entry in asked:
-        _ask_in_fork(draft, entry)
+        if entry.kind == "static" and entry.name == operator_questions.FORKED:
+            # Which approval comes first may be another one here.
+            transition(draft.visit(entry.visit), "resume", Ready(stage="before"))
+        else:
+            _ask_in_fork(draft, entry)
     return _made(draft, outcomes, ahead)
 
 
@@ -329,12 +334,22 @@ def _as_started(visit: Visit, journal: Json) -> Json:
     return steps
 
 
-def _does_again(state: RunState, outcomes: Mapping[str, VisitOutcome]) -> bool:
-    """Return whether a retry runs code again that an approval has allowed once."""
+def _does_again(
+    state: RunState, outcomes: Mapping[str, VisitOutcome], ahead: Mapping[str, tuple[Ran, ...]]
+) -> bool:
+    """Return whether a retry runs code again that an approval has allowed once. `ahead` are the visits
+    that ran after others in their activities, covered as these are.
+    """
     return any(
         visit.approvals
         and visit.activations
-        and not isinstance(outcomes.get(visit.address), Finished)
+        and not all(
+            isinstance(outcome, Finished)
+            for outcome in (
+                outcomes.get(visit.address),
+                *(ran.outcome for ran in ahead.get(visit.address, ())),
+            )
+        )
         for kind in (Ready, Running)
         for visit in state.visits_in(kind)
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from abeyance.core import approvals, decisions, items, patch, routing, visits
+from abeyance.core import boundaries, decisions, items, patch, routing, visits
 from abeyance.core.address import below
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.outcome import Finished
@@ -62,7 +62,7 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
         for target, source in inputs.items()
         if target not in initial or (target in input_values and target not in remembered)
     }
-    visits.start_scope(draft, address, approvals.handed_in(visit.approvals, handed))
+    visits.start_scope(draft, address, boundaries.handed_in(visit.approvals, handed))
 
 
 def close(draft: WorkingState) -> bool:
@@ -79,7 +79,7 @@ def close(draft: WorkingState) -> bool:
         outputs = _outputs(graph, node, scope)
         changed = _changed(graph, node, scope, inputs, outputs)
         made = {target: source for target, source in outputs.items() if target in changed}
-        approvals.handed_out(graph, visit, scope, inputs, made)
+        boundaries.handed_out(graph, visit, scope, inputs, made)
         result = None
         if node.result is not None:
             edit = {} if visit.call is None else decisions.edit(draft.state, visit)

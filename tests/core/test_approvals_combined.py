@@ -1,0 +1,313 @@
+"""Gates with items, loops, hops and forks: what one person changes, another one approves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from core_drive import chain, edge, gate, nested
+from core_forks import fork
+from core_fusing import comes_back, fused, ran
+from core_gated import APPROVER, BOSS, CLERK, OPERATOR, Gated, approving, forked, refund, remark
+
+from abeyance.core.outcome import Failed, Finished, Stopped, VisitOutcome
+from abeyance.core.policy import Principal
+from abeyance.core.snapshots import retried
+from abeyance.core.spec import AskHuman, FunctionNode, GraphSpec, InterruptNode, Node
+from abeyance.core.terms import Quorum, Terms
+from abeyance.errors import Code, Refusal
+
+AUDITOR = Principal(subject="auditor", capabilities=("audit",))
+SEVERAL: dict[str, Any] = {"terms": Terms(quorum=Quorum(count=1)), "schema": {"type": "boolean"}}
+
+
+def sender(id_: str, *to: str) -> FunctionNode:
+    return FunctionNode(id=id_, to=to)
+
+
+# the items of a fan-out
+
+
+def of_two(asking: InterruptNode, *behind: str, beside: Node) -> Gated:
+    """A gate in an item, with nodes behind it there, something else in another item, then `pay`."""
+    last = behind[-1] if behind else asking.id
+    spec = forked(
+        (sender("send", asking.id, beside.id),),
+        ways=[*zip((asking.id, *behind), behind, strict=False), ([last, beside.id], "pay")],
+        more=(asking, *behind, beside, "pay"),
+    )
+    run = Gated(spec)
+    run.finish("send", sends=[(asking.id, 1), (beside.id, 2)])
+    return run
+
+
+@pytest.mark.parametrize("prompt", ["Refund {amount}?", "Go on?"])
+def test_what_somebody_says_in_another_item_has_the_gate_asked_again_after_the_items(
+    prompt: str,
+) -> None:
+    run = of_two(approving(prompt=prompt), beside=remark())
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", 999)
+
+    assert (run.reopened, run.orders("pay")) == (["send"], [])
+
+
+def test_so_it_is_where_code_behind_the_gate_has_begun_in_its_item() -> None:
+    run = of_two(approving(), "check", beside=remark())
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    run.says(CLERK, "remark", 999)
+
+    assert (run.reopened, run.orders("pay")) == (["send"], [])
+
+
+def test_what_code_makes_of_it_in_another_item_is_asked_about_before_the_gate_s_own_has_begun() -> (
+    None
+):
+    run = of_two(approving(), beside=FunctionNode(id="beside"))
+    run.finish("beside", {"amount": 999})
+    run.says(APPROVER, "ask")
+    assert (run.reopened, run.orders("pay")) == (["send"], [])
+
+    begun = of_two(approving(), "check", beside=FunctionNode(id="beside"))
+    begun.says(APPROVER, "ask")
+    begun.finish("check")
+    begun.finish("beside", {"amount": 999})
+    assert (begun.reopened, begun.running) == ([], ["pay"])
+
+
+def test_what_a_reducer_adds_from_other_items_stays_approved() -> None:
+    run = of_two(approving(prompt="Refund {payments}?"), beside=remark(field="payments"))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", [5])
+
+    assert (run.reopened, run.running) == ([], ["pay"])
+
+
+def barring(*ways: Any, more: tuple[Node | str, ...], to: tuple[str, ...]) -> Gated:
+    review = gate("review", terms=Terms(not_by=("draft",)))
+    spec = forked((sender("send", *to),), ways=ways, more=(gate("draft"), review, *more))
+    run = Gated(spec)
+    run.finish("send", sends=[(name, 1) for name in to])
+    return run
+
+
+def test_who_answered_in_an_item_that_leaves_its_fan_out_is_barred_outside() -> None:
+    leaves = FunctionNode(id="leaves", to=("review",))
+    run = barring(
+        ("draft", "leaves"),
+        (["other"], "met"),
+        more=(leaves, "other", "met"),
+        to=("draft", "other"),
+    )
+    run.says(APPROVER, "draft")
+    run.finish("leaves", goto="review")
+
+    assert run.open("review").barred == {"approver": "draft"}
+
+
+def test_who_answered_in_an_item_that_did_not_arrive_is_barred_after_the_others() -> None:
+    run = barring((["other"], "review"), more=("other",), to=("draft", "other"))
+    run.says(APPROVER, "draft")
+    run.finish("other")
+
+    assert run.open("review").barred == {"approver": "draft"}
+
+
+# loops
+
+
+@pytest.mark.parametrize("comes", ["before the second answer", "after it"])
+@pytest.mark.parametrize("prompt", ["Again {amount}?", "Again?"])
+def test_a_gate_of_a_loop_that_is_asked_again_leaves_the_gates_before_it_in_force(
+    prompt: str, comes: str
+) -> None:
+    again = approving("again", prompt=prompt, capability="audit", answer_to="note")
+    spec = forked(
+        (approving(prompt="Refund {amount}?"), "check", again),
+        (remark(),),
+        ways=[edge("again", "ask", {"note": True}), edge("again", "pay", "else")],
+        more=("pay",),
+    )
+    run = Gated(spec)
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    run.says(AUDITOR, "again", True)
+    if comes == "before the second answer":
+        run.says(CLERK, "remark", 999)
+    run.says(APPROVER, "ask")
+    if comes == "after it":
+        run.says(CLERK, "remark", 999)
+        run.finish("check")
+    assert run.asking[-1][0] == "again"
+    run.says(AUDITOR, "again", False)
+    assert run.orders("pay") == []
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    run.says(AUDITOR, "again", False)
+
+    assert run.ran_with("pay", "amount") == [(999,)]
+
+
+def test_in_a_loop_each_gate_is_asked_once_a_round_whatever_it_showed_before() -> None:
+    more = approving("more", prompt="How much?", capability="audit", answer_to="amount")
+    spec = forked((approving(prompt="Refund {amount}?"), "check", more), ways=[("more", "ask")])
+    run = Gated(spec)
+    for amount in (90, 80, 70, 60):
+        run.says(APPROVER, "ask")
+        run.finish("check")
+        run.says(AUDITOR, "more", amount)
+
+    assert (run.reopened, run.open("ask").prompt) == ([], "Refund 60?")
+    (visit,) = run.state.visits.values()
+    assert len(visit.approvals) <= 3
+
+
+# hops
+
+
+@pytest.mark.parametrize("outcome", [Stopped(), Failed(code="node_failed", message="no")])
+def test_who_may_only_control_does_not_repeat_what_began_in_the_activity_of_another_visit(
+    outcome: VisitOutcome,
+) -> None:
+    run = Gated(refund(approving(), fused("check"), fused("pay")))
+    run.says(APPROVER, "ask")
+    first, second = (f"graph:g;node:{name}" for name in ("check", "pay"))
+    run.cancel()
+    comes_back(run, (ran(first, Finished()), ran(second, outcome)))
+    assert run.status == "cancelled"
+
+    again: dict[str, Any] = {"spec": None, "versions": ("1", "1"), "renames": {}, "patch": {}}
+    with pytest.raises(Refusal) as refused:
+        retried(run.state, now=run.now, principal=OPERATOR, **again)
+    assert refused.value.code is Code.CAPABILITY_REQUIRED
+    assert retried(run.state, now=run.now, principal=BOSS, **again).visits
+
+
+# forks
+
+
+def test_a_confirmation_in_a_fork_is_of_one_capability() -> None:
+    both = chain(
+        gate("one", capability="approve"), gate("two", capability="audit"), "check", name="inner"
+    )
+    run = Gated(refund(nested("sub", both), "pay"))
+    run.says(BOSS, "one")
+    run.says(BOSS, "two")
+    run.finish("check")
+    copy = fork(run)
+    asked = []
+    while copy.asking:
+        asked.append(copy.open("approve_fork").requested_capability)
+        copy.answer("approve_fork", principal=BOSS)
+
+    assert (sorted(map(str, asked)), copy.started) == (["approve", "audit"], ["pay"])
+
+
+def test_the_question_of_a_fork_is_asked_anew_in_a_fork_of_it() -> None:
+    gates = gate("one", capability="approve"), gate("two", capability="audit")
+    run = Gated(refund(*gates, "check", "pay"))
+    run.says(BOSS, "one")
+    run.says(BOSS, "two")
+    run.finish("check")
+    copy = fork(run)
+    copy.answer("approve_fork", principal=BOSS)
+    assert copy.open("approve_fork").requested_capability == "audit"
+
+    second = fork(copy)
+    assert second.open("approve_fork").requested_capability == "approve"
+    assert second.open("approve_fork").prompt.startswith("'one' was approved")
+
+
+# edits
+
+
+def in_a_graph(asking: InterruptNode, *inner: str | Node, **about: Any) -> Gated:
+    """A gate, then a nested graph, then `pay`."""
+    sub: GraphSpec = refund(*inner, name="inner", **about)
+    return Gated(refund(asking, nested("sub", sub), "pay"))
+
+
+@pytest.mark.parametrize("more", [{}, SEVERAL])
+def test_an_edit_in_a_nested_graph_is_no_work_of_its_code(more: Mapping[str, Any]) -> None:
+    run = in_a_graph(approving(**more), "check", remark(field=None))
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    about: dict[str, Any] = {"sender": "boss", "capabilities": BOSS.capabilities}
+    run.send("m", action="update_state", params={"patch": {"amount": 999}}, **about)
+    run.says(CLERK, "remark")
+
+    assert (run.reopened, run.orders("pay")) == (["ask"], [])
+
+
+def test_neither_is_a_patch_by_which_a_failure_in_it_is_skipped() -> None:
+    run = in_a_graph(approving(**SEVERAL), FunctionNode(id="check", on_error=AskHuman()))
+    run.says(APPROVER, "ask")
+    run.fail("check")
+    run.says(BOSS, "error", {"action": "skip", "patch": {"amount": 999}})
+
+    assert (run.reopened, run.orders("pay")) == (["ask"], [])
+
+
+def test_such_a_patch_is_an_edit_on_every_branch() -> None:
+    spec = forked(
+        (approving(**SEVERAL), "check", remark(field=None), "pay"),
+        (FunctionNode(id="other", on_error=AskHuman()),),
+    )
+    run = Gated(spec)
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    run.fail("other")
+    run.says(BOSS, "error", {"action": "skip", "patch": {"amount": 999}})
+    run.says(CLERK, "remark")
+
+    assert (run.reopened, run.orders("pay")) == (["ask"], [])
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+@pytest.mark.parametrize("terms", [Terms(hold=600.0), Terms(quorum=Quorum(count=2))])
+@pytest.mark.parametrize("who", [BOSS, CLERK])
+def test_what_was_said_at_a_gate_that_shows_nothing_is_said_again_after_a_change(
+    who: Principal, terms: Terms, depth: int
+) -> None:
+    asking = approving(prompt="Go on?", terms=terms, schema={"type": "boolean"})
+    around: Node = asking if not depth else nested("sub", refund(asking, name="inner"))
+    run = Gated(forked((around, "pay"), (remark(),)))
+    run.says(APPROVER, "ask", True)
+    if who is BOSS:
+        run.edit(BOSS, amount=999)
+    else:
+        run.says(CLERK, "remark", 999)
+    run.tick(600)
+
+    assert (run.open("ask").status, run.open("ask").votes, run.running) == ("open", (), [])
+    (fact,) = run.facts("interrupt.reopened")
+    assert fact.data["reason"] == "the values have changed since"
+
+
+def test_what_was_said_at_a_gate_that_shows_a_field_stays() -> None:
+    asking = approving(terms=Terms(hold=600.0), schema={"type": "boolean"})
+    run = Gated(forked((asking, "pay"), (remark(field="note"),)))
+    run.says(APPROVER, "ask", True)
+    run.says(CLERK, "remark", "later")
+    run.tick(600)
+
+    assert run.running == ["pay"]
+
+
+# directives
+
+
+@pytest.mark.parametrize(("terms", "first"), [(None, "two"), (Terms(not_by=("@starter",)), "ask")])
+def test_of_two_gates_the_later_is_gone_back_to_unless_nobody_alone_may_answer_the_first(
+    terms: Terms | None, first: str
+) -> None:
+    run = Gated(refund(approving(terms=terms), approving("two"), "pay", remark(field=None)))
+    run.says(APPROVER, "ask")
+    run.says(APPROVER, "two")
+    run.finish("pay")
+    about: dict[str, Any] = {"sender": "boss", "capabilities": BOSS.capabilities}
+    run.send("m", action="rerun", **about)
+
+    assert [name for name, _ in run.asking] == [first]
