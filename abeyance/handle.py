@@ -154,8 +154,9 @@ class RunHandle(ABC):
     ) -> list[Receipt]:
         """Answer interrupts: several by their ids, all or nothing; one by its id; or the only open one.
 
-        The same answer again returns the first receipt, even after the run has ended. `digests` are those
-        of the interrupts as the approver saw them. `on_behalf_of` names the person for whom the principal
+        The same answer to an interrupt named by its id, or with the same `key`, returns the first
+        receipt, even after the run has ended. `digests` are those of the interrupts as the approver saw
+        them. `on_behalf_of` names the person for whom the principal
         answers by a delegation; without it, a principal who may answer does so in their own right. Raises
         the refusals of the respond table.
         """

@@ -16,7 +16,7 @@ from abeyance.core.ledger import Receipt
 from abeyance.core.policy import Principal
 from abeyance.core.state import Status
 from abeyance.core.text import truncate
-from abeyance.filters import InboxFilter
+from abeyance.filters import EventFilter, InboxFilter, RunFilter
 from abeyance.handle import MessageFields, RunHandle
 from abeyance.schemas.faults import request_faults
 from abeyance.util import checked_key, invalid, without_none
@@ -33,6 +33,8 @@ SIGNALS: Final[Mapping[type[commands.Order], Control]] = {
 
 
 AT_KEY: Final = {"pointer": "/key"}
+_FOREVER: Final = 1e10
+"""In seconds: some centuries. No clock can add every number that Python has."""
 
 
 class CommandedRun(RunHandle):
@@ -183,7 +185,9 @@ def message_of(text: str, fields: MessageFields) -> commands.MessageBody:
 
 def awaited(until: Collection[str], timeout: float) -> tuple[frozenset[str], float]:
     """Return the arguments of a `wait`, checked. Raises the Refusal `invalid_body`."""
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    # A number that no float can hold is compared as well; NaN is not less than any.
+    if not (is_number and timeout <= math.inf):
         raise invalid(
             [{"pointer": "/timeout", "message": f"{timeout!r} is not a number of seconds"}]
         )
@@ -192,7 +196,7 @@ def awaited(until: Collection[str], timeout: float) -> tuple[frozenset[str], flo
         statuses = known_statuses(names, UNTIL_BLOCKED)
     except (TypeError, ValueError) as error:
         raise invalid([{"pointer": "/until", "message": str(error)}]) from error
-    return frozenset(statuses), timeout
+    return frozenset(statuses), max(-_FOREVER, min(timeout, _FOREVER))
 
 
 def known_statuses(statuses: Sequence[str], *beside: str) -> Sequence[str]:
@@ -208,10 +212,12 @@ def known_statuses(statuses: Sequence[str], *beside: str) -> Sequence[str]:
     return statuses
 
 
-def inbox_page(filters: InboxFilter, limit: int) -> dict[str, Any]:
-    """Return the fields of `InboxPage`."""
-    named = ("status", "sort", "priority", "min_risk", "before")
-    return {**{name: getattr(filters, name) for name in named}, "limit": limit}
+def check_page(
+    kind: type[wire.Request], filters: RunFilter | InboxFilter | EventFilter, **beside: Any
+) -> None:
+    """Check a filter, and what is given `beside` it. Raises the Refusal `invalid_body`."""
+    named = {name: getattr(filters, name) for name in kind.model_fields if name not in beside}
+    order_of(kind, {**named, **beside})
 
 
 def control_order(kind: type[C], about: Mapping[str, Any], by: Principal, key: str | None) -> C:

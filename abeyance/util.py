@@ -23,6 +23,11 @@ from abeyance.errors import Code, Refusal
 
 TASK_QUEUE: Final = "abeyance"
 """The default task queue."""
+API_VERSION: Final = "0.1"
+API_HEADER: Final = "Abeyance-Api-Version"
+"""A header of the API's responses, by which a client knows them from those of any other server."""
+PROBLEM_TYPE: Final = "urn:abeyance:problem:"
+"""How the `type` of every problem document of the API begins; its code follows."""
 
 
 def is_loopback(host: str) -> bool:
@@ -150,17 +155,20 @@ _LONGEST_PLAIN = 500
 """In bytes. Temporal's limit for ids is 1,000."""
 
 
-def checked_run_id(run_id: str) -> str:
+def checked_run_id(run_id: object) -> str:
     """Return a valid run id. Raise the Refusal `invalid_run_id` for any other."""
-    if re.fullmatch(RUN_ID_RULE, run_id):
+    if isinstance(run_id, str) and re.fullmatch(RUN_ID_RULE, run_id):
         return run_id
-    invalid = sorted(set(re.findall(r"[^A-Za-z0-9_-]", run_id)))[:_MOST_LISTED]
+    text = str(run_id)
+    invalid = sorted(set(re.findall(r"[^A-Za-z0-9_-]", text)))[:_MOST_LISTED]
     problem = f"it contains {', '.join(map(repr, invalid))}"
-    if not invalid:
-        problem = f"it has {len(run_id)} characters"
+    if not isinstance(run_id, str):
+        problem = "it is not a string"
+    elif not invalid:
+        problem = f"it has {len(text)} characters"
     raise Refusal(
         Code.INVALID_RUN_ID,
-        f"{truncate(run_id, 100)!r} cannot name a run: {problem}. A run id has 1 to 256 characters out "
+        f"{truncate(text, 100)!r} cannot name a run: {problem}. A run id has 1 to 256 characters out "
         "of letters, digits, '_' and '-'.",
         invalid_characters=invalid,
         rule=RUN_ID_RULE,
@@ -177,8 +185,19 @@ def checked_mapping(value: Any, place: str) -> dict[Any, Any]:
     """Return a mapping as a dict. Raises `invalid_body` at the pointer `place` for anything else."""
     if isinstance(value, Mapping):
         return dict(value)
+    raise _wrong_type(value, place, "object")
+
+
+def checked_text(value: object, place: str) -> str:
+    """Return a string. Raises `invalid_body` at the pointer `place` for anything else."""
+    if isinstance(value, str):
+        return value
+    raise _wrong_type(value, place, "string")
+
+
+def _wrong_type(value: object, place: str, kind: str) -> Refusal:
     shown = truncate(repr(value), 80)
-    raise invalid([{"pointer": place, "message": f"input should be a valid object (got {shown})"}])
+    return invalid([{"pointer": place, "message": f"input should be a valid {kind} (got {shown})"}])
 
 
 KEY: Final = re.compile(r"[!-~]{1,200}")

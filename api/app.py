@@ -49,9 +49,8 @@ from abeyance.errors import SettingsError, Unavailable
 from abeyance.notifications.config import load_notifications
 from abeyance.settings import Settings
 from abeyance.storage.backends import check_reach
-from abeyance.util import is_loopback
+from abeyance.util import API_VERSION, is_loopback
 
-_API_VERSION: Final = "0.1"
 _BACKLOG: Final = 2048
 _MAX_PORT: Final = 65_535
 _SHUTDOWN_SECONDS: Final = 3
@@ -93,7 +92,7 @@ def create_app(
 
     app = FastAPI(
         title="Abeyance",
-        version=_API_VERSION,
+        version=API_VERSION,
         lifespan=lifespan,
         # These pages load scripts from other hosts.
         docs_url=None,

@@ -85,9 +85,7 @@ class TemporalConnection:
     async def _connect(self, settings: Settings) -> None:
         while True:
             try:
-                self._client = await Client.connect(
-                    task_queue=settings.task_queue, settings=settings
-                )
+                self._client = await Client.connect(settings=settings)
                 await _warn_of_foreign_runs(self._client)
                 await _warn_of_lost_audits(self._client, settings)
             except Unavailable as error:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import mcp_types as protocol
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from abeyance.authoring.graph import Graph
 from abeyance.core.json import Json
@@ -26,14 +26,25 @@ class _Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def _distinct(choices: list[str]) -> list[str]:
+    if len(set(choices)) < len(choices):
+        raise ValueError("two of the choices are equal: list each one once")
+    return choices
+
+
 class AskArguments(_Arguments):
     """Ask a person a question, and wait for the answer."""
 
     question: str = Field(min_length=1, max_length=10_000, description="What to ask, as Markdown.")
-    choices: list[str] | None = Field(
+    choices: (
+        Annotated[
+            list[str],
+            Field(min_length=1, max_length=50, json_schema_extra={"uniqueItems": True}),
+            AfterValidator(_distinct),
+        ]
+        | None
+    ) = Field(
         default=None,
-        min_length=1,
-        max_length=50,
         description="The possible answers. Without them the answer is any text.",
     )
     assignees: list[str] = Field(

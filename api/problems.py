@@ -18,7 +18,7 @@ from abeyance.core.authority import READ
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.schemas.faults import MOST_FAULTS, request_faults
-from abeyance.util import invalid
+from abeyance.util import PROBLEM_TYPE, invalid
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -108,7 +108,7 @@ class Problem(Response):
     ) -> None:
         extra = {_RENAMED.get(name, name): value for name, value in (members or {}).items()}
         content = {
-            "type": f"urn:abeyance:problem:{code}",
+            "type": f"{PROBLEM_TYPE}{code}",
             "title": title,
             "status": status,
             "detail": detail,

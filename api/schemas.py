@@ -6,22 +6,18 @@ from dataclasses import replace
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
-    TypeAdapter,
-    WithJsonSchema,
 )
 
 from abeyance import commands, views, wire
 from abeyance.api import examples
-from abeyance.commands import LabelName, LabelValue, Name
+from abeyance.commands import Name
 from abeyance.core.json import sha256
 from abeyance.core.state import Called, Limits
-from abeyance.core.text import truncate
 from abeyance.duration import OptionalSeconds, Seconds
 from abeyance.orders import known_statuses
 from abeyance.util import RUN_ID_RULE, invalid
@@ -54,23 +50,6 @@ Names: TypeAlias = Annotated[
     tuple[Name, ...],
     BeforeValidator(_to_list, json_schema_input_type=list[Name] | Name),
     Field(max_length=1_000),
-]
-_LABEL_NAME: Final = TypeAdapter(LabelName)
-_LABEL_VALUE: Final = TypeAdapter(LabelValue)
-
-
-def _label(text: str) -> str:
-    name, equals, value = text.partition("=")
-    if not equals:
-        message = f"{truncate(text, 100)!r} is not a label: write name=value"
-        raise ValueError(message)
-    return f"{_LABEL_NAME.validate_python(name)}={_LABEL_VALUE.validate_python(value)}"
-
-
-Label: TypeAlias = Annotated[
-    str,
-    AfterValidator(_label),
-    WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9_.:/-]{1,64}="}),
 ]
 
 

@@ -7,6 +7,7 @@ sub-agent at the same address; otherwise the sub-agent is never entered.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -71,7 +72,7 @@ def prompt_of(states: StateModel, source: str | Callable[..., Any]) -> Prompt:
 
     `source` is a field of the state, or a function of the state, or of the state and the fan-out item.
     """
-    takes_item = callable(source) and not can_take(source, 1) and can_take(source, 2)
+    takes_item = callable(source) and _takes_item(source)
 
     async def prompt(visit: Mapping[str, Any]) -> Input:
         values = visit["values"]
@@ -83,6 +84,18 @@ def prompt_of(states: StateModel, source: str | Callable[..., Any]) -> Prompt:
         return read_input(value, visit.get("media_hosts") or ())
 
     return prompt
+
+
+def _takes_item(function: Callable[..., Any]) -> bool:
+    """Return True if a function of the state takes the item too.
+
+    A second parameter with a default (`n=n`, as in a loop that declares agents) is not filled, unless its
+    name is `item`.
+    """
+    if not can_take(function, 2):
+        return False
+    second = [*inspect.signature(function).parameters][1:2]
+    return second == ["item"] or not can_take(function, 1)
 
 
 def faults_of(

@@ -42,6 +42,7 @@ NOTE: Final = (
 
 _NOT_XML_CHARS: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _BODY: Final = re.compile(r"^<[^>]*>\n(.*)\n</message>$", re.DOTALL)
+_NOTE: Final = {"note": True}
 _ATTRIBUTE_ESCAPES: Final = {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}
 
 
@@ -52,6 +53,27 @@ class SteeringPart:
     sender: str
     message_id: str
     text: str
+
+
+def note_part(text: str) -> UserPromptPart:
+    """Return a user part about the work itself, which nobody has written; `is_note` knows it.
+
+    It is no system part: some providers put those before the whole conversation.
+    """
+    from pydantic_ai.messages import TextContent, UserPromptPart
+
+    return UserPromptPart([TextContent(text, metadata=dict(_NOTE))])
+
+
+def is_note(part: UserPromptPart) -> bool:
+    """Return True for a part that `note_part` has made."""
+    from pydantic_ai.messages import TextContent
+
+    match part.content:
+        case [TextContent(metadata=metadata)]:
+            return bool(metadata == _NOTE)
+        case _:
+            return False
 
 
 def user_part(message: Message) -> UserPromptPart:

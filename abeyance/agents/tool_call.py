@@ -151,7 +151,11 @@ class _Call:
     async def _once(self) -> dict[str, Json]:
         ctx, tool, journal = self._ctx, self._tool, self._ctx.runtime.journal
         starts = int(journal.get_marker(_STARTED) or 0)
-        answers = [answer for key, answer in ctx.targets.items() if key.startswith(_OUTCOMES)]
+        answers = {
+            key.removeprefix(_OUTCOMES): answer
+            for key, answer in ctx.targets.items()
+            if key.startswith(_OUTCOMES)
+        }
         if starts > len(answers):
             match tool.on_unknown:
                 case "ask":
@@ -167,16 +171,10 @@ class _Call:
                         f"The worker that ran {tool.name!r} was lost. The call may have been done."
                     )
         elif answers:
-            try:
-                match outcome_of(tool, answers[-1]):
-                    case Done(result=result):
-                        return tool_results.content(result)
-                    case FailCall(text=text):
-                        return tool_results.error(text)
-                    case RetryCall():
-                        pass
-            except CallError as error:
-                return tool_results.error(error.text)
+            name, answer = list(answers.items())[-1]
+            if (reported := self._reported(answer)) is not None:
+                by = ctx.answered_by(name)
+                return {**reported, **tool_results.report(by, self._edit)}
         await journal.persist_marker(_STARTED, starts + 1)
         try:
             result = await self._run()
@@ -187,6 +185,19 @@ class _Call:
             raise
         await self._save_result(result)
         return result
+
+    def _reported(self, answer: Json) -> dict[str, Json] | None:
+        """Return the result that an operator reported, None to run the call again."""
+        try:
+            match outcome_of(self._tool, answer):
+                case Done(result=result):
+                    return tool_results.content(result)
+                case FailCall(text=text):
+                    return tool_results.error(text)
+                case RetryCall():
+                    return None
+        except CallError as error:
+            return tool_results.error(error.text)
 
     async def _run(self) -> dict[str, Json]:
         ctx, tool = self._ctx, self._tool
@@ -238,7 +249,8 @@ class _Call:
             ctx.runtime.journal.set_marker(_RESULT_MARK, None)
             raise Suspended(outcome.asked, {_RESULT: stored, **self._changes()})
         self._memory = outcome.event.agent_state
-        result = {**tool_results.of_hooks(outcome), **self._edit}
+        said = tool_results.marks(result) or self._edit
+        result = {**tool_results.of_hooks(outcome, result), **said}
         return Finished(
             patch={"agent_state": self._memory.changes()} if self._memory.changes() else {},
             result=await tool_results.store(blobs, ctx.run_id, result),

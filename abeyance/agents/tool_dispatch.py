@@ -119,7 +119,7 @@ class ToolDispatch:
         if outcome.asked:
             return self._send(tool, requested, arguments, Ask(outcome.asked), denied=result)
         self.memory = outcome.event.agent_state
-        return tool_results.of_hooks(outcome)
+        return tool_results.of_hooks(outcome, result)
 
     def _send(
         self,

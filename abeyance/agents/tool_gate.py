@@ -306,11 +306,11 @@ class AfterHooks:
                 replace(each, process=_process(each.process, call_id)) for each in outcome.asked
             ]
         self.memory = outcome.event.agent_state
-        after = {**tool_results.of_hooks(outcome), **tool_results.marks(loaded)}
-        if canonical(after) == canonical(
-            {**tool_results.of_hooks(HooksOutcome(event=event)), **tool_results.marks(loaded)}
-        ):
+        after = tool_results.of_hooks(outcome, loaded)
+        if canonical(after) == canonical(tool_results.of_hooks(HooksOutcome(event=event), loaded)):
             after = _without_mark(result)
+        else:
+            after = {**after, **tool_results.marks(loaded)}
         return await tool_results.store(self._blobs, self._ctx.run_id, after)
 
     def _answers(self, call_id: str) -> dict[str, Json]:

@@ -3,8 +3,8 @@
 A result is a mapping with one of: `content`; `error`, a text for the model; `rejected`, the approver's
 reason; `unanswered`, the name of a question whose deadline passed. `args` are the approved arguments, if
 they differ from the model's. `decision` says that a person, `by`, has given the result in place of the
-call (`respond`), or has edited its arguments (`edit`) to those in `edited`. A large result is stored
-outside the history and travels as a reference.
+call (`respond`), has reported it after the call's worker was lost (`report`), or has edited its arguments
+(`edit`) to those in `edited`. A large result is stored outside the history and travels as a reference.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from abeyance.agents.approvals import UNANSWERED
 from abeyance.agents.hook_runner import HooksOutcome
 from abeyance.agents.hooks import AfterToolCall
+from abeyance.agents.prompts import note_part
 from abeyance.authoring.context import Context
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.outcome import ToolStatus
@@ -56,19 +57,45 @@ def edit(approver: Mapping[str, Json], arguments: Mapping[str, Json]) -> dict[st
     return {"decision": "edit", "edited": dict(arguments), **approver}
 
 
+def report(operator: Mapping[str, str | None] | None, edit: Mapping[str, Json]) -> dict[str, Json]:
+    """Return what a result says of the operator who reported it; `edit` is that of its arguments."""
+    by = {name: who for name, who in (operator or {}).items() if who is not None}
+    edited = {"edited": edit["edited"]} if edit else {}
+    return {"decision": "report", **edited, **by}
+
+
 def marks(result: Mapping[str, Json]) -> dict[str, Json]:
     """Return what a result says of the decision of a person about the call."""
     return {name: result[name] for name in _MARKS if "decision" in result and name in result}
 
 
-def of_hooks(outcome: HooksOutcome[AfterToolCall]) -> dict[str, Json]:
-    """Return the result of a call after its hooks."""
+def of_hooks(outcome: HooksOutcome[AfterToolCall], before: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the result of a call after its hooks; `before` is that before them."""
     event = outcome.event
     if outcome.denied is not None:
-        return error(outcome.denied, is_denied=True)
+        return _withheld(event.tool, before, outcome.denied)
     if event.error:
         return error(str(event.result), is_denied=event.cancelled)
     return content(event.result)
+
+
+def _withheld(tool: str, before: Mapping[str, Json], reason: str) -> dict[str, Json]:
+    """Return the error in place of a result. It says whether the call was made: a model that reads of a
+    denial makes it again.
+    """
+    if before.get("decision") == "respond":
+        return error(
+            f"A person gave the result of {tool!r} in place of the call, but it is withheld: {reason}"
+        )
+    match to_model_text(before)[0]:
+        case "success":
+            return error(f"{tool!r} has run, but its result is withheld: {reason}")
+        case "denied":
+            return error(reason, is_denied=True)
+        case _:
+            return error(
+                f"{tool!r} failed and may have been done, but its error is withheld: {reason}"
+            )
 
 
 def blobs_of(ctx: Context) -> Blobs:
@@ -162,11 +189,10 @@ def to_model_text(result: Mapping[str, Json]) -> tuple[ToolStatus, Json]:
 
 
 def _edit_note(call: ToolCallPart, result: Mapping[str, Json]) -> ModelRequestPart:
-    from pydantic_ai.messages import UserPromptPart
-
     arguments = truncate(canonical(result["edited"]), _MAX_NOTE_CHARS)
-    return UserPromptPart(
-        f"{result.get('by', 'A person')} changed the arguments of your call {call.tool_call_id!r} of "
+    editor = result.get("by") if result["decision"] == "edit" else None
+    return note_part(
+        f"{editor or 'A person'} changed the arguments of your call {call.tool_call_id!r} of "
         f"{call.tool_name!r} before it was run, to {arguments}"
     )
 

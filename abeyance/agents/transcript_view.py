@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from abeyance.agents.prompts import steering_of
+from abeyance.agents.prompts import is_note, steering_of
 from abeyance.core.json import Json
 from abeyance.wire import Record
 
@@ -58,14 +58,15 @@ class TranscriptItem(Record):
 
     `turn` counts the model's responses from 1; an item without a response yet belongs to the next turn.
 
-    - `system`: instructions in the conversation, and corrections of an invalid response.
+    - `system`: instructions in the conversation, corrections of an invalid response, and notes that a
+      person has changed the arguments of a call.
     - `user`: the agent's input (no `sender`), or a message (`sender`, `message_id`).
     - `assistant`: a response: `text`, `calls` and `usage`.
     - `tool`: the result of a call, by `call_id`; `outcome` is `success`, `failed`, `denied`, `retried`
       (the call was invalid, and the model is asked to repeat it) or `interrupted`. If a person,
       `answered_by` (on behalf of `on_behalf_of`), has given the result in place of the call, `decision`
-      is `respond`; if they have edited the arguments, it is `edit`, and `arguments` are those of the
-      call.
+      is `respond`; if they have reported it after the call's worker was lost, it is `report`; if they
+      have edited the arguments, it is `edit`. `arguments` are those of the call, if they were edited.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -80,7 +81,7 @@ class TranscriptItem(Record):
     call_id: str | None = None
     result: Json = None
     outcome: str | None = None
-    decision: Literal["edit", "respond"] | None = None
+    decision: Literal["edit", "report", "respond"] | None = None
     answered_by: str | None = None
     on_behalf_of: str | None = None
     arguments: Json = None
@@ -133,7 +134,12 @@ def _user_item(part: UserPromptPart, turn: int) -> TranscriptItem:
     from pydantic_ai.messages import TextContent
 
     content = [part.content] if isinstance(part.content, str) else part.content
-    item = TranscriptItem(role="user", turn=turn, at=part.timestamp, media=tuple(_media(content)))
+    item = TranscriptItem(
+        role="system" if is_note(part) else "user",
+        turn=turn,
+        at=part.timestamp,
+        media=tuple(_media(content)),
+    )
     if (message := steering_of(part)) is not None:
         return item.model_copy(
             update={

@@ -15,7 +15,6 @@ from abeyance.cli.api_call import (
     Note,
     OpenInterrupt,
     exchange,
-    given,
     interrupt_path,
     json_given,
     moment_given,
@@ -228,7 +227,7 @@ def delegate(
 ) -> None:
     """Let somebody else answer in your place."""
     about = {"to": to, "until": moment_given(until), "capabilities": capability, "reason": reason}
-    body = given(**about, **{"from": from_ and moment_given(from_)})
+    body = without_none(**about, **{"from": from_ and moment_given(from_)})
     exchange(lambda api: api.post("/delegations", body), _made, as_json=as_json)
 
 
@@ -252,7 +251,7 @@ def delegations(
 
 def _change(interrupt_id: str, what: str, body: Mapping[str, Any], *, as_json: bool) -> None:
     path = f"{interrupt_path(interrupt_id)}/{what}"
-    show_interrupt(lambda api: api.post(path, given(**body)), as_json=as_json)
+    show_interrupt(lambda api: api.post(path, without_none(**body)), as_json=as_json)
 
 
 def _made(entry: Mapping[str, Any]) -> list[Line]:

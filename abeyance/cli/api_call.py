@@ -6,8 +6,10 @@ import asyncio
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
@@ -126,9 +128,14 @@ def interrupt_path(interrupt_id: str) -> str:
     return f"/interrupts/{interrupt_id}"
 
 
-def given(**options: Any) -> dict[str, Any]:
-    """Return the options that were given, as the API names them."""
-    return {name: value for name, value in options.items() if value}
+def distinct(pairs: Sequence[tuple[str, Any]], name: str) -> dict[str, Any]:
+    """Return the pairs as a mapping. Raises SettingsError, naming the argument, for a repeated key."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        repeated = next(key for key, count in counts.items() if count > 1)
+        raise SettingsError(f"{name}: {truncate(repeated, 100)!r} has several values: give it one")
+    return value
 
 
 def json_given(text: str, name: str) -> Any:
@@ -136,12 +143,14 @@ def json_given(text: str, name: str) -> Any:
 
     Raises SettingsError, which names the argument.
     """
+    if text == "@":
+        raise SettingsError(f"{name}: write the name of a file after @")
     try:
         if text == "-":
             text = sys.stdin.read()
         elif text.startswith("@"):
             text = Path(text[1:]).read_text("utf-8")
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=partial(distinct, name=name))
         # Python parses more than JSON allows: NaN, 1e999 and lone surrogates.
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except OSError as error:

@@ -23,7 +23,6 @@ from abeyance.cli.api_call import (
     Statuses,
     Timeout,
     exchange,
-    given,
     json_given,
     show_results,
     with_api,
@@ -74,10 +73,11 @@ def batch(
 
     The exit code is 1 if it failed for any of them.
     """
-    filter_ = given(status=status, graph=graph, conversation_id=conversation, label=label)
+    filter_ = without_none(status=status, graph=graph, conversation_id=conversation, label=label)
     if bool(run) == bool(filter_):
+        what = "both ids and a filter select runs" if run else "no runs are selected"
         raise SettingsError(
-            "no runs are selected: use either --run, or --status, --graph, --conversation, --label"
+            f"{what}: use either --run, or --status, --graph, --conversation, --label"
         )
     if run and "-" in run and body == "-":
         raise SettingsError("--run - and --body - both read stdin: use a file for one of them")
@@ -145,6 +145,8 @@ def evict(
 
 def _ids(arguments: Sequence[str], name: str) -> list[str]:
     """Return the ids, with those on stdin in place of `-`. Raises SettingsError, naming the option."""
+    if "" in arguments:
+        raise SettingsError(f"{name}: a run id is empty")
     lines = [line.strip() for line in sys.stdin] if "-" in arguments else []
     ids = [run_id for run_id in dict.fromkeys([*arguments, *lines]) if run_id not in ("", "-")]
     if arguments and not ids:
@@ -194,7 +196,7 @@ def delete_blobs(
     settings = load_settings()
 
     async def work() -> list[dict[str, Any]]:
-        client = await Client.connect(task_queue=settings.task_queue, settings=settings)
+        client = await Client.connect(settings=settings)
         return [await _delete_blobs(client, run_id) for run_id in ids]
 
     show_results(asyncio.run(work()), _show_deleted, as_json=as_json)

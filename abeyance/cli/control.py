@@ -19,6 +19,7 @@ from abeyance.cli.api_call import (
     Reason,
     RunId,
     Timeout,
+    distinct,
     exchange,
     interrupt_path,
     json_given,
@@ -154,7 +155,7 @@ def edit(
     as_json: AsJson = False,
 ) -> None:
     """Set values of a run that is paused or waits for an answer."""
-    patch = dict(_field(text) for text in fields)
+    patch = distinct([_field(text) for text in fields], "FIELD")
     path = run_path(run_id)
 
     async def change(api: Connection) -> Any:

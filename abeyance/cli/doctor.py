@@ -86,7 +86,7 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
     try:
         yield await _storage(settings)
         yield _keys(settings)
-        client = await Client.connect(task_queue=settings.task_queue, settings=settings)
+        client = await Client.connect(settings=settings)
     except AbeyanceError as error:
         yield Finding("connection", "fail", str(error))
         return

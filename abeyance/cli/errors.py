@@ -25,9 +25,11 @@ from typing import Any, Final, NoReturn
 
 import typer
 from typer.core import TyperCommand
+from typer.exceptions import TyperException
 
 from abeyance.cli.formatting import readable
 from abeyance.errors import AbeyanceError, GraphError, Refusal, SettingsError, Unavailable
+from abeyance.util import PROBLEM_TYPE
 
 
 class ExitCode(IntEnum):
@@ -92,13 +94,24 @@ class ErrorText(TyperCommand):
         paragraphs = inspect.cleandoc(self.help or "").split("\n\n")
         self.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
 
+    def make_context(self, info_name: Any, args: list[str], *rest: Any, **extra: Any) -> Any:
+        """Parse the arguments; turn a mistake in them into a message and an exit code."""
+        is_json = "--json" in args
+        try:
+            return super().make_context(info_name, args, *rest, **extra)
+        except TyperException as error:
+            if not is_json:
+                raise
+            print_problem(SettingsError(error.format_message()))
+            raise typer.Exit(ExitCode.USAGE) from error
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command; turn an AbeyanceError into a message and an exit code."""
         try:
             return super().invoke(ctx)
         except AbeyanceError as error:
             if ctx.params.get("as_json"):
-                typer.echo(problem(error), err=True)
+                print_problem(error)
             else:
                 print_error(error_text(error))
             raise typer.Exit(code_of(error)) from error
@@ -107,6 +120,11 @@ class ErrorText(TyperCommand):
 def print_error(text: str) -> None:
     """Print a message on stderr."""
     typer.echo(f"abeyance: {readable(text)}", err=True)
+
+
+def print_problem(error: AbeyanceError) -> None:
+    """Print an error on stderr as JSON."""
+    typer.echo(problem(error), err=True)
 
 
 def error_text(error: AbeyanceError) -> str:
@@ -134,8 +152,9 @@ def problem(error: AbeyanceError) -> str:
         case ApiProblem():
             return json.dumps(error.problem)
         case Refusal():
-            code, detail = str(error.code), error.message
-            members = dict(error.details)
+            from abeyance.api.problems import refused  # FastAPI takes long to load
+
+            return json.dumps(json.loads(bytes(refused(error).body)))
         case GraphError():
             code, detail = "graph_faults", error_text(error)
             members = {"faults": list(error.faults)}
@@ -146,7 +165,7 @@ def problem(error: AbeyanceError) -> str:
         case _:
             code, detail = "refused", str(error)
     standard = {
-        "type": f"urn:abeyance:problem:{code}",
+        "type": f"{PROBLEM_TYPE}{code}",
         "title": _TITLES.get(code, _TITLES["refused"]),
         "detail": detail,
         "code": code,

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import typer
 
 from abeyance.cli.api_call import PrintJson, with_api
-from abeyance.cli.errors import ErrorText, ExitCode
+from abeyance.cli.errors import ErrorText, ExitCode, print_problem
 from abeyance.cli.formatting import readable
 from abeyance.errors import GraphError
 
@@ -50,7 +50,8 @@ def check(
         sound = [{"name": graph.name, **_size(graph)} for graph in graphs.values()]
         typer.echo(json.dumps({"faults": faults, "sound": sound}))
     else:
-        _print_faults(faults)
+        for line in _lines(faults):
+            _print(line)
         for graph in graphs.values():
             size = ", ".join(f"{what}: {count}" for what, count in _size(graph).items())
             _print(f"{graph.name}: no faults ({size})")
@@ -79,7 +80,11 @@ def show(
 
         graphs, faulty = _read(app)
         if faulty:
-            _print_faults([fault for error in faulty for fault in _faults(error)], err=True)
+            lines = _lines([fault for error in faulty for fault in _faults(error)])
+            if as_json:
+                print_problem(GraphError(app, lines))
+            else:
+                _print("\n".join(lines), err=True)
             raise typer.Exit(ExitCode.FAILED)
         drawn = {name: mermaid(graph.build()) for name, graph in graphs.items()}
     if as_json:
@@ -118,10 +123,12 @@ def _faults(error: GraphError) -> list[dict[str, Any]]:
     return faults
 
 
-def _print_faults(faults: Sequence[Mapping[str, Any]], *, err: bool = False) -> None:
+def _lines(faults: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = []
     for fault in faults:
         place = fault["graph"] if fault["line"] is None else f"{fault['graph']}:{fault['line']}"
-        _print(f"{place}: {' '.join(fault['message'].split())}", err=err)
+        lines.append(f"{place}: {' '.join(fault['message'].split())}")
+    return lines
 
 
 def _print(text: str, *, err: bool = False) -> None:

@@ -16,8 +16,8 @@ from abeyance.cli.api_call import (
     Labels,
     RunId,
     Statuses,
+    distinct,
     exchange,
-    given,
     json_given,
     moment_given,
     run_path,
@@ -38,6 +38,7 @@ from abeyance.cli.formatting import (
 )
 from abeyance.core.text import truncate
 from abeyance.errors import Refusal, SettingsError, Unavailable
+from abeyance.util import without_none
 
 if TYPE_CHECKING:
     from abeyance.http import Connection
@@ -102,13 +103,13 @@ def run(
     if conversation is not None:
         body["conversation_id"] = conversation
     if label:
-        body["labels"] = dict(_label(text) for text in label)
+        body["labels"] = distinct([_label(text) for text in label], "--label")
 
-    body |= given(
+    body |= without_none(
         interrupt_before=interrupt_before,
         interrupt_after=interrupt_after,
         on_error=on_error,
-        allow_concurrent=allow_concurrent,
+        allow_concurrent=allow_concurrent or None,
     )
 
     async def start(api: Connection) -> Any:
@@ -293,14 +294,14 @@ def _read_items(
     path: str, query: Mapping[str, str | list[str] | None], cursor: str | None, most: int | None
 ) -> dict[str, Any]:
     """Read pages up to the limit. A short page is not necessarily the last one."""
-    params = given(**query)
+    params = without_none(**query)
 
     async def read(api: Connection) -> dict[str, Any]:
         items: list[Any] = []
         following = cursor
         while most is None or len(items) < most:
             size = _LARGEST_PAGE if most is None else min(most - len(items), _LARGEST_PAGE)
-            place = {"cursor": following} if following else {}
+            place = without_none(cursor=following)
             page = await api.get(path, **params, **place, limit=str(size))
             items += page["items"]
             following = page["next_cursor"]

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from abeyance.cli.api_call import PANEL, AsJsonLines, RunId, given, run_path, with_api
+from abeyance.cli.api_call import PANEL, AsJsonLines, RunId, run_path, with_api
 from abeyance.cli.errors import ErrorText, code_of_run, print_error
 from abeyance.cli.formatting import Line, can_draw, event_line, readable, run_lines
 from abeyance.core.live_text import merged
 from abeyance.errors import SettingsError, Unavailable
+from abeyance.util import without_none
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -184,7 +185,7 @@ def events(
     as_json: AsJsonLines = False,
 ) -> None:
     """Print the events of a run, or of all runs, one per line. --json includes their ids."""
-    query = given(type=types, graph=graph, capability=capabilities)
+    query = without_none(type=types, graph=graph, capability=capabilities)
     if run_id is not None and query:
         raise SettingsError(
             f"--{next(iter(query))} selects among the events of all runs: leave out {run_id!r}, or "

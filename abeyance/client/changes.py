@@ -29,6 +29,7 @@ from abeyance.history.cursors import Cursor, Positions, recording_of
 from abeyance.history.description import RPC, decoded
 from abeyance.history.event_translation import HistoryState
 from abeyance.history.reader import Histories, Page, Place
+from abeyance.keyring import WrongKey
 from abeyance.storage.blobs import BlobMissing
 from abeyance.storage.converter import UNREADABLE, of_run
 from abeyance.temporal.retry import NotFound
@@ -50,7 +51,7 @@ _RECORDED: Final = 60_000_000
 """In microseconds: what a run writes is recorded within this time of the moment that it says."""
 _MANY: Final = 300
 """How many runs, that began one after the other, are read at a time."""
-_ONE_RUNS: Final = (Unreadable, BlobMissing)
+_ONE_RUNS: Final = (Unreadable, BlobMissing, WrongKey)
 """What is wrong with one run, so that the others can still be read."""
 _AT_ONCE: Final = 10
 """How many histories are read at the same time."""

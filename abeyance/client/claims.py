@@ -110,7 +110,7 @@ class Claims:
             Conversation(conversation_id=conversation_id),
             id=self._workflow_of(conversation_id),
             update_id=claim.token,
-            about=f"the run {claim.run_id!r}",
+            about=f"the conversation {conversation_id!r}",
         )
 
     async def _in_history(self, conversation_id: str) -> list[Claim]:

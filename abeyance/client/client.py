@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from temporalio.client import Client as TemporalClient
 
-from abeyance import views
+from abeyance import commands, views
 from abeyance.authoring.graph import Graph
 from abeyance.client.audits import Archiver, Audits
 from abeyance.client.claims import Claims
@@ -29,6 +29,7 @@ from abeyance.filters import EventFilter
 from abeyance.history.feed import Feed
 from abeyance.keyring import SigningKey
 from abeyance.notifications.config import Notifications, load_notifications
+from abeyance.orders import check_page
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.archive import Archive, archive_of
 from abeyance.storage.backends import ConfiguredBlobs
@@ -106,23 +107,25 @@ class Client:
         address: str | None = None,
         *,
         namespace: str | None = None,
-        task_queue: str = TASK_QUEUE,
+        task_queue: str | None = None,
         patience: float = 10.0,
         settings: Settings | None = None,
     ) -> Self:
         """Connect to Temporal at `address` (host:port), or at the address of the environment.
 
-        Storage and encryption are configured by `settings`, or by the environment.
+        Storage, encryption and, unless it is given, the task queue are those of `settings`, or of the
+        environment.
         """
         temporal = await connect_temporal(address, namespace=namespace, settings=settings)
         settings = settings or load_settings()
-        of_queue = settings.model_copy(update={"task_queue": task_queue})
+        if task_queue is not None:
+            settings = settings.model_copy(update={"task_queue": task_queue})
         return cls(
             temporal,
-            task_queue=task_queue,
+            task_queue=settings.task_queue,
             patience=patience,
             blobs=ConfiguredBlobs(settings),
-            archive=archive_of(of_queue, temporal.namespace),
+            archive=archive_of(settings, temporal.namespace),
             signing_key=settings.signing_key,
             notifications=load_notifications(settings, delivers=False),
         )
@@ -151,6 +154,7 @@ class Client:
         without end. No worker has to be up. Raises `invalid_body` for an invalid id, `gone`, with the
         `oldest` cursor, for an id that is older than what Temporal keeps, and Unavailable.
         """
+        check_page(commands.StreamPage, filters or EventFilter())
         if follow:
             following = await self.stream.opened(after, filters=filters)
             async with aclosing(following.events) as events:

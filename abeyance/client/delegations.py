@@ -20,7 +20,7 @@ from abeyance.core.json import sha256
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.errors import Code, Refusal
 from abeyance.orders import AT_KEY, order_of
-from abeyance.util import as_names, checked_key, delegations_workflow_id
+from abeyance.util import as_names, checked_key, checked_text, delegations_workflow_id
 from abeyance.views import DelegationView
 
 O = TypeVar("O", commands.Respond, commands.Claim)  # noqa: E741 an order
@@ -101,7 +101,7 @@ class Delegations:
         hashed = None if key is None else sha256([principal.subject, key])
         self._read = (-_FRESH, Book())
         # Without the workflow it would be started, to refuse this.
-        found = (await self._book()).one(id, principal, hashed)
+        found = (await self._book()).one(checked_text(id, "/id"), principal, hashed)
         order = commands.Undelegate(id=id, principal=principal, key=hashed)
         await self._send("undelegate", order, None)
         self._read = (-_FRESH, Book())

@@ -69,9 +69,9 @@ class Erasures:
         From then on the run is refused as `erased`. Raises `not_finished` for an open run,
         `unknown_run`, `invalid_run_id`, and Unavailable.
         """
-        order = wire.Erase(run_id=run_id, requested_at=datetime.now(UTC))
+        order = wire.Erase(run_id=checked_run_id(run_id), requested_at=datetime.now(UTC))
         try:
-            described = await self._line.described(checked_run_id(run_id))
+            described = await self._line.described(run_id)
         except Refusal as refusal:
             if refusal.code not in (Code.GONE, Code.ERASED):
                 raise

@@ -22,7 +22,7 @@ from abeyance.core.terms import Priority
 from abeyance.filters import InboxFilter, Sort
 from abeyance.history import cursors
 from abeyance.history.description import RunDescription
-from abeyance.orders import inbox_page, order_of
+from abeyance.orders import check_page
 
 Entries: TypeAlias = list[views.InterruptView]
 Ask: TypeAlias = Callable[[str], Awaitable[list[views.InterruptView]]]
@@ -215,7 +215,7 @@ class Inbox:
         another list, and Unavailable.
         """
         filters = filters or InboxFilter()
-        order_of(commands.InboxPage, inbox_page(filters, limit))
+        check_page(commands.InboxPage, filters, cursor=cursor, limit=limit)
         if filters.sort != "deadline":
             return await self._sorted(filters, cursor=cursor, limit=limit)
         criteria = _criteria(filters)

@@ -263,13 +263,13 @@ class RunReader(CommandedRun):
         raise unasked
 
     async def interrupt(self, interrupt_id: str) -> views.InterruptView | None:
+        which = order_of(commands.WhichInterrupt, {"interrupt_id": interrupt_id})
         listed, unasked = await self._interrupts("all")
         view = next((entry for entry in listed if entry.id == interrupt_id), None)
         if view is None and unasked is not None:
             await self._raise_unasked(unasked)
         if view is None or not view.abridged or view.degraded:
             return view
-        which = commands.WhichInterrupt(interrupt_id=interrupt_id)
         try:
             return await self._line.query(self.run_id, "interrupt", views.InterruptView, which)
         except (Refusal, Unavailable):

@@ -29,7 +29,7 @@ from abeyance.filters import RunFilter
 from abeyance.handle import Started
 from abeyance.history.deleted_runs import DELETED
 from abeyance.history.description import ENDINGS, RPC, RunDescription
-from abeyance.orders import awaited, order_of
+from abeyance.orders import awaited, check_page
 from abeyance.util import checked_run_id
 
 _LOCAL: Final = Principal(subject="local")
@@ -321,7 +321,7 @@ class Runs:
         another list.
         """
         filters = filters or RunFilter()
-        order_of(commands.RunsPage, {"statuses": filters.statuses, "limit": limit})
+        check_page(commands.RunsPage, filters, cursor=cursor, limit=limit)
         return await self._deployment.listing.runs(filters, cursor=cursor, limit=limit)
 
     async def count_of_others(self) -> int:

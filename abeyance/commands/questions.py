@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from abeyance.commands.runs import OfPrincipal
+from abeyance.commands.runs import Name, OfPrincipal
 from abeyance.core.delegations import Delegation
 from abeyance.core.policy import Principal
 from abeyance.core.terms import GROUP, Priority
@@ -213,10 +213,15 @@ class InboxPage(Request):
     """Which page of the inbox is read."""
 
     status: Literal["open", "held"] = "open"
+    capabilities: frozenset[Name] = frozenset()
+    graph: Name | None = None
+    conversation_id: Name | None = None
+    assignee: Name | None = None
     sort: Sort = "deadline"
     priority: Priority | None = None
     min_risk: int | None = Field(default=None, ge=0)
     before: Moment | None = None
+    cursor: str | None = None
     limit: int = Field(default=50, ge=1, le=1_000, strict=True)
 
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    WithJsonSchema,
+    model_validator,
+)
 
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.state import Status
@@ -38,6 +45,24 @@ LabelName: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:
 LabelValue: TypeAlias = Annotated[
     str, StringConstraints(max_length=256), AfterValidator(_printable)
 ]
+_LABEL_NAME: Final = TypeAdapter(LabelName)
+_LABEL_VALUE: Final = TypeAdapter(LabelValue)
+
+
+def _label(text: str) -> str:
+    name, equals, value = text.partition("=")
+    if not equals:
+        message = f"{truncate(text, 100)!r} is not a label: write name=value"
+        raise ValueError(message)
+    return f"{_LABEL_NAME.validate_python(name)}={_LABEL_VALUE.validate_python(value)}"
+
+
+Label: TypeAlias = Annotated[
+    str,
+    AfterValidator(_label),
+    WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9_.:/-]{1,64}="}),
+]
+"""A label in a filter."""
 
 
 class StartFields(Request):
@@ -200,7 +225,20 @@ class RunsPage(Request):
     """Which page of the runs is read."""
 
     statuses: frozenset[Status] = frozenset()
+    graph: Name | None = None
+    conversation_id: Name | None = None
+    labels: tuple[Label, ...] = ()
+    blocked: bool | None = Field(default=None, strict=True)
+    cursor: str | None = None
     limit: int = Field(default=50, ge=1, le=1_000, strict=True)
+
+
+class StreamPage(Request):
+    """Which events of all runs are read."""
+
+    types: tuple[Name, ...] = ()
+    graph: Name | None = None
+    capabilities: tuple[Name, ...] = ()
 
 
 class TakeMessages(Request):

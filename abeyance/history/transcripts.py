@@ -30,6 +30,7 @@ from abeyance.history.entries import is_visit, mapping
 from abeyance.history.event_translation import sources
 from abeyance.storage.blobs import Blobs
 from abeyance.temporal.retry import NotFound
+from abeyance.util import checked_text
 
 
 async def heads(
@@ -173,6 +174,7 @@ def choose_address(run_id: str, heads: Mapping[str, str], address: str | None) -
             )
         message = f"The run {run_id!r} has no transcript yet: no agent of it has taken a turn."
         raise Refusal(Code.UNKNOWN_NODE, message, addresses=[])
+    checked_text(address, "/address")
     inside = [agent for agent in heads if _is_of(address, agent)]
     if inside:
         return max(inside, key=len)

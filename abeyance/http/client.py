@@ -25,14 +25,14 @@ from abeyance.http.connection import Connection
 from abeyance.http.events import follow as followed
 from abeyance.http.events import past
 from abeyance.http.run import HttpRun, message_body, waiting
-from abeyance.orders import awaited, body_of, inbox_page, order_of
+from abeyance.orders import awaited, body_of, check_page, order_of
 from abeyance.schemas.json_types import to_json
 from abeyance.schemas.state_model import StateModel
 from abeyance.util import (
     as_names,
     checked_mapping,
     checked_run_id,
-    unknown_stream_cursor,
+    checked_text,
     without_none,
 )
 from abeyance.views import DelegationView, InterruptView, RunView, StreamEvent
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 _CREATED: Final = 201
 _ID: Final = re.compile("[A-Za-z0-9_-]{1,100}")
-_CURSOR: Final = re.compile("[!-~]+")
 
 
 class HttpClient:
@@ -92,14 +91,12 @@ class HttpClient:
         `on_gap`. Requires `runs:read`.
         """
         filters = filters or EventFilter()
+        check_page(commands.StreamPage, filters)
         query = {
             "type": filters.types,
             "capability": filters.capabilities,
             **without_none(graph=filters.graph),
         }
-        if after is not None and _CURSOR.fullmatch(after) is None:
-            # No header and no query can hold it, or it stands for none there.
-            raise unknown_stream_cursor(after)
         read = past(self.api, "", after, query)
         if follow:
             read = followed(self.api, "", after, query, on_gap=on_gap)
@@ -173,7 +170,7 @@ class HttpRuns:
     ) -> tuple[list[RunView], str | None]:
         """Return a page of runs, newest first, and the cursor of the next page or None."""
         filters = filters or RunFilter()
-        order_of(commands.RunsPage, {"statuses": filters.statuses, "limit": limit})
+        check_page(commands.RunsPage, filters, cursor=cursor, limit=limit)
         query = {
             "status": sorted(filters.statuses),
             "label": filters.labels,
@@ -200,7 +197,7 @@ class HttpInbox:
     ) -> tuple[list[InterruptView], str | None]:
         """Return open interrupts, nearest deadline first, and the cursor of the next page."""
         filters = filters or InboxFilter()
-        order_of(commands.InboxPage, inbox_page(filters, limit))
+        check_page(commands.InboxPage, filters, cursor=cursor, limit=limit)
         query = {
             "status": filters.status,
             "capability": sorted(filters.capabilities),
@@ -251,7 +248,7 @@ class HttpDelegations:
 
     async def delete(self, id: str, *, key: str | None = None) -> DelegationView:  # noqa: A002
         """Delete a delegation, and return it: by who made it, or with `admin`."""
-        if _ID.fullmatch(id) is None:
+        if _ID.fullmatch(checked_text(id, "/id")) is None:
             raise unknown_delegation(id)
         deleted = await self.api.delete(f"/delegations/{id}", key=key)
         return DelegationView.model_validate(deleted)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import httpx
 
 from abeyance.errors import AbeyanceError, Code, Refusal, SettingsError, Unavailable
-from abeyance.util import checked_key, is_loopback
+from abeyance.util import API_HEADER, PROBLEM_TYPE, checked_key, is_loopback
 
 _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 60.0
@@ -146,9 +146,7 @@ class Connection:
         accepted = {"Accept": media_type or "*/*"}
         with self._reached():
             response = await self._http.get(self._address + path, headers=accepted)
-        if response.is_error or not response.headers.get("Content-Type", "").startswith(media_type):
-            self._check(response, _json(response))
-            raise self._not_an_api(response, media_type)
+        self._check(response, media_type, is_expected=_is_of_type(response, media_type))
         return response.content
 
     @asynccontextmanager
@@ -167,10 +165,10 @@ class Connection:
             async with self._http.stream(
                 "GET", url, params=query, headers=headers, timeout=timeout
             ) as response:
-                if not response.headers.get("Content-Type", "").startswith(_STREAM):
+                if response.is_error:
                     await response.aread()
-                    self._check(response, _json(response))
-                    raise self._not_an_api(response, "a stream of events")
+                is_stream = _is_of_type(response, _STREAM)
+                self._check(response, "a stream of events", is_expected=is_stream)
                 yield _events(response)
 
     async def _json(self, method: str, path: str, **options: Any) -> Any:
@@ -180,9 +178,7 @@ class Connection:
         with self._reached():
             response = await self._http.request(method, self._address + path, **options)
         body = _json(response)
-        self._check(response, body)
-        if not response.is_success or body is None:
-            raise self._not_an_api(response, "JSON")
+        self._check(response, "JSON", is_expected=body is not None)
         return response.status_code, body
 
     @contextmanager
@@ -196,23 +192,31 @@ class Connection:
                 f"{error.object[:100]!r} cannot be sent: it is not valid Unicode ({error.reason})"
             ) from error
         except httpx.RequestError as error:
+            if _is_of_another_protocol(error):
+                raise SettingsError(
+                    f"{self.url} does not answer as an HTTP server ({error}): set ABEYANCE_URL to the "
+                    "address of an Abeyance API"
+                ) from error
             raise Unavailable(
                 f"no API answers at {self.url} ({error or type(error).__name__}): start one with "
                 "`abeyance dev` or `abeyance api`, or set ABEYANCE_URL to its address"
             ) from error
 
-    def _check(self, response: httpx.Response, body: Any) -> None:
-        """Raise the error of a response, if it has one."""
-        if response.is_error and isinstance(body, Mapping):
-            raise _error(response, body)
+    def _check(self, response: httpx.Response, expected: str, *, is_expected: bool) -> None:
+        """Raise the error of a response, if it has one, or if it is not from an Abeyance API."""
+        if response.is_success and is_expected and API_HEADER in response.headers:
+            return
+        problem = _json(response) if response.is_error else None
+        if isinstance(problem, Mapping) and str(problem.get("type")).startswith(PROBLEM_TYPE):
+            raise _error(response, problem)
         if response.status_code in _AWAY:
             raise Unavailable(
-                f"{self._summary(response)} without JSON: a proxy cannot reach the API; try again later"
+                f"{self._summary(response)} without a problem of Abeyance: a proxy cannot reach the "
+                "API; try again later"
             )
-
-    def _not_an_api(self, response: httpx.Response, expected: str) -> SettingsError:
-        return SettingsError(
-            f"{self._summary(response)} without {expected}: set ABEYANCE_URL to the address of an "
+        lacking = f"the header {API_HEADER}" if is_expected else expected
+        raise SettingsError(
+            f"{self._summary(response)} without {lacking}: set ABEYANCE_URL to the address of an "
             "Abeyance API"
         )
 
@@ -245,14 +249,29 @@ def _json(response: httpx.Response) -> Any:
         return None
 
 
+def _is_of_type(response: httpx.Response, media_type: str) -> bool:
+    return str(response.headers.get("Content-Type", "")).startswith(media_type)
+
+
+def _is_of_another_protocol(error: httpx.RequestError) -> bool:
+    """Return whether a server answered, but not with HTTP, or not with TLS that this client accepts."""
+    cause: BaseException | None = error
+    while cause is not None:
+        # A server that stops ends a handshake early.
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    # A response that is cut off has the same class.
+    return isinstance(error, httpx.RemoteProtocolError) and str(error).startswith("illegal ")
+
+
 def _with_key(key: str | None) -> dict[str, str]:
     checked = checked_key(key, {"pointer": "/key"})
     return {} if checked is None else {"Idempotency-Key": checked}
 
 
 def _error(response: httpx.Response, problem: Mapping[str, Any]) -> ApiProblem:
-    code = problem.get("code") or f"http_{response.status_code}"
-    detail = problem.get("detail") or problem.get("title") or response.reason_phrase
+    code, detail = problem["code"], problem["detail"]
     if response.status_code == _UNAUTHENTICATED:
         has_token = "Authorization" in response.request.headers
         sent = "the token of ABEYANCE_TOKEN was sent" if has_token else "ABEYANCE_TOKEN is not set"

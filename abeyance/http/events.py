@@ -7,11 +7,13 @@ half a minute of failed attempts the error is raised; any line of the stream res
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from abeyance.errors import Unavailable
 from abeyance.http.connection import Connection
+from abeyance.util import unknown_cursor, unknown_stream_cursor
 from abeyance.views import TERMINAL_EVENTS
 
 EventJson: TypeAlias = Mapping[str, Any]
@@ -21,6 +23,7 @@ _ALL: Final[Query] = {}
 _PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)
 """Seconds before each attempt to reopen the stream."""
 _PAGE: Final = "500"
+_CURSOR: Final = re.compile("[!-~]+")
 _DELTA: Final = "model.delta"
 
 
@@ -31,6 +34,7 @@ async def past(
 
     Without a path they are those of all runs that the `query` selects. Raises as `Connection.get`.
     """
+    _check_cursor(path, after)
     while True:
         items, following = await _page(api, path, after, **query)
         for event in items:
@@ -56,6 +60,7 @@ async def follow(
     a run: what a model says while it speaks. Raises as `Connection.get`: at once on the first attempt,
     later after the last one.
     """
+    _check_cursor(path, after)
     live = {"live": "false"} if path and on_delta is None else {}
     was_open = False
     tries = 0
@@ -95,6 +100,13 @@ async def follow(
             on_gap()
         await asyncio.sleep(_PAUSES[tries])
         tries += 1
+
+
+def _check_cursor(path: str, cursor: str | None) -> None:
+    # No header and no query can hold it, or it stands for none there.
+    if cursor is not None and _CURSOR.fullmatch(cursor) is None:
+        run_id = path.rpartition("/")[2]
+        raise unknown_cursor(run_id, cursor) if run_id else unknown_stream_cursor(cursor)
 
 
 async def _is_last(api: Connection, path: str, last: str | None) -> bool:

@@ -25,7 +25,7 @@ from abeyance.http.events import past
 from abeyance.orders import SIGNALS, awaited, body_of, message_of, order_of
 from abeyance.schemas.faults import json_patch
 from abeyance.storage.run_files import checked_id
-from abeyance.util import checked_run_id, unknown_cursor, without_none
+from abeyance.util import checked_run_id, checked_text
 from abeyance.views import (
     ClosingRecord,
     Event,
@@ -39,7 +39,6 @@ from abeyance.views import (
 _LONGEST_WAIT: Final = 30.0
 """Seconds of one long poll: less than the read timeout of a connection."""
 _PAGE: Final = "1000"
-_CURSOR: Final = re.compile("[!-~]+")
 _LAST_OF_ID: Final = re.compile("[0-9a-f]{16}")
 _RECEIPTS: Final = TypeAdapter(list[Receipt])
 _BODIES: Final[Mapping[type[wire.Request], type[wire.Request]]] = {
@@ -99,6 +98,7 @@ class HttpRun(RunHandle):
         return run_id == self._run_id and _LAST_OF_ID.fullmatch(last) is not None
 
     async def interrupt(self, interrupt_id: str) -> InterruptView | None:
+        order_of(commands.WhichInterrupt, {"interrupt_id": interrupt_id})
         if not self._has(interrupt_id):
             return None
         try:
@@ -119,9 +119,6 @@ class HttpRun(RunHandle):
         """Yield the events as `RunHandle.events`. An interrupted stream is reopened, after a call of
         `on_gap`.
         """
-        if after is not None and _CURSOR.fullmatch(after) is None:
-            # No header and no query can hold it, or it stands for none there.
-            raise unknown_cursor(self._run_id, after)
         read = past(self._api, self._path, after)
         if follow:
             read = followed(self._api, self._path, after, on_gap=on_gap)
@@ -258,7 +255,9 @@ class HttpRun(RunHandle):
 
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
         items: list[TranscriptItem] = []
-        query = {"limit": _PAGE, **without_none(address=address)}
+        query = {"limit": _PAGE}
+        if address is not None:
+            query["address"] = checked_text(address, "/address")
         while True:
             page = await self._api.get(f"{self._path}/transcript", **query)
             items += [TranscriptItem.model_validate(item) for item in page["items"]]

@@ -18,6 +18,7 @@ from abeyance.core.json import Json
 from abeyance.core.text import truncate, visible
 from abeyance.errors import Code, Fatal, Refusal
 from abeyance.storage.blobs import BlobMissing, Blobs, folder_of
+from abeyance.util import checked_mapping, checked_text
 
 MAX_BYTES: Final = 10 * 2**20
 """The most bytes of a file."""
@@ -91,8 +92,8 @@ def checked_id(run_id: str, file: Mapping[str, str] | str) -> str:
 
 def id_of(file: Mapping[str, str] | str) -> str:
     """Return the id of a file, by the reference to it or by itself."""
-    address = file if isinstance(file, str) else file.get(_KEY, "")
-    return address.rpartition("/")[2]
+    address = file if isinstance(file, str) else checked_mapping(file, "/file").get(_KEY, "")
+    return checked_text(address, f"/file/{_KEY}").rpartition("/")[2]
 
 
 def _unknown(run_id: str, id_: str) -> Refusal:

@@ -64,6 +64,7 @@ class InMemoryReader(CommandedRun):
         return [entry for entry in entries if status in ("all", entry.status)]
 
     async def interrupt(self, interrupt_id: str) -> InterruptView | None:
+        order_of(commands.WhichInterrupt, {"interrupt_id": interrupt_id})
         try:
             return projections.interrupt(self.state, self._id_of(interrupt_id))
         except KeyError:

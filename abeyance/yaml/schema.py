@@ -106,7 +106,7 @@ class CalendarForm(Form):
 
 
 class TermsForm(Form):
-    """When a question has to be answered, for whom it is, and what its answer takes."""
+    """When a question has to be answered, and for whom it is."""
 
     requested_capability: str | None = None
     timeout: Span | None = None
@@ -134,14 +134,6 @@ class TermsForm(Form):
         ]
         | None
     ) = Field(None, description="a country and its subdivision such as DE-BY, or a calendar")
-    quorum: (
-        Annotated[
-            Annotated[int, Tag("number")] | Annotated[QuorumForm, Tag("mapping")],
-            by_sort("a number, or {count, of, veto}"),
-        ]
-        | None
-    ) = Field(None, description="how many people have to approve")
-    hold: OptionalSeconds = Field(None, description="how long a yes can be taken back")
     not_by: People | None = Field(
         None, description="@starter, and names of questions: who may not answer"
     )
@@ -152,8 +144,6 @@ class TermsForm(Form):
         options.pop("kind", None)
         if isinstance(self.on_timeout, DefaultAnswer):
             options["on_timeout"] = {"default": self.on_timeout.default}
-        if isinstance(self.quorum, QuorumForm):
-            options["quorum"] = Quorum(**dict(self.quorum))
         if isinstance(self.calendar, CalendarForm):
             options["calendar"] = Calendar(**dict(self.calendar))
         if self.escalate is not None:
@@ -176,7 +166,23 @@ class ShownForm(Form):
 
 
 class QuestionForm(TermsForm, ShownForm):
-    """What a person is asked."""
+    """What a person is asked, and what a yes takes."""
+
+    quorum: (
+        Annotated[
+            Annotated[int, Tag("number")] | Annotated[QuorumForm, Tag("mapping")],
+            by_sort("a number, or {count, of, veto}"),
+        ]
+        | None
+    ) = Field(None, description="how many people have to approve")
+    hold: OptionalSeconds = Field(None, description="how long a yes can be taken back")
+
+    def options(self) -> dict[str, Any]:
+        """Return the keys that are set, as arguments of `Graph.interrupt`."""
+        options = super().options()
+        if isinstance(self.quorum, QuorumForm):
+            options["quorum"] = Quorum(**dict(self.quorum))
+        return options
 
 
 class BackoffForm(Form):

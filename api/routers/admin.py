@@ -94,7 +94,7 @@ class EvictBody(wire.Request):
     Without either, the service uses its `session_inactive_timeout` and `max_active_runs`.
     """
 
-    inactive_for: OptionalSeconds = Field(default=None, ge=0)
+    inactive_for: OptionalSeconds = Field(default=None, gt=0)
     keep: int | None = Field(default=None, ge=0, strict=True)
     limit: int = Field(default=_MAX_EVICTED, ge=1, le=_MAX_EVICTED, strict=True)
 

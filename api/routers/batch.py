@@ -19,11 +19,10 @@ from abeyance.api.routers.messages import to_signal, with_valid_patch
 from abeyance.api.schemas import (
     MAX_FILTERS,
     ONE_OR_SEVERAL,
-    Label,
     fields_set,
     parse_statuses,
 )
-from abeyance.commands import Name
+from abeyance.commands import Label, Name
 from abeyance.core.authority import takes_of_directive
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable

@@ -28,7 +28,6 @@ from abeyance.api.rights import Reads, labels_of_start, require_free, without_ot
 from abeyance.api.routers.control import view_for
 from abeyance.api.schemas import (
     MAX_FILTERS,
-    Label,
     Listed,
     ListQuery,
     RunResult,
@@ -37,6 +36,7 @@ from abeyance.api.schemas import (
     parse_statuses,
 )
 from abeyance.authoring.graph import Graph
+from abeyance.commands import Label
 from abeyance.core.policy import Principal, ReadRights
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal

@@ -79,6 +79,25 @@ async def test_an_edit_is_told_to_the_model_and_stands_in_the_transcript() -> No
     )
     entry = await entry_of(run)
     assert (entry.decision, entry.answered_by, entry.arguments) == ("edit", "ada", {"amount": 3})
+    items = await run.transcript(min(run.state.transcripts, key=len))
+    assert [(item.role, item.text) for item in items if item.text == script.heard()[-1]] == [
+        ("system", script.heard()[-1])
+    ]
+
+
+async def test_a_hook_that_fails_does_not_hide_that_a_person_gave_the_result() -> None:
+    class Broken:
+        async def after_tool_call(self, event: AfterToolCall) -> None:
+            message = "no connection"
+            raise OSError(message)
+
+    run, script = await asking(Purse(), hooks=[Broken()])
+    await run.respond("approve", RESULT, principal=ADA)
+
+    outcome, text = script.told()["c1"]
+    told = "A person gave the result of 'pay' in place of the call, but it is withheld: "
+    assert (outcome, text.startswith(told)) == ("failed", True)
+    assert (await entry_of(run)).answered_by == "ada"
 
 
 async def test_arguments_that_are_those_asked_about_are_no_edit() -> None:

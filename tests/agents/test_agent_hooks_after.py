@@ -15,6 +15,7 @@ from abeyance import (
     BeforeModelCall,
     BeforeNode,
     BeforeToolCall,
+    tool,
 )
 
 
@@ -87,19 +88,39 @@ async def test_one_hook_asks_under_one_name_before_and_after() -> None:
     assert script.told() == {"c1": ("success", "fine")}
 
 
-async def test_an_after_hook_that_raises_has_the_result_denied() -> None:
-    class Broken:
-        name = "broken"
+class Broken:
+    name = "broken"
 
-        async def after_tool_call(self, event: AfterToolCall) -> None:
-            message = "no connection"
-            raise OSError(message)
+    async def after_tool_call(self, event: AfterToolCall) -> None:
+        message = "no connection"
+        raise OSError(message)
 
+
+async def test_an_after_hook_that_raises_withholds_the_result_of_a_call_that_has_run() -> None:
     folder = Folder()
     run, script = await deleting(folder, Broken())
 
-    assert script.told() == {"c1": ("denied", "denied by hook broken: OSError: no connection")}
+    reason = "denied by hook broken: OSError: no connection"
+    text = f"'delete' has run, but its result is withheld: {reason}"
+    assert (folder.gone, script.told()) == (["/a"], {"c1": ("failed", text)})
+    assert [item.outcome for item in await run.transcript() if item.role == "tool"] == ["failed"]
     assert run.status == "completed"
+
+
+async def test_an_after_hook_that_raises_does_not_hide_that_a_failed_call_may_have_been_done() -> (
+    None
+):
+    @tool
+    async def pay() -> str:
+        message = "the connection was lost"
+        raise OSError(message)
+
+    script = Script(call("pay", "c1"), "done")
+    await started(Agent("clerk", model=script, tools=[pay], hooks=[Broken()]))
+
+    (outcome, text) = script.told()["c1"]
+    assert outcome == "failed"
+    assert text.startswith("'pay' failed and may have been done, but its error is withheld: ")
 
 
 # Around the model

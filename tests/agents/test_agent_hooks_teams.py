@@ -258,12 +258,13 @@ async def test_an_after_hook_asks_about_each_agent_and_is_asked_once_about_each(
     assert [each[2] for each in watching.seen[-2:]] == ["badly", "well"]
 
 
-async def test_an_after_hook_that_fails_denies_what_an_agent_came_to() -> None:
+async def test_an_after_hook_that_fails_withholds_what_an_agent_came_to() -> None:
     team = Team(hooks=[Broken("after_tool_call")])
     run = await started(team.clerk)
 
-    text = "denied by hook Broken: OSError: no connection"
-    assert (run.status, team.script.told()) == ("completed", {"c1": ("denied", text)})
+    reason = "denied by hook Broken: OSError: no connection"
+    text = f"'helper' has run, but its result is withheld: {reason}"
+    assert (run.status, team.script.told()) == ("completed", {"c1": ("failed", text)})
 
 
 async def test_an_after_hook_sees_that_an_agent_failed() -> None:

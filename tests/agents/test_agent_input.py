@@ -120,7 +120,10 @@ async def test_what_is_no_list_of_parts_is_told_as_it_is(about: Any, told: str) 
     assert (await asked(about))[1] == told
 
 
-async def test_the_agents_of_a_fan_out_are_each_told_their_own_parts() -> None:
+@pytest.mark.parametrize(
+    "source", [lambda state, item: item, lambda state, item=None: item, lambda state, each: each]
+)
+async def test_the_agents_of_a_fan_out_are_each_told_their_own_parts(source: Any) -> None:
     seen: list[Any] = []
 
     def model(messages: list[Any], info: Any) -> Any:
@@ -133,9 +136,14 @@ async def test_the_agents_of_a_fan_out_are_each_told_their_own_parts() -> None:
     async def split(state: Case) -> list[Send]:
         return [Send("look", [TEXT]), Send("look", "a text")]
 
-    graph.agent("look", Agent("clerk", model=model), input=lambda state, item: item)
+    graph.agent("look", Agent("clerk", model=model), input=source)
     graph.edge(START, "split")
     run = InMemoryRun(graph)
     await run.start()
 
     assert (run.status, seen) == ("completed", [["What is this?"], "a text"])
+
+
+async def test_a_default_that_a_loop_has_bound_is_not_the_item() -> None:
+    for name in ("first", "second"):
+        assert (await asked("about", source=lambda state, name=name: name))[1] == name

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart
 from tool_calls import Purse
 from tool_visits import ended, visiting
 
 from abeyance import BeforeToolCall, ToolContext, tool
+from abeyance.agents.tool_results import result_parts
+from abeyance.agents.transcript_view import transcript_items
+from abeyance.core.standing import Answerer
+from abeyance.storage.blobs import MemoryBlobs
 
 YES = {"approved": True}
+FAILED = {"action": "fail"}
 
 
 async def test_a_call_whose_worker_was_lost_is_run_again_only_if_a_person_says_so() -> None:
@@ -22,16 +29,41 @@ async def test_a_call_whose_worker_was_lost_is_run_again_only_if_a_person_says_s
     assert (question.kind, question.question.name) == ("outcome", "outcome")
     assert purse.paid == []
     for answer, told in (
-        ({"action": "done", "result": "paid"}, {"content": "paid"}),
+        ({"action": "done", "result": "paid"}, "paid"),
         ({"action": "fail"}, "an operator reports a failed call"),
         ({"action": "guess"}, "cannot be read"),
     ):
         found = await ended(lost, answers={"/outcome/outcome": answer}, journal=asked.journal)
-        assert found.result == told or told in found.result["error"]
+        assert told in (found.result.get("content") or found.result["error"])
     assert purse.paid == []
     again = {"/outcome/outcome": {"action": "retry"}}
     found = await ended(lost, answers=again, journal=asked.journal)
     assert (found.result, purse.paid) == ({"content": "paid 5"}, [(5, "bob")])
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"), [({"action": "done", "result": "paid"}, "success"), (FAILED, "failed")]
+)
+async def test_the_transcript_names_who_reported_what_a_lost_call_came_to(
+    answer: Any, outcome: str
+) -> None:
+    lost = visiting(
+        Purse().tool,
+        {"amount": 5},
+        approved={"approved": True, "arguments": {"amount": 3}},
+        journal={"/begun": 1},
+        answers={"/outcome/outcome": answer},
+    )
+    answerers = {"outcome": Answerer(by="ada", on_behalf_of="boss", at=datetime.now(UTC))}
+    found = await ended(lost, answerers=answerers)
+
+    calls: list[ModelMessage] = [ModelResponse(parts=[ToolCallPart("pay", {"amount": 5}, "c1")])]
+    parts = await result_parts(MemoryBlobs(), calls, {"c1": found.result})
+    item, note = transcript_items([ModelRequest(parts=parts)])
+    assert (item.outcome, item.decision) == (outcome, "report")
+    assert (item.answered_by, item.on_behalf_of) == ("ada", "boss")
+    assert item.arguments == {"amount": 3, "to": "bob"}
+    assert str(note.text).startswith("A person changed the arguments of your call 'c1'")
 
 
 class Careful:

@@ -1,4 +1,4 @@
-"""What whoever starts a process is told when its Temporal cannot be reached."""
+"""How a process reaches its Temporal, and what it is told when it cannot."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client as TemporalClient
 from temporalio.service import GrpcCompression
 
+from abeyance.client import Client
 from abeyance.errors import SettingsError, Unavailable
+from abeyance.settings import Settings
 from abeyance.temporal.connection import connect_temporal
 
 
@@ -48,7 +50,25 @@ async def test_what_is_no_address_is_a_setting_to_mend(address: str) -> None:
         await connect_temporal(address)
 
 
-async def test_a_connection_that_stays_on_this_machine_is_not_compressed(temporal: Client) -> None:
+async def test_a_connection_that_stays_on_this_machine_is_not_compressed(
+    temporal: TemporalClient,
+) -> None:
     own = await connect_temporal(temporal.service_client.config.target_host)
 
     assert own.service_client.config.grpc_compression is GrpcCompression.NONE
+
+
+async def test_a_client_has_the_task_queue_of_the_settings_unless_it_names_one(
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = temporal.service_client.config.target_host
+    monkeypatch.setenv("ABEYANCE_TASK_QUEUE", "of-the-environment")
+    settings = Settings(task_queue="of-the-settings")
+
+    queues = [
+        (await Client.connect(address)).task_queue,
+        (await Client.connect(address, settings=settings)).task_queue,
+        (await Client.connect(address, settings=settings, task_queue="named")).task_queue,
+    ]
+
+    assert queues == ["of-the-environment", "of-the-settings", "named"]

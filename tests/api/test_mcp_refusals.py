@@ -56,6 +56,7 @@ async def test_made_up_arguments_start_nothing_and_the_model_is_told_why(api: Ap
         wrong = await client.call("gated", amount="much")
         unknown = await client.call("ask_human", question="Why?", urgency=5)
         late = await client.call("ask_human", question="Why?", timeout="soon")
+        twice = await client.call("ask_human", question="Why?", choices=["a", "b", "a"])
     runs = (await api.http.get("/runs", params={"graph": "ask_human"})).json()["items"]
 
     assert (wrong.is_error, wrong.structured_content["code"]) == (True, "invalid_input")
@@ -64,6 +65,8 @@ async def test_made_up_arguments_start_nothing_and_the_model_is_told_why(api: Ap
     assert unknown.structured_content["errors"][0]["pointer"] == "/urgency"
     assert late.structured_content["code"] == "invalid_body"
     assert "soon" in text_of(late)
+    assert twice.structured_content["errors"][0]["pointer"] == "/choices"
+    assert "two of the choices are equal" in text_of(twice)
     assert runs == []
 
 

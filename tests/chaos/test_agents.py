@@ -13,7 +13,10 @@ from killed_agents import counted, teller
 from temporal_site import ANYBODY, eventually
 
 from abeyance import Graph, views
+from abeyance.agents import transcript
+from abeyance.agents.transcript_view import TranscriptItem, transcript_items
 from abeyance.client import Client
+from abeyance.storage.blobs import FolderBlobs
 
 pytestmark = [
     pytest.mark.slow,
@@ -80,6 +83,14 @@ class Case:
         await eventually(lambda: process.poll() is not None, seconds=90)
         assert process.returncode == -9
 
+    async def results(self) -> list[TranscriptItem]:
+        """The results of calls in the transcript."""
+        heads = (await self.client.run(self.id).result()).transcripts
+        assert heads is not None
+        (head,) = heads.values()
+        messages = await transcript.read(FolderBlobs(self._folder / "blobs"), head)
+        return [item for item in transcript_items(messages) if item.role == "tool"]
+
     async def ended(self) -> views.RunView:
         view = await self.client.run(self.id).wait(timeout=90)
         assert view.status == "completed", view.error or view
@@ -117,6 +128,11 @@ async def test_an_approved_call_whose_worker_is_lost_is_made_again_only_if_a_per
     assert len(case.lines("bob")) == made
     assert len(set(case.lines("bob"))) == 1, "the idempotency key is another one"
     assert ended.values["report"].startswith(told)
+    (result,) = await case.results()
+    is_reported = answer["action"] != "retry"
+    assert (result.decision, result.answered_by) == (
+        ("report", ANYBODY.subject) if is_reported else (None, None)
+    )
 
 
 @pytest.mark.parametrize(

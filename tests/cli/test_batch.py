@@ -63,9 +63,6 @@ def test_a_filter_is_worked_through_to_its_end(
 
 def test_a_batch_of_no_runs_is_wrong_usage(terminal: Terminal) -> None:
     for arguments in (
-        ("batch", "pause"),
-        ("batch", "pause", "--run", "a", "--graph", "sum"),
-        ("batch", "pause", "--run", "-"),
         ("batch", "steer", "--run", "-", "--body", "-"),
         ("batch", "pause", "--run", "a", "--body", "reason"),
         ("batch", "explode", "--run", "a"),
@@ -73,6 +70,39 @@ def test_a_batch_of_no_runs_is_wrong_usage(terminal: Terminal) -> None:
         code, out, err = terminal.call(*arguments)
         assert (code, out) == (2, ""), arguments
         assert err
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ([], "no runs are selected: use either --run, or"),
+        (
+            ["--run", "a", "--graph", "sum"],
+            "both ids and a filter select runs: use either --run, or",
+        ),
+        (["--run", "a", "--graph", ""], "both ids and a filter select runs: use either --run, or"),
+        (["--run", ""], "--run: a run id is empty"),
+        (["--run", "a", "--run", ""], "--run: a run id is empty"),
+        (["--run", "-"], "--run -: stdin holds no run id"),
+        (["--run", "a", "--body", "@"], "--body: write the name of a file after @"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_a_batch_says_why_it_has_no_runs(terminal: Terminal, options: list[str], hint: str) -> None:
+    code, out, err = terminal.call("batch", "pause", *options)
+
+    assert (code, out) == (2, "")
+    assert hint in err
+
+
+@pytest.mark.parametrize("name", ["status", "graph", "conversation", "label"])
+def test_an_empty_filter_of_a_batch_is_refused_and_is_not_left_out(
+    terminal: Terminal, name: str
+) -> None:
+    nobody = f"x={uuid.uuid4().hex}"
+    code, out, err = terminal.call("batch", "cancel", "--label", nobody, f"--{name}", "")
+
+    assert (code, out) == (3, ""), err
 
 
 def test_a_conversation_is_controlled(terminal: Terminal, standing: Stack) -> None:
@@ -104,6 +134,7 @@ def test_evictions_are_counted(terminal: Terminal) -> None:
     assert (code, out.split()) == (0, ["total", "0"])
     assert terminal.call("evict")[0] == 3
     assert terminal.call("evict", "--inactive-for", "a while")[0] == 3
+    assert terminal.call("evict", "--inactive-for", "0")[0] == 3
 
 
 def test_setup_lets_a_janitor_evict_where_it_is_told_to(place: Place, standing: Stack) -> None:

@@ -12,6 +12,8 @@ from command_line import Terminal
 from dev_stack import Place, Stack, command
 from other_site import other_site
 
+from abeyance.util import API_HEADER, API_VERSION
+
 NOBODY = "http://127.0.0.1:1"
 
 
@@ -88,6 +90,7 @@ class Vanishing(BaseHTTPRequestHandler):
         text = json.dumps({"run_id": "started-here", "status": "running"}).encode()
         self.send_response(201)
         self.send_header("Content-Type", "application/json")
+        self.send_header(API_HEADER, API_VERSION)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)
@@ -147,6 +150,9 @@ def test_json_is_no_command_to_the_terminal_and_means_what_it_meant(
         (["respond", "refusing", '"a text"'], "invalid_answer"),
         (["respond", "refusing.0123456789abcdef", "1"], "unknown_interrupt"),
         (["pause", "refusing", "--on-timeout", "later"], "invalid_body"),
+        (["run", "sum", "--on-error", ""], "invalid_body"),
+        (["claim", "refusing.0123456789abcdef", "--for", ""], "invalid_body"),
+        (["delegate", "bo", "1d", "--from", ""], "invalid_body"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
@@ -169,12 +175,27 @@ def test_with_json_a_refusal_is_the_problem_of_the_api(terminal: Terminal) -> No
     assert (problem["code"], problem["status"]) == ("unknown_run", 404)
 
 
+def test_with_json_a_refusal_without_a_call_is_the_problem_that_the_api_would_send(
+    terminal: Terminal,
+) -> None:
+    code, out, err = terminal.call("show", "no\u202ebody", "--json")
+
+    assert (code, out, err.isascii()) == (3, "", True)
+    problem = json.loads(err)
+    assert (problem["status"], problem["title"]) == (422, "Invalid run id")
+    assert problem["type"] == "urn:abeyance:problem:invalid_run_id"
+    assert problem["invalid_characters"] == ["\u202e"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "code"),
     [
-        (["show", "no body"], 3, "invalid_run_id"),
         (["respond", "any", "yes"], 2, "wrong_usage"),
         (["graph", "check", "no_such_module:graph"], 2, "wrong_usage"),
+        (["list", "--limit", "0"], 2, "wrong_usage"),
+        (["inbox", "--min-risk", "x"], 2, "wrong_usage"),
+        (["show", "any", "--colour"], 2, "wrong_usage"),
+        (["run"], 2, "wrong_usage"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -200,7 +221,13 @@ def test_what_is_refused_without_a_call_has_the_same_form(
         (["respond", "any"], "exactly one answer is required"),
         (["respond", "any", "1", "--response", "2"], "exactly one answer is required"),
         (["run", "sum", "--input", "@nothing.json"], "nothing.json cannot be read"),
+        (["run", "sum", "--input", "@"], "--input: write the name of a file after @"),
+        (["run", "sum", "--input", '{"a": [{"b": 1, "b": 1}]}'], "--input: 'b' has several values"),
+        (["respond", "any", '{"approved": false, "approved": true}'], "ANSWER: 'approved' has"),
+        (["edit", "any", "a=1", "a=2"], "FIELD: 'a' has several values"),
+        (["edit", "any", 'a={"b": 1, "b": 2}'], "a: 'b' has several values"),
         (["run", "sum", "--label", "team"], "write name=value"),
+        (["run", "sum", "--label", "a=b", "--label", "a=c"], "--label: 'a' has several values"),
         (["run"], "Missing argument"),
         (["show", "any", "--colour"], "No such option"),
         (["setup", "--retention", "a while"], "'a while' is not a duration"),

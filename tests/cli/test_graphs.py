@@ -73,6 +73,16 @@ def test_faults_as_json_have_the_line_as_a_number(terminal: Terminal) -> None:
     assert {fault["graph"] for fault in told["faults"]} == {"triage.yaml"}
 
 
+def test_what_cannot_be_drawn_is_one_problem_with_all_faults(terminal: Terminal) -> None:
+    code, out, err = terminal.call("graph", "show", "triage.yaml", "--json")
+
+    assert (code, out) == (1, "")
+    problem = json.loads(err)
+    assert problem["code"] == "graph_faults"
+    places = [fault.partition(": ")[0] for fault in problem["faults"]]
+    assert places == ["triage.yaml:3", "triage.yaml:3", "triage.yaml:4", "triage.yaml:5"]
+
+
 def test_a_sound_graph_is_exit_code_zero(terminal: Terminal) -> None:
     assert terminal.call("graph", "check", "drawn.yaml")[:2] == (
         0,

@@ -118,5 +118,34 @@ def test_a_filter_that_cannot_be_used_is_told(
     assert hint in err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "list --status",
+        "list --graph",
+        "list --conversation",
+        "list --label",
+        "list --cursor",
+        "inbox --capability",
+        "inbox --graph",
+        "inbox --conversation",
+        "inbox --before",
+        "inbox --assignee",
+        "inbox --priority",
+        "inbox --sort",
+        "inbox --cursor",
+        "events --type",
+        "events --graph",
+        "events --capability",
+        "events --after",
+        "events --follow --after",
+    ],
+)
+def test_an_empty_filter_is_refused_and_is_not_left_out(terminal: Terminal, command: str) -> None:
+    code, out, err = terminal.call(*command.split(), "")
+
+    assert (code, out) == (3, ""), err
+
+
 def test_none_at_most_is_wrong_usage(terminal: Terminal) -> None:
     assert terminal.call("list", "--limit", "0")[0] == 2

@@ -82,7 +82,7 @@ class Promises:
             self.steps += 1
             if self.state is not None and before is not self.state and before != self.state:
                 raise Broken(f"the run goes on from another state than it had: {event}")
-            self._has_the_right(before, event, after)
+            self._has_the_right(before, event, after, effects)
             self._counts_once(event, effects)
             self.watch.saw(before, event, after, effects)
             if self._has_gates is None:
@@ -98,14 +98,26 @@ class Promises:
         if again := [each for each in repeated if forgotten.isdisjoint(each[:2])]:
             raise Broken(f"a step that was done is done again: {again}")
 
-    def _has_the_right(self, before: RunState, event: events.Event, after: RunState) -> None:
+    def _has_the_right(
+        self,
+        before: RunState,
+        event: events.Event,
+        after: RunState,
+        effects: tuple[Effect, ...],
+    ) -> None:
         """Answers count once, by whom they may be given, as they were given."""
         if not isinstance(event, events.Responded):
             return
         who = event.principal
+        # Another answer of the same call may change what a vote was about.
+        reopened = {
+            each.data.get("id")
+            for each in effects
+            if isinstance(each, Publish) and each.type == "interrupt.reopened"
+        }
         for id_, answer in event.answers.items():
             entry, later = before.ledger.open.get(id_), after.ledger.open.get(id_)
-            if entry is None or later == entry:
+            if entry is None or (later == entry and id_ not in reopened):
                 continue
             needed = entry.requested_capability
             if needed is not None and not {needed, EVERYTHING} & {*who.capabilities}:

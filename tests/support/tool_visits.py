@@ -17,6 +17,7 @@ from abeyance.authoring.journal import Journal
 from abeyance.core.answering import call_digest
 from abeyance.core.effects import VisitInput
 from abeyance.core.outcome import Call
+from abeyance.core.standing import Answerer
 from abeyance.runtime.node_runner import graph_for, run_visit
 from abeyance.storage.blobs import MemoryBlobs
 
@@ -59,6 +60,7 @@ async def ended(
     *,
     answers: Mapping[str, Any] | None = None,
     journal: Mapping[str, Any] | None = None,
+    answerers: Mapping[str, Answerer] | None = None,
 ) -> Any:
     """How one attempt at it ends."""
     tool = visit.tool
@@ -72,6 +74,7 @@ async def ended(
         address=f"graph:g;node:review;agent:clerk;tool:{tool.name}:c1",
         values={},
         own_answers={**visit.own, **(answers or {})},
+        answerers=answerers or {},
         item={
             "tool": tool.name,
             "call_id": "c1",

@@ -11,7 +11,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance.client.claims import roster
 from abeyance.core.conversation import Claim
-from abeyance.errors import Refusal
+from abeyance.errors import Refusal, Unavailable
 from abeyance.temporal.retry import NotFound
 
 
@@ -71,3 +71,14 @@ async def test_of_what_is_no_conversation_there_is_no_roster(temporal: TemporalC
         await roster(temporal, site.settings.task_queue, stranger)
     assert await site.client.conversations.runs(stranger) == []
     assert await site.client.conversations.runs(f"{stranger} none") == []
+
+
+async def test_a_start_in_a_conversation_that_no_worker_answers_names_the_conversation(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated(), patience=0.5)
+    talk = f"conversation {uuid.uuid4().hex[:12]}"
+
+    with pytest.raises(Unavailable, match=rf"^the conversation '{talk}' did not answer within"):
+        await site.start(conversation_id=talk)
+    await temporal.get_workflow_handle(site.conversation_workflow(talk)).terminate()

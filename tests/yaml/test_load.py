@@ -89,6 +89,8 @@ def test_its_budget_is_that_of_a_graph_in_python(loaded: Load) -> None:
         ("{usd: 0}", "line 13"),
         ("{turns: 1, on_timeout: 'goto:act'}", "halt or stop"),
         ("{timeout: 1d}", "has no limit"),
+        ("{usd: 5, quorum: 2}", "'quorum' is not a key here"),
+        ("{usd: 5, dollars: 2}", "remind, escalate, calendar, not_by"),
     ],
 )
 def test_a_budget_that_cannot_be_is_told_with_its_line(

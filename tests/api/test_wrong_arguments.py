@@ -1,0 +1,130 @@
+"""What cannot be sent is refused in the same words, over Temporal, over HTTP and in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from stack import Api, new_id
+from temporal_site import ANYBODY, Site
+
+from abeyance import Client, EventFilter, InboxFilter, Refusal, RunFilter, RunHandle, testing
+from abeyance.http import HttpClient
+
+ODD: Any = 5
+HUGE = 10**400
+
+
+@pytest_asyncio.fixture
+async def http(api: Api) -> AsyncIterator[HttpClient]:
+    async with HttpClient(api.url) as client:
+        yield client
+
+
+async def refusal(call: Awaitable[object]) -> tuple[str, str]:
+    with pytest.raises(Refusal) as caught:
+        await call
+    return caught.value.code, caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda run: run.interrupt(ODD), "/interrupt_id: input should be a valid string (got 5)"),
+        (lambda run: run.interrupt(None), "/interrupt_id: input should be a valid string"),
+        (lambda run: run.transcript(ODD), "/address: input should be a valid string (got 5)"),
+        (lambda run: run.file(ODD), "/file: input should be a valid object (got 5)"),
+        (lambda run: run.file({"$file": ODD}), "/file/$file: input should be a valid string"),
+        (lambda run: run.wait(timeout=float("nan")), "/timeout: nan is not a number of seconds"),
+        (lambda run: run.wait(timeout="5"), "/timeout: '5' is not a number of seconds"),
+    ],
+)
+async def test_a_run_refuses_arguments_of_a_wrong_type(
+    site: Site,
+    api: Api,
+    http: HttpClient,
+    call: Callable[[RunHandle], Awaitable[object]],
+    words: str,
+) -> None:
+    run_id = new_id()
+    memory = testing.InMemoryRun(site.graphs["gated"], {"amount": 1})
+    await memory.start()
+    await http.runs.start("gated", {"amount": 1}, run_id=run_id)
+    found = {
+        await refusal(call(run)) for run in (site.client.run(run_id), http.run(run_id), memory)
+    }
+
+    ((code, message),) = found
+    assert (code, words in message) == ("invalid_body", True), message
+
+
+async def test_a_wait_may_be_longer_than_a_clock_can_say(site: Site, http: HttpClient) -> None:
+    until = frozenset({"awaiting-input"})
+    memory = testing.InMemoryRun(site.graphs["gated"], {"amount": 1})
+    await memory.start()
+    run_id = (await http.runs.start("gated", {"amount": 1}, run_id=new_id())).run_id
+    for run in (site.client.run(run_id), http.run(run_id), memory):
+        assert (await run.wait(until=until, timeout=HUGE)).status == "awaiting-input"
+        assert (await run.wait(until=frozenset({"failed"}), timeout=-HUGE)).ended_at is None
+
+
+def runs(**filters: Any) -> Callable[[Client | HttpClient], Awaitable[object]]:
+    return lambda client: client.runs.list(RunFilter(**filters))
+
+
+def inbox(**filters: Any) -> Callable[[Client | HttpClient], Awaitable[object]]:
+    return lambda client: client.inbox.list(InboxFilter(**filters))
+
+
+def events(**filters: Any) -> Callable[[Client | HttpClient], Awaitable[object]]:
+    return lambda client: anext(client.events(EventFilter(**filters), follow=False))
+
+
+@pytest.mark.parametrize(
+    ("call", "pointer"),
+    [
+        (runs(labels=("x",)), "/labels/0"),
+        (runs(graph=""), "/graph"),
+        (runs(conversation_id=""), "/conversation_id"),
+        (runs(blocked="x"), "/blocked"),
+        (lambda client: client.runs.list(cursor=ODD), "/cursor"),
+        (inbox(graph=ODD), "/graph"),
+        (inbox(assignee=""), "/assignee"),
+        (inbox(capabilities=""), "/capabilities"),
+        (lambda client: client.inbox.list(cursor=ODD), "/cursor"),
+        (events(types=("",)), "/types/0"),
+        (events(graph=""), "/graph"),
+        (events(capabilities=(ODD,)), "/capabilities/0"),
+    ],
+)
+async def test_a_filter_that_can_select_nothing_is_refused(
+    site: Site,
+    http: HttpClient,
+    call: Callable[[Client | HttpClient], Awaitable[object]],
+    pointer: str,
+) -> None:
+    found = {await refusal(call(client)) for client in (site.client, http)}
+
+    ((code, message),) = found
+    assert code == "invalid_body"
+    assert f"{pointer}: " in message
+
+
+async def test_an_id_that_is_no_string_is_refused(site: Site, http: HttpClient) -> None:
+    client = site.client
+    for over_temporal, over_http, code in (
+        (client.runs.erase(ODD), http.runs.erase(ODD), "invalid_run_id"),
+        (
+            client.delegations.delete(ODD, principal=ANYBODY),
+            http.delegations.delete(ODD),
+            "invalid_body",
+        ),
+    ):
+        found = await refusal(over_temporal)
+        assert found == await refusal(over_http)
+        assert found[0] == code
+    for handle in (client.run, http.run):
+        with pytest.raises(Refusal, match="'5' cannot name a run: it is not a string"):
+            handle(ODD)
