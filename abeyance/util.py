@@ -24,8 +24,6 @@ from abeyance.errors import Code, Refusal
 TASK_QUEUE: Final = "abeyance"
 """The default task queue."""
 API_VERSION: Final = "0.1"
-API_HEADER: Final = "Abeyance-Api-Version"
-"""A header of the API's responses, by which a client knows them from those of any other server."""
 PROBLEM_TYPE: Final = "urn:abeyance:problem:"
 """How the `type` of every problem document of the API begins; its code follows."""
 

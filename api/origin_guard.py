@@ -34,7 +34,7 @@ from abeyance.core.policy import Principal
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.notifications.links import PATH as LINKS
-from abeyance.util import API_HEADER, API_VERSION, is_loopback
+from abeyance.util import is_loopback
 
 EMPTY_BODY_HEADER: Final = "X-Abeyance-Request"
 """The header for requests without a body. Pages of other origins cannot send it."""
@@ -116,7 +116,7 @@ class OriginGuard:
             return
         headers = Headers(scope=scope)
         ui, talk = self._ui_of(scope, headers), self._talk_of(scope, headers)
-        send = _with_own_headers(send, ui, talk)
+        send = _with_security_headers(send, ui, talk)
         try:
             self.check_origin(scope, headers, ui or talk)
             if (ui or talk) is not None and scope["method"] == "OPTIONS":
@@ -327,13 +327,12 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _with_own_headers(send: Send, ui: str | None, talk: str | None = None) -> Send:
+def _with_security_headers(send: Send, ui: str | None, talk: str | None = None) -> Send:
     async def with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             headers.setdefault("X-Content-Type-Options", "nosniff")
             headers.setdefault("Cache-Control", "no-store")
-            headers[API_HEADER] = API_VERSION
             if ui is not None:
                 headers["Access-Control-Allow-Origin"] = ui
                 headers["Access-Control-Allow-Credentials"] = "true"

@@ -12,7 +12,7 @@ from typing import Any, Final
 import httpx
 
 from abeyance.errors import AbeyanceError, Code, Refusal, SettingsError, Unavailable
-from abeyance.util import API_HEADER, PROBLEM_TYPE, checked_key, is_loopback
+from abeyance.util import checked_key, is_loopback
 
 _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 60.0
@@ -178,7 +178,7 @@ class Connection:
         with self._reached():
             response = await self._http.request(method, self._address + path, **options)
         body = _json(response)
-        self._check(response, "JSON", is_expected=body is not None)
+        self._check(response, "JSON", is_expected=isinstance(body, Mapping) and bool(body))
         return response.status_code, body
 
     @contextmanager
@@ -204,19 +204,18 @@ class Connection:
 
     def _check(self, response: httpx.Response, expected: str, *, is_expected: bool) -> None:
         """Raise the error of a response, if it has one, or if it is not from an Abeyance API."""
-        if response.is_success and is_expected and API_HEADER in response.headers:
+        if response.is_success and is_expected:
             return
         problem = _json(response) if response.is_error else None
-        if isinstance(problem, Mapping) and str(problem.get("type")).startswith(PROBLEM_TYPE):
+        if isinstance(problem, Mapping) and isinstance(problem.get("code"), str):
             raise _error(response, problem)
         if response.status_code in _AWAY:
             raise Unavailable(
                 f"{self._summary(response)} without a problem of Abeyance: a proxy cannot reach the "
                 "API; try again later"
             )
-        lacking = f"the header {API_HEADER}" if is_expected else expected
         raise SettingsError(
-            f"{self._summary(response)} without {lacking}: set ABEYANCE_URL to the address of an "
+            f"{self._summary(response)} without {expected}: set ABEYANCE_URL to the address of an "
             "Abeyance API"
         )
 
@@ -271,7 +270,8 @@ def _with_key(key: str | None) -> dict[str, str]:
 
 
 def _error(response: httpx.Response, problem: Mapping[str, Any]) -> ApiProblem:
-    code, detail = problem["code"], problem["detail"]
+    code = problem["code"]
+    detail = problem.get("detail") or problem.get("title") or response.reason_phrase
     if response.status_code == _UNAUTHENTICATED:
         has_token = "Authorization" in response.request.headers
         sent = "the token of ABEYANCE_TOKEN was sent" if has_token else "ABEYANCE_TOKEN is not set"

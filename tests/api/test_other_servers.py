@@ -23,7 +23,6 @@ CALLS: dict[str, Callable[[HttpClient], Awaitable[Any]]] = {
     "view": lambda client: client.run("any").view(),
     "respond": lambda client: client.run("any").respond(response=1),
     "follow": first,
-    "file": lambda client: client.run("any").file("0" * 64),
 }
 
 
@@ -54,10 +53,7 @@ def response(status: int, body: str, kind: str = "application/json") -> bytes:
         response(200, "{}"),
         response(200, "[]"),
         response(200, '"x"'),
-        response(200, '{"items": [{}], "next_cursor": null}'),
-        response(200, "data: {}\n\n", "text/event-stream"),
         response(404, '{"detail": "Not Found"}'),
-        response(404, '{"code": "unknown_run", "detail": "of another service"}'),
         response(500, '{"error": "x"}'),
     ],
     ids=lambda answer: answer.decode().partition("Type: ")[2],

@@ -12,8 +12,6 @@ from command_line import Terminal
 from dev_stack import Place, Stack, command
 from other_site import other_site
 
-from abeyance.util import API_HEADER, API_VERSION
-
 NOBODY = "http://127.0.0.1:1"
 
 
@@ -90,7 +88,6 @@ class Vanishing(BaseHTTPRequestHandler):
         text = json.dumps({"run_id": "started-here", "status": "running"}).encode()
         self.send_response(201)
         self.send_header("Content-Type", "application/json")
-        self.send_header(API_HEADER, API_VERSION)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)

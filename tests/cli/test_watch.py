@@ -18,7 +18,6 @@ from dev_stack import Stack, command, until
 from screen import Screen
 
 from abeyance.http import events as follow
-from abeyance.util import API_HEADER, API_VERSION
 
 WHOLE = [
     "run.started",
@@ -253,7 +252,6 @@ class Stranger(BaseHTTPRequestHandler):
     def _send(self, kind: str, text: str) -> None:
         self.send_response(200)
         self.send_header("Content-Type", kind)
-        self.send_header(API_HEADER, API_VERSION)
         self.end_headers()
         self.wfile.write(text.encode())
 
