@@ -119,21 +119,24 @@ def _beside(
     them, after words of people with the capabilities `heard`.
     """
     shown, is_changed = {}, False
+    # What code made of approved values stays approved, once what they were approved for has begun.
+    is_theirs = not own.begun or not heard <= {own.capability}
     for path, hash_ in own.shown_hashes.items():
         field, mine, now = (
             graph.fields.get(field_of(path)),
             hash_at(values, path),
             hash_at(after, path),
         )
-        # What code made of approved values stays approved, as does what a reducer adds to it.
         stays = own.begun or hash_ == mine
-        is_others = stays and mine != now and (field is None or field.reducer == "last")
+        # What a reducer adds to it changes nothing of it.
+        is_last = field is None or field.reducer == "last"
+        is_others = stays and is_theirs and is_last and mine != now
         shown[path] = (mine if is_others else now) if stays else hash_
         is_changed |= is_others
     return replace(
         own,
         shown_hashes=shown,
-        begun=own.begun and (not is_changed or heard <= {own.capability}),
+        begun=own.begun and not is_changed,
         # One that showed no field may be about what another item has changed.
         broken=own.broken or (not own.begun and not shown and None in heard),
     )

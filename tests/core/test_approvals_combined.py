@@ -77,6 +77,67 @@ def test_what_code_makes_of_it_in_another_item_is_asked_about_before_the_gate_s_
     assert (begun.reopened, begun.running) == ([], ["pay"])
 
 
+def test_what_somebody_says_in_the_item_of_a_gate_is_no_word_about_another_item() -> None:
+    spec = forked(
+        (sender("send", "ask", "beside"),),
+        ways=[("ask", "check"), ("check", "remark"), (["remark", "beside"], "pay")],
+        more=(approving(), "check", remark(field="note"), "beside", "pay"),
+    )
+    run = Gated(spec)
+    run.finish("send", sends=[("ask", 1), ("beside", 2)])
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    run.says(CLERK, "remark", "soon")
+    run.finish("beside", {"amount": 999})
+
+    assert (run.reopened, run.running) == ([], ["pay"])
+
+
+def test_what_changed_nothing_in_the_item_of_a_gate_hides_no_word_in_another_item() -> None:
+    spec = forked(
+        (sender("send", "ask", "remark"),),
+        ways=[("ask", "check"), ("check", "own"), (["own", "remark"], "pay")],
+        more=(approving(), "check", remark("own", field=None), remark(), "pay"),
+    )
+    run = Gated(spec)
+    run.finish("send", sends=[("ask", 1), ("remark", 2)])
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    run.says(CLERK, "own")
+    run.says(CLERK, "remark", 999)
+
+    assert (run.reopened, run.orders("pay")) == (["send"], [])
+
+
+def test_an_answer_in_another_item_that_took_the_gate_s_capability_leaves_it_approved() -> None:
+    other = approving("two", prompt="How much?", answer_to="amount")
+    run = of_two(approving(), "check", beside=other)
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    run.says(APPROVER, "two", 90)
+
+    assert (run.reopened, run.ran_with("pay", "amount")) == ([], [(90,)])
+
+
+def test_a_gate_whose_values_no_other_item_has_changed_has_begun_after_the_items_too() -> None:
+    spec = forked(
+        (sender("send", "ask", "remark"),),
+        ("beside",),
+        ways=[("ask", "check"), (["check", "remark"], "pay")],
+        more=(approving(), "check", remark(field="note"), "pay"),
+    )
+    run = Gated(spec)
+    run.finish("send", sends=[("ask", 1), ("remark", 2)])
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    run.pause()
+    run.says(CLERK, "remark", "soon")
+    run.finish("beside", {"amount": 999})
+    run.resume()
+
+    assert (run.reopened, run.running) == ([], ["pay"])
+
+
 def test_what_a_reducer_adds_from_other_items_stays_approved() -> None:
     run = of_two(approving(prompt="Refund {payments}?"), beside=remark(field="payments"))
     run.says(APPROVER, "ask")
