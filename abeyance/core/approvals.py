@@ -80,9 +80,8 @@ def _is_again(new: Approval, old: Approval) -> bool:
 
 def _latest(covered: Covered) -> Iterator[Approval]:
     """Yield the approvals of each node's latest visit: only these are compared with the values."""
-    for at, each in enumerate(covered):
-        if not any(_is_again(later, each) for later in covered[at + 1 :]):
-            yield each
+    gates = {(each.scope, each.node): each.gate for each in covered}
+    yield from (each for each in covered if gates[each.scope, each.node] == each.gate)
 
 
 def of_others(visit: Visit | Step) -> Covered:

@@ -10,6 +10,7 @@ from core_drive import chain, edge, gate, nested
 from core_forks import fork
 from core_fusing import comes_back, fused, ran
 from core_gated import APPROVER, BOSS, CLERK, OPERATOR, Gated, approving, forked, refund, remark
+from core_rules import ask, rule
 
 from abeyance.core.outcome import Failed, Finished, Stopped, VisitOutcome
 from abeyance.core.policy import Principal
@@ -345,6 +346,59 @@ def test_what_was_said_at_a_gate_that_shows_nothing_is_said_again_after_a_change
     assert (run.open("ask").status, run.open("ask").votes, run.running) == ("open", (), [])
     (fact,) = run.facts("interrupt.reopened")
     assert fact.data["reason"] == "the values have changed since"
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+@pytest.mark.parametrize("changes", ["by code", "with a capability", "nothing"])
+def test_what_was_said_at_it_stays_if_nobody_else_has_changed_anything(
+    changes: str, depth: int
+) -> None:
+    asking = approving(prompt="Go on?", terms=Terms(hold=600.0), schema={"type": "boolean"})
+    around: Node = asking if not depth else nested("sub", refund(asking, "check", name="inner"))
+    besides: dict[str, Node | str] = {
+        "by code": "code",
+        "with a capability": approving("remark", capability="audit", answer_to="amount"),
+        "nothing": remark(field=None),
+    }
+    run = Gated(forked((around, "pay"), (besides[changes],)))
+    run.says(APPROVER, "ask", True)
+    if changes == "by code":
+        run.finish("code", {"amount": 999})
+    else:
+        run.says(BOSS if changes == "with a capability" else CLERK, "remark", 999)
+    run.tick(600)
+
+    assert (run.reopened, run.running) == ([], ["check" if depth else "pay"])
+
+
+@pytest.mark.parametrize("changes", ["with a capability", "nothing"])
+def test_a_gate_in_a_nested_graph_that_shows_nothing_is_not_asked_again_for_less(
+    changes: str,
+) -> None:
+    asking = approving(prompt="Go on?")
+    beside = (
+        approving("remark", capability="audit", answer_to="amount")
+        if changes == "with a capability"
+        else remark(field=None)
+    )
+    run = Gated(forked((nested("sub", refund(asking, "check", name="inner")),), (beside,)))
+    run.pause()
+    run.says(APPROVER, "ask")
+    run.says(BOSS, "remark", 999)
+    run.resume()
+
+    assert (run.reopened, run.running) == ([], ["check"])
+
+
+def test_so_is_what_was_said_at_the_question_of_a_rule() -> None:
+    about: dict[str, Any] = {"terms": Terms(hold=600.0), "schema": {"type": "boolean"}}
+    sure = rule("sure", "assess", ask("sure", prompt="Go on?", capability="approve", **about))
+    run = Gated(refund("assess", "pay", rules=[sure]))
+    run.finish("assess")
+    run.says(APPROVER, "sure", True)
+    run.edit(BOSS, amount=999)
+
+    assert run.open("sure").status == "open"
 
 
 def test_what_was_said_at_a_gate_that_shows_a_field_stays() -> None:

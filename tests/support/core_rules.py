@@ -21,6 +21,7 @@ from abeyance.core.spec import (
     Rule,
     RuleAction,
 )
+from abeyance.core.terms import Terms
 
 BOSS = Principal(subject="boss", capabilities=("runs:control", "approve"))
 WORK = "graph:g;node:work"
@@ -40,6 +41,8 @@ def ask(
     on_timeout: OnTimeout | None = None,
     capability: str | None = None,
     answer_to: str | None = None,
+    terms: Terms | None = None,
+    schema: Json = None,
 ) -> Ask:
     question = InterruptSpec(
         name=name,
@@ -47,6 +50,8 @@ def ask(
         requested_capability=capability,
         timeout=timeout,
         on_timeout=on_timeout or Halt(),
+        terms=terms,
+        response_schema=schema,
     )
     return Ask(question=question, answer_to=answer_to)
 
