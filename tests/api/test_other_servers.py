@@ -1,4 +1,4 @@
-"""What a client over HTTP says of a server that is not the API."""
+"""What a client over HTTP says of wrong settings: of a server that is not the API, and of a token."""
 
 from __future__ import annotations
 
@@ -93,3 +93,9 @@ async def test_an_api_that_breaks_off_or_is_behind_a_proxy_is_only_away(
     async with server(answer) as address, HttpClient(f"{scheme}://{address}") as client:
         with pytest.raises(Unavailable):
             await client.runs.list()
+
+
+@pytest.mark.parametrize("token", ["a\nb", "é", " ", "a b"])
+def test_a_token_that_no_header_can_hold_is_a_setting_to_correct(token: str) -> None:
+    with pytest.raises(SettingsError, match="ABEYANCE_TOKEN contains a character that no token"):
+        HttpClient("http://127.0.0.1", token)

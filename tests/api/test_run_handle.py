@@ -22,7 +22,6 @@ from abeyance import (
     Principal,
     Refusal,
     RunHandle,
-    SettingsError,
     Started,
     testing,
 )
@@ -493,9 +492,3 @@ async def test_the_inbox_lists_held_questions_over_http_too(site: Site, api: Api
 
         assert await eventually(listed)
         await run.cancel()
-
-
-@pytest.mark.parametrize("token", ["a\nb", "é", " ", "a b"])
-def test_a_token_that_no_header_can_hold_is_a_setting_to_correct(token: str) -> None:
-    with pytest.raises(SettingsError, match="ABEYANCE_TOKEN contains a character that no token"):
-        HttpClient("http://127.0.0.1", token)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from mishaps import Mishaps
@@ -60,17 +61,24 @@ async def _asked_and_told(site: Site, run_ids: list[str]) -> list[views.RunView]
         return await asyncio.gather(*asked)
 
 
+TOO_EARLY = RPCError(LOOKED_AHEAD, RPCStatusCode.INVALID_ARGUMENT, b"")
+
+
+def hindered(temporal: TemporalClient, site: Site, **about: Any) -> tuple[Mishaps, Client]:
+    """What may happen to the calls of a client, and this client."""
+    mishaps = Mishaps(temporal)
+    return mishaps, Client(mishaps.client, task_queue=site.settings.task_queue, **about)
+
+
 async def test_a_question_that_came_too_early_is_asked_again(temporal: TemporalClient) -> None:
     site = Site(temporal, gates(2))
-    mishaps = Mishaps(temporal)
-    client = Client(mishaps.client, task_queue=site.settings.task_queue)
-    too_early = RPCError(LOOKED_AHEAD, RPCStatusCode.INVALID_ARGUMENT, b"")
+    mishaps, client = hindered(temporal, site)
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        mishaps.come("query_workflow", too_early, too_early)
+        mishaps.come("query_workflow", TOO_EARLY, TOO_EARLY)
         view = await client.run(run_id).view()
-        mishaps.come("query_workflow", too_early, None, too_early)
+        mishaps.come("query_workflow", TOO_EARLY, None, TOO_EARLY)
         unread = await client.run(run_id).messages()
 
     assert (view.degraded, len(view.interrupts)) == (False, 2)
@@ -81,13 +89,11 @@ async def test_a_run_that_is_always_asked_too_early_is_shown_as_temporal_knows_i
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gates(2))
-    mishaps = Mishaps(temporal)
-    client = Client(mishaps.client, task_queue=site.settings.task_queue, patience=0.3)
-    too_early = RPCError(LOOKED_AHEAD, RPCStatusCode.INVALID_ARGUMENT, b"")
+    mishaps, client = hindered(temporal, site, patience=0.3)
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        mishaps.come("query_workflow", *[too_early] * 100)
+        mishaps.come("query_workflow", *[TOO_EARLY] * 100)
         view = await client.run(run_id).view()
         with pytest.raises(Unavailable, match="repeat it"):
             await client.run(run_id).messages()
@@ -99,14 +105,12 @@ async def test_an_audit_tells_that_the_run_could_not_be_asked_what_was_answered(
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gates(2))
-    mishaps = Mishaps(temporal)
-    client = Client(mishaps.client, task_queue=site.settings.task_queue, patience=0.3)
-    too_early = RPCError(LOOKED_AHEAD, RPCStatusCode.INVALID_ARGUMENT, b"")
+    mishaps, client = hindered(temporal, site, patience=0.3)
     async with site.worker():
         run_id = await site.start()
         asked = (await site.until(run_id, "awaiting-input")).interrupts
         await site.client.run(run_id).respond({asked[0].id: 1}, principal=ANYBODY)
-        mishaps.come("query_workflow", None, *[too_early] * 100)
+        mishaps.come("query_workflow", None, *[TOO_EARLY] * 100)
         last = json.loads((await client.run(run_id).audit()).splitlines()[-1])
 
     assert (last["run"]["degraded"], last["interrupts"]) == (True, [])
