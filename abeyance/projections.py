@@ -57,6 +57,7 @@ def run_view(state: RunState, start: wire.StartRun) -> views.RunView:
         session_type=start.session_type,
         labels=start.labels,
         started_by=start.started_by,
+        sent_by=start.sent_by,
         forked_from=start.forked_from,
         created_at=state.created_at,
         updated_at=state.updated_at,

@@ -29,8 +29,7 @@ from pydantic import (
     ValidationError,
 )
 
-from abeyance.core.policy import TEMPORAL, TIMEOUT, Principal, ReadRights
-from abeyance.core.terms import GROUP
+from abeyance.core.policy import Principal, ReadRights, is_reserved
 from abeyance.core.text import truncate
 from abeyance.errors import SettingsError
 from abeyance.schemas.state_model import at_pointer
@@ -38,7 +37,6 @@ from abeyance.schemas.state_model import at_pointer
 MAX_CHARS: Final = 256
 """Maximum characters of a subject, a capability, a group, and the value of a label."""
 MAX_GROUPS: Final = 200
-_RESERVED: Final = frozenset({TEMPORAL.subject, TIMEOUT})
 _TOKEN_BYTES: Final = 32
 _SHORTEST_PREFIX: Final = 8
 _SHOWN_HASH: Final = 12
@@ -117,14 +115,9 @@ def subject_fault(subject: str) -> str | None:
     """Return why a text cannot be the subject of a principal, or None."""
     if not is_name(subject):
         return f"{truncate(subject, 100)!r} is not a subject: use 1 to {MAX_CHARS} printable characters"
-    if _is_reserved(subject):
+    if is_reserved(subject):
         return f"the subject {subject!r} is reserved: choose another"
     return None
-
-
-def _is_reserved(subject: str) -> bool:
-    # A subject with the prefix of groups would count as a whole group.
-    return subject in _RESERVED or subject.startswith(GROUP)
 
 
 def is_name(text: str) -> bool:
@@ -208,7 +201,7 @@ def _parsed(path: Path, content: bytes) -> tuple[Grant, ...]:
             f"the tokens file {path} is not a list of "
             f'{{"subject": ..., "sha256": ..., "capabilities": [...]}}: {faults}'
         ) from error
-    if reserved := sorted({each.subject for each in grants if _is_reserved(each.subject)}):
+    if reserved := sorted({each.subject for each in grants if is_reserved(each.subject)}):
         raise SettingsError(
             f"the tokens file {path} has the reserved subject {reserved[0]!r}: choose another"
         )

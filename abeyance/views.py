@@ -213,6 +213,7 @@ class BlockedView(Record):
 class RunView(Record):
     """A run as callers see it.
 
+    `sent_by` is who sent the start on behalf of `started_by`, if they did not start it themselves.
     `guarded_by` are the capabilities that its graph can ask for; changing its course requires them all.
     `archived`: Temporal has deleted the run, and the view comes from the archive.
     """
@@ -229,6 +230,7 @@ class RunView(Record):
     session_type: str = "agent"
     labels: dict[str, str] = Field(default_factory=dict)
     started_by: str | None = None
+    sent_by: str | None = None
     forked_from: str | None = None
     created_at: datetime
     updated_at: datetime

@@ -151,7 +151,8 @@ class StartRun(Record, Stamped):
     `interrupt_before`, `interrupt_after` and `on_error` are the start's own, which another version of the
     graph gets too. A retry has the execution that it goes on from (`retry_of`), the first of all
     (`origin`), and the hashes of its latest calls with a key (`retry_keys`). A fork has the id of the run
-    that it is `forked_from`. `notify` are patterns of the events that somebody is to be notified of.
+    that it is `forked_from`. `sent_by` is who sent the start on behalf of `started_by`. `notify` are
+    patterns of the events that somebody is to be notified of.
     """
 
     run_id: str
@@ -160,6 +161,7 @@ class StartRun(Record, Stamped):
     session_type: str = "agent"
     labels: dict[str, str] = Field(default_factory=dict)
     started_by: str = "temporal"
+    sent_by: str | None = Field(default=None, exclude_if=is_none)
     digest: str = ""
     graph_version: str = ""
     request: str | None = None

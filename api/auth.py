@@ -371,6 +371,8 @@ RESPONDS: Final = "runs:respond"
 """The capability to answer."""
 STARTS: Final = "runs:start"
 """The capability to start."""
+STARTS_FOR: Final = "runs:start-for"
+"""The capability to start on behalf of somebody else."""
 START: Final = _requires(STARTS)
 READ: Final = _requires(authority.READ)
 CONTROL: Final = _requires(authority.CONTROL)

@@ -111,7 +111,8 @@ def _standing(state: RunState) -> str:
 
 
 def _about(start: wire.StartRun) -> str:
-    facts = [f"Started by {code(start.started_by)}"]
+    sent = "" if start.sent_by is None else f" (sent by {code(start.sent_by)})"
+    facts = [f"Started by {code(start.started_by)}{sent}"]
     if start.conversation_id is not None:
         facts.append(f"conversation {code(start.conversation_id)}")
     if start.labels:

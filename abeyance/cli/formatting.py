@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 from abeyance.core.json import canonical
+from abeyance.core.terms import STARTER
 from abeyance.core.text import truncate, visible
 
 _GAP: Final = "  "
@@ -141,7 +142,10 @@ def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line
     lines = [Line("run", str(view["run_id"])), Line("status", status)]
     if "graph" not in view:
         return [*lines, Line("note", _NOT_READ)]
-    lines.append(Line("graph", f"{view['graph']}, started {view['created_at']}"))
+    sent = f" for {one_line(view['started_by'])}" if view.get("sent_by") else ""
+    by = view.get("sent_by") or view.get("started_by")
+    who = "" if by is None else f" by {one_line(by)}{sent}"
+    lines.append(Line("graph", f"{view['graph']}, started {view['created_at']}{who}"))
     if view.get("ended_at"):
         lines.append(Line("ended", str(view["ended_at"])))
     if pause := view.get("pause"):
@@ -318,11 +322,18 @@ def _urgency_lines(entry: Mapping[str, Any]) -> Iterator[Line]:
         yield Line("", f"reminders at {', '.join(entry['reminders'])}")
 
 
+def _why_barred(rule: str) -> str:
+    return "started the run" if rule == STARTER else f"answered {one_line(rule)}"
+
+
 def _for_whom_lines(entry: Mapping[str, Any]) -> Iterator[Line]:
     """Yield for whom a question is, who has claimed it, and why its reader may not answer it."""
     if entry.get("assignees"):
         only = "only " if entry.get("assignees_only") else ""
         yield Line("", f"{only}for {', '.join(entry['assignees'])}")
+    if barred := entry.get("barred"):
+        people = (f"{one_line(who)} ({_why_barred(rule)})" for who, rule in barred.items())
+        yield Line("", f"not by {', '.join(people)}")
     for step in entry.get("escalations") or ():
         others = [*step["to"], step["requested_capability"]]
         yield Line("", f"from {step['at']} also for {', '.join(filter(None, others))}")

@@ -64,6 +64,10 @@ def run(
     run_id: Annotated[
         str | None, typer.Option(help="Id of the run; starting the same run again changes nothing.")
     ] = None,
+    on_behalf_of: Annotated[
+        str | None,
+        typer.Option(help="Who starts it, if you only send the start; requires runs:start-for."),
+    ] = None,
     conversation: Annotated[str | None, typer.Option(help="Conversation of the run.")] = None,
     label: Annotated[
         list[str] | None,
@@ -109,6 +113,7 @@ def run(
         interrupt_before=interrupt_before,
         interrupt_after=interrupt_after,
         on_error=on_error,
+        on_behalf_of=on_behalf_of,
         allow_concurrent=allow_concurrent or None,
     )
 

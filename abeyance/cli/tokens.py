@@ -24,7 +24,7 @@ Name = Annotated[
 ]
 File = Annotated[Path | None, typer.Option(help="The tokens file. Default: ABEYANCE_TOKENS_FILE.")]
 _OF_THE_API: Final = (
-    *("runs:start", "runs:read", "runs:control", "runs:steer", "runs:respond"),
+    *("runs:start", "runs:start-for", "runs:read", "runs:control", "runs:steer", "runs:respond"),
     "admin",
 )
 

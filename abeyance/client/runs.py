@@ -65,6 +65,7 @@ class Runs:
         labels: Mapping[str, str] | None = None,
         limits: Limits | None = None,
         started_by: str = "local",
+        on_behalf_of: str | None = None,
         reuse: bool = False,
         request: str | None = None,
         interrupt_before: str | Sequence[str] = (),
@@ -78,6 +79,7 @@ class Runs:
     ) -> Started:
         """Start a run of `graph`. Starting the same again under the same id changes nothing.
 
+        `on_behalf_of` is the person who started the run, if `started_by` only sends the start.
         `run_id` defaults to a generated one. `reuse` allows the id of a run that has ended. `request`
         belongs to a caller's key: a hash of the call, by which a repeat finds its run, also an ended one;
         if the caller sets the id too, after a hash of the key and a dot. `interrupt_before` and
@@ -102,6 +104,7 @@ class Runs:
             labels=labels or {},
             limits=limits or Limits(),
             started_by=started_by,
+            on_behalf_of=on_behalf_of,
             request=request,
             # A repeated answer to an earlier run of this id must not answer this one.
             salt=uuid.uuid4().hex if reuse else "",

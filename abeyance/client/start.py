@@ -76,6 +76,7 @@ class StartPlan:
         labels: Mapping[str, str],
         limits: Limits,
         started_by: str,
+        on_behalf_of: str | None = None,
         request: str | None = None,
         salt: str = "",
         interrupt_before: str | Sequence[str] = (),
@@ -89,7 +90,9 @@ class StartPlan:
         `on_error`, and `payload_too_large`.
         """
         found_by = {"conversation_id": conversation_id, "session_type": session_type}
-        order_of(commands.StartFields, {**found_by, "labels": labels})
+        order_of(commands.StartFields, {**found_by, "labels": labels, "on_behalf_of": on_behalf_of})
+        person = started_by if on_behalf_of is None else on_behalf_of
+        sent_by = started_by if person != started_by else None
         run_id = generated_run_id(graph.name) if run_id is None else checked_run_id(run_id)
         limits = limits_.checked_limits(limits)
         pinned = graph.build()
@@ -101,6 +104,8 @@ class StartPlan:
             "The labels", sum(size(label) + 6 for label in _label_words(labels)), LARGEST_ATTRIBUTE
         )
         _check_size("The name of who starts it", size(started_by), LARGEST_ATTRIBUTE)
+        # On behalf of another person it is another start.
+        arguments = [spec.version, _as_json(to_mapping(input), values)]
         version = pinned.version
         return cls(
             spec=spec,
@@ -111,8 +116,9 @@ class StartPlan:
                 conversation_id=conversation_id,
                 session_type=session_type,
                 labels=dict(labels),
-                started_by=started_by,
-                digest=sha256([spec.version, _as_json(to_mapping(input), values)]),
+                started_by=person,
+                sent_by=sent_by,
+                digest=sha256(arguments if sent_by is None else [*arguments, person]),
                 graph_version=version,
                 request=request,
                 salt=salt,

@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from abeyance.commands.runs import Name, OfPrincipal
+from abeyance.commands.runs import Name, OfPrincipal, Person
 from abeyance.core.delegations import Delegation
 from abeyance.core.policy import Principal
 from abeyance.core.terms import GROUP, Priority
@@ -42,9 +42,6 @@ Subject: TypeAlias = Annotated[
     AfterValidator(_somebody),
 ]
 """A subject or a group (`group:finance`) in a list of people."""
-
-Person: TypeAlias = Annotated[str, Field(pattern=r"^\S(?:.*\S)?$", max_length=256)]
-"""Any subject: its issuer may write it with blanks."""
 
 
 class OfQuestion(OfPrincipal):

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.policy import TEMPORAL, Principal, is_reserved
 from abeyance.core.state import Status
 from abeyance.core.terms import Priority
 from abeyance.core.text import truncate
@@ -57,6 +57,17 @@ def _label(text: str) -> str:
     return f"{_LABEL_NAME.validate_python(name)}={_LABEL_VALUE.validate_python(value)}"
 
 
+Person: TypeAlias = Annotated[str, Field(pattern=r"^\S(?:.*\S)?$", max_length=256)]
+"""Any subject: its issuer may write it with blanks."""
+
+
+def _somebody(subject: str) -> str:
+    if is_reserved(subject):
+        message = f"{subject!r} is nobody who could start a run: write the subject of a person"
+        raise ValueError(message)
+    return subject
+
+
 Label: TypeAlias = Annotated[
     str,
     AfterValidator(_label),
@@ -68,6 +79,10 @@ Label: TypeAlias = Annotated[
 class StartFields(Request):
     """What lists and conversations find a run by, given at its start."""
 
+    on_behalf_of: Annotated[Person, AfterValidator(_somebody)] | None = Field(
+        default=None,
+        description="Who starts the run, if another sends the start: `@starter` is this person.",
+    )
     conversation_id: ConversationId | None = Field(
         default=None, description="The conversation that the run belongs to."
     )

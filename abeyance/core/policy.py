@@ -84,3 +84,8 @@ ALL_RUNS = ReadRights()
 TEMPORAL = Principal(subject="temporal")
 TIMEOUT = "timeout"
 """The subject of an answer that was given by default at a deadline."""
+
+
+def is_reserved(subject: str) -> bool:
+    """Return whether nobody may have this subject: the run acts under it, or it is that of a group."""
+    return subject in {TEMPORAL.subject, TIMEOUT} or subject.startswith(GROUP)

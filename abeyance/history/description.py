@@ -230,6 +230,7 @@ class RunDescription:
             session_type=start.get("session_type", "agent"),
             labels=dict(self.labels),
             started_by=start.get("started_by"),
+            sent_by=start.get("sent_by"),
             forked_from=start.get("forked_from"),
             created_at=self.created_at,
             updated_at=self.ended_at

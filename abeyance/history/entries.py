@@ -218,14 +218,16 @@ class Entry:
 def run_started(values: Sequence[Any]) -> Entry:
     """A run began with a `StartRun` and the spec of its graph."""
     start, spec = mapping(values), mapping(values[1:])
+    sent_by = start.get("sent_by")
     return Entry(
         type="run.started",
-        actor=start.get("started_by"),
+        actor=sent_by or start.get("started_by"),
         data={
             "graph": spec.get("name"),
             "graph_version": start.get("graph_version"),
             "conversation_id": start.get("conversation_id"),
             "session_type": start.get("session_type"),
+            **({} if sent_by is None else {"on_behalf_of": start.get("started_by")}),
         },
     )
 

@@ -121,6 +121,7 @@ class HttpRuns:
         session_type: str = "agent",
         labels: Mapping[str, str] | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
+        on_behalf_of: str | None = None,
         reuse: bool = False,
         interrupt_before: str | Sequence[str] = (),
         interrupt_after: str | Sequence[str] = (),
@@ -132,7 +133,8 @@ class HttpRuns:
     ) -> Started:
         """Start a run of a graph, or of the graph of that name, as `Client.runs.start` does.
 
-        Requires `runs:start`. With a `key` and without a `run_id` the id is derived from the key.
+        Requires `runs:start`, and `runs:start-for` for `on_behalf_of`. With a `key` and without a
+        `run_id` the id is derived from the key.
         """
         body = {
             "graph": graph if isinstance(graph, str) else graph.name,
@@ -144,7 +146,12 @@ class HttpRuns:
             "interrupt_after": as_names(interrupt_after),
             "reuse": reuse,
             "allow_concurrent": allow_concurrent,
-            **without_none(run_id=run_id, conversation_id=conversation_id, on_error=on_error),
+            **without_none(
+                run_id=run_id,
+                conversation_id=conversation_id,
+                on_error=on_error,
+                on_behalf_of=on_behalf_of,
+            ),
         }
         until, wait = awaited(until, wait)
         loop = asyncio.get_running_loop()

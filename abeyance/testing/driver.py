@@ -96,13 +96,9 @@ class Driver:
         await self.feed(events.Restored(now=self.now))
 
     def _publish_start(self) -> None:
-        data = {
-            "graph": self.state.spec.name,
-            "graph_version": self._start.graph_version,
-            "conversation_id": None,
-            "session_type": "agent",
-        }
-        self._publish("run.started", None, self._start.started_by, data)
+        start = self._start.model_dump(mode="json")
+        entry = entries.run_started([start, {"name": self.state.spec.name}])
+        self._publish(entry.type, None, entry.actor, entry.data)
 
     async def feed(self, event: events.Event) -> None:
         """Change the run by an event, try blocked visits again, and carry out all that follows.

@@ -63,10 +63,14 @@ class InMemoryRun(InMemoryReader):
         interrupt_after: str | Sequence[str] = (),
         on_error: str | None = None,
         started_by: str = "temporal",
+        on_behalf_of: str | None = None,
     ) -> None:
+        order_of(commands.StartFields, {"on_behalf_of": on_behalf_of})
+        person = started_by if on_behalf_of is None else on_behalf_of
         start = wire.StartRun(
             run_id=checked_run_id(run_id),
-            started_by=started_by,
+            started_by=person,
+            sent_by=started_by if person != started_by else None,
             graph_version=graph.build().version,
             interrupt_before=as_names(interrupt_before),
             interrupt_after=as_names(interrupt_after),
@@ -83,7 +87,7 @@ class InMemoryRun(InMemoryReader):
             limits=limits_.checked_limits(limits or Limits()),
             values=graph.states.initial(input or {}),
             now=now,
-            started_by=started_by,
+            started_by=person,
         )
         self._set_up(graph, state, start)
 
@@ -337,7 +341,14 @@ class InMemoryRun(InMemoryReader):
             now=self.now,
             principal=principal or ANYBODY,
         )
-        changes = {"run_id": new_id, "forked_from": self.run_id, "retry_keys": ()}
+        by = (principal or ANYBODY).subject
+        changes = {
+            "run_id": new_id,
+            "forked_from": self.run_id,
+            "started_by": by,
+            "sent_by": None,
+            "retry_keys": (),
+        }
         copy = InMemoryRun.__new__(InMemoryRun)
         await copy._go_on(  # noqa: SLF001 it is made here
             self, state, self._start.model_copy(update=changes)

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from abeyance import views
 from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.api import examples, openapi
-from abeyance.api.auth import READ, START
+from abeyance.api.auth import READ, START, STARTS_FOR
 from abeyance.api.dependencies import (
     Backend,
     BackendDep,
@@ -117,6 +117,10 @@ async def start_run(
     `reuse`. A conversation has at most one active run of the type `agent`, unless `allow_concurrent` is
     set. Without `runs:read` the response has only the run's id and status.
 
+    A service that starts the run of a person names them in `on_behalf_of`, which requires
+    `runs:start-for`: to four eyes (`@starter`), lists and views the person has started the run, and the
+    audit has both.
+
     If the caller sees only runs with some labels, the run gets those of them that have one value, and is
     refused as `outside_reads` with other values.
     """
@@ -146,6 +150,15 @@ async def start(
     """Start a run for a caller who may. `request` is as in `Client.runs.start`, and `graph` defaults to
     the one that the body names. Raises as `POST /runs`.
     """
+    if body.on_behalf_of not in (None, caller.subject) and not caller.may(STARTS_FOR):
+        raise Refusal(
+            Code.CAPABILITY_REQUIRED,
+            f"{caller.subject!r} may not start a run on behalf of {body.on_behalf_of!r}: that takes the "
+            f"capability {STARTS_FOR!r}, which no other one includes. Leave out `on_behalf_of`, or have "
+            f"{STARTS_FOR!r} added to the token of this service.",
+            capability=STARTS_FOR,
+            capabilities=[STARTS_FOR],
+        )
     client = backend.connection.client
     graph = backend.graph(body.graph) if graph is None else graph
     if not isinstance(body.input, dict):
@@ -166,6 +179,7 @@ async def start(
         labels=labels,
         limits=body.limits.below(backend.settings.limits()),
         started_by=caller.subject,
+        on_behalf_of=body.on_behalf_of,
         reuse=body.reuse,
         interrupt_before=body.interrupt_before,
         interrupt_after=body.interrupt_after,

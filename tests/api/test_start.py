@@ -84,6 +84,73 @@ async def test_the_id_of_an_ended_run_is_given_away_only_on_demand(api: Api) -> 
     assert reused.json()["status"] != "cancelled"
 
 
+async def test_a_service_starts_the_run_of_a_person_who_is_its_starter(api: Api) -> None:
+    body = {"graph": "other-eyes", "input": {"amount": 3}, "on_behalf_of": "carol"}
+    body["run_id"] = run_id = new_id()
+    svc = caller("svc", "runs:start", "runs:start-for", "runs:read")
+    first = await api.http.post("/runs", json=body, headers=svc)
+    again = await api.http.post("/runs", json=body, headers=svc)
+    other = await api.http.post("/runs", json={**body, "on_behalf_of": "dan"}, headers=svc)
+    own = await api.http.post("/runs", json={**body, "on_behalf_of": "svc"}, headers=svc)
+
+    assert (first.status_code, again.status_code) == (201, 200)
+    problem(other, 409, "run_exists")
+    problem(own, 409, "run_exists")
+    view = await api.until(run_id, "awaiting-input")
+    assert (view["started_by"], view["sent_by"]) == ("carol", "svc")
+    assert view["interrupts"][0]["barred"] == {"carol": "@starter"}
+    listed = (await api.http.get("/runs", params={"graph": "other-eyes"})).json()["items"]
+    assert ("carol", "svc") in [(each["started_by"], each["sent_by"]) for each in listed]
+    (begun, *_) = (await api.http.get(f"/runs/{run_id}/events")).json()["items"]
+    assert (begun["actor"], begun["data"]["on_behalf_of"]) == ("svc", "carol")
+    audit = (await api.http.get(f"/runs/{run_id}/audit")).text
+    assert '"on_behalf_of":"carol"' in audit.splitlines()[0]
+
+
+async def test_one_key_starts_the_run_of_one_person(api: Api) -> None:
+    body = {"graph": "gated", "input": {}, "on_behalf_of": "carol"}
+    keyed = {"Idempotency-Key": new_id()}
+    first = await api.http.post("/runs", json=body, headers=keyed)
+    again = await api.http.post("/runs", json=body, headers=keyed)
+    other = await api.http.post("/runs", json={**body, "on_behalf_of": "dan"}, headers=keyed)
+
+    assert (first.status_code, again.status_code) == (201, 200)
+    problem(other, 409, "idempotency_conflict")
+
+
+async def test_nobody_starts_runs_for_others_without_its_own_capability(api: Api) -> None:
+    body = {"graph": "gated", "input": {}, "on_behalf_of": "carol"}
+    able = caller("svc", "runs:start", "admin", "runs:control", "runs:read", "runs:respond")
+    refused = problem(
+        await api.http.post("/runs", json=body, headers=able), 403, "capability_required"
+    )
+
+    assert (refused["capability"], refused["capabilities"]) == (
+        "runs:start-for",
+        ["runs:start-for"],
+    )
+    assert "'svc' may not start a run on behalf of 'carol'" in refused["detail"]
+    assert "Leave out `on_behalf_of`, or have 'runs:start-for' added" in refused["detail"]
+    own = {**body, "on_behalf_of": "svc"}
+    started = await api.http.post("/runs", json=own, headers=able)
+    assert (started.json()["started_by"], started.json()["sent_by"]) == ("svc", None)
+
+
+@pytest.mark.parametrize("name", ["temporal", "timeout", "group:finance", " carol", ""])
+async def test_a_run_is_started_for_nobody_who_can_be_no_person(api: Api, name: str) -> None:
+    body = {"graph": "gated", "input": {}, "on_behalf_of": name}
+    found = problem(await api.http.post("/runs", json=body), 422, "invalid_body")
+
+    assert found["errors"][0]["pointer"] == "/on_behalf_of"
+
+
+def caller(who: str, *capabilities: str) -> dict[str, str]:
+    return {
+        "X-Abeyance-Principal": who,
+        "X-Abeyance-Capabilities": ",".join(capabilities),
+    }
+
+
 async def test_a_start_without_input_has_an_empty_one(api: Api) -> None:
     response = await api.http.post("/runs", json={"graph": "gated"})
 

@@ -38,6 +38,18 @@ def test_another_reason_is_printed_beside_the_status() -> None:
     assert run_lines(halted)[1].text == "halted: evicted"
 
 
+def test_a_run_is_printed_with_who_started_it_and_for_whom_and_whom_a_question_bars() -> None:
+    barred = {"carol": "@starter", "ada": "first"}
+    asked = {**ASKED, "barred": barred}
+    started = {**FAILED, "error": None, "started_by": "carol", "interrupts": [asked]}
+    texts = [text for _, text in run_lines(started)]
+
+    assert "g, started 2026-03-02T09:00:00Z by carol" in texts
+    assert "not by carol (started the run), ada (answered first)" in texts
+    (_, _, graph, *_) = run_lines({**started, "sent_by": "svc"})
+    assert graph.text == "g, started 2026-03-02T09:00:00Z by svc for carol"
+
+
 def test_a_pause_is_printed_with_who_paused_why_and_what_resumes() -> None:
     since, until = "2026-03-02T09:00:00Z", "2026-03-02T10:00:00Z"
     pause = {"actor": "ada", "since": since, "reason": "audit", "deadline": until}

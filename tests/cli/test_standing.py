@@ -20,6 +20,18 @@ def test_a_question_is_claimed_released_and_reassigned(terminal: Terminal, stand
     assert "invalid_body" in err
 
 
+def test_a_run_is_started_for_a_person_and_show_says_so(
+    terminal: Terminal, standing: Stack
+) -> None:
+    assert standing is not None
+    about = ("--input", '{"amount": 1}', "--on-behalf-of", "carol", "--wait")
+    started = terminal.told("run", "sum", *about)
+    _, out, _ = terminal.call("show", started["run_id"])
+
+    assert (started["started_by"], started["sent_by"]) == ("carol", "local")
+    assert "by local for carol" in out
+
+
 def test_a_delegation_is_made_listed_and_deleted(terminal: Terminal, standing: Stack) -> None:
     assert standing is not None
     made = terminal.told(

@@ -91,7 +91,7 @@ def facts() -> Mapping[tuple[str, str], set[str]]:
 def of_visits_and_starts() -> Mapping[tuple[str, str], set[str]]:
     """What a reader makes of a history, but for the end of the run."""
     turn = {"finish_reason": "stop", "calls": [], "model": "m", "turn": 1, "usage": None}
-    made = [entries.run_started([])]
+    made = [entries.run_started([{"started_by": "ada", "sent_by": "svc"}])]
     for address, status in ((_NODE, None), (_TOOL, "success")):
         outcomes: list[dict[str, Any]] = [
             {"kind": "finished", "tool_status": status, "turn": None if status else turn},

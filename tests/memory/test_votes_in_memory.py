@@ -108,3 +108,27 @@ async def test_a_tool_reads_the_votes_on_its_own_call() -> None:
     report = str(run.values["report"])
     assert "7 by bob and carol" in report
     assert "5 by carol and ada" in report
+
+
+async def test_whom_a_service_starts_a_run_for_is_its_starter_also_after_a_retry_and_a_fork() -> (
+    None
+):
+    graph = Graph("transfer")
+    graph.interrupt("approve", prompt="Pay?", response=bool, not_by="@starter")
+    graph.edge(START, "approve")
+    run = testing.InMemoryRun(graph, started_by="svc", on_behalf_of="carol")
+    await run.start()
+    view = await run.view()
+    assert (view.started_by, view.sent_by) == ("carol", "svc")
+    assert view.interrupts[0].barred == {"carol": "@starter"}
+    (started, *_) = [each async for each in run.events(follow=False)]
+    assert (started.actor, started.data["on_behalf_of"]) == ("svc", "carol")
+
+    await run.cancel("over", principal=ADA)
+    await run.retry(principal=BOB)
+    assert (await run.interrupts())[0].barred == {"carol": "@starter"}
+
+    fork = (await run.fork(principal=ADA)).run
+    view = await fork.view()
+    assert (view.started_by, view.sent_by) == ("ada", None)
+    assert view.interrupts[0].barred == {"carol": "@starter", "ada": "@starter"}
