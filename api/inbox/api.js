@@ -1,5 +1,6 @@
 // Calls of the API. The session's cookie says who calls; a service without authentication takes a name.
 
+import {parse, write} from "./json.js";
 import {element, visible} from "./markup.js";
 
 const HEARTBEAT_MS = 60_000;
@@ -30,14 +31,23 @@ export async function call(path, {method, body, key} = {}) {
   const options = {headers, cache: "no-store", credentials: "same-origin", method: method ?? "GET"};
   if (body !== undefined) {
     headers["Content-Type"] = "application/json";
-    Object.assign(options, {method: method ?? "POST", body: JSON.stringify(body)});
+    Object.assign(options, {method: method ?? "POST", body: write(body)});
   }
   const response = await fetch(path, options);
   const told = Date.parse(response.headers.get("Date"));
   if (told) ahead = told - Date.now();
-  const content = response.status === 204 ? {} : await response.json().catch(() => ({}));
+  const content = response.status === 204 ? {} : await read(response);
   if (response.ok) return content;
   throw new Problem(response.status, content);
+}
+
+/** Return the JSON of a response; an empty object if it has none. */
+export async function read(response) {
+  try {
+    return parse(await response.text());
+  } catch {
+    return {};
+  }
 }
 
 let ahead = 0;
@@ -142,7 +152,7 @@ function parsed(block) {
     else if (field === "id") fields.id = text;
   }
   try {
-    return {...fields, data: fields.data === undefined ? null : JSON.parse(fields.data)};
+    return {...fields, data: fields.data === undefined ? null : parse(fields.data)};
   } catch {
     return {...fields, data: null};
   }

@@ -1,6 +1,7 @@
 // How a question is decided: the fields of its card, and the buttons with the answers that they give.
 
-import {formFor} from "./form.js";
+import {Fault, formFor} from "./form.js";
+import {isObject, parse, same} from "./json.js";
 import {button, difference, element, shownValue} from "./markup.js";
 
 export const isCall = (question) => Boolean(question.reason?.tool) && "arguments" in question.reason;
@@ -13,17 +14,18 @@ export const isDigestOnly = (payload) => Object.keys(payload ?? {}).join() === "
 export function card(question) {
   const schema = question.response_schema;
   if (question.kind === "approval" && isCall(question)) return approvalCard(question);
+  if (question.kind === "static") return breakpointCard(question);
   const root = schema && typeof schema === "object" ? schema : {};
   if (root.type === "boolean") return yesOrNo(root.title ?? null, (value) => value, []);
   if (root.type === "object" && root.properties?.approved) return gateCard(question, root);
-  const form = formFor(root, {label: "Answer", start: startOf(question)});
+  const form = formFor(root, {label: "Answer", start: startOf(question), isPatch: question.kind === "error"});
   return {parts: [form.element], show: form.show, ways: [{label: "Send answer", kind: "answer", read: form.read}], read: form.read};
 }
 
 // An author may show values under the names of the answer's fields, to be edited.
 function startOf(question) {
   const payload = question.payload;
-  return payload && typeof payload === "object" && !isDigestOnly(payload) ? payload : undefined;
+  return isObject(payload) && !isDigestOnly(payload) ? payload : undefined;
 }
 
 function yesOrNo(hint, made, parts) {
@@ -51,25 +53,13 @@ function approvalCard(question) {
   const {arguments: asked} = question.reason;
   const decisions = new Set(question.decisions ?? ["approve", "edit", "reject"]);
   const isEditable = decisions.has("edit") && schema.properties?.arguments;
-  const form = isEditable ? formFor(schema.properties.arguments, {label: "Arguments", start: asked, root: schema, isAll: true}) : null;
+  const form = isEditable ? formFor(schema.properties.arguments, {label: "Arguments", start: asked, root: schema, isWhole: true}) : null;
   const reason = element("textarea", {id: "why", rows: 2, maxlength: 2000});
   const result = element("textarea", {id: "in-place", rows: 3});
   const edited = () => {
     const read = form ? form.read() : asked;
-    return JSON.stringify(sorted(read)) === JSON.stringify(sorted(withDefaults(asked, read))) ? null : read;
+    return same(read, asked) ? null : read;
   };
-  const change = element("div", {class: "changes", "aria-live": "polite"});
-  const showChange = () => {
-    let shown = null;
-    try {
-      shown = form && difference(asked, edited() ?? asked);
-    } catch {
-      shown = null;
-    }
-    change.replaceChildren(...(shown ? [element("h3", {}, "Your changes"), shown] : []));
-  };
-  form?.element.addEventListener("input", showChange);
-  form?.element.addEventListener("click", showChange);
   const ways = [];
   if (decisions.has("approve") || decisions.has("edit")) {
     ways.push({label: "Approve", kind: "approve", key: "a", read: () => {
@@ -84,9 +74,9 @@ function approvalCard(question) {
     }});
   }
   const parts = [
-    element("h3", {}, "Arguments"),
-    form ? form.element : shownValue(asked),
-    change,
+    question.isShared ? null : element("h3", {}, "Arguments"),
+    question.isShared ? null : form ? form.element : shownValue(asked),
+    form && changesOf(form, () => [asked, edited() ?? asked]),
     decisions.has("reject") ? labelled(reason, "Reason, if you reject") : null,
   ];
   if (decisions.has("respond")) {
@@ -96,25 +86,45 @@ function approvalCard(question) {
   return {parts, show: (faults) => (form ? form.show(faults) : faults), ways};
 }
 
+// Go on as it is, or with values of which only those that were changed are sent.
+function breakpointCard({payload, response_schema: schema}) {
+  const values = payload?.values ?? {};
+  const allowed = schema?.then?.properties?.values;
+  const form = payload && allowed ? formFor(allowed, {label: "Values", start: values, root: schema, isPatch: true}) : null;
+  const changed = () => Object.fromEntries(Object.entries(form?.read() ?? {}).filter(([name, value]) => !Object.hasOwn(values, name) || !same(value, values[name])));
+  const read = () => {
+    const edits = changed();
+    return Object.keys(edits).length ? {values: edits, version: payload.version} : null;
+  };
+  const parts = form ? [element("h3", {}, "Values"), form.element, changesOf(form, () => [values, {...values, ...changed()}])] : [];
+  return {parts, show: (faults) => (form ? form.show(faults) : faults), ways: [{label: "Go on", kind: "go", key: "a", read}]};
+}
+
+// What somebody has changed in a form so far. `read()` returns the values before and after.
+function changesOf(form, read) {
+  const place = element("div", {class: "changes", "aria-live": "polite"});
+  const draw = () => {
+    let shown = null;
+    try {
+      shown = difference(...read());
+    } catch (error) {
+      if (!(error instanceof Fault)) throw error;
+    }
+    place.replaceChildren(...(shown ? [element("h3", {}, "Your changes"), shown] : []));
+  };
+  form.element.addEventListener("input", draw);
+  form.element.addEventListener("click", draw);
+  return place;
+}
+
 function labelled(control, label) {
   return element("div", {class: "field"}, element("label", {for: control.id}, label), control);
 }
 
 function textOrJson(text) {
   try {
-    return JSON.parse(text);
+    return parse(text);
   } catch {
     return text;
   }
-}
-
-function sorted(value) {
-  if (Array.isArray(value)) return value.map(sorted);
-  if (value === null || typeof value !== "object") return value;
-  return Object.fromEntries(Object.keys(value).sort().map((name) => [name, sorted(value[name])]));
-}
-
-// An argument that the model left out, and the form filled with its default, is no change.
-function withDefaults(asked, read) {
-  return {...read, ...asked};
 }

@@ -1,6 +1,7 @@
 // A form for a JSON Schema, filled in with what is known. It only helps with the input: the run validates the
 // answer against the whole schema. A decision is never preselected.
 
+import {Exact, isNumber, isObject, number, parse, same, write} from "./json.js";
 import {button, element, jsonText, spoken, visible} from "./markup.js";
 
 const DEEPEST = 6;
@@ -8,30 +9,35 @@ const MOST_RADIOS = 6;
 const LONG_TEXT = 80;
 // Names of fields that hold more than a line.
 const PROSE = /(note|comment|text|reason|description|message|body|remark|letter|content)s?$/i;
-// Numbers outside of strings with so many digits that JavaScript may round them.
-const LONG = /(?<![\w"])-?\d[\d.]{15,}/g;
+const ZONED = /(Z|[+-]\d\d:?\d\d)$/i;
 const PICKERS = {date: "date", time: "time", "date-time": "datetime-local", email: "email", uri: "url"};
 
 let count = 0;
 const unique = (kind) => `${kind}-${(count += 1)}`;
 
-/** An input that must be corrected before the answer can be sent. */
+/** An input that must be corrected before the answer can be sent. `all` are it and the others of its form. */
 export class Fault extends Error {
   constructor(message, field) {
     super(message);
     this.field = field;
+    this.all = [this];
+  }
+
+  static of(faults) {
+    return Object.assign(new Fault(faults[0].message, faults[0].field), {all: faults});
   }
 }
 
 /**
- * Create a form for values of a schema. `start` is what the fields are filled with; what nobody touches is
- * read as it was there, and with `isAll` nothing of it is left out. `read()` returns the value or throws a
- * Fault; `show(faults)` puts faults (`{pointer, message}`) beside their fields, and returns those that
- * have none.
+ * Create a form for values of a schema. `start` is what the fields are filled with. What nobody touches is
+ * read as it was there. With `isWhole`, `start` is the whole value: nothing of it is left out, and nothing
+ * that it lacks is added unless somebody fills it in; `isPatch` is the same without defaults. `read()`
+ * returns the value or throws a Fault; `show(faults)` puts faults (`{pointer, message}`) beside their
+ * fields, and returns those that have none.
  */
-export function formFor(schema, {start, label = "Answer", root = schema, isAll = false} = {}) {
+export function formFor(schema, {start, label = "Answer", root = schema, isPatch = false, isWhole = isPatch} = {}) {
   const fields = [];
-  const field = fieldOf(schema, {root, label, required: true, depth: 0, start, path: () => "", fields, isAll});
+  const field = fieldOf(schema, {root, label, required: true, depth: 0, start, path: () => "", fields, isWhole, isPatch});
   return {
     element: field.element,
     read: () => {
@@ -40,7 +46,7 @@ export function formFor(schema, {start, label = "Answer", root = schema, isAll =
     },
     show: (faults) => {
       fields.forEach(clear);
-      return faults.filter(({pointer, message}) => !fault(nearest(fields, pointer ?? ""), message));
+      return faults.toReversed().filter(({pointer, message}) => !fault(nearest(fields, pointer ?? ""), message)).toReversed();
     },
   };
 }
@@ -50,8 +56,14 @@ export function jsonForm(start) {
   return formFor({}, {start, label: "Answer as JSON"});
 }
 
-/** Put a fault beside its field, and move to it. Returns whether there is such a field. */
-export function fault(field, message) {
+/** Put the faults of an error beside their fields, and move to the first. Returns those that have none. */
+export function showFaults(error) {
+  if (!(error instanceof Fault)) throw error;
+  return error.all.toReversed().filter(({field, message}) => !fault(field, message)).map(({message}) => message);
+}
+
+// Put a fault beside its field, and move to it. Returns whether there is such a field.
+function fault(field, message) {
   if (!field) return false;
   const {control, problem} = field;
   problem.textContent = visible(message);
@@ -76,7 +88,19 @@ function nearest(fields, pointer) {
   return matching.sort((one, other) => other.path.length - one.path.length)[0]?.field;
 }
 
+// A field whose controls are as they were made gives back what it was filled with.
 function fieldOf(declared, about) {
+  const field = madeFor(declared, about);
+  if (!about.isWhole || (about.start === undefined && about.required)) return field;
+  const untouched = stateOf(field.element);
+  const given = about.start === undefined ? {present: false} : {present: true, value: about.start};
+  return {...field, read: () => (stateOf(field.element) === untouched ? given : field.read())};
+}
+
+const stateOf = (frame) =>
+  JSON.stringify([...frame.querySelectorAll("input, textarea, select")].map((each) => (/radio|checkbox/.test(each.type) ? each.checked : each.value)));
+
+function madeFor(declared, about) {
   const {schema, nullable} = plain(declared, about.root);
   const isOptional = !about.required || nullable;
   const inner = {
@@ -86,7 +110,7 @@ function fieldOf(declared, about) {
     // The title of what is referred to is that of a type, which several fields may have.
     label: declared?.title ?? about.label,
     hint: schema.description ?? declared?.description,
-    start: about.start === undefined ? (declared?.default ?? schema.default) : about.start,
+    start: about.start === undefined && !about.isPatch ? (declared?.default ?? schema.default) : about.start,
   };
   if ("const" in schema) {
     const isGiven = inner.required || (!nullable && inner.start !== undefined);
@@ -95,6 +119,8 @@ function fieldOf(declared, about) {
   if (Array.isArray(schema.enum) && schema.enum.length) return choiceField(schema.enum.map(option), inner);
   const named = constants(schema, about.root);
   if (named) return choiceField(named, inner);
+  const decimal = decimalOf(schema);
+  if (decimal) return numberField(decimal, inner, true);
   switch (schema.type) {
     case "boolean":
       return choiceField([{label: "Yes", value: true}, {label: "No", value: false}], inner);
@@ -107,7 +133,7 @@ function fieldOf(declared, about) {
       if (schema.items && !schema.prefixItems && about.depth < DEEPEST) return arrayField(schema, inner);
       break;
     case "object":
-      if (isPlainObject(schema) && about.depth < DEEPEST && !(about.isAll && hasOthers(inner.start, schema))) return objectField(schema, inner);
+      if (isPlainObject(schema) && about.depth < DEEPEST && !(about.isWhole && hasOthers(inner.start, schema))) return objectField(schema, inner);
   }
   return jsonField(inner);
 }
@@ -116,9 +142,17 @@ function isPlainObject(schema) {
   return schema.properties && Object.keys(schema.properties).length > 0 && !schema.anyOf && !schema.oneOf;
 }
 
+// A Decimal is a number, or a text that says one: return what the schema says of the number.
+function decimalOf(schema) {
+  const options = Array.isArray(schema.type) ? schema.type.map((type) => ({...schema, type})) : (schema.anyOf ?? []);
+  const found = options.find(({type}) => type === "number" || type === "integer");
+  const isDecimal = options.length === 2 && options.some(({type, format}) => type === "string" && !PICKERS[format]);
+  return found && isDecimal ? found : null;
+}
+
 const hasOthers = (value, schema) => Object.keys(value ?? {}).some((name) => !Object.hasOwn(schema.properties, name));
 
-const option = (value) => ({label: typeof value === "string" ? value : JSON.stringify(value), value});
+const option = (value) => ({label: typeof value === "string" ? value : write(value), value});
 
 // The alternatives of a schema all of which are constants, with their titles.
 function constants(schema, root) {
@@ -197,7 +231,7 @@ function constField(value, about) {
 }
 
 function choiceField(options, about) {
-  const chosen = options.findIndex(({value}) => JSON.stringify(value) === JSON.stringify(about.start));
+  const chosen = options.findIndex(({value}) => about.start !== undefined && same(value, about.start));
   if (options.length > MOST_RADIOS) {
     const blank = element("option", {value: ""}, about.required ? "Choose" : "None");
     const select = element("select", {}, blank, ...options.map(({label}, index) => element("option", {value: index}, label)));
@@ -228,56 +262,68 @@ function choiceField(options, about) {
   return {element: frame, read};
 }
 
-function numberField(schema, about) {
+// `isText`: what is typed is sent as text, which says a Decimal exactly.
+function numberField(schema, about, isText = false) {
   const input = element("input", {inputmode: "decimal", autocomplete: "off"});
-  if (about.start !== undefined && about.start !== null) input.value = about.start;
+  if (isNumber(about.start) || typeof about.start === "string") input.value = about.start;
+  const untouched = input.value;
   const bounds = [
     schema.minimum === undefined ? null : `At least ${schema.minimum}.`,
     schema.exclusiveMinimum === undefined ? null : `More than ${schema.exclusiveMinimum}.`,
     schema.maximum === undefined ? null : `At most ${schema.maximum}.`,
+    schema.exclusiveMaximum === undefined ? null : `Less than ${schema.exclusiveMaximum}.`,
   ];
   const {frame, field} = framed(about, input, bounds.filter(Boolean).join(" "));
   const read = () => {
+    if (input.value === untouched && (isNumber(about.start) || (isText && untouched))) return {present: true, value: about.start};
     const text = input.value.trim();
     if (text === "") return emptyValue(about, field, "enter a number");
-    const value = Number(text);
-    if (!Number.isFinite(value)) throw new Fault(`${about.label}: ${text} is not a number`, field);
-    demandExact(text, about, field);
-    if (schema.type === "integer" && !Number.isSafeInteger(value)) {
-      throw new Fault(`${about.label}: enter a whole number`, field);
-    }
-    return {present: true, value};
+    const written = text.replace(/^\+/, "").replace(/^(-?)0+(?=\d)/, "$1").replace(/^(-?)\./, "$10.").replace(/\.$/, "");
+    const value = number(written);
+    if (value === undefined) throw new Fault(`${about.label}: ${text} is not a number`, field);
+    if (schema.type === "integer" && !isInteger(value)) throw new Fault(`${about.label}: enter a whole number`, field);
+    return {present: true, value: isText ? written : value};
   };
   return {element: frame, read};
 }
 
+const isInteger = (value) => (value instanceof Exact ? /^-?\d+$/.test(value.text) : Number.isInteger(value));
+
 function textField(schema, about) {
-  const picker = PICKERS[schema.format];
+  const format = schema.format ?? schema.anyOf?.find((option) => option.format)?.format;
+  // No picker says a zone beside the time.
+  const picker = format === "time" && !takes(schema, "10:00:00") ? undefined : PICKERS[format];
   const start = typeof about.start === "string" ? about.start : "";
   const isLong = about.depth === 0 || start.length > LONG_TEXT || start.includes("\n") || PROSE.test(about.path());
   const control = picker
-    ? element("input", {type: picker, step: schema.format === "date-time" ? 1 : null})
+    ? element("input", {type: picker, step: /time/.test(format) ? 1 : null})
     : isLong
       ? element("textarea", {rows: about.depth === 0 ? 4 : 2, maxlength: schema.maxLength})
       : element("input", {autocomplete: "off", maxlength: schema.maxLength});
-  control.value = schema.format === "date-time" ? localTime(start) : start;
+  const isLocal = format === "date-time" && (start ? ZONED.test(start) : takes(schema, "2026-01-31T10:00:00Z"));
+  control.value = isLocal ? localTime(start) : start;
   if (start && !control.value) {
     // No picker shows it, so it is shown as it is.
     control.type = "text";
     control.value = start;
   }
-  const isMoment = control.type === "datetime-local";
+  const isPicked = control.type === "datetime-local" || control.type === "time";
   const untouched = control.value;
-  const {frame, field} = framed(about, control, isMoment ? "In your own time zone." : null);
+  const {frame, field} = framed(about, control, isPicked && isLocal ? "In your own time zone." : null);
   const read = () => {
     const text = control.value;
     if (text === untouched && typeof about.start === "string") return {present: true, value: about.start};
     // An empty string is a valid answer if the field is required and takes any text.
     if (text === "" && (about.nullable || !about.required || picker)) return emptyValue(about, field, "enter a value");
-    return {present: true, value: isMoment ? new Date(text).toISOString() : text};
+    if (!isPicked) return {present: true, value: text};
+    const whole = /:\d\d:\d\d/.test(text) ? text : `${text}:00`;
+    return {present: true, value: isLocal ? new Date(text).toISOString() : whole};
   };
   return {element: frame, read};
 }
+
+// Whether a text has a form that the schema allows, as far as patterns say.
+const takes = (schema, text) => (schema.anyOf ?? [schema]).some(({pattern}) => !pattern || new RegExp(pattern, "u").test(text));
 
 // The picker takes a time without a zone, which it means in the reader's own.
 function localTime(text) {
@@ -289,7 +335,7 @@ function localTime(text) {
 
 function objectField(schema, about) {
   const needed = new Set(Array.isArray(schema.required) ? schema.required : []);
-  const start = about.start && typeof about.start === "object" ? about.start : {};
+  const start = isObject(about.start) ? about.start : {};
   const parts = Object.entries(schema.properties).map(([name, part]) => [
     name,
     fieldOf(part, {
@@ -316,6 +362,7 @@ function objectField(schema, about) {
   const read = () => {
     const value = {};
     let isEmpty = true;
+    const faults = [];
     for (const [name, field] of parts) {
       if (isExcluded(name)) continue;
       let part;
@@ -323,13 +370,16 @@ function objectField(schema, about) {
         part = field.read();
       } catch (error) {
         // An optional part may be left empty as a whole.
-        if (error instanceof Fault && !about.required && about.depth > 0 && isUntouched(frame)) return emptyValue(about, null, "");
-        throw error;
+        if (!(error instanceof Fault)) throw error;
+        if (!about.required && about.depth > 0 && isEmptied(frame)) return emptyValue(about, null, "");
+        faults.push(...error.all);
+        continue;
       }
       if (!part.present) continue;
       isEmpty = isEmpty && part.value === null;
       Object.defineProperty(value, name, {value: part.value, enumerable: true});
     }
+    if (faults.length) throw Fault.of(faults);
     if (isEmpty && !about.required && about.depth > 0 && !isPresent(about.start)) return emptyValue(about, null, "");
     return {present: true, value};
   };
@@ -356,7 +406,7 @@ function attempt(field) {
 }
 
 const isPresent = (value) => value !== null && value !== undefined;
-const isUntouched = (frame) =>
+const isEmptied = (frame) =>
   [...frame.querySelectorAll("input, textarea, select")].every((each) => (each.type === "radio" || each.type === "checkbox" ? !each.checked : each.value === ""));
 
 function arrayField(schema, about) {
@@ -375,6 +425,7 @@ function arrayField(schema, about) {
       depth: about.depth + 1,
       path: () => `${about.path()}/${rows.indexOf(row)}`,
       start,
+      isWhole: about.isWhole && start !== undefined,
     });
     const remove = button("Remove", () => {
       rows.splice(rows.indexOf(row), 1);
@@ -394,16 +445,26 @@ function arrayField(schema, about) {
   const frame = element("fieldset", {}, element("legend", {}, about.label), hint ? element("small", {}, hint) : null, list, more, problem);
   const read = () => {
     if (!rows.length && !about.required && !Array.isArray(about.start)) return emptyValue(about, null, "");
-    return {present: true, value: rows.map((row) => row.field.read().value)};
+    const faults = [];
+    const value = rows.map((row) => {
+      try {
+        return row.field.read().value;
+      } catch (error) {
+        if (!(error instanceof Fault)) throw error;
+        return faults.push(...error.all);
+      }
+    });
+    if (faults.length) throw Fault.of(faults);
+    return {present: true, value};
   };
   return {element: frame, read};
 }
 
 function severalField(options, about) {
-  const start = new Set((Array.isArray(about.start) ? about.start : []).map((value) => JSON.stringify(value)));
+  const start = new Set((Array.isArray(about.start) ? about.start : []).map((value) => write(value)));
   const inputs = options.map(({value}) => {
     const input = element("input", {type: "checkbox"});
-    input.checked = start.has(JSON.stringify(value));
+    input.checked = start.has(write(value));
     return input;
   });
   const problem = element("p", {class: "fault", id: unique("fault"), hidden: true});
@@ -422,30 +483,16 @@ function severalField(options, about) {
 function jsonField(about) {
   const area = element("textarea", {class: "json", rows: about.depth > 0 ? 3 : 8, spellcheck: "false"});
   if (about.start !== undefined) area.value = jsonText(about.start);
+  const untouched = area.value;
   const {frame, field} = framed(about, area, "JSON.");
   const read = () => {
+    if (about.start !== undefined && area.value === untouched) return {present: true, value: about.start};
     if (area.value.trim() === "") return emptyValue(about, field, "enter JSON; null is valid too");
-    let value;
     try {
-      value = JSON.parse(area.value);
+      return {present: true, value: parse(area.value)};
     } catch (error) {
       throw new Fault(`${about.label}: invalid JSON: ${error.message}`, field);
     }
-    demandExact(area.value.replaceAll(/"(?:[^"\\]|\\.)*"/g, '""'), about, field);
-    return {present: true, value};
   };
   return {element: frame, read};
-}
-
-// Refuse numbers that JavaScript rounds.
-function demandExact(text, about, field) {
-  const number = text.match(LONG)?.find((each) => !isExact(each));
-  if (number) {
-    throw new Fault(`${about.label}: ${number} has too many digits for a browser: use the command line`, field);
-  }
-}
-
-function isExact(text) {
-  const value = Number(text);
-  return Number.isInteger(value) ? Number.isSafeInteger(value) : String(value) === text.replace(/0+$/, "");
 }

@@ -1,6 +1,8 @@
 // Elements, texts and values on the page. Text is set as text, never as markup; only HTML that the service
 // made safe (members named `..._html`) is markup.
 
+import {isFlat, isObject, write} from "./json.js";
+
 const MINUTE_MS = 60_000;
 const SIZES = [["day", 86_400_000], ["hour", 3_600_000], ["minute", MINUTE_MS]];
 const DEEPEST_TABLE = 4;
@@ -30,7 +32,7 @@ export function visible(text) {
 /** Return a value as JSON with invisible characters escaped, so that it parses to the same value. */
 export function jsonText(value) {
   const escape = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
-  return JSON.stringify(value, null, 2)?.replace(UNSEEN, (character) => character.split("").map(escape).join(""));
+  return write(value, 2)?.replace(UNSEEN, (character) => character.split("").map(escape).join(""));
 }
 
 /** Create an element. Children that are not nodes are text; null ones are left out. */
@@ -100,8 +102,6 @@ export function pairs(rows, attributes = {}) {
   return element("dl", attributes, ...present.flatMap(([term, value]) => [element("dt", {}, term), element("dd", {}, value)]));
 }
 
-const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
-const isFlat = (value) => value === null || typeof value !== "object";
 
 /** Return a name of a field as a person writes it. */
 export function spoken(name) {
@@ -112,7 +112,7 @@ export function spoken(name) {
 /** Create what shows a JSON value: a table of its fields, a table of equal rows, a list, or a text. */
 export function shownValue(value, depth = 0) {
   if (isFlat(value)) return shownText(value);
-  if (depth >= DEEPEST_TABLE) return element("pre", {tabindex: "0"}, JSON.stringify(value, null, 2));
+  if (depth >= DEEPEST_TABLE) return element("pre", {tabindex: "0"}, write(value, 2));
   if (isObject(value)) {
     if (FILE.test(value.$file)) return attachment(value);
     const entries = Object.entries(value);
@@ -152,7 +152,7 @@ function attachment({$file: href, name, type}) {
 /** Create what differs between two objects: each field with what it was and what it is. */
 export function difference(before, after) {
   const names = [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])];
-  const changed = names.filter((name) => JSON.stringify(before?.[name]) !== JSON.stringify(after?.[name]));
+  const changed = names.filter((name) => write(before?.[name]) !== write(after?.[name]));
   if (!changed.length) return null;
   const text = (value) => (value === undefined ? "nothing" : shownValue(value, 1));
   const rows = changed.map((name) => [
@@ -164,7 +164,7 @@ export function difference(before, after) {
 
 /** Return what differs between two objects in one sentence. */
 export function changesInWords(before, after) {
-  const names = Object.keys(after ?? {}).filter((name) => JSON.stringify(before?.[name]) !== JSON.stringify(after[name]));
+  const names = Object.keys(after ?? {}).filter((name) => write(before?.[name]) !== write(after[name]));
   return names.map((name) => `${name} ${inWords(after[name])} (was ${inWords(before?.[name])})`).join(", ");
 }
 
@@ -177,6 +177,6 @@ export function oneLine(prompt) {
 /** Return a short text of a value. */
 export function inWords(value) {
   if (value === undefined) return "nothing";
-  const text = typeof value === "string" ? value : JSON.stringify(value);
+  const text = typeof value === "string" ? value : write(value);
   return visible(text.length > 80 ? `${text.slice(0, 80)}…` : text);
 }

@@ -2,7 +2,8 @@
 
 import {call, may, me, Problem, problemText, serviceTime} from "./api.js";
 import {card, isCall, isDigestOnly} from "./card.js";
-import {Fault, fault, jsonForm} from "./form.js";
+import {jsonForm, showFaults} from "./form.js";
+import {write} from "./json.js";
 import {button, changesInWords, clock, distance, duration, element, inWords, oneLine, pairs, prose, shownValue, visible} from "./markup.js";
 import {barrier, isAmong, isClaimedByMe} from "./standing.js";
 
@@ -66,7 +67,8 @@ function what(question) {
     parts.push(["Why", shownValue(question.reason)]);
   }
   if (question.preview) parts.push(["What would happen", preview(question.preview)]);
-  if (isPresent(question.payload) && !isDigestOnly(question.payload)) parts.push(["Details", shownValue(question.payload)]);
+  const isCard = question.kind === "static" && question.status === "open" && barrier(question) === null;
+  if (isPresent(question.payload) && !isDigestOnly(question.payload) && !isCard) parts.push(["Details", shownValue(question.payload)]);
   return parts.flatMap(([title, body]) => [element("h3", {}, title), body]);
 }
 
@@ -79,7 +81,7 @@ function preview(shown) {
     {class: "preview"},
     error ? element("p", {class: "warning"}, `The preview failed: ${inWords(error)}`) : null,
     summary ? element("p", {}, summary) : null,
-    diff ? element("pre", {tabindex: "0", class: "diff"}, typeof diff === "string" ? diff : JSON.stringify(diff, null, 2)) : null,
+    diff ? element("pre", {tabindex: "0", class: "diff"}, typeof diff === "string" ? diff : write(diff, 2)) : null,
     table ? shownValue(table) : null,
     isPresent(cost) ? element("p", {}, "Cost: ", shownValue(cost)) : null,
     Object.keys(others).length ? shownValue(others) : null,
@@ -282,7 +284,7 @@ function answering(question, after) {
 // The answer so far, if it is complete.
 function attempt(way) {
   try {
-    return way.ways[0].kind === "answer" ? way.ways[0].read() : undefined;
+    return way.ways.length === 1 ? way.ways[0].read() : undefined;
   } catch {
     return undefined;
   }
@@ -294,8 +296,7 @@ async function submit(question, way, card, {note, maker, problem, form, after}) 
   try {
     response = way.read();
   } catch (error) {
-    if (!(error instanceof Fault)) throw error;
-    if (!fault(error.field, error.message)) problem.textContent = visible(error.message);
+    problem.textContent = visible(showFaults(error).join("\n"));
     return;
   }
   const controls = [...form.querySelectorAll("button")];
@@ -335,7 +336,10 @@ export function decided(question, kind, response, receipt) {
   const subject = isCall(question) ? question.reason.tool : `“${inWords(headline(question))}”`;
   if (receipt.replayed) return `This was decided before, ${time}, with the same answer: ${subject}.`;
   let text;
-  if (kind === "answer") text = `You answered ${subject} with ${inWords(response)}, ${time}.`;
+  if (kind === "go") {
+    const changes = response && changesInWords(question.payload.values, response.values);
+    text = `You let the run go on${changes ? ` with ${changes}` : ""}, ${time}.`;
+  } else if (kind === "answer") text = `You answered ${subject} with ${inWords(response)}, ${time}.`;
   else {
     const changes = response?.arguments ? ` with ${changesInWords(question.reason.arguments, response.arguments)}` : "";
     const result = kind === "respond" ? `: the agent reads ${inWords(response.result)}` : "";

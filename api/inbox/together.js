@@ -2,7 +2,8 @@
 
 import {call, problemText} from "./api.js";
 import {card} from "./card.js";
-import {Fault, fault} from "./form.js";
+import {showFaults} from "./form.js";
+import {same} from "./json.js";
 import {topic} from "./list.js";
 import {button, element, oneLine, visible} from "./markup.js";
 import {decided, respond} from "./question.js";
@@ -27,8 +28,7 @@ export async function togetherPage(chosen, {answered, over}) {
     try {
       answer = read();
     } catch (error) {
-      if (!(error instanceof Fault)) throw error;
-      if (!fault(error.field, error.message)) problem.textContent = visible(error.message);
+      problem.textContent = visible(showFaults(error).join("\n"));
       return;
     }
     buttons.forEach((each) => (each.disabled = true));
@@ -47,7 +47,7 @@ export async function togetherPage(chosen, {answered, over}) {
   ];
 }
 
-const isEqual = (one, other) => JSON.stringify([one.kind, one.response_schema]) === JSON.stringify([other.kind, other.response_schema]);
+const isEqual = (one, other) => same([one.kind, one.response_schema], [other.kind, other.response_schema]);
 
 // Each call has its own arguments, so those of many are approved as they are.
 function sharedCard(question) {

@@ -1,7 +1,8 @@
 // The page of a personal link: the answer is sent to the address of the page.
 
 import {card} from "/inbox/card.js";
-import {Fault, fault, jsonForm} from "/inbox/form.js";
+import {Fault, jsonForm, showFaults} from "/inbox/form.js";
+import {parse, write} from "/inbox/json.js";
 import {at, button, element, visible} from "/inbox/markup.js";
 
 const form = at("answer");
@@ -14,11 +15,11 @@ async function send(answer) {
   const response = await fetch(location.pathname, {
     method: "POST",
     headers: {"Content-Type": "application/json", Accept: "application/json"},
-    body: JSON.stringify(answer),
+    body: write(answer),
     cache: "no-store",
     credentials: "omit",
   });
-  const content = await response.json().catch(() => ({}));
+  const content = parse((await response.text()) || "{}");
   return {ok: response.ok, content};
 }
 
@@ -39,8 +40,7 @@ function open(question) {
       const left = content.code === "invalid_answer" ? way.show(content.errors ?? []) : [content];
       if (left.length) say(content.detail ?? "The service did not respond: try again.");
     } catch (error) {
-      if (error instanceof Fault && fault(error.field, error.message)) return;
-      say(error instanceof Fault ? error.message : "The service was not reached: try again.");
+      say(error instanceof Fault ? showFaults(error).join("\n") : "The service was not reached: try again.");
     }
   }
 
@@ -78,4 +78,4 @@ function open(question) {
   form.hidden = false;
 }
 
-if (form.dataset.question) open(JSON.parse(form.dataset.question));
+if (form.dataset.question) open(parse(form.dataset.question));

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Callable
 from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -59,7 +60,7 @@ async def refund(
     return f"sent {amount:g} to {to} by {by} ({way}, {len(lines)} lines)"
 
 
-def calls(name: str, *said: str, **arguments: Any) -> Callable[..., ModelResponse]:
+def calls(name: str, /, *said: str, **arguments: Any) -> Callable[..., ModelResponse]:
     """A model that calls a tool, and then says what came of it."""
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -187,6 +188,71 @@ async def ask(state: Matter, ctx: Context) -> dict[str, Any]:
 
 many.edge(START, "ask")
 
+RECORD = 1161888007138312193  # A number of JavaScript has 53 bits.
+
+
+class Account(BaseModel):
+    """What a run knows of an account."""
+
+    prompt: str = ""
+    number: int = RECORD
+    balance: Decimal = Decimal("12.50")
+    owners: list[dict[str, int]] = [{"id": RECORD}]
+    opens: time | None = None
+    at: datetime | None = None
+    note: str = ""
+    tries: int = 7
+
+
+@tool(approve=True, prompt="Delete {name}?", decisions=["approve", "reject"])
+async def delete(record_id: int, name: str) -> str:
+    """Delete a record."""
+    return f"deleted {record_id}"
+
+
+@tool(approve=True, prompt="Move {balance}?")
+async def move(
+    record_id: int, balance: Decimal, note: str, parts: list[dict[str, int]], times: int = 3
+) -> str:
+    """Move a record."""
+    return f"moved {record_id} {balance} {parts} {times} {note}"
+
+
+stopping = Graph("stopping", state=Account, interrupt_before=["close"])
+
+
+@stopping.node
+async def close(state: Account) -> dict[str, Any]:
+    """Close an account."""
+    return {}
+
+
+stopping.edge(START, "close")
+
+failing = Graph("failing", state=Account)
+
+
+@failing.node(on_error="interrupt", retries=0)
+async def transfer(state: Account) -> dict[str, Any]:
+    """Fail until the account is known."""
+    raise RuntimeError(f"the account {state.number} is closed")
+
+
+failing.edge(START, "transfer")
+
+opening = Graph("opening", state=Account)
+opening.interrupt(
+    "when",
+    prompt="Account {number}?",
+    reason={"account": "{number}"},
+    payload={},
+    answer_to="opens",
+)
+opening.interrupt("how", prompt="How much?", answer_to="balance")
+opening.edge(START, "when")
+opening.edge("when", "how")
+
+
 graph = [
     gate("plain"),
     gate("urgent", priority="high", risk=80, timeout="1h"),
@@ -201,4 +267,15 @@ graph = [
     shown,
     offered,
     many,
+    desk("deleting", model=calls("delete", record_id=RECORD, name="x"), tools=[delete]),
+    desk(
+        "moving",
+        model=calls(
+            "move", record_id=RECORD, balance="12.50", note="a", parts=[{"id": RECORD, "of": 1}]
+        ),
+        tools=[move],
+    ),
+    stopping,
+    failing,
+    opening,
 ]

@@ -7,13 +7,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 from typing import Any, Final
 
 import httpx
 import pytest
 from dev_stack import Stack, until
-from inbox_page import Page, asked, browser, ended, stack
+from inbox_page import Page, ask, asked, ended, listed, question_of, respond, view_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240), pytest.mark.xdist_group("inbox")]
 
@@ -29,36 +28,6 @@ TAB: Final = "\ue004"
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with stack(tmp_path_factory.mktemp("stack"), graphs="desk.py") as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with browser(tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
-
-
-@pytest.fixture
-def page(driver: Any, running: Stack) -> Iterator[Page]:
-    """The inbox of ada, on a large screen; afterwards all runs are cancelled."""
-    driver.set_window_size(1200, 900)
-    opened = Page(driver, running.api)
-    driver.execute_script("sessionStorage.setItem('name', 'ada')")
-    driver.refresh()
-    opened.says("#state", "No open questions")
-    yield opened
-    driver.get("about:blank")
-    with httpx.Client(base_url=running.api, timeout=30) as http:
-        runs = http.get("/runs?status=awaiting-input&limit=200").json()["items"]
-        for run in runs:
-            http.post(f"/runs/{run['run_id']}/cancel", json={})
-        until(lambda: not http.get("/interrupts").json()["items"], "an empty inbox")
-        until(lambda: not http.get("/interrupts?status=held").json()["items"], "nothing held")
-
-
-@pytest.fixture(scope="module")
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The source of axe-core, which npm fetches."""
     npm = shutil.which("npm")
@@ -70,33 +39,6 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     if fetched.returncode:
         pytest.skip(f"npm could not fetch {AXE}: {fetched.stderr[-300:]}")
     return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
-
-
-def respond(api: str, id_: str, who: str, answer: object) -> None:
-    headers = {"X-Abeyance-Principal": who}
-    sent = httpx.post(f"{api}/interrupts/{id_}/respond", json={"response": answer}, headers=headers)
-    assert sent.status_code == 200, sent.text
-
-
-def ask(api: str, id_: str, verb: str, who: str) -> None:
-    headers = {"X-Abeyance-Principal": who}
-    sent = httpx.post(f"{api}/interrupts/{id_}/{verb}", json={}, headers=headers)
-    assert sent.status_code == 200, sent.text
-
-
-def listed(api: str) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = httpx.get(f"{api}/interrupts").json()["items"]
-    return items
-
-
-def view_of(api: str, run_id: str) -> dict[str, Any]:
-    view: dict[str, Any] = httpx.get(f"{api}/runs/{run_id}").json()
-    return view
-
-
-def question_of(api: str, run_id: str) -> str:
-    (entry,) = httpx.get(f"{api}/runs/{run_id}/interrupts").json()["items"]
-    return str(entry["id"])
 
 
 def test_an_approver_edits_a_call_and_reads_what_was_really_decided(

@@ -172,3 +172,30 @@ def ended(api: str, run_id: str, **headers: str) -> dict[str, Any]:
     found: dict[str, Any] = view.json()
     assert found["status"] == "completed", found
     return found
+
+
+def respond(api: str, id_: str, who: str, answer: object) -> None:
+    headers = {"X-Abeyance-Principal": who}
+    sent = httpx.post(f"{api}/interrupts/{id_}/respond", json={"response": answer}, headers=headers)
+    assert sent.status_code == 200, sent.text
+
+
+def ask(api: str, id_: str, verb: str, who: str) -> None:
+    headers = {"X-Abeyance-Principal": who}
+    sent = httpx.post(f"{api}/interrupts/{id_}/{verb}", json={}, headers=headers)
+    assert sent.status_code == 200, sent.text
+
+
+def listed(api: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = httpx.get(f"{api}/interrupts").json()["items"]
+    return items
+
+
+def view_of(api: str, run_id: str) -> dict[str, Any]:
+    view: dict[str, Any] = httpx.get(f"{api}/runs/{run_id}").json()
+    return view
+
+
+def question_of(api: str, run_id: str) -> str:
+    (entry,) = httpx.get(f"{api}/runs/{run_id}/interrupts").json()["items"]
+    return str(entry["id"])

@@ -1,0 +1,119 @@
+"""What people see in the inbox is what is, and what they send untouched is no edit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from dev_stack import Stack, until
+from inbox_page import Page, asked, ended, question_of
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240), pytest.mark.xdist_group("inbox")]
+
+RECORD = "1161888007138312193"
+
+
+def answer_to(api: str, id_: str) -> Any:
+    return httpx.get(f"{api}/interrupts/{id_}").json()["answer"]
+
+
+def sent(page: Page, running: Stack, graph: str, prompt: str, button: str) -> Any:
+    """What the run got when somebody opened a question and pressed a button, with nothing touched."""
+    id_ = question_of(running.api, asked(running.api, "go", graph=graph))
+    page.open(prompt)
+    page.press(button)
+    page.says("article [role=status]", "You")
+    return answer_to(running.api, id_)
+
+
+def test_numbers_are_shown_as_they_are(page: Page, running: Stack) -> None:
+    deleting = asked(running.api, "go", graph="deleting")
+    page.open("Delete x?")
+    page.says("article dl.values", RECORD)
+    page.press("Approve")
+    page.says("article [role=status]", "You approved delete")
+    assert ended(running.api, deleting)["values"]["report"] == f"deleted {RECORD}"
+
+    asked(running.api, "go", graph="opening")
+    page.open(f"Account {RECORD}?")
+    page.says("article dl.values", RECORD)
+
+    stopping = asked(running.api, "go", graph="stopping")
+    page.driver.get(f"{running.api}/inbox/runs/{stopping}")
+    until(lambda: "".join(page.texts("#run dl.values")).count(RECORD) == 2, "the values of the run")
+
+
+def test_what_nobody_touched_is_no_edit(page: Page, running: Stack) -> None:
+    assert sent(page, running, "moving", "Move 12.50?", "Approve") == {"approved": True}
+    assert sent(page, running, "stopping", "Before 'close'", "Go on") is None
+
+
+def test_an_edit_sends_what_was_changed_and_all_else_as_it_was(page: Page, running: Stack) -> None:
+    id_ = question_of(running.api, asked(running.api, "go", graph="moving"))
+    page.open("Move 12.50?")
+    assert page.field("Balance").get_attribute("value") == "12.50"
+    assert page.field("Times").get_attribute("value") == "3"
+    page.field("Note").clear()
+    page.field("Note").send_keys("b")
+    page.says(".changes", "a → b")
+    page.press("Approve")
+    page.says("article [role=status]", "with note b (was a),")
+    edited = {"record_id": int(RECORD), "balance": "12.50", "note": "b", "times": 3}
+    parts = [{"id": int(RECORD), "of": 1}]
+    assert answer_to(running.api, id_) == {
+        "approved": True,
+        "arguments": {**edited, "parts": parts},
+    }
+
+
+def test_a_number_that_is_typed_arrives_digit_by_digit(page: Page, running: Stack) -> None:
+    id_ = question_of(running.api, asked(running.api, "go", graph="moving"))
+    page.open("Move 12.50?")
+    for label, text in (("Record id", "9007199254740993"), ("Balance", "0.10")):
+        page.field(label).clear()
+        page.field(label).send_keys(text)
+    page.press("Approve")
+    page.says("article [role=status]", "record_id 9007199254740993 (was 1161888007138312193)")
+    arguments = answer_to(running.api, id_)["arguments"]
+    assert (arguments["record_id"], arguments["balance"]) == (9007199254740993, "0.10")
+
+
+def test_a_breakpoint_gets_only_the_values_that_somebody_changed(
+    page: Page, running: Stack
+) -> None:
+    id_ = question_of(running.api, asked(running.api, "go", graph="stopping"))
+    page.open("Before 'close'")
+    page.field("Tries").clear()
+    page.field("Tries").send_keys("8")
+    page.says(".changes", "7 → 8")
+    page.press("Go on")
+    page.says("article [role=status]", "You let the run go on with tries 8 (was 7)")
+    assert answer_to(running.api, id_)["values"] == {"tries": 8}
+
+
+def test_a_failed_node_is_skipped_without_a_patch_unless_somebody_writes_one(
+    page: Page, running: Stack
+) -> None:
+    for typed in ("", "9"):
+        id_ = question_of(running.api, asked(running.api, "go", graph="failing"))
+        page.open("is closed")
+        page.choose("Action", "skip")
+        assert page.field("Tries").get_attribute("value") == ""
+        page.field("Tries").send_keys(typed)
+        page.press("Send answer")
+        page.says("article [role=status]", "You answered")
+        patch = {"patch": {"tries": int(typed)}} if typed else {}
+        assert answer_to(running.api, id_) == {"action": "skip", **patch}
+
+
+def test_a_form_shows_all_its_faults_at_once(page: Page, running: Stack) -> None:
+    asked(running.api, "go", graph="moving")
+    page.open("Move 12.50?")
+    for label in ("Record id", "Balance"):
+        page.field(label).clear()
+        page.field(label).send_keys("many")
+    page.press("Approve")
+    page.says(".fault", "Record id: many is not a number")
+    page.says(".fault", "Balance: many is not a number")
+    page.sees_focus("Record id")
