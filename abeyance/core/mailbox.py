@@ -9,7 +9,8 @@ InterruptService; ids and deduplication are netherbrain's, across restarts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
@@ -27,7 +28,7 @@ UndeliveredReason: TypeAlias = Literal[
 _REMEMBERED: Final = 1000
 _REPORTED: Final = 100
 _MOST_UNDELIVERED: Final = 1000
-_MOST_BYTES: Final = 1_000_000
+MOST_BYTES: Final = 1_000_000
 PREVIEW_CHARS: Final = 50
 _HASH_CHARS: Final = 16
 _RANK: Final = {"high": 0, "normal": 1, "low": 2}
@@ -53,9 +54,15 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mailbox:
-    """`queue` is in reading order; `seen` maps the latest ids to hashes of their messages."""
+    """`queue` is in reading order; `seen` maps the latest ids to hashes of their messages.
+
+    `queued_bytes` and `first_expiry` belong to the queue and change with it: thousands of signals may
+    arrive in one workflow task, which has no time to go through the queue for each.
+    """
 
     queue: tuple[Message, ...] = ()
+    queued_bytes: int = 0
+    first_expiry: datetime | None = None
     seen: Mapping[str, str] = field(default_factory=dict)
     undelivered: tuple[Undelivered, ...] = ()
     rejected: tuple[Rejected, ...] = ()
@@ -87,19 +94,14 @@ class Mailbox:
                 limit=bound,
                 actual=len(self.queue),
             )
-        queued = sum(size_of(other) for other in self.queue)
-        if self.queue and queued + size_of(message) > _MOST_BYTES:
+        if self.queue and self.queued_bytes + size_of(message) > MOST_BYTES:
             raise Refusal(
                 Code.QUEUE_FULL,
-                f"The run's {len(self.queue)} unread messages take {queued} bytes, and with this one "
-                f"more than {_MOST_BYTES}. Wait until it has read some, or clear the queue.",
-                limit=_MOST_BYTES,
-                actual=queued,
+                f"The run's {len(self.queue)} unread messages take {self.queued_bytes} bytes, and with "
+                f"this one more than {MOST_BYTES}. Wait until it has read some, or clear the queue.",
+                limit=MOST_BYTES,
+                actual=self.queued_bytes,
             )
-
-    def next_expiry(self) -> datetime | None:
-        """Return when the first unread message expires."""
-        return min((m.expires_at for m in self.queue if m.expires_at is not None), default=None)
 
     def with_message(self, message: Message) -> Mailbox:
         """Return the mailbox with one more message, behind those of its priority."""
@@ -108,17 +110,27 @@ class Mailbox:
         rejected = tuple(note for note in self.rejected if note.message_id != message.message_id)
         while len(seen) > _REMEMBERED:
             del seen[next(iter(seen))]
-        rank = _RANK[message.priority]
-        before = tuple(other for other in self.queue if _RANK[other.priority] <= rank)
-        queue = (*before, message, *self.queue[len(before) :])
-        return replace(self, queue=queue, seen=seen, rejected=rejected)
+        behind = bisect_right(self.queue, _rank(message), key=_rank)
+        queue = (*self.queue[:behind], message, *self.queue[behind:])
+        return replace(
+            self,
+            queue=queue,
+            queued_bytes=self.queued_bytes + size_of(message),
+            first_expiry=_first_expiry((self.first_expiry, message.expires_at)),
+            seen=seen,
+            rejected=rejected,
+        )
+
+    def with_targets(self, renamed: Callable[[Message], Message]) -> Mailbox:
+        """Return the mailbox with the target of each unread message renamed."""
+        queue = tuple(map(renamed, self.queue))
+        return replace(self, queue=queue, queued_bytes=sum(map(size_of, queue)))
 
     def with_returned(self, messages: tuple[Message, ...]) -> Mailbox:
         """Return the mailbox with messages put back that were taken and not read, first of their
         priority.
         """
-        queue = sorted((*messages, *self.queue), key=lambda message: _RANK[message.priority])
-        return replace(self, queue=tuple(queue))
+        return self._with_queue((*messages, *self.queue), sum(map(size_of, messages)))
 
     def with_rejected(self, message: Message, code: str) -> Mailbox:
         """Return the mailbox with a rejection recorded; the last hundred are kept."""
@@ -128,7 +140,23 @@ class Mailbox:
     def without(self, messages: Iterable[Message]) -> Mailbox:
         """Return the mailbox without these messages."""
         gone = {message.message_id for message in messages}
-        return replace(self, queue=tuple(m for m in self.queue if m.message_id not in gone))
+        left: list[Message] = []
+        freed = 0
+        for message in self.queue:
+            if message.message_id in gone:
+                freed += size_of(message)
+            else:
+                left.append(message)
+        return self._with_queue(left, -freed)
+
+    def _with_queue(self, queue: Iterable[Message], more_bytes: int) -> Mailbox:
+        queue = tuple(sorted(queue, key=_rank))
+        return replace(
+            self,
+            queue=queue,
+            queued_bytes=self.queued_bytes + more_bytes,
+            first_expiry=_first_expiry(message.expires_at for message in queue),
+        )
 
     def reporting(self, messages: Collection[Message], reason: UndeliveredReason) -> Mailbox:
         """Return the mailbox with these messages moved to the undelivered ones."""
@@ -138,6 +166,14 @@ class Mailbox:
         )
         report = (*self.undelivered, *left)[-_MOST_UNDELIVERED:]
         return replace(self.without(messages), undelivered=report)
+
+
+def _rank(message: Message) -> int:
+    return _RANK[message.priority]
+
+
+def _first_expiry(moments: Iterable[datetime | None]) -> datetime | None:
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 def preview(message: Message) -> str:

@@ -214,13 +214,15 @@ def report_unread(draft: WorkingState, visit: Visit, reason: UndeliveredReason) 
 
 def expire(draft: WorkingState) -> None:
     """Report the messages that have expired."""
+    first = draft.state.mailbox.first_expiry
+    if first is None or first > draft.now:
+        return
     old = tuple(
         message
         for message in draft.state.mailbox.queue
         if message.expires_at is not None and message.expires_at <= draft.now
     )
-    if old:
-        report(draft, old, "expired")
+    report(draft, old, "expired")
 
 
 def refuse_empty(message: Message) -> None:

@@ -147,7 +147,7 @@ class _Move:
                     for key, entry in state.ledger.settled.items()
                 },
             ),
-            mailbox=replace(state.mailbox, queue=tuple(map(self._message, state.mailbox.queue))),
+            mailbox=state.mailbox.with_targets(self._message),
             pause=pause,
             transcripts={self._to.address(key): head for key, head in state.transcripts.items()},
             agent_memory=dict(self._memory(*each) for each in state.agent_memory.items()),

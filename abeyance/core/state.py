@@ -403,7 +403,7 @@ class RunState:
     def next_deadline(self) -> datetime | None:
         """Return when the run needs a tick if nothing happens before."""
         first = self.first_deadline()
-        moments = (first and first[0], self.mailbox.next_expiry(), self.next_attempt())
+        moments = (first and first[0], self.mailbox.first_expiry, self.next_attempt())
         return min((moment for moment in moments if moment is not None), default=None)
 
 

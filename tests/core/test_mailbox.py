@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from core_drive import ADA, Drive, at, chain, gate, graph, reader
 
-from abeyance.core import events
+from abeyance.core import events, machine
 from abeyance.core.events import Message
 from abeyance.core.json import Json, sha256, size
 from abeyance.core.mailbox import Mailbox, Undelivered
@@ -18,8 +20,10 @@ from abeyance.core.state import Limits
 from abeyance.errors import Code
 
 
-def message(id_: str = "m", text: str = "hello", **metadata: Json) -> Message:
-    return Message(message_id=id_, text=text, sender="ada", metadata=metadata)
+def message(
+    id_: str = "m", text: str = "hello", *, ttl: float | None = None, **metadata: Json
+) -> Message:
+    return Message(message_id=id_, text=text, sender="ada", ttl=ttl, metadata=metadata)
 
 
 def working(max_queue_size: int = 100) -> Drive:
@@ -241,6 +245,28 @@ def test_unread_messages_take_no_more_bytes_than_a_snapshot_has_room_for() -> No
     assert len(run.state.mailbox.queue) == 2
 
 
+@pytest.mark.parametrize("ttl", [None, 60.0])
+def test_what_a_refusal_costs_does_not_depend_on_how_many_messages_are_unread(
+    ttl: float | None,
+) -> None:
+    def calls_of_a_refusal(unread: int) -> int:
+        run = working(max_queue_size=unread)
+        for number in range(unread):
+            run.send(f"m{number}", ttl=ttl)
+        flood = message("late", ttl=ttl)
+        calls = itertools.count()
+        sys.setprofile(lambda *_: next(calls))
+        try:
+            machine.advance(
+                run.state, events.MessageSent(now=run.now, message=flood, signalled=True)
+            )
+        finally:
+            sys.setprofile(None)
+        return next(calls)
+
+    assert calls_of_a_refusal(unread=3) == calls_of_a_refusal(unread=300)
+
+
 def test_a_message_that_was_rejected_and_is_admitted_later_is_not_rejected_any_more() -> None:
     run = working(max_queue_size=1)
     run.send("m0")
@@ -416,5 +442,8 @@ def test_a_message_that_is_put_back_stands_before_all_of_its_priority() -> None:
     )
     back = replace(normal, message_id="back")
 
-    box = Mailbox(queue=(high, normal, low)).with_returned((back,))
+    box = Mailbox()
+    for each in (low, normal, high):
+        box = box.with_message(each)
+    box = box.with_returned((back,))
     assert [each.message_id for each in box.queue] == ["high", "back", "normal", "low"]

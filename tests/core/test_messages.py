@@ -304,7 +304,7 @@ def test_a_message_that_is_not_read_in_time_is_reported() -> None:
     run = working()
     run.send("short", ttl=10)
     run.send("long", ttl=20)
-    assert run.state.next_deadline() == run.state.mailbox.next_expiry()
+    assert run.state.next_deadline() == run.state.mailbox.first_expiry
     run.tick(9.9)
     assert len(run.state.mailbox.queue) == 2
     run.tick(0.1)

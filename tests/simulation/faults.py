@@ -25,7 +25,7 @@ def _carrying(change: Callable[[RunState], RunState]) -> AbstractContextManager[
 
 
 def _without_a_message(state: RunState) -> RunState:
-    return replace(state, mailbox=replace(state.mailbox, queue=state.mailbox.queue[1:]))
+    return replace(state, mailbox=state.mailbox.without(state.mailbox.queue[:1]))
 
 
 def _every_third_answer_is_lost() -> AbstractContextManager[Any]:

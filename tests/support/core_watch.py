@@ -9,6 +9,7 @@ from typing import TypeGuard
 from abeyance.core import events, machine
 from abeyance.core.effects import Effect, Finish, Publish, RunNode, StopNode, VisitInput, Yield
 from abeyance.core.json import Json, size
+from abeyance.core.mailbox import size_of
 from abeyance.core.outcome import Failed, Finished
 from abeyance.core.spec import END, FunctionNode, GraphSpec, Node, SubgraphNode
 from abeyance.core.state import RunState, Status
@@ -269,6 +270,10 @@ class Watch:
     def _an_accepted_message_is_queued_delivered_or_reported(self, state: RunState) -> None:
         queued = [message.message_id for message in state.mailbox.queue]
         assert len(queued) <= state.limits.max_queue_size
+        unread = state.mailbox.queue
+        assert state.mailbox.queued_bytes == sum(map(size_of, unread))
+        expiries = [m.expires_at for m in unread if m.expires_at is not None]
+        assert state.mailbox.first_expiry == min(expiries, default=None)
         inboxes = [visit.inbox for visit in state.visits.values()]
         held = [m.message_id for box in inboxes for m in (*box.delivered, *box.taken)]
         assert len({*held, *queued}) == len(held) + len(queued)
