@@ -45,7 +45,7 @@ from abeyance.runtime.compatibility import Block, compare
 from abeyance.settings import Settings
 from abeyance.storage.backends import blobs_of, check_reach, storage_fault
 from abeyance.temporal.retry import NotFound
-from abeyance.temporal.workarounds.payloads import lenient
+from abeyance.temporal.workarounds.payloads import fail_refused_results, lenient
 from abeyance.util import gather_limited
 from abeyance.workflows.run import AgentRun
 
@@ -268,6 +268,7 @@ class _Recorded(WorkflowInstance):
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         run_id = self._inner.get_info().workflow_id
+        fail_refused_results(act)
         if any(job.HasField("remove_from_cache") for job in act.jobs):
             # The eviction cancels the workflow, which would change its state.
             self._recorder.runs.pop(run_id, None)

@@ -144,7 +144,7 @@ class _Refused(EncodingPayloadConverter):
         return None
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Never:  # noqa: ARG002
-        raise NotTaken(payload.data.decode(errors="replace"))
+        raise reason_of(payload)
 
 
 class NotTaken(NotSealed, ApplicationError):
@@ -157,6 +157,16 @@ class NotTaken(NotSealed, ApplicationError):
 
     def __str__(self) -> str:
         return self.message
+
+
+def is_refused(payload: Payload) -> bool:
+    """Return True if the codec refused a payload."""
+    return payload.metadata.get("encoding") == REFUSED.encode()
+
+
+def reason_of(payload: Payload) -> NotTaken:
+    """Return the error that tells why the codec refused a payload."""
+    return NotTaken(payload.data.decode(errors="replace"))
 
 
 def is_unread(payload: Payload) -> bool:

@@ -9,10 +9,12 @@ from typing import Any
 from temporal_site import Site
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import UpdateWorkflowExecutionLifecycleStage as Stage
+from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.update.v1 import Input, Meta, Request, WaitPolicy
 from temporalio.api.workflowservice.v1 import (
     RespondActivityTaskCompletedByIdRequest,
+    RespondActivityTaskFailedByIdRequest,
     UpdateWorkflowExecutionRequest,
 )
 from temporalio.client import Client as TemporalClient
@@ -65,19 +67,34 @@ class Intruder:
 
     async def complete(self, run_id: str, result: Payload) -> None:
         """Hand in a result of the visit that was begun last."""
+        await self._temporal.workflow_service.respond_activity_task_completed_by_id(
+            RespondActivityTaskCompletedByIdRequest(
+                namespace=self._temporal.namespace,
+                workflow_id=run_id,
+                activity_id=await self._last_visit(run_id),
+                result=Payloads(payloads=[result]),
+            )
+        )
+
+    async def fail(self, run_id: str, failure: Failure) -> None:
+        """Hand in a failure of the visit that was begun last, which is not to be retried."""
+        failure.application_failure_info.non_retryable = True
+        await self._temporal.workflow_service.respond_activity_task_failed_by_id(
+            RespondActivityTaskFailedByIdRequest(
+                namespace=self._temporal.namespace,
+                workflow_id=run_id,
+                activity_id=await self._last_visit(run_id),
+                failure=failure,
+            )
+        )
+
+    async def _last_visit(self, run_id: str) -> str:
         (*_, last) = [
             event.activity_task_scheduled_event_attributes.activity_id
             for event in await self.events(run_id)
             if event.HasField("activity_task_scheduled_event_attributes")
         ]
-        await self._temporal.workflow_service.respond_activity_task_completed_by_id(
-            RespondActivityTaskCompletedByIdRequest(
-                namespace=self._temporal.namespace,
-                workflow_id=run_id,
-                activity_id=last,
-                result=Payloads(payloads=[result]),
-            )
-        )
+        return last
 
     async def start(
         self, run_id: str, *arguments: Any, memo: dict[str, Any] | None = None

@@ -19,6 +19,7 @@ from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, Workflo
 from temporalio.workflow import Info
 
 from abeyance.temporal.retry import LOOKED_AHEAD
+from abeyance.temporal.workarounds.payloads import fail_refused_results
 
 _ALLOWED: Final = frozenset(
     {"notify_has_patch", "query_workflow", "remove_from_cache", "update_random_seed"}
@@ -69,6 +70,7 @@ class InOrderWorkflowInstance(WorkflowInstance):
         self._owed = 0
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
+        fail_refused_results(act)
         if self._last is not None and is_lookahead(self._last, act):
             return self._refused(act, LOOKED_AHEAD)
         if self._last is not None and is_unwritten(self._last, act, self._owed):

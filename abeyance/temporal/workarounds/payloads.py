@@ -1,6 +1,6 @@
 """Payloads that this worker cannot read: kept from the Temporal SDK until our code can report them.
 
-Since SDK 1.35.0 at least, three faults:
+Since SDK 1.35.0 at least, four faults:
 
 - It decodes all payloads of a workflow task before the workflow runs, and retries the task forever if
   one cannot be decoded, even that of one signal: `PassingOn`.
@@ -8,16 +8,19 @@ Since SDK 1.35.0 at least, three faults:
   because the storage is unavailable or a key is missing, it fails the attempt without counting it
   correctly, and for heartbeat details it even prevents a retry: `LenientDataConverter`.
 - It drops the text of a failure that it cannot read: `FailureConverter`.
+- It fails a workflow that is given a payload which the codec refused, though only an activity or a child
+  ended with it: `FailureConverter` for failures, `fail_refused_results` for results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from temporalio.api.common.v1 import Payload
-from temporalio.api.failure.v1 import Failure
+from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.client import Client as TemporalClient
 from temporalio.common import RawValue
 from temporalio.converter import (
@@ -30,7 +33,7 @@ from temporalio.converter import (
 )
 
 from abeyance import wire
-from abeyance.storage.converter import UNREADABLE, WHY, is_unread
+from abeyance.storage.converter import UNREADABLE, WHY, is_refused, is_unread, reason_of
 from abeyance.storage.encryption import ENCODING
 
 UNREADABLE_COUNT: Final = "abeyance-unread"
@@ -68,12 +71,65 @@ class PassingOn(PayloadCodec, WithSerializationContext):
 
 
 class FailureConverter(DefaultFailureConverterWithEncodedAttributes):
-    """Converts failures with encrypted texts. One that cannot be read raises."""
+    """Converts failures with encrypted texts. One that cannot be decrypted raises.
+
+    Details that the codec refused are left out, and a text that it refused is replaced by the reason:
+    Temporal itself writes details in clear text, such as `ACTIVITY_ID_NOT_STARTED`, and so do we
+    (UNREADABLE_COUNT). Nothing that a run decides depends on them.
+    """
 
     def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
-        if failure.HasField("encoded_attributes"):
-            payload_converter.from_payloads([failure.encoded_attributes])
-        return super().from_failure(failure, payload_converter)
+        taken = Failure()
+        taken.CopyFrom(failure)
+        for details in _details_of(taken):
+            # Not even an empty list is written back to a failure of another kind: that would change it.
+            if any(map(is_refused, details)):
+                kept = [payload for payload in details if not is_refused(payload)]
+                del details[:]
+                details.extend(kept)
+        if taken.HasField("encoded_attributes"):
+            if is_refused(taken.encoded_attributes):
+                taken.message = str(reason_of(taken.encoded_attributes))
+                taken.ClearField("encoded_attributes")
+            else:
+                payload_converter.from_payloads([taken.encoded_attributes])
+        return super().from_failure(taken, payload_converter)
+
+
+def _details_of(failure: Failure) -> Sequence[MutableSequence[Payload]]:
+    return (
+        failure.application_failure_info.details.payloads,
+        failure.canceled_failure_info.details.payloads,
+        failure.timeout_failure_info.last_heartbeat_details.payloads,
+    )
+
+
+def fail_refused_results(act: WorkflowActivation) -> None:
+    """Turn the results in `act` that the codec refused into failures of their activities and children."""
+    for job in act.jobs:
+        match job.WhichOneof("variant"):
+            case "resolve_activity":
+                result = job.resolve_activity.result
+                refused = _refusal_of(result.completed.result)
+                if refused is not None:
+                    result.failed.failure.activity_failure_info.SetInParent()
+                    result.failed.failure.cause.CopyFrom(refused)
+            case "resolve_child_workflow_execution":
+                ended = job.resolve_child_workflow_execution.result
+                refused = _refusal_of(ended.completed.result)
+                if refused is not None:
+                    ended.failed.failure.child_workflow_execution_failure_info.SetInParent()
+                    ended.failed.failure.cause.CopyFrom(refused)
+            case _:
+                pass
+
+
+def _refusal_of(result: Payload) -> Failure | None:
+    if not is_refused(result):
+        return None
+    why = reason_of(result)
+    info = ApplicationFailureInfo(type=why.type or "", non_retryable=True)
+    return Failure(message=why.message, application_failure_info=info)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

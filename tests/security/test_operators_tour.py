@@ -1,0 +1,275 @@
+"""What an operator does to a run comes to the same whether everything has to be encrypted or not.
+
+Temporal itself writes in clear text, about activities that it cancels before they begin, for example.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any, Final, TypeAlias
+
+import pytest
+from pydantic import BaseModel
+from sealed_site import a_key, replays
+from stored import connected
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client as TemporalClient
+from temporalio.worker import Worker
+
+from abeyance import START, Backoff, Context, Graph, append
+from abeyance.core.state import Limits
+from abeyance.errors import Blocked, BlockedCode
+from abeyance.handle import RunHandle
+from abeyance.settings import Settings
+
+# The SDK warns of a cancellation that arrives when the activity has just ended.
+pytestmark = pytest.mark.filterwarnings("ignore:Cannot find activity to cancel:UserWarning")
+
+_WITHIN: Final = 90
+"""Far more seconds than anything here takes."""
+_SLOTS: Final = 6
+"""How many activities a busy worker can run, all of which others take."""
+
+
+class State(BaseModel):
+    work: str = "queued"
+    answer: str = ""
+    log: Annotated[list[str], append] = []
+
+
+def touring(held: asyncio.Event, *more: str) -> Graph:
+    """`work` does what the run says, beside a question, which leads to the failing node `boom`."""
+    graph = Graph("touring", state=State)
+
+    @graph.node(retries=9, backoff=Backoff(first="1h", most="1h"))
+    async def work(state: State) -> None:
+        if state.work == "blocked":
+            raise Blocked("the code is elsewhere", code=BlockedCode.CODE_MISSING)
+        if state.work == "retrying":
+            raise ConnectionError("try later")
+        while not held.is_set():
+            try:
+                await held.wait()
+            except asyncio.CancelledError:
+                if state.work != "stubborn":
+                    raise
+
+    @graph.node(local=True, retries=0)
+    async def boom(state: State) -> None:
+        raise RuntimeError("this branch fails")
+
+    @graph.node(local=True)
+    async def late(state: State) -> dict[str, Any]:
+        return {"log": ["late"]}
+
+    @graph.node
+    async def tidy(state: State, ctx: Context) -> dict[str, Any]:
+        return {"log": [f"tidied up: {ctx.outcome}"]}
+
+    graph.interrupt("ask", prompt="Go on?", response=str, answer_to="answer")
+    for node in more:
+        # Nobody gives the answer that leads there.
+        graph.node(name=node)(boom)
+        graph.edge("ask", node, when={"answer": node})
+    graph.edge(START, "work")
+    graph.edge(START, "ask")
+    graph.edge("ask", "boom", when={"answer": "fail"})
+    graph.edge("ask", "late", when="else")
+    graph.finally_("tidy")
+    return graph
+
+
+def hogging(held: asyncio.Event) -> Graph:
+    """Keeps one slot of a worker."""
+    graph = Graph("hogging")
+
+    @graph.node
+    async def hold(state: Any) -> None:
+        await held.wait()
+
+    graph.edge(START, "hold")
+    return graph
+
+
+@dataclass
+class Stop:
+    """A place of the tour: one deployment, and what holds its worker."""
+
+    site: Site
+    before: Graph
+    hogs: asyncio.Event = field(default_factory=asyncio.Event)
+    held: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@asynccontextmanager
+async def opened(temporal: TemporalClient) -> AsyncIterator[Stop]:
+    held, hogs = asyncio.Event(), asyncio.Event()
+    today = touring(held, "later")
+    stop = Stop(Site(temporal, today, hogging(hogs)), touring(held), hogs, held)
+    async with stop.site.worker():
+        try:
+            yield stop
+        finally:
+            hogs.set()
+            held.set()
+
+
+# What an operator does, and waits for.
+
+
+async def cancel(run: RunHandle, site: Site) -> None:
+    await run.cancel("no longer wanted")
+
+
+async def cancel_now(run: RunHandle, site: Site) -> None:
+    await run.cancel("no longer wanted", mode="now")
+
+
+async def pause(run: RunHandle, site: Site) -> None:
+    await run.pause(mode="now")
+    await site.until(run.run_id, "paused")
+    await run.resume()
+    await site.until(run.run_id, "running", "awaiting-input")
+    await run.cancel()
+
+
+async def pause_to_goto(run: RunHandle, site: Site) -> None:
+    await run.pause(mode="now", timeout="0.2s", on_timeout="goto:late", principal=ANYBODY)
+
+
+async def migrate(run: RunHandle, site: Site) -> None:
+    await run.migrate(principal=ANYBODY)
+    await run.cancel()
+
+
+async def deadline_to_goto(run: RunHandle, site: Site) -> None:
+    await _expire(run, "goto:late")
+
+    async def is_late() -> bool:
+        return "late" in (await run.view()).values["log"]
+
+    await eventually(is_late, seconds=_WITHIN)
+    await run.cancel()
+
+
+async def deadline_to_halt(run: RunHandle, site: Site) -> None:
+    await _expire(run, "halt")
+
+
+async def fail_beside(run: RunHandle, site: Site) -> None:
+    await run.respond(response="fail", principal=ANYBODY)
+
+
+async def _expire(run: RunHandle, then: str) -> None:
+    (asked,) = await run.interrupts()
+    await run.edit_deadline(asked.id, timeout="0.2s", on_timeout=then, principal=ANYBODY)
+
+
+Deed: TypeAlias = Callable[[RunHandle, Site], Coroutine[Any, Any, None]]
+
+TOUR: Mapping[Deed, tuple[str, list[str]]] = {
+    cancel: ("cancelled", ["tidied up: cancelled"]),
+    cancel_now: ("cancelled", ["tidied up: cancelled"]),
+    pause: ("cancelled", ["tidied up: cancelled"]),
+    pause_to_goto: ("completed", ["late", "tidied up: completed"]),
+    migrate: ("cancelled", ["tidied up: cancelled"]),
+    deadline_to_goto: ("cancelled", ["late", "tidied up: cancelled"]),
+    deadline_to_halt: ("halted", ["tidied up: halted"]),
+    fail_beside: ("failed", ["tidied up: failed"]),
+}
+_WAITS_FOR_A_SLOT: Final = {pause, pause_to_goto, migrate}
+"""An activity of the run's own comes first."""
+
+
+async def reached(stop: Stop, run_id: str, state: str) -> None:
+    """Wait until the node is in this state."""
+    site = stop.site
+    match state:
+        case "queued":
+            await site.until(run_id, "awaiting-input", "running")
+        case "blocked":
+            await eventually(lambda: site.events(run_id, "node.blocked"), seconds=_WITHIN)
+        case "retrying":
+            await eventually(lambda: site.events(run_id, "node.retrying"), seconds=_WITHIN)
+        case _:
+            await eventually(lambda: site.events(run_id, "node.started"), seconds=_WITHIN)
+            await site.until(run_id, "running", "awaiting-input")
+
+
+@dataclass
+class Visitor:
+    """A run in one state, to which an operator does one thing."""
+
+    stop: Stop
+    state: str
+    what: Deed
+    run_id: str = ""
+    doing: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Have it done; where the worker is busy, until Temporal has cancelled what never began."""
+        site = self.stop.site
+        self.run_id = await site.start(
+            {"work": self.state}, graph=self.stop.before, limits=Limits(grace=0.5)
+        )
+        await reached(self.stop, self.run_id, self.state)
+        run = site.client.run(self.run_id)
+        self.doing = asyncio.create_task(self.what(run, site))
+        if self.state == "queued" and self.what not in _WAITS_FOR_A_SLOT:
+            await eventually(lambda: never_began(site, self.run_id), seconds=_WITHIN)
+
+    async def end(self) -> tuple[str, list[str]]:
+        """How the run ends, which can be replayed."""
+        assert self.doing is not None
+        await self.doing
+        ended = await self.stop.site.ended(self.run_id, seconds=_WITHIN)
+        await replays(self.stop.site, self.run_id)
+        return ended.status, ended.values["log"]
+
+
+async def never_began(site: Site, run_id: str) -> bool:
+    """Whether Temporal has cancelled an activity that no worker has begun."""
+    return any(
+        event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED
+        and b"ACTIVITY_ID_NOT_STARTED" in event.SerializeToString()
+        for event in (await site.history(run_id)).events
+    )
+
+
+_PLACES: Final[Mapping[str, Sequence[Deed]]] = {
+    "queued": [*TOUR],
+    "running": [*TOUR],
+    "blocked": [*TOUR],
+    "retrying": [*TOUR],
+    # A pause and a migration wait for code that does not stop.
+    "stubborn": [cancel, cancel_now, deadline_to_halt, fail_beside],
+}
+
+
+@pytest.mark.parametrize("state", _PLACES)
+@pytest.mark.parametrize("secrecy", ["open", "required"])
+async def test_what_an_operator_does_comes_to_the_same_with_required_encryption(
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch, secrecy: str, state: str
+) -> None:
+    monkeypatch.setattr("abeyance.worker.Worker", partial(Worker, max_concurrent_activities=_SLOTS))
+    if secrecy == "required":
+        settings = Settings(encryption_keys=a_key(), encryption_required=True)
+        temporal = connected(temporal, settings)
+    async with opened(temporal) as stop:
+        if state == "queued":
+            for _ in range(_SLOTS):
+                busy = await stop.site.start(graph=stop.site.graphs["hogging"])
+                await eventually(partial(stop.site.events, busy, "node.started"), seconds=_WITHIN)
+        visitors = [Visitor(stop, state, what) for what in _PLACES[state]]
+        await asyncio.gather(*(visitor.begin() for visitor in visitors))
+        stop.hogs.set()
+        ends = await asyncio.gather(*(visitor.end() for visitor in visitors))
+
+    assert {each.what: end for each, end in zip(visitors, ends, strict=True)} == {
+        what: TOUR[what] for what in _PLACES[state]
+    }
