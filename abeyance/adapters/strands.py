@@ -2,23 +2,25 @@
 
     graph.agent("clerk", strands_agent(make_agent), input="letter", output="reply")
 
-A Strands agent holds its conversation, so the adapter takes a function that makes one. Each call of a
-tool is held by a hook. Strands has no approvals of its own: rules say what is approved. An interrupt of a
-hook or a tool is a question.
+A Strands agent holds its conversation, so the adapter takes a function that makes one. A call is held in
+the place of its tool: hooks, interventions and middleware have had their say, and made its arguments.
+`Confirm`, that of `HumanInTheLoop` too, is an approval. Any other interrupt is a question.
 """
 
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
 from strands import Agent
-from strands.hooks import BeforeModelCallEvent, BeforeToolCallEvent
-from strands.interrupt import InterruptException
+from strands.hooks import BeforeModelCallEvent, BeforeToolCallEvent, BeforeToolsEvent
+from strands.interrupt import Interrupt, InterruptException
+from strands.interventions import Confirm, InterventionHandler
+from strands.middleware import ExecuteToolStage
 from strands.models.model import Model
-from strands.tools.tools import PythonAgentTool
 from strands.types._events import ToolInterruptEvent, ToolResultEvent
 from strands.types._snapshot import Snapshot
 from strands.types.session import decode_bytes_values, encode_bytes_values
@@ -69,12 +71,21 @@ class Strands:
     def __init__(self, make: Callable[[], Agent]) -> None:
         self._make = make
         agent = make()
+        if agent._background_tasks is not None:  # noqa: SLF001 it has no other name
+            message = (
+                f"{agent.name!r} runs tools in the background, where no call can wait: turn it off"
+            )
+            raise TypeError(message)
         self._name = str(agent.name)
+        handlers = agent._intervention_registry.handlers  # noqa: SLF001
+        ask = InterventionHandler.before_tool_call
+        may_ask = any(type(each).before_tool_call is not ask for each in handlers)
         self._tools = [
             ForeignTool(
                 name=name,
                 description=tool.tool_spec["description"],
                 parameters=tool.tool_spec["inputSchema"]["json"],
+                approve=_by_call if may_ask else False,
             )
             for name, tool in agent.tool_registry.registry.items()
         ]
@@ -101,39 +112,35 @@ class Strands:
         given: Any = turn.text
         if state["open"]:
             given = [
-                {"interruptResponse": {"interruptId": id_, "response": _response(turn, call_id)}}
-                for call_id, id_ in state["open"].items()
+                {
+                    "interruptResponse": {
+                        "interruptId": id_,
+                        "response": _response(turn, call_id, use),
+                    }
+                }
+                for call_id, (id_, use) in state["open"].items()
             ]
             _say(agent, turn)
-        # Behind the hooks of the agent: they may ask first, or cancel the call.
-        agent.hooks.add_callback(BeforeToolCallEvent, _hold)
+        _Hold(agent).begin()
         result = await agent.invoke_async(given)
-        interrupts = list(result.interrupts or ()) if result.stop_reason == "interrupt" else []
-        uses = [
-            block["toolUse"]
-            for message in agent.messages
-            for block in message["content"]
-            if "toolUse" in block
-        ]
-        by_id = {use["toolUseId"]: use for use in uses}
-        # A call that a hook asks about waits until that is answered.
-        asked = {_use_of(each.id) for each in interrupts if each.name != _HELD}
         open_, calls = {}, []
-        for each in interrupts:
-            use = by_id.get(_use_of(each.id))
-            if each.name != _HELD:
-                call_id = f"{_use_of(each.id)}.{each.name}"
-                reason = to_jsonable_python(each.reason, fallback=str)
-                arguments = {"name": each.name, "reason": reason}
-                calls.append(ForeignCall(id=call_id, tool=QUESTION, arguments=arguments))
-            elif use is not None and use["toolUseId"] not in asked:
-                call_id = use["toolUseId"]
-                calls.append(
-                    ForeignCall(id=call_id, tool=use["name"], arguments=use["input"] or {})
+        for each in result.interrupts or () if result.stop_reason == "interrupt" else ():
+            if each.name == _HELD:
+                use, approve = each.reason["use"], each.reason["approve"]
+                call = ForeignCall(
+                    id=use["toolUseId"],
+                    tool=use["name"],
+                    arguments=use["input"] or {},
+                    approve=approve,
                 )
             else:
-                continue
-            open_[call_id] = each.id
+                use = None
+                reason = to_jsonable_python(each.reason, fallback=str)
+                arguments = {"name": each.name, "reason": reason}
+                id_ = f"{each.id.split(':')[2]}.{each.name}"
+                call = ForeignCall(id=id_, tool=QUESTION, arguments=arguments)
+            calls.append(call)
+            open_[call.id] = [each.id, use]
         usage = result.metrics.accumulated_usage
         return TurnTaken(
             state={"snapshot": agent.take_snapshot(preset="session").to_dict(), "open": open_},
@@ -202,20 +209,85 @@ def _recorded(model: Model, turn: ForeignTurn) -> Model:
     return recorded
 
 
-def _hold(event: BeforeToolCallEvent[Any]) -> None:
-    tool = event.selected_tool
-    # Strands tells the model that there is no such tool.
-    if event.cancel_tool or tool is None:
-        return
-    given = event.interrupt(_HELD)
-    content = given["content"]
-    text = content if isinstance(content, str) else canonical(content)
+class _Hold:
+    """Holds the calls of an agent in the place of their tools, until their results are there.
 
-    def returned(use: Any, **_: Any) -> Any:
-        status = "success" if given["ok"] else "error"
-        return {"toolUseId": use["toolUseId"], "status": status, "content": [{"text": text}]}
+    Strands asks the hooks before a call again when it has the result. They have spoken, and the tool has
+    run, so a second word would be a lie: they are not asked again.
+    """
 
-    event.selected_tool = PythonAgentTool(tool.tool_name, tool.tool_spec, returned)
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._made: Counter[str] = Counter()
+        self._confirmed: set[str] = set()
+
+    def begin(self) -> None:
+        hooks = self._agent.hooks
+        interventions = self._agent._intervention_registry  # noqa: SLF001 it has no other name
+        invoke, apply = hooks.invoke_callbacks_async, interventions._apply_before_tool_call  # noqa: SLF001
+
+        async def unless_made(event: Any) -> Any:
+            match event:
+                case BeforeModelCallEvent():
+                    # The model may use an id again.
+                    self._made.clear()
+                case BeforeToolsEvent(message={"content": content}):
+                    uses = [
+                        block["toolUse"]["toolUseId"] for block in content if "toolUse" in block
+                    ]
+                    if any(self._held(id_) for id_ in uses):
+                        return event, []
+                case BeforeToolCallEvent(tool_use={"toolUseId": id_}) if held := self._held(id_):
+                    event.tool_use = held.reason["use"]
+                    event.selected_tool = self._tool(event.tool_use["name"])
+                    return event, []
+                case _:
+                    pass
+            return await invoke(event)
+
+        def confirm_later(event: Any, action: Any, handler: str) -> bool:
+            if isinstance(action, Confirm) and action.response is None:
+                self._confirmed.add(event.tool_use["toolUseId"])
+                return False
+            return bool(apply(event, action, handler))
+
+        hooks.invoke_callbacks_async = unless_made
+        interventions._apply_before_tool_call = confirm_later  # noqa: SLF001
+        # The last middleware is the innermost.
+        self._agent.add_middleware(ExecuteToolStage, self._stand_in)
+
+    async def _stand_in(self, context: Any, call_next: Any) -> AsyncIterator[Any]:
+        use = context.tool_use
+        if context.tool is None:
+            # Strands tells the model that there is no such tool.
+            async for event in call_next(context):
+                yield event
+            return
+        if context.tool is not self._tool(use["name"]):
+            message = f"{use['name']!r} was replaced by a tool that the agent does not have"
+            raise RuntimeError(message)
+        id_ = use["toolUseId"]
+        held = self._held(id_)
+        if held is None:
+            reason = {"use": use, "approve": id_ in self._confirmed}
+            yield ToolInterruptEvent(use, [Interrupt(self._interrupt_id(id_), _HELD, reason)])
+            return
+        self._made[id_] += 1
+        content, ok = held.response["content"], held.response["ok"]
+        text = content if isinstance(content, str) else canonical(content)
+        status: Any = "success" if ok else "error"
+        yield ToolResultEvent({"toolUseId": id_, "status": status, "content": [{"text": text}]})
+
+    def _tool(self, name: str) -> Any:
+        return self._agent.tool_registry.registry.get(name)
+
+    def _held(self, id_: str) -> Interrupt | None:
+        """Return the next hold of a call if its result is there. A hook may want the call again."""
+        known = self._agent._interrupt_state.interrupts.get(self._interrupt_id(id_))  # noqa: SLF001
+        return None if known is None or known.response is None else known
+
+    def _interrupt_id(self, id_: str) -> str:
+        return f"v1:abeyance:{id_}:{self._made[id_] + 1}"
 
 
 def _say(agent: Agent, turn: ForeignTurn) -> None:
@@ -229,14 +301,13 @@ def _say(agent: Agent, turn: ForeignTurn) -> None:
     agent.hooks.add_callback(BeforeModelCallEvent, say)
 
 
-def _response(turn: ForeignTurn, call_id: str) -> Any:
+def _response(turn: ForeignTurn, call_id: str, use: Json) -> Any:
+    """Return what the interrupt gets: an answer as it is, or the result of a call with its status."""
     known = turn.results.get(call_id)
-    if known is None:
-        return {"content": None, "ok": False}
-    is_answer = "." in call_id and known.ok
-    return known.content if is_answer else {"content": known.content, "ok": known.ok}
+    content, ok = (None, False) if known is None else (known.content, known.ok)
+    return content if use is None and ok else {"content": content, "ok": ok}
 
 
-def _use_of(interrupt_id: str) -> str:
-    """Return the id of the call that an interrupt belongs to."""
-    return interrupt_id.split(":")[2]
+def _by_call(_: dict[str, Any]) -> bool:
+    """Leave it to each call whether it needs an approval."""
+    return False

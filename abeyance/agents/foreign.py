@@ -26,6 +26,7 @@ from abeyance.agents.model_request import unused_ids
 from abeyance.agents.output import FINAL_RESULT
 from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.tool_decorator import tool
+from abeyance.agents.tool_dispatch import MUST_ASK
 from abeyance.agents.tool_errors import ResultError
 from abeyance.agents.tool_results import blobs_of
 from abeyance.authoring.context import Context
@@ -68,11 +69,15 @@ class ForeignTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignCall:
-    """A call that the model made. `id` is the model's."""
+    """A call that the model made, as the framework lets it through. `id` is the model's.
+
+    With `approve` the framework wants a person to approve this call, whatever its tool says.
+    """
 
     id: str
     tool: str
     arguments: Mapping[str, Json] | str
+    approve: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +190,7 @@ class ForeignAgent(Agent):
                 f"tools={unknown!r}: the agent {framework.name!r} has no such tool; it has "
                 f"{', '.join(map(repr, names)) or 'none'}"
             )
+        self._ruled = {name for name, rule in rules.items() if "approve" in rule}
         super().__init__(
             framework.name if name is None else name,
             model=self._never_asked,
@@ -272,7 +278,9 @@ class ForeignAgent(Agent):
             id_ = unused_id(call.id)
             ids[id_] = call.id
             arguments = call.arguments if isinstance(call.arguments, str) else dict(call.arguments)
-            parts.append(ToolCallPart(call.tool, arguments, id_))
+            asks = call.approve and call.tool not in self._ruled
+            details = dict(MUST_ASK) if asks else None
+            parts.append(ToolCallPart(call.tool, arguments, id_, provider_details=details))
         if not taken.calls:
             try:
                 parts.append(self._output_part(taken.output, unused_id))

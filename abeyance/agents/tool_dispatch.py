@@ -21,6 +21,8 @@ from abeyance.agents.tool_gate import Ask, Deny, ToolGate, after_event
 from abeyance.core.json import Json
 from abeyance.core.outcome import Call, Send
 
+MUST_ASK: Final = {"abeyance": "approve"}
+"""The details of the part of a call that needs an approval, whatever its tool says."""
 MAX_CALLS: Final = 64
 MAX_BYTES: Final = 500_000
 """The arguments of a turn are copied together. A call beyond a limit is an error for the model."""
@@ -28,11 +30,12 @@ MAX_BYTES: Final = 500_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedCall:
-    """One call of a turn, as the model wrote it."""
+    """One call of a turn, as the model wrote it. With `approve` it needs an approval."""
 
     tool: str
     call_id: str
     arguments: Json
+    approve: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,7 +100,7 @@ class ToolDispatch:
         except CallError as error:
             return tool_results.error(error.text)
         gate = ToolGate(self._agent, tool, requested.call_id, arguments, self.memory)
-        decision = await gate.decide()
+        decision = await gate.decide(approve=requested.approve)
         self.memory, arguments = gate.memory, gate.arguments
         if isinstance(decision, Deny):
             return await self._deny(tool, requested, arguments, decision.result)
@@ -134,6 +137,7 @@ class ToolDispatch:
             "tool": tool.name,
             "call_id": requested.call_id,
             "args": dict(arguments),
+            **({"approve": True} if requested.approve else {}),
         }
         if denied is not None:
             item["known"] = denied

@@ -75,16 +75,17 @@ class ToolGate:
         answers: Mapping[str, Json] = _NO_ANSWERS,
         *,
         with_hooks: bool = True,
+        approve: bool = False,
         digest: str | None = None,
         approver: Mapping[str, Json] = _NO_ANSWERS,
         shown: Mapping[str, Json] | None = None,
     ) -> Ask | Deny | None:
         """Decide from the hooks, the approval and the answers so far; None lets the call run.
 
-        `digest` is that of the call that the approver saw: with it, the call needs that approval,
-        whatever `approve=` says now. `approver` is who gave it. `shown` are the
-        arguments that the approver saw, if not those of the call. A tool with previews needs its visit to
-        make one: it is asked there, so nothing is asked here.
+        `digest` is that of the call that the approver saw: with it, or with `approve`, the call needs an
+        approval, whatever the tool says now. `approver` is who gave it. `shown` are the arguments that
+        the approver saw, if not those of the call. A tool with previews needs its visit to make one: it
+        is asked there, so nothing is asked here.
         """
         tool = self._tool
         if with_hooks:
@@ -98,7 +99,8 @@ class ToolGate:
             if (reason := outcome.denied or outcome.cancelled) is not None:
                 return _denied(reason)
         if _APPROVAL not in answers:
-            if digest is None and not await needs_approval(tool, self.arguments):
+            needed = approve or digest is not None
+            if not needed and not await needs_approval(tool, self.arguments):
                 return None
             asked_about = call_digest(tool.name, self.arguments)
             if tool.preview is not None:
@@ -131,6 +133,7 @@ class ToolGate:
         decision = await self.decide(
             ctx.targets,
             with_hooks="hooked" in ctx.item,
+            approve="approve" in ctx.item,
             digest=digest,
             approver=ctx.input.approver,
             shown=None if before is None else before["arguments"],

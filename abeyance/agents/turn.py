@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from abeyance.agents import tool_results, transcript
@@ -23,7 +23,7 @@ from abeyance.agents.model_request import name_of
 from abeyance.agents.output import Calls, Correction, Output
 from abeyance.agents.prompts import Input, user_part
 from abeyance.agents.state import AgentState, AgentValues
-from abeyance.agents.tool_dispatch import RequestedCall, ToolDispatch, within_limits
+from abeyance.agents.tool_dispatch import MUST_ASK, RequestedCall, ToolDispatch, within_limits
 from abeyance.agents.tool_gate import AfterHooks
 from abeyance.agents.tool_results import blobs_of
 from abeyance.authoring.context import Context
@@ -329,10 +329,7 @@ class Turn:
                 stored[call_id] = await tool_results.store(blobs_of(ctx), ctx.run_id, result)
         patch: dict[str, Json] = {
             "known": stored,
-            "waiting": [
-                {"tool": call.tool, "call_id": call.call_id, "arguments": call.arguments}
-                for call in rest
-            ],
+            "waiting": [asdict(call) for call in rest],
             "agent_state": dispatch.memory.changes(),
         }
         if not sends:
@@ -357,7 +354,12 @@ def _kept(kept: Json) -> ModelResponse:
 
 
 def _requested(call: ToolCallPart) -> RequestedCall:
-    return RequestedCall(tool=call.tool_name, call_id=call.tool_call_id, arguments=call.args or {})
+    return RequestedCall(
+        tool=call.tool_name,
+        call_id=call.tool_call_id,
+        arguments=call.args or {},
+        approve=(call.provider_details or {}) == MUST_ASK,
+    )
 
 
 def _asks_for_turns(agent: Agent, ctx: Context) -> bool:

@@ -12,8 +12,17 @@ import pytest
 from foreign_office import FRAMEWORKS, THREE, Office, Recorder, desk
 
 from abeyance import Budget, Principal, Refusal
-from abeyance.adapters import CallResult, ForeignAgent, ForeignTurn
+from abeyance.adapters import (
+    CallResult,
+    ForeignAgent,
+    ForeignCall,
+    ForeignContext,
+    ForeignTool,
+    ForeignTurn,
+    TurnTaken,
+)
 from abeyance.agents.foreign import warn_untested
+from abeyance.agents.hooks import BeforeToolCall
 from abeyance.agents.tool_errors import ToolDeclarationError
 from abeyance.testing import InMemoryRun
 
@@ -230,6 +239,62 @@ def test_what_is_no_agent_of_the_framework_is_refused(
     wrap = getattr(importlib.import_module(f"abeyance.adapters.{module}"), adapter)
     with pytest.raises(TypeError, match="pass one, or a function that makes one"):
         wrap(given)
+
+
+class _Asking:
+    """A framework that asks about each second call that its model makes."""
+
+    name = "clerk"
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def tools(self) -> list[ForeignTool]:
+        schema = {"type": "object", "properties": {"x": {"type": "integer"}}}
+        return [ForeignTool(name="pay", description="Pay.", parameters=schema)]
+
+    def output(self) -> None:
+        return None
+
+    async def turn(self, turn: ForeignTurn) -> TurnTaken:
+        if turn.state is not None:
+            return TurnTaken(state={}, output="Done.")
+        calls = [
+            ForeignCall(id=f"c{x}", tool="pay", arguments={"x": x}, approve=x % 2 == 0)
+            for x in (1, 2, 3, 4)
+        ]
+        return TurnTaken(state={}, calls=calls)
+
+    async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> str:
+        self.lines.append(f"pay {arguments['x']}")
+        return "paid"
+
+
+class _Sure:
+    async def before_tool_call(self, event: BeforeToolCall) -> None:
+        if event.args["x"] == 2:
+            await event.interrupt("sure", response=bool)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"tool_execution": "sequential"}, {"hooks": [_Sure()]}],
+    ids=lambda each: [*each],
+)
+async def test_a_call_that_the_framework_asks_about_waits_for_an_approval(
+    options: dict[str, Any],
+) -> None:
+    framework = _Asking()
+    run = await started(ForeignAgent(framework, **options))
+    approved: set[str] = set()
+    while asked := await run.interrupts():
+        assert {*framework.lines} <= {"pay 1", "pay 3", *approved}
+        if asked[0].kind == "approval":
+            approved.add(f"pay {asked[0].reason['arguments']['x']}")
+        await run.respond(asked[0].id, YES if asked[0].kind == "approval" else True)
+
+    assert approved == {"pay 2", "pay 4"}
+    assert sorted(framework.lines) == ["pay 1", "pay 2", "pay 3", "pay 4"]
 
 
 def test_a_version_that_no_test_has_seen_is_warned_of_with_both_numbers() -> None:

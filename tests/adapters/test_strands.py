@@ -1,8 +1,8 @@
-"""What only Strands has: interrupts of hooks and of tools."""
+"""What only Strands has: interventions that ask, and interrupts of hooks and of tools."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -14,14 +14,20 @@ from abeyance.testing import InMemoryRun
 strands: Any = pytest.importorskip("strands")
 
 
-async def started(office: Office, *tools: Any, hook: Any = None) -> InMemoryRun:
+async def started(
+    office: Office, *tools: Any, hook: Any = None, interventions: Sequence[Any] = ()
+) -> InMemoryRun:
     from strands.hooks import BeforeToolCallEvent
 
     from abeyance.adapters.strands import strands_agent
 
     def clerk() -> Any:
         agent = strands.Agent(
-            model=strands_model(office), tools=[*tools], name="clerk", callback_handler=None
+            model=strands_model(office),
+            tools=[*tools],
+            name="clerk",
+            callback_handler=None,
+            interventions=[*interventions],
         )
         if hook is not None:
             agent.hooks.add_callback(BeforeToolCallEvent, hook)
@@ -72,6 +78,107 @@ async def test_a_call_waits_for_what_a_hook_asks_about_it(answer: str, lines: li
 
     assert run.values["reply"] == "Done."
     assert office.lines == ["turn 1", "look 2", *lines, "turn 2"]
+
+
+def _gates() -> dict[str, Any]:
+    from strands.interventions import Confirm, InterventionHandler
+    from strands.vended_interventions.hitl import HumanInTheLoop
+
+    class Gate(InterventionHandler):  # type: ignore[misc, unused-ignore]
+        name = "gate"
+
+        def before_tool_call(self, event: Any, **_: Any) -> Any:
+            return Confirm(prompt="Pay?")
+
+    return {
+        "HumanInTheLoop": HumanInTheLoop(),
+        "HumanInTheLoop with words of its own": HumanInTheLoop(evaluate=lambda said: said == "go"),
+        "Confirm": Gate(),
+    }
+
+
+@pytest.mark.parametrize("gate", _gates())
+@pytest.mark.parametrize(
+    ("answer", "line", "told"),
+    [
+        ({"approved": True}, "pay 1", "paid 1"),
+        ({"approved": True, "arguments": {"x": 9}}, "pay 9", "paid 9"),
+        ({"approved": False}, None, "not run"),
+        ({"approved": False, "result": "By hand."}, None, "By hand."),
+    ],
+)
+async def test_what_an_intervention_asks_is_an_approval(
+    gate: str, answer: dict[str, Any], line: str | None, told: str
+) -> None:
+    office = Office([("c1", "pay", 1)], "Done.")
+    pay = strands.tool(_named("pay", office.pay))
+    run = await started(office, pay, interventions=[_gates()[gate]])
+    (question,) = await run.interrupts()
+    assert (question.kind, question.name) == ("approval", "approve")
+    assert question.reason == {"tool": "pay", "arguments": {"x": 1}}
+    assert question.payload["digest"]
+    assert office.lines == ["turn 1"]
+    await run.respond(question.id, answer)
+
+    assert run.values["reply"] == "Done."
+    assert office.lines == ["turn 1", *([line] if line else []), "turn 2"]
+    assert any(told in text for text in office.heard)
+
+
+async def test_an_intervention_that_lets_a_call_through_asks_nobody() -> None:
+    from strands.vended_interventions.hitl import HumanInTheLoop
+
+    office = Office([("c1", "look", 1)], "Done.")
+    look = strands.tool(_named("look", office.look))
+    await started(office, look, interventions=[HumanInTheLoop(allowed_tools=["look"])])
+    assert office.lines == ["turn 1", "look 1", "turn 2"]
+
+
+async def test_what_a_hook_wants_again_is_another_call() -> None:
+    from strands.hooks import AfterToolCallEvent
+
+    office = Office([("c1", "look", 1)], "Done.")
+
+    class Again:
+        def register_hooks(self, registry: Any, **_: Any) -> None:
+            registry.add_callback(AfterToolCallEvent, self.after)
+
+        def after(self, event: Any) -> None:
+            event.retry = office.lines.count("look 1") < 2
+
+    def clerk() -> Any:
+        look = strands.tool(_named("look", office.look))
+        model = strands_model(office)
+        return strands.Agent(
+            model=model, tools=[look], name="clerk", callback_handler=None, hooks=[Again()]
+        )
+
+    from abeyance.adapters.strands import strands_agent
+
+    run = InMemoryRun(desk(strands_agent(clerk)))
+    await run.start()
+    assert run.values["reply"] == "Done."
+    assert office.lines == ["turn 1", "look 1", "look 1", "turn 2"]
+
+
+async def test_a_tool_that_a_hook_puts_in_place_of_another_is_not_run() -> None:
+    office = Office([("c1", "look", 1)], "Done.")
+
+    def hook(event: Any) -> None:
+        event.selected_tool = strands.tool(_named("look", office.pay))
+
+    run = await started(office, strands.tool(_named("look", office.look)), hook=hook)
+    assert run.values["reply"] == "Done."
+    assert office.lines == ["turn 1", "turn 2"]
+    assert any("replaced by a tool that the agent does not have" in each for each in office.heard)
+
+
+def test_an_agent_that_runs_tools_in_the_background_is_refused() -> None:
+    from abeyance.adapters.strands import strands_agent
+
+    model = strands_model(Office("Done."))
+    with pytest.raises(TypeError, match="runs tools in the background"):
+        strands_agent(lambda: strands.Agent(model=model, background_tasks=True))
 
 
 async def test_those_who_watch_are_told_what_the_model_says() -> None:

@@ -35,7 +35,8 @@ def test_an_adapter_works_whose_framework_excludes_what_the_tests_run_with(
 ) -> None:
     python = str(tmp_path / "bin" / "python")
     what = ["pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis"]
-    subjects = ["adapters", "adapters_killed", "adapters_on_temporal", "loading", "strands"]
+    subjects = ["adapters", "adapters_killed", "adapters_on_temporal", "framework_first", "loading"]
+    subjects += ["strands"]
     tests = [f"tests/adapters/test_{each}.py" for each in subjects]
     name = extra.replace("-", "_")
     for command in (

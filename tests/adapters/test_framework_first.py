@@ -1,0 +1,57 @@
+"""What a framework puts before a call comes before Abeyance: one table for all frameworks and places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from foreign_hooks import HOOKED, Does, Guard
+from foreign_office import Office, desk
+
+from abeyance.testing import InMemoryRun
+
+CASES = [
+    pytest.param(framework, place, does, id=f"{framework}-{place}-{does}")
+    for framework, hooked in sorted(HOOKED.items())
+    for place, can in hooked.places.items()
+    for does in can
+]
+
+
+def office() -> Office:
+    return Office([("c1", "pay", 1)], "Done.")
+
+
+@pytest.mark.parametrize(("framework", "place", "does"), CASES)
+@pytest.mark.parametrize("asks", [False, True], ids=["free", "approved"])
+async def test_what_runs_is_what_the_framework_alone_runs_and_is_what_the_approver_sees(
+    framework: str, place: str, does: Does, asks: bool
+) -> None:
+    hooked = HOOKED[framework]
+    alone, ours = office(), office()
+    error = await _error(hooked.alone(hooked.agent(alone, place, Guard(does))))
+    guard = Guard(does)
+    rules = {"pay": {"approve": True}} if asks else None
+    run = InMemoryRun(desk(hooked.wrap(lambda: hooked.agent(ours, place, guard), tools=rules)))
+    await run.start()
+    seen = []
+    while asked := await run.interrupts():
+        (question,) = asked
+        assert question.kind == "approval"
+        seen.append(f"pay {question.reason['arguments']['x']}")
+        await run.respond(question.id, {"approved": True})
+
+    assert ours.lines == alone.lines
+    assert ours.heard == alone.heard
+    paid = [line for line in alone.lines if line.startswith("pay")]
+    assert seen == (paid if asks else [])
+    assert run.status == ("completed" if error is None else "failed")
+    assert paid == {"no": [], "error": [], "change": ["pay 7"], "no later": ["pay 1"]}[does]
+
+
+async def _error(running: Any) -> Exception | None:
+    try:
+        await running
+    except Exception as error:  # noqa: BLE001 whatever the framework makes of it
+        return error
+    return None
