@@ -315,16 +315,18 @@ class RunHandle(ABC):
         interrupt_id: str,
         to: str | Sequence[str],
         *,
+        votes: bool = False,
         note: str | None = None,
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
         """Replace the assignees of a question: subjects and groups (`group:finance`). This ends a claim.
 
-        Allowed for the holder of the claim, an assignee, and with `runs:control`. Raises the same
-        refusals as `claim`.
+        Allowed for the holder of the claim, an assignee, and with `runs:control`. With `votes` they
+        also become the people of its quorum, which takes `runs:control` and the capability of the
+        question. Raises the same refusals as `claim`.
         """
-        about = {"to": as_names(to), "note": note}
+        about = {"to": as_names(to), "votes": votes, "note": note}
         await self._edit_question(commands.Reassign, interrupt_id, about, principal, key)
 
     async def take_back(

@@ -199,11 +199,20 @@ def reassign(
         list[str], typer.Argument(metavar="TO", help="Subjects, and groups as group:finance.")
     ],
     *,
+    votes: Annotated[
+        bool,
+        typer.Option(
+            "--votes",
+            help="They also vote in place of the people of its quorum: takes runs:control and the "
+            "capability of the question.",
+        ),
+    ] = False,
     note: Note = None,
     as_json: AsJson = False,
 ) -> None:
     """Replace whom a question is for. A claim ends."""
-    _change(interrupt_id, "reassign", {"to": to, "note": note}, as_json=as_json)
+    body = {"to": to, "votes": votes or None, "note": note}
+    _change(interrupt_id, "reassign", body, as_json=as_json)
 
 
 @people.command(cls=ErrorText, rich_help_panel=PANEL)

@@ -147,9 +147,13 @@ class ReleaseClaim(OfQuestion):
 
 
 class ReassignBody(Request):
-    """Replace whom a question is for by the subjects and groups `to`. `note` is why."""
+    """Replace whom a question is for by the subjects and groups `to`. `note` is why.
+
+    With `votes` they also become those who vote on it.
+    """
 
     to: tuple[Subject, ...] = Field(min_length=1, max_length=100)
+    votes: bool = Field(default=False, strict=True)
     note: str | None = Field(default=None, max_length=2_000)
 
 

@@ -157,11 +157,17 @@ def warnings(state: RunState, entry: Interrupt) -> list[str]:
     if (people := named(terms)) is not None:
         left = people - entry.barred.keys()
         has_votes = terms.quorum is not None and bool(terms.quorum.of)
-        way_out = "give it a deadline, or cancel the run" if has_votes else "reassign it"
+        way_out = "reassign it, and its votes too" if has_votes else "reassign it"
         if not left:
             found.append(f"nobody whom it is for may answer: {way_out}")
         elif terms.quorum is not None and terms.quorum.count > len(left):
             found.append(f"it takes the approval of more people than it is for: {way_out}")
+    voters = () if terms.quorum is None else terms.quorum.of
+    if voters and entry.reassigned and (others := [*{*terms.assignees} - {*voters}]):
+        found.append(
+            f"{', '.join(sorted(others))}: no vote came with the question, which {', '.join(voters)} "
+            "decide: reassign its votes too if others are to vote"
+        )
     visit = state.visits[entry.visit]
     lost = (name for name in terms.not_by if not _is_known(state, visit, name))
     return [

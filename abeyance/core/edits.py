@@ -6,7 +6,7 @@ can only be declared in the graph.
 
 A claim keeps a question for one person for a while, and ends by itself: an answer compares its time. A
 question that several people decide cannot be claimed. Reassigning replaces whom a question is for, and
-ends a claim.
+ends a claim. It changes who votes only if that is asked for, by who could answer the question too.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from abeyance.core import events, interrupts, operator_questions, patch, reminders, standing
-from abeyance.core.authority import CONTROL, refuse_without_control
+from abeyance.core import duties, events, interrupts, operator_questions, patch, reminders, standing
+from abeyance.core.authority import CONTROL, lacks, refuse_without_control
 from abeyance.core.business_time import moment
 from abeyance.core.copying import replace
 from abeyance.core.json import Json, rfc3339, why_not_json
-from abeyance.core.ledger import Interrupt, Ledger
+from abeyance.core.ledger import Interrupt, Ledger, digest_of
 from abeyance.core.policy import Principal
 from abeyance.core.replies import unknown
 from abeyance.core.spec import Default, GoTo
@@ -171,6 +171,8 @@ def refuse_claims(
             if not has_claimed and not event.principal.is_among((entry.terms or PLAIN).assignees):
                 doing = "reassign what is not assigned to them"
                 _refuse_others(entry, event.principal, doing, ", its assignees")
+            if event.votes:
+                _refuse_votes(entry, event)
         case _:
             assert_never(event)
 
@@ -203,10 +205,18 @@ def release(draft: WorkingState, event: events.Released) -> None:
 
 
 def reassign(draft: WorkingState, event: events.Reassigned) -> None:
-    """Replace whom a question is for, and end its claim."""
+    """Replace whom a question is for, and who votes on it if that was asked for. Its claim ends.
+
+    Votes of people who are not named any more are dropped.
+    """
     entry = draft.state.ledger.open[event.interrupt_id]
     terms = replace(entry.terms or PLAIN, assignees=event.to)
-    draft.open[entry.id] = replace(entry, terms=terms, claim=None, reassigned=True)
+    changed = replace(entry, terms=terms, claim=None, reassigned=True)
+    if event.votes and terms.quorum is not None:
+        terms = replace(terms, quorum=replace(terms.quorum, of=event.to))
+        changed = replace(changed, terms=terms, revoted=True)
+        changed = replace(changed, digest=digest_of(entry.address, changed))
+    draft.open[entry.id] = changed
     publish_edit(
         draft,
         "interrupt.reassigned",
@@ -215,8 +225,13 @@ def reassign(draft: WorkingState, event: events.Reassigned) -> None:
         to=list(event.to),
         capability=entry.requested_capability,
         deadline=entry.deadline and rfc3339(entry.deadline),
+        **({"votes": True} if event.votes else {}),
         **({} if event.note is None else {"note": event.note}),
     )
+    left = tuple(vote for vote in entry.votes if vote.people & {*event.to})
+    if event.votes and left != entry.votes:
+        duties.reopen(draft, changed, votes=left, reason="others vote on it since")
+        duties.bar(draft, entry.name)
 
 
 def _calendar(interrupt: Interrupt) -> Calendar | None:
@@ -275,6 +290,14 @@ def _refuse_claim(entry: Interrupt, event: events.Claimed) -> None:
             interrupt_id=entry.id,
         )
     standing.acting_for(entry, event.request)
+
+
+def _refuse_votes(entry: Interrupt, event: events.Reassigned) -> None:
+    if entry.quorum is None:
+        raise _invalid(f"{entry.name!r} takes no votes: leave out `votes`.", field="votes")
+    lacking = event.principal.lacks((CONTROL, entry.requested_capability))
+    if lacking:
+        raise lacks(event.principal, f"change who votes on {entry.name!r}", lacking)
 
 
 def _refuse_others(entry: Interrupt, principal: Principal, doing: str, more: str = "") -> None:

@@ -301,10 +301,13 @@ class Released(ByPrincipal):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reassigned(ByPrincipal):
-    """A principal replaced the assignees of an open interrupt by `to`. `note` is why."""
+    """A principal replaced the assignees of an open interrupt by `to`. `votes`: they alone vote too.
+    `note` is why.
+    """
 
     interrupt_id: str
     to: tuple[str, ...]
+    votes: bool = False
     note: str | None = None
 
 

@@ -27,7 +27,7 @@ from abeyance.core.outcome import Asked
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import END, Ask, GraphSpec, InterruptNode, InterruptSpec, Kind
 from abeyance.core.state import RunState
-from abeyance.core.terms import PLAIN
+from abeyance.core.terms import PLAIN, Terms
 from abeyance.core.visit import Failure, Ready, Visit, Waiting, transition
 from abeyance.core.votes import Vote
 from abeyance.core.working_state import WorkingState
@@ -165,16 +165,14 @@ def ask_anew(
     """Update what an open interrupt shows. It keeps its id and deadline, and an answer to what was
     shown before is refused as `stale`: votes on it count no more, and a held yes does not either.
     """
-    question = replace(question, prompt=question.prompt[:_LONGEST_PROMPT])
+    terms = _terms_now(interrupt, question.terms)
+    question = replace(question, prompt=question.prompt[:_LONGEST_PROMPT], terms=terms)
     digest = ledger.digest_of(interrupt.address, question)
     if digest == interrupt.digest:
         return
     if interrupt.status == "held":
         duties.reopen(draft, interrupt, votes=(), reason="what was approved has changed")
         interrupt = draft.open[interrupt.id]
-    terms = question.terms
-    if interrupt.reassigned and interrupt.terms is not None:
-        terms = replace(terms or PLAIN, assignees=interrupt.terms.assignees)
     changed = replace(
         interrupt,
         **ledger.content_of(question),
@@ -187,6 +185,16 @@ def ask_anew(
     draft.open[interrupt.id] = reminders.asked_anew(interrupt, changed, draft.now)
     shown = ledger.shown_of(question, digest)
     draft.publish_about(interrupt, "interrupt.changed", shown=shown)
+
+
+def _terms_now(interrupt: Interrupt, terms: Terms | None) -> Terms | None:
+    """Return the author's terms of an open question, for the people whom it was reassigned to."""
+    if not interrupt.reassigned or interrupt.terms is None:
+        return terms
+    terms, voters = replace(terms or PLAIN, assignees=interrupt.terms.assignees), interrupt.quorum
+    if interrupt.revoted and voters is not None and terms.quorum is not None:
+        terms = replace(terms, quorum=replace(terms.quorum, of=voters.of))
+    return terms
 
 
 def update_questions(draft: WorkingState, scope: str) -> None:

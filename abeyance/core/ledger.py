@@ -61,7 +61,7 @@ class Interrupt(InterruptSpec):
     `escalations` those of `terms.escalate`, in its order. `notice_at` is the next of both that is not
     published yet and comes before the deadline. `barred` are those who may not answer because of
     `terms.not_by`, each with the rule that bars them. `reassigned`: people have replaced the assignees
-    that its author named.
+    that its author named; `revoted`: also those who vote.
 
     A settled interrupt keeps only what `settle` leaves. `by` is the principal who answered or withdrew
     it, or the timeout. `answer` is stored if it is short, `answer_sha256` always. `note` is what the
@@ -91,6 +91,7 @@ class Interrupt(InterruptSpec):
     claim: Claim | None = None
     barred: Mapping[str, str] = field(default_factory=dict)
     reassigned: bool = False
+    revoted: bool = False
     status: Literal["open", "held"] | SettledStatus = "open"
     settled_at: datetime | None = None
     settled_reason: str | None = None

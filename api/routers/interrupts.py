@@ -369,8 +369,10 @@ async def reassign(
 ) -> views.InterruptView | InterruptStatus:
     """Replace whom a question is for. A claim ends.
 
-    By who has claimed it, one of its assignees, or with `runs:control`. This requires `runs:respond` or
-    `runs:control`. Without `runs:read` the response has only the interrupt's id and status.
+    By who has claimed it, one of its assignees, or with `runs:control`. Who may vote changes only with
+    `votes`, which takes `runs:control` and the capability of the question; else `warnings` say so. This
+    requires `runs:respond` or `runs:control`. Without `runs:read` the response has only the interrupt's
+    id and status.
     """
     require(call.caller, RESPONDS, unless=authority.CONTROL)
     return await _edit(call, interrupt_id, commands.Reassign, body, "it was reassigned")

@@ -33,9 +33,10 @@ def headers(
 
 
 async def post(
-    api: Api, path: str, who: str, *capabilities: str, body: Any = None
+    api: Api, path: str, who: str, *capabilities: str, body: Any = None, groups: str = ""
 ) -> httpx.Response:
-    return await api.http.post(path, json=body or {}, headers=headers(who, *capabilities))
+    sent = headers(who, *capabilities, groups=groups)
+    return await api.http.post(path, json=body or {}, headers=sent)
 
 
 async def answer(api: Api, id_: str, who: str, *capabilities: str, **more: Any) -> httpx.Response:
@@ -165,6 +166,24 @@ async def test_a_claim_is_a_day_at_most_and_a_vote_is_nobodys_alone(api: Api) ->
 
 def until(days: float = 1) -> str:
     return (datetime.now(UTC) + timedelta(days=days)).isoformat()
+
+
+async def test_who_votes_is_changed_together_with_whom_a_question_is_for(api: Api) -> None:
+    _, id_ = await asking(api, "voted")
+    path, body = f"/interrupts/{id_}/reassign", {"to": ["ada", "bob"], "votes": True}
+    refused = problem(
+        await post(api, path, "eve", body=body, groups="finance"), 403, "capability_required"
+    )
+    assert refused["capabilities"] == ["runs:control"]
+    boss = ("boss", "runs:control", "runs:read")
+    changed = (await post(api, path, *boss, body=body)).json()
+    assert (changed["quorum"]["of"], changed["warnings"]) == (["ada", "bob"], [])
+
+    again = (await post(api, path, *boss, body={"to": ["carol"]})).json()
+    assert (again["assignees"], again["quorum"]["of"]) == (["carol"], ["ada", "bob"])
+    assert "carol: no vote came with the question, which ada, bob decide" in again["warnings"][0]
+    await called("reassign", id_, "carol", "ada", "--votes", ABEYANCE_URL=api.url)
+    assert (await api.interrupt(id_))["quorum"]["of"] == ["carol", "ada"]
 
 
 async def test_a_delegate_answers_in_the_place_of_who_delegated(api: Api) -> None:

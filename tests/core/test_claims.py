@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_askers import ADA, BOB, PAY, ROOT, asking, claim, person, refusal_of
-from core_drive import Drive, at, chain, gate
+from core_askers import ADA, BOB, CAROL, PAY, ROOT, asking, claim, person, refusal_of
+from core_drive import Drive, at, chain, gate, graph
 
-from abeyance.core import events
+from abeyance.core import duties, events
 from abeyance.core.json import rfc3339
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.snapshots import forked
+from abeyance.core.spec import START
 from abeyance.core.terms import Quorum, Terms
 from abeyance.errors import Code, Refusal
+
+DORA = person("dora")
+YES_OR_NO = {"properties": {"approved": {"type": "boolean"}}}
 
 
 def test_while_a_question_is_claimed_nobody_else_answers_it_and_a_claim_ends_by_itself() -> None:
@@ -130,6 +134,107 @@ def test_a_question_that_shows_other_values_is_still_for_whom_people_named() -> 
     run.feed(events.ValuesEdited, principal=boss, patch={"x": 2}, version=1)
     entry = run.open("ask")
     assert (entry.prompt, entry.terms and entry.terms.assignees) == ("Pay 2?", ("bob",))
+
+
+def test_reassigning_does_not_change_who_votes_and_the_question_says_so() -> None:
+    run = asking(quorum=Quorum(count=2, of=("ada", "bob")))
+    boss = person("boss", "runs:control")
+    reassign(run, boss, "bob")
+    assert duties.warnings(run.state, run.open("ask")) == []
+
+    reassign(run, boss, "dora", "bob")
+
+    (warning,) = duties.warnings(run.state, run.open("ask"))
+    assert warning == (
+        "dora: no vote came with the question, which ada, bob decide: reassign its votes too if others "
+        "are to vote"
+    )
+    assert refusal_of(run, DORA).code is Code.NOT_ASSIGNED
+
+
+def test_with_its_votes_others_vote_on_a_question_and_votes_of_nobody_else_count() -> None:
+    run = asking(quorum=Quorum(count=3, of=("ada", "bob", "carol")))
+    for who in (ADA, BOB):
+        run.answer("ask", {"approved": True}, principal=who)
+    shown = run.open("ask").digest
+
+    reassign(run, person("boss", "runs:control"), "bob", "carol", "dora", votes=True)
+
+    entry = run.open("ask")
+    assert [vote.by for vote in entry.votes] == ["bob"]
+    assert (entry.digest == shown, duties.warnings(run.state, entry)) == (False, [])
+    assert run.facts("interrupt.reassigned")[-1].data["votes"] is True
+    assert run.facts("interrupt.reopened")[-1].data["reason"] == "others vote on it since"
+    assert refusal_of(run, ADA).code is Code.NOT_ASSIGNED
+    assert refusal_of(run, DORA, digests={entry.id: shown}).code is Code.STALE
+    for who in (CAROL, DORA):
+        run.answer("ask", {"approved": True}, principal=who)
+    assert run.running == ["work"]
+
+
+def test_a_vote_that_is_dropped_bars_nobody_from_another_question() -> None:
+    two = Terms(quorum=Quorum(count=2, of=("ada", "bob")))
+    eyes = gate("other", terms=Terms(not_by=("ask",)))
+    run = Drive(
+        graph(
+            gate("ask", schema=YES_OR_NO, terms=two), eyes, ways=[(START, "ask"), (START, "other")]
+        )
+    )
+    run.answer("ask", {"approved": True}, principal=ADA)
+    assert run.open("other").barred == {"ada": "ask"}
+
+    reassign(run, person("boss", "runs:control"), "bob", "dora", votes=True)
+
+    assert run.open("other").barred == {}
+
+
+def test_who_votes_stays_as_people_named_it_if_the_question_shows_other_values() -> None:
+    two = Terms(quorum=Quorum(count=2, of=("ada", "bob")))
+    run = Drive(chain(gate("ask", prompt="Pay {x}?", schema=YES_OR_NO, terms=two)), values={"x": 1})
+    boss = person("boss", "runs:control")
+    reassign(run, boss, "bob", "dora", votes=True)
+    run.answer("ask", {"approved": True}, principal=BOB)
+    run.feed(events.ValuesEdited, principal=boss, patch={"x": 1}, version=1)
+    assert [vote.by for vote in run.open("ask").votes] == ["bob"]
+
+    run.feed(events.ValuesEdited, principal=boss, patch={"x": 2}, version=2)
+
+    entry = run.open("ask")
+    assert (entry.prompt, entry.votes, entry.quorum and entry.quorum.of) == (
+        "Pay 2?",
+        (),
+        ("bob", "dora"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("who", "lacking"),
+    [
+        (person("ada", PAY), ["runs:control"]),
+        (person("boss", "runs:control"), [PAY]),
+        (TEMPORAL, [PAY, "runs:control"]),
+    ],
+)
+def test_who_votes_is_changed_by_who_controls_runs_and_could_answer(
+    who: Principal, lacking: list[str]
+) -> None:
+    run = asking(capability=PAY, assignees=("ada",), quorum=Quorum(count=2, of=("ada", "bob")))
+    about = {"interrupt_id": run.open("ask").id, "to": ("dora", "bob"), "votes": True}
+
+    refusal = run.refused(events.Reassigned, principal=who, **about)
+
+    assert (refusal.code, refusal.details["capabilities"]) == (Code.CAPABILITY_REQUIRED, lacking)
+    reassign(run, ROOT, "dora", "bob", votes=True)
+
+
+def test_votes_of_a_question_that_takes_none_cannot_be_reassigned() -> None:
+    run = asking(assignees=("ada",))
+    about = {"interrupt_id": run.open("ask").id, "to": ("bob",), "votes": True}
+    refusal = run.refused(events.Reassigned, principal=ROOT, **about)
+    assert (refusal.code, refusal.details["errors"][0]["pointer"]) == (
+        Code.INVALID_BODY,
+        "/votes",
+    )
 
 
 def test_what_is_settled_is_neither_claimed_nor_reassigned() -> None:

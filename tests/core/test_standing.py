@@ -437,7 +437,7 @@ def test_a_question_warns_of_rules_that_nobody_can_fulfil() -> None:
     run = asking(quorum=Quorum(count=2, of=("ada", "bob")), not_by=(STARTER,))
     run.state = replace(run.state, ledger=barring_first(run))
     assert warnings_of(run) == [
-        "it takes the approval of more people than it is for: give it a deadline, or cancel the run",
+        "it takes the approval of more people than it is for: reassign it, and its votes too",
     ]
 
 
