@@ -13,13 +13,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
+    FailureError,
     RetryState,
     TimeoutError,  # noqa: A004  (Temporal's own)
     TimeoutType,
@@ -37,6 +38,8 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.runtime import graph_today
     from abeyance.workflows.requests import Orders
 
+T = TypeVar("T")
+
 _LOCAL_TIMEOUT: Final = timedelta(seconds=60)
 _UNBOUNDED: Final = timedelta(days=3650)
 """Temporal requires a timeout; only heartbeats bound a node without one."""
@@ -53,6 +56,25 @@ _READS: Final = RetryPolicy(maximum_interval=timedelta(seconds=5), maximum_attem
 """Attempts to read journals, before visits are stopped without what was in them. No time bounds them: the
 server's clock may jump.
 """
+
+
+class LocalFailed(Exception):
+    """A local activity failed. The cause says how: an ApplicationError, or Temporal's TimeoutError."""
+
+
+async def local_result(handle: workflow.ActivityHandle[T]) -> T:
+    """Return the result of a local activity. Raises LocalFailed, and CancelledError if it was cancelled.
+
+    Await every local activity here. The SDK (1.35.0 at least) wraps a timeout in an ActivityError, and in
+    a replay raises the bare TimeoutError: a run that catches one of them takes another path there, and
+    can never be replayed.
+    """
+    try:
+        return await handle
+    except FailureError as error:
+        if is_cancelled_exception(error):
+            raise asyncio.CancelledError from error
+        raise LocalFailed from (error.cause if isinstance(error, ActivityError) else error)
 
 
 @dataclass(slots=True)
@@ -158,8 +180,9 @@ async def report_of(running: RunningCode, taken: Orders) -> wire.VisitReport:
     """Wait for the end of a visit, and return its report."""
     visit_input = running.input
     try:
-        return taken.own(visit_input.address, await running.handle)
-    except (ActivityError, asyncio.CancelledError) as error:
+        ended = local_result(running.handle) if visit_input.local else running.handle
+        return taken.own(visit_input.address, await ended)
+    except (ActivityError, LocalFailed, asyncio.CancelledError) as error:
         if is_cancelled_exception(error):
             # Node code that is stopped while it runs returns Stopped itself.
             unbegun = wire.VisitReport(outcome=Stopped(begun=False))

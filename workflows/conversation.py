@@ -12,12 +12,12 @@ from typing import Final
 
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import names, wire
     from abeyance.core.conversation import Claim, Conversation
     from abeyance.errors import Refusal
+    from abeyance.workflows.activity_calls import LocalFailed, local_result
     from abeyance.workflows.requests import Signals, refusals_as_application_errors
 
 _TIMEOUT: Final = timedelta(seconds=3)
@@ -94,14 +94,16 @@ async def leave_conversation(start: wire.StartRun) -> None:
     try:
         # The server drops a signal that a workflow sends in its last task, and during one more task the
         # ended run would still accept messages (tested). A local activity runs within the last task.
-        await workflow.execute_local_activity(
-            names.RELEASE_ACTIVITY,
-            wire.Release(conversation_id=start.conversation_id, tokens=[start.claim]),
-            start_to_close_timeout=_TIMEOUT,
-            retry_policy=_TWICE,
+        await local_result(
+            workflow.start_local_activity(
+                names.RELEASE_ACTIVITY,
+                wire.Release(conversation_id=start.conversation_id, tokens=[start.claim]),
+                start_to_close_timeout=_TIMEOUT,
+                retry_policy=_TWICE,
+            )
         )
-    except (ActivityError, ApplicationError):
-        # A local activity that fails raises the second. The next reader notices that the run has ended.
+    except LocalFailed:
+        # The next reader notices that the run has ended.
         workflow.logger.warning(
             "conversation=%s | the claim was not released", start.conversation_id
         )

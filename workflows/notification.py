@@ -19,6 +19,7 @@ from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
     WorkflowAlreadyStartedError,
+    is_cancelled_exception,
 )
 
 with workflow.unsafe.imports_passed_through():
@@ -28,6 +29,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.state import RunState
     from abeyance.notifications import moments
     from abeyance.notifications.moments import Announcement, Moment, Receiver, Receivers
+    from abeyance.workflows.activity_calls import LocalFailed, local_result
 
 _ANNOUNCED_WITHIN: Final = timedelta(seconds=3)
 _TWICE: Final = RetryPolicy(maximum_attempts=2)
@@ -102,13 +104,15 @@ class Announcer:
     async def _announced(self, found: list[Moment]) -> None:
         """Have a workflow started for each moment that a rule wants."""
         try:
-            await workflow.execute_local_activity(
-                names.ANNOUNCE_ACTIVITY,
-                Announcement(execution=workflow.info().run_id, moments=found),
-                start_to_close_timeout=_ANNOUNCED_WITHIN,
-                retry_policy=_TWICE,
+            await local_result(
+                workflow.start_local_activity(
+                    names.ANNOUNCE_ACTIVITY,
+                    Announcement(execution=workflow.info().run_id, moments=found),
+                    start_to_close_timeout=_ANNOUNCED_WITHIN,
+                    retry_policy=_TWICE,
+                )
             )
-        except (ActivityError, ApplicationError):
+        except LocalFailed:
             # Temporal takes what this task does, but starts no workflow for a worker now: it will for
             # the run itself.
             workflow.logger.warning("run=%s | the run announces moments itself", found[0].run_id)
@@ -223,7 +227,9 @@ class Notification:
                 schedule_to_close_timeout=_REPORTED_WITHIN,
                 retry_policy=_SOON,
             )
-        except ActivityError:
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
             workflow.logger.warning("run=%s | the run was not told of it", moment.run_id)
             return False
         return is_open

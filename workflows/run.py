@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
@@ -153,8 +154,7 @@ class AgentRun(QuestionUpdates, RunReads):
                 # The state is too large: continue in this history, and retry later.
                 self._history.keep()
                 self._advance(events.Restored(now=workflow.now()))
-        await workflow.wait_condition(self._is_at_rest)
-        await leave_conversation(self._start)
+        await self._leave()
         if self._is_dirty:
             # Events that arrived while the claim was released.
             self._visibility.write(self._state, self._facts, self._start)
@@ -415,6 +415,13 @@ class AgentRun(QuestionUpdates, RunReads):
 
     def _is_at_rest(self) -> bool:
         return self._announcer.is_idle and workflow.all_handlers_finished()
+
+    async def _leave(self) -> None:
+        """Wait for what is under way, and leave the conversation. A cancellation comes too late."""
+        while True:
+            with suppress(asyncio.CancelledError):
+                await workflow.wait_condition(self._is_at_rest)
+                return await leave_conversation(self._start)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

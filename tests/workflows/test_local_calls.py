@@ -1,0 +1,119 @@
+"""What a run does when a local call of it ends badly, it does again in a replay."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from receiver import SECRET, SECRET_ENV, hook, rules
+from sample_graphs import State
+from temporal_site import ANYBODY, Site, eventually
+from temporalio import activity
+from temporalio.client import Client as TemporalClient
+from temporalio.client import Interceptor as ClientInterceptor
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+)
+
+from abeyance import START, Graph, Refusal, names
+
+HANG, FAIL = "hang", "fail"
+
+
+class Hindered(ClientInterceptor, Interceptor):
+    """The activities of one name on a worker: they do not return, or they fail for good."""
+
+    def __init__(self, name: str, how: str) -> None:
+        self.name = name
+        self.how = how
+        self.begun = 0
+
+    def on(self, temporal: TemporalClient) -> TemporalClient:
+        """A connection whose worker has these."""
+        config = temporal.config()
+        config["interceptors"] = [self]
+        return TemporalClient(**config)
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        hindered = self
+
+        class Hinder(ActivityInboundInterceptor):
+            async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+                if activity.info().activity_type != hindered.name:
+                    return await self.next.execute_activity(input)
+                hindered.begun += 1
+                if hindered.how == FAIL:
+                    raise ApplicationError("it is broken", non_retryable=True)
+                return await asyncio.Event().wait()
+
+        return Hinder(next)
+
+
+def local() -> Graph:
+    """A local node, whose end others are told."""
+    graph = Graph("local", state=State)
+    graph.node(name="quick", local=True)(lambda state: {"log": ["quick"]})
+    graph.edge(START, "quick")
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("hindered", "begun", "status"),
+    [
+        pytest.param(
+            Hindered(names.ANNOUNCE_ACTIVITY, HANG), 2, "completed", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            Hindered(names.RELEASE_ACTIVITY, HANG), 2, "completed", marks=pytest.mark.slow
+        ),
+        (Hindered(names.ANNOUNCE_ACTIVITY, FAIL), 1, "completed"),
+        (Hindered(names.RELEASE_ACTIVITY, FAIL), 1, "completed"),
+        (Hindered("local.quick", FAIL), 1, "failed"),
+    ],
+    ids=lambda value: f"{value.name} {value.how}" if isinstance(value, Hindered) else "",
+)
+async def test_a_run_whose_local_call_ends_badly_goes_on_and_replays(
+    temporal: TemporalClient,
+    monkeypatch: pytest.MonkeyPatch,
+    hindered: Hindered,
+    begun: int,
+    status: str,
+) -> None:
+    monkeypatch.setenv(SECRET_ENV, SECRET)
+    file = rules(({"event": ["run.*"]}, [hook("http://127.0.0.1:9/hook")]))
+    site = Site(hindered.on(temporal), local(), notifications=file)
+    async with site.worker():
+        run_id = await site.start(conversation_id="talk")
+        ended = await site.ended(run_id)
+
+    assert (ended.status, hindered.begun) == (status, begun)
+    await site.replays(run_id)
+
+
+@pytest.mark.slow
+async def test_a_cancellation_that_comes_after_the_end_leaves_the_run_as_it_ended(
+    temporal: TemporalClient,
+) -> None:
+    hindered = Hindered(names.READ_GRAPH_ACTIVITY, HANG)
+    graph = Graph("asking", state=State)
+    graph.interrupt("ask", prompt="Pay?")
+    graph.edge(START, "ask")
+    site = Site(hindered.on(temporal), graph)
+    async with site.worker():
+        run_id = await site.start()
+        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+        # A call that is under way holds the end of the workflow back.
+        migrating = asyncio.create_task(site.client.run(run_id).migrate())
+        await eventually(lambda: hindered.begun)
+        await site.client.run(run_id).respond(asked.id, True, principal=ANYBODY)
+        await temporal.get_workflow_handle(run_id).cancel()
+        with pytest.raises(Refusal):
+            await migrating
+        ended = await site.ended(run_id)
+
+    assert ended.status == "completed"
+    await site.replays(run_id)
