@@ -36,8 +36,9 @@ from abeyance.agents import model_request
 from abeyance.agents.agent import Agent
 from abeyance.authoring.graph import Graph
 from abeyance.client.listing import OPEN_RUNS, Listing
+from abeyance.core.blocked import CANNOT_REPLAY_REMEDY
 from abeyance.core.state import RunState
-from abeyance.errors import SettingsError, Unreadable
+from abeyance.errors import BlockedCode, SettingsError, Unreadable
 from abeyance.history.client import HistoryClient
 from abeyance.history.description import RunDescription
 from abeyance.notifications.config import load_notifications
@@ -51,7 +52,6 @@ from abeyance.workflows.run import AgentRun
 
 _PATIENCE: Final = 30.0
 """Seconds for which a call of Temporal is retried."""
-_CANNOT_REPLAY: Final = "cannot_replay"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,10 +219,10 @@ class OpenRuns:
 
 def _not_replayed(run_id: str, error: Exception | None) -> Block:
     return Block(
-        code=_CANNOT_REPLAY,
+        code=BlockedCode.CANNOT_REPLAY,
         node=run_id,
-        text=f"this version of Abeyance cannot replay its history: {error}",
-        remedy="keep workers of the version that started the run until it has ended",
+        text=f"this code cannot replay its history: {error}",
+        remedy=CANNOT_REPLAY_REMEDY,
     )
 
 

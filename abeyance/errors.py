@@ -99,8 +99,9 @@ class FailureCode(StrEnum):
 
 
 class BlockedCode(StrEnum):
-    """The reason why a visit is blocked: its code cannot run until a deploy or an operator fixes it."""
+    """The reason why a visit, or a whole run, is blocked until a deploy or an operator fixes it."""
 
+    CANNOT_REPLAY = "cannot_replay"
     CODE_MISSING = "code_missing"
     EXTRA_MISSING = "extra_missing"
     KEY_MISSING = "key_missing"

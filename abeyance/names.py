@@ -36,6 +36,8 @@ FORKED_FROM = "abeyance.forked-from"
 DEADLINE = "AbeyanceDeadline"
 BLOCKED = "AbeyanceBlocked"
 ACTIVITY = "AbeyanceActivity"
+REPORTED_PROBLEMS = "TemporalReportedProblems"
+"""Temporal's own: it stands while a workflow's task fails, from the fifth time on."""
 
 SEARCH_ATTRIBUTES: Mapping[str, Literal["Bool", "Keyword", "KeywordList", "Datetime"]] = {
     STATUS: "Keyword",

@@ -196,10 +196,10 @@ UNTIL_BLOCKED: Final = "blocked"
 
 
 class BlockedView(Record):
-    """A visit whose code cannot run until somebody fixes what `message` says.
+    """A visit whose code cannot run until somebody fixes what `message` says; without `address` the run.
 
-    `code` is a code of docs/reference/blocked.md. `node` is the path of the node. `address` and `since`
-    are None if the run itself could not be told. `attempt` counts Temporal's attempts so far, if known.
+    `code` is a code of docs/reference/blocked.md. `node` is the path of the node. `since` is None where
+    that is unknown. `attempt` counts Temporal's attempts so far, if known.
     """
 
     code: str

@@ -9,6 +9,7 @@ sorted here, one span of time after the other, newest first.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -22,13 +23,15 @@ from temporalio.api.workflowservice.v1 import (
     ListWorkflowExecutionsRequest,
 )
 from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError
 
 from abeyance import names, views
 from abeyance.core.policy import ReadRights
-from abeyance.errors import Unavailable, Unreadable
+from abeyance.errors import AbeyanceError, Unavailable, Unreadable
 from abeyance.filters import RunFilter
 from abeyance.history import cursors
 from abeyance.history.description import RPC, RunDescription, read
+from abeyance.history.hindrance import hindered
 from abeyance.temporal.retry import retry_until
 
 MAX_READ: Final = 1_000
@@ -52,6 +55,8 @@ _NOT_LISTED: Final = frozenset({names.MEMO_CLOSING})
 _RETRIED: Final = frozenset(f'"{status}"'.encode() for status in ("failed", "halted", "cancelled"))
 """The statuses that a retry goes on after, as search attributes have them."""
 OPEN_RUNS: Final = f"WorkflowType = '{names.WORKFLOW}' AND CloseTime IS NULL"
+FAILING: Final = f"CloseTime IS NULL AND {names.REPORTED_PROBLEMS} IS NOT NULL"
+"""Workflows whose task fails, conversations and delegations too: these have no activities, but tasks."""
 
 # A run that an operator ended keeps the status that it had before.
 _ENDED_OTHERWISE: Final = {
@@ -70,8 +75,11 @@ def _criteria(filters: RunFilter) -> dict[str, Any]:
     }
 
 
-def query_of(filters: RunFilter) -> str:
-    """Return the visibility query that narrows the runs down."""
+def query_of(filters: RunFilter, *, knows_problems: bool = True) -> str:
+    """Return the visibility query that narrows the runs down.
+
+    `knows_problems`: the server has the attribute by which runs are found whose workflow task fails.
+    """
     conditions = [RUNS]
     if filters.statuses:
         either = sorted(map(_having_status, filters.statuses))
@@ -81,7 +89,10 @@ def query_of(filters: RunFilter) -> str:
     for label in filters.labels:
         conditions += having(names.LABELS, label)
     conditions += readable(filters.reads)
-    if filters.blocked:
+    if filters.blocked and knows_problems:
+        # One that no worker can read or replay cannot say so itself.
+        conditions.append(f"({names.BLOCKED} = true OR {names.REPORTED_PROBLEMS} IS NOT NULL)")
+    elif filters.blocked:
         conditions.append(f"{names.BLOCKED} = true")
     return " AND ".join(conditions)
 
@@ -183,13 +194,17 @@ class Listing:
         before = None if cursor is None else _place(filters, cursor)
         items: list[views.RunView] = []
         read = 0
+        query = query_of(
+            filters, knows_problems=bool(filters.blocked) and await self._knows_problems()
+        )
         while True:
-            rows, is_end = await self.rows(query_of(filters), before, limit - len(items))
+            rows, is_end = await self.rows(query, before, limit - len(items))
             retried = await self._retried_of(rows)
             for number, row in enumerate(rows, 1):
                 before = Place.of(row)
                 read += 1
-                view = listed_view(await self.described(row))
+                described = await self.described(row)
+                view = await hindered(self._temporal, described, listed_view(described))
                 if _fits(filters, view) and row.execution.run_id not in retried:
                     items.append(view)
                 if len(items) == limit or read == MAX_READ:
@@ -197,6 +212,13 @@ class Listing:
                     return items, None if is_last else _cursor(filters, before)
             if is_end:
                 return items, None
+
+    async def _knows_problems(self) -> bool:
+        # Temporal before 1.30 has no such attribute.
+        with suppress(AbeyanceError, RPCError):
+            await self.count(FAILING)
+            return True
+        return False
 
     async def _retried_of(self, rows: Iterable[WorkflowExecutionInfo]) -> set[str]:
         """The executions after which a retry goes on: the run is listed once, as it is now."""

@@ -12,10 +12,8 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from typing import Final, NoReturn
 
-from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.service import RPCError
 
 from abeyance import commands, names, views
 from abeyance.agents.tool_results import load
@@ -31,8 +29,9 @@ from abeyance.errors import AbeyanceError, Code, Refusal, Unavailable, Unreadabl
 from abeyance.history import transcripts
 from abeyance.history.closing_record import closing_record_in
 from abeyance.history.deleted_runs import DELETED
-from abeyance.history.description import ENDINGS, RunDescription, decoded, statuses_of, unread_task
+from abeyance.history.description import ENDINGS, RunDescription, decoded, statuses_of
 from abeyance.history.entries import CLOSING_EVENTS
+from abeyance.history.hindrance import hindered
 from abeyance.history.transcripts import MAX_ITEMS, heads
 from abeyance.orders import CommandedRun, awaited, order_of
 from abeyance.storage import run_files
@@ -144,14 +143,7 @@ class RunReader(CommandedRun):
         return described.with_attempts(view)
 
     async def _unanswered(self, described: RunDescription) -> views.RunView:
-        view = described.degraded_view()
-        if view.blocked or not described.is_retried:
-            return view
-        execution = WorkflowExecution(workflow_id=self.run_id, run_id=described.execution)
-        with suppress(RPCError):
-            why = await unread_task(self._line.temporal, execution)
-            return view.model_copy(update={"blocked": [] if why is None else [why]})
-        return view
+        return await hindered(self._line.temporal, described, described.degraded_view())
 
     async def labels(self) -> Mapping[str, str]:
         """Return the labels of the run, also of one that only the archive has.

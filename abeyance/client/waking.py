@@ -25,17 +25,17 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.service import RPCError
 
 from abeyance import names, wire
-from abeyance.client.listing import OPEN_RUNS, Listing
+from abeyance.client.listing import FAILING, OPEN_RUNS, Listing
 from abeyance.client.rpc import WorkflowRpc
-from abeyance.errors import AbeyanceError, Refusal
+from abeyance.errors import AbeyanceError, BlockedCode, Refusal
 from abeyance.history.description import (
     RPC,
     RunEnded,
     blocking_failure,
     described_by_server,
     read,
-    unread_task,
 )
+from abeyance.history.hindrance import hindrance
 from abeyance.storage.converter import of_run
 from abeyance.util import gather_limited
 
@@ -50,8 +50,6 @@ _WAITING: Final = (
     # Only a run that computes has activities; one that awaits input may have a workflow task that fails.
     f"{OPEN_RUNS} AND ({names.STATUS} != 'awaiting-input' OR {names.BLOCKED} = true)"
 )
-_FAILING: Final = "CloseTime IS NULL AND TemporalReportedProblems IS NOT NULL"
-"""Conversations and delegations too: they have no activities, but workflow tasks that may fail."""
 
 
 class Waking:
@@ -72,7 +70,7 @@ class Waking:
         rows = await self._listing.all(_WAITING)
         # Temporal before 1.30 has no such attribute.
         with suppress(AbeyanceError, RPCError):
-            rows += await self._listing.all(_FAILING)
+            rows += await self._listing.all(FAILING)
         ids = dict.fromkeys(row.execution.workflow_id for row in rows)
         await gather_limited(ids, self._wake_workflow, at_once=_AT_ONCE)
 
@@ -83,8 +81,9 @@ class Waking:
             description = await read(self._line.temporal, raw)
             if not description.is_running or description.unreadable is not None:
                 return
-            execution = raw.workflow_execution_info.execution
-            if _is_retried(raw) and await unread_task(self._line.temporal, execution):
+            why = await hindrance(self._line.temporal, description) if _is_retried(raw) else None
+            # Signals that no worker can replay would only fill the history.
+            if why is not None and why.code != BlockedCode.CANNOT_REPLAY:
                 await self._retry_workflow_task(raw)
             retried = [await self._retry_activity(raw, each) for each in raw.pending_activities]
             is_blocked = description.summary.get("blocked")

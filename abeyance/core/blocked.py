@@ -6,10 +6,18 @@ at once when a worker starts. The run only remembers why, and since when.
 
 from __future__ import annotations
 
+from typing import Final
+
 from abeyance.core import events, lifecycle
 from abeyance.core.copying import replace
 from abeyance.core.visit import Blockage, Running, Visit
 from abeyance.core.working_state import WorkingState
+
+CANNOT_REPLAY_REMEDY: Final = (
+    "deploy code that can replay the run, such as the version before the last deploy; or reset it to a "
+    "workflow task before the fault (`temporal workflow reset`); or end it (`temporal workflow "
+    "terminate`)"
+)
 
 
 def unpinned_target(node: str, target: str, *, is_decided: bool = False) -> str:

@@ -13,14 +13,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from temporalio.api.common.v1 import Payload, WorkflowExecution
-from temporalio.api.enums.v1 import EventType, PendingActivityState
+from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as Execution
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
-    GetWorkflowExecutionHistoryReverseRequest,
 )
 from temporalio.client import Client as TemporalClient
 from temporalio.converter import DataConverter
@@ -53,14 +52,8 @@ _MEMO_SET: Final = (*names.MEMO_PROGRESS, *names.MEMO_TERMS)
 _SHOWN: Final = 300
 RPC: Final = timedelta(seconds=5)
 """How long one call over the network may take."""
-_UNREAD: Final = {
-    "WrongKey": BlockedCode.KEY_MISSING,
-    "Unavailable": BlockedCode.STORAGE_UNAVAILABLE,
-    "SettingsError": BlockedCode.STORAGE_UNAVAILABLE,
-}
-"""What a worker lacked, by the types of the failures of its workflow tasks."""
-_RECENT_EVENTS: Final = 250
-"""Many more than Temporal holds back while a workflow task is under way, and then writes after it."""
+_TRIED: Final = 3
+"""So often a workflow task may time out because its worker was killed."""
 _LEAST_ROW: Final = 200
 """In bytes. An encrypted memo row that is smaller is empty, because the interrupt was settled."""
 
@@ -115,8 +108,17 @@ class RunDescription:
 
     @property
     def is_retried(self) -> bool:
-        """Whether a workflow task of the run was tried before."""
-        return self._task.attempt > 1
+        """Whether a workflow task of the run was tried before; in a list, whether it was tried often."""
+        return self.is_running and (self._task.attempt > 1 or self._has_problems)
+
+    @property
+    def is_retried_often(self) -> bool:
+        """Whether a workflow task was tried so often that no worker seems to complete it."""
+        return self._task.attempt > _TRIED or self._has_problems
+
+    @property
+    def _has_problems(self) -> bool:
+        return names.REPORTED_PROBLEMS in self._info.search_attributes.indexed_fields
 
     @property
     def start(self) -> Mapping[str, Any]:
@@ -408,35 +410,3 @@ def blocking_failure(pending: PendingActivityInfo) -> Failure | None:
     is_wrapped = failure.HasField("server_failure_info") and failure.HasField("cause")
     own = failure.cause if is_wrapped else failure
     return own if own.application_failure_info.type in _BLOCKING else None
-
-
-async def unread_task(
-    temporal: TemporalClient, execution: WorkflowExecution
-) -> views.BlockedView | None:
-    """Why a workflow task is tried again, if its worker could not read the run; None otherwise.
-
-    Such a worker can tell the run nothing. Raises RPCError.
-    """
-    request = GetWorkflowExecutionHistoryReverseRequest(
-        namespace=temporal.namespace, execution=execution, maximum_page_size=_RECENT_EVENTS
-    )
-    service = temporal.workflow_service
-    page = await service.get_workflow_execution_history_reverse(request, timeout=RPC)
-    for event in page.history.events[:_RECENT_EVENTS]:
-        match event.event_type:
-            case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
-                return None
-            case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
-                failure = event.workflow_task_failed_event_attributes.failure
-                converter = of_run(temporal.data_converter, execution.workflow_id)
-                await decode_message(converter, failure, forgiving=True)
-                while failure.application_failure_info.type not in _UNREAD:
-                    if not failure.HasField("cause"):
-                        return None
-                    failure = failure.cause
-                code = _UNREAD[failure.application_failure_info.type]
-                message = f"a worker cannot read the run: {failure.message}"
-                return views.BlockedView(code=code, message=message)
-            case _:
-                pass
-    return None

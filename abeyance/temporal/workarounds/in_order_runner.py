@@ -12,12 +12,14 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
-from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_activation import RemoveFromCache, WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.converter import SerializationContext
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 from temporalio.workflow import Info
 
+from abeyance.core.blocked import CANNOT_REPLAY_REMEDY
+from abeyance.errors import BlockedCode
 from abeyance.temporal.retry import LOOKED_AHEAD
 from abeyance.temporal.workarounds.payloads import fail_refused_results
 
@@ -34,6 +36,7 @@ UNWRITTEN: Final = (
     "history"
 )
 _logger = logging.getLogger("abeyance.lookahead")
+_worker_logger = logging.getLogger("abeyance.worker")
 
 
 class InOrderWorkflowRunner(WorkflowRunner):
@@ -83,10 +86,24 @@ class InOrderWorkflowInstance(WorkflowInstance):
             history_size_bytes=act.history_size_bytes,
         )
         completion = self._inner.activate(act)
+        for job in act.jobs:
+            if job.remove_from_cache.reason == RemoveFromCache.NONDETERMINISM:
+                self._log_failed(job.remove_from_cache.message)
+        if completion.HasField("failed"):
+            self._log_failed(completion.failed.failure.message)
         self._owed += sum(
             command.WhichOneof("variant") in _WRITTEN for command in completion.successful.commands
         )
         return completion
+
+    def _log_failed(self, why: str) -> None:
+        _worker_logger.warning(
+            "run=%s code=%s | its workflow task failed (%s), and is tried again: %s",
+            self._inner.get_info().workflow_id,
+            BlockedCode.CANNOT_REPLAY,
+            why,
+            CANNOT_REPLAY_REMEDY,
+        )
 
     def _refused(self, act: WorkflowActivation, why: str) -> WorkflowActivationCompletion:
         _logger.debug(

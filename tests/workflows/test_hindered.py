@@ -1,0 +1,123 @@
+"""A run that no worker can replay is blocked, for all who read it, with a remedy."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from temporal_site import Site, eventually
+from temporalio import workflow
+from temporalio.client import Client as TemporalClient
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from abeyance import START, Graph, names, views
+from abeyance.filters import RunFilter
+
+
+@workflow.defn(name=names.WORKFLOW)
+class Otherwise:
+    """A run of other code, which begins with a timer."""
+
+    @workflow.run
+    async def run(self, *arguments: Any) -> None:
+        await workflow.sleep(3_600)
+
+
+@workflow.defn(name=names.WORKFLOW)
+class Broken:
+    """A run whose code has a bug."""
+
+    @workflow.run
+    async def run(self, *arguments: Any) -> None:
+        raise KeyError("a bug")
+
+
+def asking() -> Graph:
+    graph = Graph("asking")
+    graph.interrupt("ask", prompt="Pay?")
+    graph.edge(START, "ask")
+    return graph
+
+
+def other_code(site: Site, code: type) -> Worker:
+    """A worker of the site with other code of its runs."""
+    return Worker(
+        site.temporal,
+        task_queue=site.settings.task_queue,
+        workflows=[code],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+    )
+
+
+async def begun_by_other_code(site: Site) -> str:
+    """A run that code of today cannot replay, and that has something to do."""
+    run_id = await site.start()
+    async with other_code(site, Otherwise):
+
+        async def has_begun() -> bool:
+            return len((await site.history(run_id)).events) > 3
+
+        await eventually(has_begun)
+    await site.temporal.get_workflow_handle(run_id).signal("pause")
+    return run_id
+
+
+async def blocked(site: Site, run_id: str) -> views.BlockedView | None:
+    view = await site.client.run(run_id).view()
+    return view.blocked[0] if view.blocked else None
+
+
+async def test_a_run_that_todays_code_cannot_replay_is_blocked_and_the_worker_says_so(
+    temporal: TemporalClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "abeyance.worker")
+    site = Site(temporal, asking(), patience=1.0)
+    run_id = await begun_by_other_code(site)
+    async with site.worker():
+        why = await eventually(lambda: blocked(site, run_id))
+
+    assert (why.code, why.address) == ("cannot_replay", None)
+    assert "Nondeterminism" in why.message
+    assert "temporal workflow reset" in why.message
+    assert why.since is not None
+    (line, *_) = [line for line in caplog.messages if f"run={run_id} code=cannot_replay" in line]
+    assert "temporal workflow reset" in line
+
+
+async def test_a_run_whose_code_has_a_bug_is_blocked_until_a_worker_has_the_fix(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, asking(), patience=1.0)
+    run_id = await site.start()
+    async with other_code(site, Broken):
+        why = await eventually(lambda: blocked(site, run_id))
+    async with site.worker():
+        mended = await site.until(run_id, "awaiting-input")
+
+    assert why.code == "cannot_replay"
+    assert "a bug" in why.message
+    assert mended.blocked == []
+
+
+@pytest.mark.slow
+async def test_lists_have_a_run_that_no_worker_can_replay_among_the_blocked_ones(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, asking(), patience=1.0)
+
+    async def listed(*, blocked: bool | None = None) -> dict[str, list[str]]:
+        runs, _ = await site.client.runs.list(RunFilter(blocked=blocked), limit=10)
+        return {view.run_id: [why.code for why in view.blocked] for view in runs}
+
+    run_id = await begun_by_other_code(site)
+    async with site.worker():
+        well = await site.start()
+        await site.until(well, "awaiting-input")
+        found = await eventually(lambda: listed(blocked=True), seconds=120)
+        others = await listed(blocked=False)
+        every = await listed()
+
+    assert found == {run_id: ["cannot_replay"]}
+    assert others == {well: []}
+    assert every == found | others
