@@ -17,6 +17,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -40,6 +41,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import commands, names, views, wire
+from abeyance.client.pending_signals import PendingSignals
+from abeyance.client.update_errors import is_lost, refusal_of
 from abeyance.core.idempotency import conflict
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
@@ -72,12 +75,7 @@ _CACHED_FOR: Final = 600.0
 id with it.
 """
 _MAX_CACHED: Final = 10_000
-_CODES: Final = frozenset(Code)
 _ANSWERS: Final = frozenset({names.REPLAYED, names.EMPTY, names.STILL_ACTIVE})
-_LOST: Final = frozenset({"UnprocessedUpdate", "AcceptedUpdateCompletedWorkflow"})
-"""The server's errors for an update that was lost with its workflow task or with its history, because the
-worker was busy or the run was continued as new at that moment.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +110,7 @@ class WorkflowRpc:
         self.patience = patience
         self._cache: OrderedDict[str, CachedRun] = OrderedDict()
         self._sent: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._pending = PendingSignals(temporal, patience=patience)
         self._limiter = UpdateLimiter()
         self._reads: SingleFlight[Any] = SingleFlight()
 
@@ -291,9 +290,10 @@ class WorkflowRpc:
     ) -> None:
         """Send a signal: one call, if the run is cached.
 
-        `digest` is that of the whole command. Raises RunEnded, `unknown_run`, and `idempotency_conflict`
-        if this process has sent another command under the key; else the run detects it. Raises
-        `payload_too_large` for what Temporal does not take.
+        `digest` is that of the whole command; "" for what a worker tells, which is not bounded. Raises
+        RunEnded, `unknown_run`, and `idempotency_conflict` if this process has sent another command under
+        the key; else the run detects it. Raises `queue_full` if the run has not processed earlier ones,
+        and `payload_too_large` for what Temporal does not take.
         """
         self._check_size(order)
         first = (await self.cached_run(run_id)).first
@@ -310,7 +310,9 @@ class WorkflowRpc:
                 await self._raise_if_gone(run_id, error)
                 raise
 
-        await retry_until(f"the run {run_id!r}", send, seconds=self.patience)
+        size = len(order.model_dump_json().encode())
+        async with self._pending.room(run_id, name, size) if digest else nullcontext():
+            await retry_until(f"the run {run_id!r}", send, seconds=self.patience)
         if key is not None:
             self._sent[first, key] = digest
             if len(self._sent) > _MAX_CACHED:
@@ -479,17 +481,3 @@ class WorkflowRpc:
             f"the worker of the run {run_id!r} could not handle this: {why}. It may have another version "
             "than this client; repeat the call."
         )
-
-
-def is_lost(error: WorkflowUpdateFailedError) -> bool:
-    """Return whether the server lost an update, which may be sent again under the same id."""
-    return isinstance(error.cause, ApplicationError) and error.cause.type in _LOST
-
-
-def refusal_of(error: WorkflowUpdateFailedError) -> Refusal | None:
-    """Return the refusal of an update; None if it failed otherwise."""
-    cause = error.cause
-    if not isinstance(cause, ApplicationError) or cause.type not in _CODES:
-        return None
-    details = cause.details[0] if cause.details else {}
-    return Refusal(Code(cause.type), cause.message, **details)

@@ -130,8 +130,8 @@ class TemporalRun(RunReader):
 
         Returns once Temporal has the signal. If the run refuses it, its events have a `signal.refused`. A
         repeated `key` has no further effect. A key that was used for another call is an
-        `idempotency_conflict`, raised if this client made that call. Raises `unknown_run` and
-        `not_running`.
+        `idempotency_conflict`, raised if this client made that call. Raises `unknown_run`, `not_running`,
+        and `queue_full` if the run has not processed hundreds of earlier ones.
         """
         event = as_events.control(order, datetime.now(UTC))
         try:

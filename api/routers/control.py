@@ -145,7 +145,12 @@ def signal_responses(example: Any, with_wait: Any, *refusals: Code) -> openapi.R
         200: openapi.also(
             "The run after the signal took effect, with `wait`.", with_wait, views.RunView
         ),
-        **openapi.change(202, "Temporal has accepted the signal.", example, *refusals),
+        **openapi.change(
+            202,
+            "Temporal has accepted the signal.",
+            example,
+            *dict.fromkeys((*refusals, Code.QUEUE_FULL)),
+        ),
     }
 
 

@@ -1,0 +1,129 @@
+"""Thousands of signals to a run whose worker is away: the run goes on, and no accepted one is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+from sample_graphs import gated
+from temporal_site import ANYBODY, Site
+from temporalio.client import Client as TemporalClient
+
+from abeyance import Client, Refusal, commands
+from abeyance.core.state import Limits
+from abeyance.errors import Code
+
+WIDE = Limits(max_queue_size=1_000, max_message_length=100_000)
+
+
+def message(number: int, text: str = "hello") -> commands.SteerMessage:
+    return commands.SteerMessage(message_id=f"m{number}", text=text)
+
+
+async def outcomes(send: Callable[[int], Awaitable[object]], count: int) -> Counter[str]:
+    """How many calls came to what, if 50 are under way at a time."""
+    results: Counter[str] = Counter()
+    room = asyncio.Semaphore(50)
+
+    async def one(number: int) -> None:
+        async with room:
+            try:
+                await send(number)
+            except Refusal as refusal:
+                assert refusal.code is Code.QUEUE_FULL, refusal
+                results["refused"] += 1
+            else:
+                results["accepted"] += 1
+
+    await asyncio.gather(*(one(number) for number in range(count)))
+    return results
+
+
+async def test_a_run_whose_worker_is_away_takes_300_signals_of_a_kind_and_loses_none(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    run_id = await site.start(limits=WIDE)
+    run = site.client.run(run_id)
+
+    sent = await outcomes(lambda number: run.signal_message(message(number)), 400)
+    assert sent == {"accepted": 300, "refused": 100}
+    # Whoever may steer cannot keep others from control.
+    await run.pause()
+    await run.resume()
+    async with site.worker():
+        await site.until(run_id, "awaiting-input")
+        assert await run.queue_depth() == 300
+
+        # What the run has processed does not count.
+        await run.signal_message(message(1_000))
+        await run.respond(response={"approved": True}, principal=ANYBODY)
+        view = await site.ended(run_id)
+
+    assert view.status == "completed"
+    assert len(view.undelivered) == 301
+
+
+async def test_what_other_processes_have_sent_counts_once_a_process_has_sent_as_much(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    run_id = await site.start()
+    other = Client(temporal, task_queue=site.settings.task_queue).run(run_id)
+    run = site.client.run(run_id)
+    await outcomes(lambda number: other.signal_message(message(number)), 250)
+
+    sent = await outcomes(lambda number: run.signal_message(message(1_000 + number)), 350)
+
+    assert sent == {"accepted": 300, "refused": 50}
+    with pytest.raises(Refusal) as refused:
+        await run.signal_message(message(2_000))
+    assert refused.value.details["actual"] > 300
+
+
+@pytest.mark.parametrize("text", ["x" * 10_000, "x" * 90_000], ids=["in-history", "large"])
+async def test_a_run_whose_worker_is_away_takes_a_megabyte_of_signals(
+    temporal: TemporalClient, text: str
+) -> None:
+    site = Site(temporal, gated())
+    run_id = await site.start(limits=WIDE)
+    run = site.client.run(run_id)
+
+    sent = await outcomes(lambda number: run.signal_message(message(number, text)), 150)
+
+    assert sent["accepted"] == 1_000_000 // (len(text) + 150)
+    async with site.worker():
+        await site.until(run_id, "awaiting-input")
+        assert await run.queue_depth() == sent["accepted"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["steer", "pause", "unreadable"])
+async def test_a_run_goes_on_after_9_000_signals_that_nobody_could_refuse(
+    temporal: TemporalClient, name: str
+) -> None:
+    site = Site(temporal, gated())
+    run_id = await site.start()
+    handle = temporal.get_workflow_handle(run_id)
+    wrong = name == "unreadable"
+    signal = "steer" if wrong else name
+
+    async def send(number: int) -> None:
+        sent = {"message_id": f"m{number}", "text": "hello", "ttl": 86_400.0}
+        argument = 1 if wrong else sent if name == "steer" else {"key": f"k{number}"}
+        await handle.signal(signal, argument, rpc_timeout=timedelta(seconds=30))
+
+    assert await outcomes(send, 9_000) == {"accepted": 9_000}
+    async with site.worker():
+        await site.client.run(run_id).resume()
+        await site.until(run_id, "awaiting-input", seconds=90)
+        queued = {row["data"]["message_id"] for row in await site.events(run_id, "message.queued")}
+        rejected = await site.events(run_id, "message.rejected")
+        told = queued | {row["data"]["message_id"] for row in rejected}
+        assert len(told) == (0 if name == "pause" else 9_000)
+
+        await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
+        assert (await site.ended(run_id)).status == "completed"
