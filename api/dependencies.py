@@ -9,8 +9,8 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeAlias, TypeVar, get_args, get_origin
 
@@ -37,6 +37,9 @@ from abeyance.util import KEY, RUN_ID_RULE, checked_key, invalid
 T = TypeVar("T")
 
 KEY_HEADER: Final = "Idempotency-Key"
+MOST_STREAMS_OF_ONE: Final = 20
+MOST_STREAMS: Final = 500
+"""How many streams of the events of all runs one principal, and all, may have open in a process."""
 
 _STARTUP_SECONDS: Final = 1.0
 """How long the startup waits for Temporal before the service accepts requests without it."""
@@ -126,6 +129,35 @@ async def _warn_of_lost_audits(client: Client, settings: Settings) -> None:
         _logger.warning("namespace=%s | %s", client.temporal.namespace, warning)
 
 
+class StreamPlaces:
+    """Counts the open streams of all runs, by principal."""
+
+    def __init__(self) -> None:
+        self._open: Counter[str] = Counter()
+
+    @contextmanager
+    def one_of(self, subject: str) -> Iterator[None]:
+        """Hold a place for a stream. Raises `too_many_runs` if a principal, or all, have no more."""
+        for taken, limit in (
+            (self._open[subject], MOST_STREAMS_OF_ONE),
+            (self._open.total(), MOST_STREAMS),
+        ):
+            if taken >= limit:
+                raise Refusal(
+                    Code.TOO_MANY_RUNS,
+                    f"{taken} streams of the events of all runs are open, and the limit is {limit} "
+                    f"({MOST_STREAMS_OF_ONE} of one principal): close one, or read pages.",
+                    limit=limit,
+                )
+        self._open[subject] += 1
+        try:
+            yield
+        finally:
+            self._open[subject] -= 1
+            if not self._open[subject]:
+                del self._open[subject]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
     """The parts that all requests of one application share. None of them belongs to a run.
@@ -141,6 +173,7 @@ class Backend:
     oidc: OidcClient | None = None
     notifications: Notifications | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    streams: StreamPlaces = field(default_factory=StreamPlaces)
 
     def graph(self, name: str) -> Graph:
         """Return a graph by its name. Raises `unknown_graph`, which lists the names."""

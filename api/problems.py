@@ -75,7 +75,7 @@ PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
     Code.INVALID_MESSAGE: (422, "Invalid message"),
     Code.ACTION_NOT_ALLOWED: (422, "Disallowed action"),
     Code.QUEUE_FULL: (429, "Message queue full"),
-    Code.TOO_MANY_RUNS: (429, "Too many runs"),
+    Code.TOO_MANY_RUNS: (429, "Too many runs or streams"),
     Code.UNAVAILABLE: (503, "Service unavailable"),
 }
 

@@ -361,6 +361,8 @@ class Reading:
                     return
                 if self._positions.is_new(event):
                     items.append(item)
+            # Reading a page takes the processor, which other calls of this process need too.
+            await asyncio.sleep(0)
             if page.then is None:
                 return
             if page.is_last:

@@ -34,6 +34,8 @@ _LONGEST_PAUSE: Final = 3.0
 """A poll is followed by a pause of `_SHARE` times its own length, within these bounds in seconds."""
 _PAGE_SECONDS: Final = 8.0
 """After this a page ends, however short it is."""
+_READERS: Final = 3
+"""How many readers go through the past at the same time. Each reads hundreds of histories."""
 _PATIENCE: Final = 60.0
 _PAGE_PATIENCE: Final = 10.0
 """In seconds: how long an unreachable Temporal is retried."""
@@ -129,6 +131,7 @@ class Stream:
         self._sources = Sources.of(temporal, task_queue, _PATIENCE)
         self._at_once = Sources.of(temporal, task_queue, _PAGE_PATIENCE)
         self._kept = kept
+        self._room = asyncio.Semaphore(_READERS)
         self._listeners = 0
         self._tail: _Tail | None = None
 
@@ -228,12 +231,13 @@ class Stream:
         deadline = clock() + seconds
         while True:
             since, began = positions.until, _now()
-            until = await sources.changes.stop_after(since)
-            rows = await sources.changes.rows(since, until)
-            changed, waiting = await sources.changes.split(rows, since)
-            items = await reading.new(changed, until)
-            reading.skip(waiting)
-            lost = await sources.changes.lost(since)
+            async with self._room:
+                until = await sources.changes.stop_after(since)
+                rows = await sources.changes.rows(since, until)
+                changed, waiting = await sources.changes.split(rows, since)
+                items = await reading.new(changed, until)
+                reading.skip(waiting)
+                lost = await sources.changes.lost(since)
             items += failed_notifications(lost, positions, until)
             for item in merged(items):
                 if positions.is_new(item.event):

@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from abeyance.core.copying import replace
+from abeyance.core.json import size
 from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.terms import GROUP
 from abeyance.errors import Code, Refusal
@@ -24,10 +26,17 @@ ADMIN: Final = "admin"
 _RUNS: Final = "runs:"
 LONGEST: Final = timedelta(days=90)
 """The longest time from when a delegation is made until it ends."""
-MOST: Final = 1_000
-"""How many delegations that have not ended a deployment may have."""
+MOST: Final = 50
+MOST_BYTES: Final = 256_000
+"""How many delegations that have not ended one maker may have, and how many bytes of them."""
+MOST_BYTES_IN_ALL: Final = 1_000_000
+"""How many bytes those of a deployment may take: its workflow carries all of them in one payload."""
 _MAX_REPEATABLE: Final = 100
 """How many requests to delete, the last ones, are known when they are sent again."""
+_FRAME: Final = 300
+"""In bytes: what the JSON of a delegation has beside its texts."""
+_MAX_DELETED: Final = 1_000
+"""How many deleted delegations, the last ones, are known when a request to make one is sent again."""
 
 
 def may_be_lent(capability: str) -> bool:
@@ -131,14 +140,14 @@ class Delegations:
                 capability=missing[0],
                 capabilities=list(missing),
             )
-        if len(kept) >= MOST:
-            message = f"there are {len(kept)} delegations, and no more fit: delete some of them"
+        made = _made(wanted, now)
+        if too_many := _too_many(kept, made):
             raise Refusal(
                 Code.INVALID_BODY,
-                f"This cannot be delegated: {message}.",
-                errors=[{"pointer": "", "message": message}],
+                f"This cannot be delegated: {too_many}.",
+                errors=[{"pointer": "", "message": too_many}],
             )
-        return replace(self, all=(*kept, _made(wanted, now)), deleted=gone)
+        return replace(self, all=(*kept, made), deleted=_latest(gone))
 
     def withdrawn(self, id_: str, principal: Principal, key: str | None = None) -> Delegations:
         """Return the delegations without one. The same request again changes nothing. Raise as `one`."""
@@ -149,8 +158,8 @@ class Delegations:
         return replace(
             self,
             all=tuple(each for each in self.all if each.id != id_),
-            deleted={**self.deleted, id_: found.until},
-            deleted_by=dict([*by_key.items()][-_MAX_REPEATABLE:]),
+            deleted=_latest({**self.deleted, id_: found.until}),
+            deleted_by=_repeatable(by_key),
         )
 
     def one(self, id_: str, principal: Principal, key: str | None = None) -> Delegation:
@@ -237,6 +246,51 @@ def _made(wanted: Wanted, now: datetime) -> Delegation:
         reason=wanted.reason,
         created_at=now,
     )
+
+
+def _too_many(kept: Iterable[Delegation], made: Delegation) -> str | None:
+    """Return why there is no room for one more; None if there is."""
+    own = [each for each in kept if each.by == made.by]
+    if len(own) >= MOST:
+        return f"{made.by!r} has made {len(own)} delegations, and no more fit: delete some of them"
+    more = _size(made)
+    if (taken := sum(map(_size, own))) + more > MOST_BYTES:
+        return (
+            f"the delegations that {made.by!r} has made take {taken} bytes and this one {more}, and "
+            f"{MOST_BYTES} fit: shorten the reason, or delete some of them"
+        )
+    if (taken := sum(map(_size, kept))) + more > MOST_BYTES_IN_ALL:
+        return (
+            f"all delegations take {taken} bytes and this one {more}, and {MOST_BYTES_IN_ALL} fit: "
+            "somebody with the capability 'admin' has to delete some of them"
+        )
+    return None
+
+
+@lru_cache(maxsize=4_096)
+def _size(delegation: Delegation) -> int:
+    """Return a size in bytes that its JSON does not exceed."""
+    texts = (
+        delegation.id,
+        delegation.by,
+        delegation.to,
+        delegation.reason,
+        *(delegation.capabilities or ()),
+        *delegation.groups,
+    )
+    return _FRAME + size([*texts])
+
+
+def _repeatable(by_key: Mapping[str, Delegation]) -> dict[str, Delegation]:
+    """Return the last requests, as many as fit."""
+    latest = dict([*by_key.items()][-_MAX_REPEATABLE:])
+    while sum(map(_size, latest.values())) > MOST_BYTES:
+        del latest[next(iter(latest))]
+    return latest
+
+
+def _latest(deleted: Mapping[str, datetime]) -> dict[str, datetime]:
+    return dict([*deleted.items()][-_MAX_DELETED:])
 
 
 def _conflict() -> Refusal:

@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import ExitStack, aclosing, suppress
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -102,7 +102,9 @@ LastEventId: TypeAlias = Annotated[
 @router.get(
     "/events",
     response_model=Listed[views.StreamEvent],
-    responses=_of_pages_and_streams(examples.STREAM_EVENT, examples.STREAM_OF_ALL, Code.GONE),
+    responses=_of_pages_and_streams(
+        examples.STREAM_EVENT, examples.STREAM_OF_ALL, Code.GONE, Code.TOO_MANY_RUNS
+    ),
 )
 async def read_stream(
     *,
@@ -130,8 +132,16 @@ async def read_stream(
         reads=credentials.reads,
     )
     if _wants_stream(request):
-        following = await client.stream.opened(after, filters=filters, since=query.since)
-        return stream_to(credentials, backend, following.events, cursor=following.cursor)
+        with ExitStack() as place:
+            place.enter_context(backend.streams.one_of(credentials.principal.subject))
+            following = await client.stream.opened(after, filters=filters, since=query.since)
+            return stream_to(
+                credentials,
+                backend,
+                following.events,
+                cursor=following.cursor,
+                place=place.pop_all(),
+            )
     items, next_cursor = await client.stream.page(
         after, limit=query.limit, filters=filters, since=query.since
     )
@@ -209,6 +219,7 @@ class EventStream(ServerSentEvents, Generic[T]):
     heartbeat after `is_revoked` says that it was revoked. The reader can then reconnect with the last id.
 
     Each event is written by `text`; `last_words` are written if the stream ends early, with the reason.
+    `place` is closed once the stream has ended.
     """
 
     def __init__(
@@ -223,6 +234,7 @@ class EventStream(ServerSentEvents, Generic[T]):
         until: float | None = None,
         is_revoked: Callable[[], bool] = lambda: False,
         cursor: Callable[[], str] | None = None,
+        place: ExitStack | None = None,
     ) -> None:
         self._events = events
         self._write = text
@@ -232,6 +244,7 @@ class EventStream(ServerSentEvents, Generic[T]):
         self._until = until
         self._is_revoked = is_revoked
         self._cursor = cursor
+        self._place = place or ExitStack()
         self._text = self._written()
         super().__init__(self._text, headers={**_HEADERS, **(headers or {})})
 
@@ -244,8 +257,9 @@ class EventStream(ServerSentEvents, Generic[T]):
 
     async def aclose(self) -> None:
         """End the stream, and unsubscribe from the feed."""
-        async with aclosing(self._events), aclosing(self._text):
-            pass
+        with self._place:
+            async with aclosing(self._events), aclosing(self._text):
+                pass
 
     async def _written(self) -> AsyncGenerator[str, None]:
         pending: asyncio.Task[T | None] | None = None

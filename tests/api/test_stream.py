@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -23,6 +24,7 @@ from abeyance.client.stream import Stream
 from abeyance.core.state import Limits
 from abeyance.history.cursors import Positions
 from abeyance.http import HttpClient
+from abeyance.token_file import add_token
 
 STREAM = {"Accept": "text/event-stream"}
 YES = {"approved": True}
@@ -397,3 +399,38 @@ async def test_a_reader_without_a_cursor_may_begin_at_a_time(temporal: TemporalC
         assert [event.run_id for event in events[:1]] == [run_id]
         assert events[-1].type == "run.completed"
         assert (await site.client.stream.page(after, since=ended))[0] == []
+
+
+async def test_one_principal_has_at_most_twenty_streams_and_keeps_nobody_else_out(
+    office: Site, tmp_path: Path
+) -> None:
+    file = tmp_path / "tokens.json"
+    ada, bob = (add_token(file, name, ["runs:read"]) for name in ("ada", "bob"))
+    async with (
+        served(app_for(office, tokens_file=file)) as api,
+        httpx.AsyncClient(base_url=api.url, timeout=40, trust_env=False) as http,
+        AsyncExitStack() as open_streams,
+    ):
+
+        async def opened(token: str) -> httpx.Response:
+            headers = {**STREAM, "Authorization": f"Bearer {token}"}
+            stream = http.stream("GET", "/events", headers=headers)
+            return await open_streams.enter_async_context(stream)
+
+        streams = await asyncio.gather(*(opened(ada) for _ in range(20)))
+        assert [stream.status_code for stream in streams] == [200] * 20
+        refused = await opened(ada)
+        await refused.aread()
+        assert problem(refused, 429, "too_many_runs")["limit"] == 20
+        assert refused.headers["retry-after"] == "5"
+        assert (await opened(bob)).status_code == 200
+
+        # A place is free again once a stream has ended.
+        await streams[0].aclose()
+
+        async def is_free() -> bool:
+            again = await opened(ada)
+            await again.aclose()
+            return again.status_code == 200
+
+        await eventually(is_free)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from core_drive import T0, at
+from pydantic import TypeAdapter
 
 from abeyance.core.delegations import LONGEST, MOST, Delegations, Wanted
 from abeyance.core.policy import EVERYTHING, Principal
@@ -91,18 +93,52 @@ def test_the_same_call_again_makes_nothing_and_what_has_ended_is_forgotten() -> 
     assert [each.id for each in later.all] == ["e"]
 
 
-def test_there_are_not_more_than_fit() -> None:
+def filled(*makers: str, **fields: Any) -> tuple[Delegations, list[str]]:
+    """A book in which each maker has made all that fit, and what the refusals said."""
+    book, told = Delegations(), []
+    for maker in makers:
+        for number in range(MOST + 1):
+            order = wanted(Principal(subject=maker), id_=f"{maker}{number}", **fields)
+            try:
+                book = book.made(order, T0)
+            except Refusal as refusal:
+                assert refusal.code is Code.INVALID_BODY
+                (fault,) = refusal.details["errors"]
+                assert refusal.message == f"This cannot be delegated: {fault['message']}."
+                told.append(fault["message"])
+                break
+    return book, told
+
+
+def test_there_are_not_more_than_fit_of_one_maker() -> None:
+    book, told = filled("ada", "dan")
+
+    assert len(book.all) == 2 * MOST
+    assert told[0] == "'ada' has made 50 delegations, and no more fit: delete some of them"
+
+
+def test_what_one_maker_writes_is_bounded_in_bytes() -> None:
+    book, told = filled("ada", "dan", reason="\N{GRINNING FACE}" * 2_000)
+
+    assert [each.by for each in book.all] == ["ada"] * 30 + ["dan"] * 30
+    assert "256000 fit: shorten the reason" in told[0]
+
+
+def test_a_book_that_is_full_and_has_forgotten_as_much_fits_into_one_payload() -> None:
+    makers = [f"maker {number}" for number in range(6)]
+    book, told = filled(*makers, reason="\N{GRINNING FACE}" * 2_000)
+    assert "1000000 fit: somebody with the capability 'admin'" in told[-1]
+    full = book.all
     book = Delegations()
-    (one,) = book.made(wanted(), T0).all
-    full = Delegations(all=(one,) * MOST)
-    refusal = refusal_of(full, id_="e")
-    assert refusal.code is Code.INVALID_BODY
-    (fault,) = refusal.details["errors"]
-    assert (fault["pointer"], refusal.message) == (
-        "",
-        f"This cannot be delegated: {fault['message']}.",
-    )
-    assert f"{MOST} delegations, and no more fit" in fault["message"]
+    for number in range(1_100):
+        id_ = f"{number:016}"
+        one = wanted(ADA, id_=id_, reason="x" * (8_000 if number > 1_000 else 1))
+        book = book.made(one, T0).withdrawn(id_, ADA, f"key {number}")
+    book = replace(book, all=full)
+
+    assert len(TypeAdapter(Delegations).dump_json(book)) < 1_800_000
+    assert book.withdrawn(id_, ADA, "key 1099") == book
+    assert refusal_of(book, id_=id_).code is Code.INVALID_BODY
 
 
 def test_who_made_it_deletes_it_or_an_administrator() -> None:

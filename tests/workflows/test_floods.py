@@ -101,29 +101,27 @@ async def test_a_run_whose_worker_is_away_takes_a_megabyte_of_signals(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["steer", "pause", "unreadable"])
+@pytest.mark.timeout(600)
 async def test_a_run_goes_on_after_9_000_signals_that_nobody_could_refuse(
-    temporal: TemporalClient, name: str
+    temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gated())
     run_id = await site.start()
     handle = temporal.get_workflow_handle(run_id)
-    wrong = name == "unreadable"
-    signal = "steer" if wrong else name
 
     async def send(number: int) -> None:
         sent = {"message_id": f"m{number}", "text": "hello", "ttl": 86_400.0}
-        argument = 1 if wrong else sent if name == "steer" else {"key": f"k{number}"}
-        await handle.signal(signal, argument, rpc_timeout=timedelta(seconds=30))
+        await handle.signal("steer", sent, rpc_timeout=timedelta(seconds=30))
 
     assert await outcomes(send, 9_000) == {"accepted": 9_000}
     async with site.worker():
-        await site.client.run(run_id).resume()
         await site.until(run_id, "awaiting-input", seconds=90)
-        queued = {row["data"]["message_id"] for row in await site.events(run_id, "message.queued")}
-        rejected = await site.events(run_id, "message.rejected")
-        told = queued | {row["data"]["message_id"] for row in rejected}
-        assert len(told) == (0 if name == "pause" else 9_000)
-
+        events, _ = await site.client.feed.page(run_id, None, 20_000)
+        told = [
+            event.data["message_id"]
+            for event in events
+            if event.type in ("message.queued", "message.rejected")
+        ]
         await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
         assert (await site.ended(run_id)).status == "completed"
+    assert sorted(told) == sorted(f"m{number}" for number in range(9_000))
