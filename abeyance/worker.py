@@ -18,6 +18,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymen
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from abeyance import tracing
+from abeyance.activities.attempt import LEAVES_WITHIN
 from abeyance.activities.maintenance import (
     AuditActivities,
     ConversationActivities,
@@ -107,10 +108,12 @@ def make_worker(
     blobs: Blobs | None = None,
     notifications: Notifications | None = None,
     strict_sandbox: bool = False,
+    leaving: asyncio.Event | None = None,
 ) -> Worker:
     """Make a worker for these graphs, without starting it.
 
     By `notifications` its runs know what to announce; `make_notifier` makes the worker that delivers it.
+    Who ends the process while nodes run sets `leaving` before, LEAVES_WITHIN seconds at most.
 
     `strict_sandbox` is for tests: production has no sandbox
     (docs/concepts/adr/0007-no-sandbox-in-production.md).
@@ -131,6 +134,7 @@ def make_worker(
         enable_metrics=settings.enable_metrics,
         notifications=notifications,
         links_base=links_base(notifications, settings),
+        leaving=leaving,
     )
     worker = Worker(
         lenient(temporal),
@@ -215,7 +219,9 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Run a worker until `stop` is set.
 
     If something still runs a few seconds after the grace, this ends the process: a function in a thread,
-    or a visit whose journal cannot be written because Temporal is unavailable.
+    or a visit whose journal cannot be written because Temporal is unavailable. Temporal is told before
+    that the worker leaves: what it ran is no failed attempt, and another worker begins it when this
+    process is gone. Nobody tells it of a process that is killed.
     """
     graphs = load_graphs(settings.app)
     load_models(graphs)
@@ -228,7 +234,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     asyncio.get_running_loop().set_default_executor(
         ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="node")
     )
-    worker = make_worker(temporal, graphs, settings, notifications=notifications)
+    leaving = asyncio.Event()
+    worker = make_worker(temporal, graphs, settings, notifications=notifications, leaving=leaving)
     _spare_what_stays()
     running = asyncio.create_task(worker.run())
     notifying = asyncio.create_task(_notify(temporal, settings, notifications))
@@ -247,11 +254,14 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             "stopping: work still runs after %g s; another worker will retry it",
             settings.shutdown_grace + _LAST_SECONDS,
         )
-    if "abeyance.mcp.connection" in sys.modules:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(close_servers(), _LAST_SECONDS)
+        # Before the servers close: a tool of theirs that fails now has not failed.
+        leaving.set()
+    closing = asyncio.create_task(_close_servers())
     if is_unfinished:
+        await asyncio.wait({running, closing}, timeout=LEAVES_WITHIN)
         leave(0)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(closing, _LAST_SECONDS)
     stop_signal.cancel()
     waking.cancel()
     notifying.cancel()
@@ -295,6 +305,12 @@ async def _notify(
         return
     async with make_notifier(temporal, settings, notifications):
         await asyncio.Event().wait()
+
+
+async def _close_servers() -> None:
+    """Close the MCP servers that were used."""
+    if "abeyance.mcp.connection" in sys.modules:
+        await close_servers()
 
 
 async def _wake_blocked_runs(client: Client) -> None:

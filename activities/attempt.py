@@ -8,6 +8,9 @@ cancelled, Temporal drops its heartbeat details.
 Temporal itself retries an attempt that was *lost* with its worker, which counts, and one that is
 *excused*: on a worker without the code, or ended by a shutdown. How many were excused travels with the
 journal (`heartbeat`).
+
+Code in a thread cannot be stopped, and dies with its process. A worker that is about to exit sets
+`leaving`: whatever still runs is then excused, and the next attempt begins when the process is gone.
 """
 
 from __future__ import annotations
@@ -40,6 +43,10 @@ from abeyance.runtime.node_runner import TimedOut, failed_attempt, graph_for, ru
 from abeyance.storage.blobs import Blobs
 from abeyance.temporal.workarounds.heartbeat import Superseded
 
+LEAVES_WITHIN: Final = 5.0
+"""Seconds from the moment at which a worker is `leaving` to its exit, at most."""
+_GONE_AFTER: Final = LEAVES_WITHIN + 1.0
+"""Seconds after which another worker may begin what a leaving one still ran."""
 _MAX_DETAILS: Final = 1_000
 """Maximum bytes. Temporal truncates a failure larger than a few thousand."""
 
@@ -57,8 +64,12 @@ class VisitLog(logging.LoggerAdapter[logging.Logger]):
         return f"run={fields['run_id']} address={fields['address']} | {msg}", kwargs
 
 
+class _Left(BaseException):
+    """The process ends, and with it the code that still runs."""
+
+
 class Attempt:
-    """One attempt at a visit."""
+    """One attempt at a visit. `leaving` is set right before the process ends."""
 
     def __init__(
         self,
@@ -70,7 +81,9 @@ class Attempt:
         *,
         links_base: str,
         hop: Hop,
+        leaving: asyncio.Event,
     ) -> None:
+        self._leaving = leaving
         self._hop = hop
         self._input = visit_input
         self._links_base = links_base
@@ -105,6 +118,12 @@ class Attempt:
             return await self._blocked(error)
         except Superseded as error:
             raise taken_over(visit_input) from error
+        except _Left:
+            text = "run=%s address=%s | this worker ends, and another one runs the visit again"
+            _logger.warning(text, visit_input.run_id, visit_input.address)
+            if await self._remember(excused=self._heartbeater.journal.excused + 1):
+                return self._stopped()
+            raise self._again(_cancel_reason(), FailureCode.NODE_FAILED, _GONE_AFTER) from None
         except asyncio.CancelledError:
             # The worker shuts down, or an operator paused or reset the activity: not the node's fault,
             # and the visit continues in another attempt.
@@ -140,7 +159,7 @@ class Attempt:
         """
         visit_input = self._input
         code = asyncio.create_task(_caught(graph, context))
-        if await _ends(code, self._after(visit_input.timeout)):
+        if await self._ends(code, self._after(visit_input.timeout)):
             ended = code.result()
             return self._ended(graph, context, ended) if isinstance(ended, BaseException) else ended
         self._is_late.set()
@@ -148,8 +167,35 @@ class Attempt:
         outcome = self._ended(graph, context, TimedOut(visit_input))
         if isinstance(outcome, Failed):
             return outcome
-        await _ends(code, self._after(visit_input.timeout, times=2))
+        await self._ends(code, self._after(visit_input.timeout, times=2))
         return replace(outcome, journal=self._journal.steps or outcome.journal)
+
+    async def _ends(self, code: asyncio.Task[Any], until: float | None) -> bool:
+        """Wait for the code, at most until a time of the monotonic clock. Return whether it has ended.
+
+        A cancellation is passed on to it, and it is waited for: if it were left behind, the same visit
+        could run twice at once. Raise _Left if the process ends meanwhile.
+        """
+        leaving: set[asyncio.Task[Any]] = set()
+        try:
+            while not code.done():
+                left = None if until is None else until - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                try:
+                    await asyncio.wait(
+                        {code, *leaving}, timeout=left, return_when=asyncio.FIRST_COMPLETED
+                    )
+                except asyncio.CancelledError:
+                    code.cancel()
+                    # A worker that leaves has cancelled all its activities before.
+                    leaving = leaving or {asyncio.create_task(self._leaving.wait())}
+                if self._leaving.is_set() and not code.done():
+                    raise _Left
+        finally:
+            for task in leaving:
+                task.cancel()
+        return True
 
     def _after(self, timeout: float | None, times: int = 1) -> float | None:
         return None if timeout is None else self._began + times * timeout
@@ -287,23 +333,6 @@ async def _caught(graph: Graph, context: Context) -> VisitOutcome | BaseExceptio
         raise
     except BaseException as error:  # noqa: BLE001 any exception of an author's code is a failed attempt
         return error
-
-
-async def _ends(code: asyncio.Task[Any], until: float | None) -> bool:
-    """Wait for the code, at most until a time of the monotonic clock. Return whether it has ended.
-
-    A cancellation is passed on to it, and it is waited for: if it were left behind, the same visit could
-    run twice at once.
-    """
-    while not code.done():
-        left = None if until is None else until - time.monotonic()
-        if left is not None and left <= 0:
-            return False
-        try:
-            await asyncio.wait({code}, timeout=left)
-        except asyncio.CancelledError:
-            code.cancel()
-    return True
 
 
 def _cancel_reason() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -35,7 +36,10 @@ from abeyance.temporal.workarounds.payloads import UNREADABLE_COUNT, DecodedPayl
 
 
 class NodeActivities:
-    """One dynamic activity for all nodes of the graphs; the activity type is the node's name."""
+    """One dynamic activity for all nodes of the graphs; the activity type is the node's name.
+
+    `leaving` is to be set right before the process ends.
+    """
 
     def __init__(
         self,
@@ -47,7 +51,9 @@ class NodeActivities:
         enable_metrics: bool = True,
         notifications: Notifications | None = None,
         links_base: str = "",
+        leaving: asyncio.Event | None = None,
     ) -> None:
+        self._leaving = leaving or asyncio.Event()
         self._notifications = notifications
         self._links_base = links_base
         self._graphs = graphs
@@ -92,6 +98,7 @@ class NodeActivities:
                 self._blobs,
                 links_base=self._links_base,
                 hop=hop,
+                leaving=self._leaving,
             )
             return await attempt.run()
 
