@@ -73,7 +73,7 @@ MEMO_ROW = (
 
 MEMO_PROGRESS = (
     *("status", "held_until", "answered_by", "on_behalf_of", "missing"),
-    *("escalations", "claim", "barred"),
+    *("escalations", "claim", "barred", "prompt_values"),
 )
 """Further fields, which it has if they are set."""
 

@@ -86,7 +86,8 @@ class InterruptView(Record):
     the prompt is truncated) or no worker answers; read the interrupt by its id. `degraded`: no worker
     answers, so this is what Temporal has, and the run may have further interrupts; in the inbox, only if
     it may. An interrupt of the kind `unreadable` cannot be read here: it is `degraded`, the prompt says
-    why, and the deadline is the nearest of the run. `assignees` to
+    why, and the deadline is the nearest of the run. `prompt_values` are the places of values in the
+    prompt, `[begin, end]` in characters: these are text, even if the prompt is Markdown. `assignees` to
     `decisions` are the terms of the question; `hold` is in seconds, `decisions` are those of an approval,
     and `preview` describes what the call would do. `votes` are the votes that count, and `missing` is how
     many approvals an open question still needs. While the interrupt is `held`, until `held_until`,
@@ -106,6 +107,7 @@ class InterruptView(Record):
     kind: str
     address: str
     prompt: str
+    prompt_values: list[tuple[int, int]] = Field(default_factory=list)
     reason: Any = None
     payload: Any = None
     preview: Any = None

@@ -186,6 +186,12 @@ def _progress(shown: Mapping[str, Any]) -> dict[str, Json]:
         "answered_by": shown["answered_by"],
         "on_behalf_of": shown["on_behalf_of"],
         "missing": shown["missing"],
+        "prompt_values": [
+            [begin, min(end, _PROMPT_CHARS)]
+            for begin, end in shown["prompt_values"]
+            if begin < _PROMPT_CHARS
+        ]
+        or None,
         **_for_whom(shown),
     }
     return {name: value for name, value in progress.items() if value is not None}

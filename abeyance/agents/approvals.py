@@ -17,7 +17,7 @@ from abeyance.agents.tool_errors import MAX_ERROR_CHARS, ArgumentsError
 from abeyance.authoring.callables import call
 from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.core.answering import call_digest
-from abeyance.core.json import Json, canonical, fill, size
+from abeyance.core.json import Json, Spans, canonical, fill_marked, size
 from abeyance.core.outcome import Asked
 from abeyance.core.spec import InterruptSpec
 from abeyance.core.terms import Terms
@@ -116,8 +116,9 @@ def approval_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
     if tool.prompt is None:
         summary = truncate(canonical(arguments), _MAX_PROMPT_ARGUMENTS)
         prompt = f"Run {tool.name!r} with {summary}?"
+        spans: Spans = ((0, len(prompt)),)
     else:
-        prompt = fill(tool.prompt, arguments)
+        prompt, spans = fill_marked(tool.prompt, arguments)
     question = replace(
         tool.question,
         prompt=prompt,
@@ -130,7 +131,7 @@ def approval_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
             f"{tool.name!r} was not run: its approval would show {shown_bytes} bytes to a person, of at "
             f"most {_MAX_SHOWN_BYTES}. Call it again with smaller arguments."
         )
-    return Asked(question=question, kind="approval")
+    return Asked(question=question, kind="approval", prompt_values=spans)
 
 
 def approved_arguments(

@@ -224,7 +224,8 @@ def _revise(
         shown=ledger.shown_of(question, digest),
     )
     content = ledger.content_of(question)
-    return replace(entry, **content, digest=digest, revised=True)
+    spans = ((0, len(question.prompt)),)
+    return replace(entry, **content, prompt_values=spans, digest=digest, revised=True)
 
 
 def _settle(draft: WorkingState, entry: Interrupt, vote: Vote) -> None:

@@ -64,7 +64,7 @@ def interrupted(draft: WorkingState, visit: Visit, running: Running, outcome: In
         parents = (interrupts.unit(draft.state.run_id, visit.address, outcome.reason),)
     for asked in outcome.interrupts:
         if (open_entry := open_by_key.get(asked.key)) is not None:
-            interrupts.ask_anew(draft, open_entry, asked.question)
+            interrupts.ask_anew(draft, open_entry, asked)
             content = ledger.content_digest(asked.question)
             visit.questions = visit.questions.showing(asked.key, content)
         elif asked.key not in visit.questions.answers:

@@ -21,7 +21,7 @@ from abeyance.core import (
 from abeyance.core.address import below
 from abeyance.core.business_time import moment
 from abeyance.core.copying import replace
-from abeyance.core.json import Json, fill, fill_all, rfc3339
+from abeyance.core.json import Json, fill_all, fill_marked, rfc3339
 from abeyance.core.ledger import BY_VISIT, Interrupt, Parent, SettledStatus
 from abeyance.core.outcome import Asked
 from abeyance.core.policy import TIMEOUT
@@ -78,15 +78,14 @@ def open_question(
     question = replace(question, requested_capability=capability)
     fields = approvals.shown_by(question, values)
     transition(visit, "ask", Waiting(stage="rules" if kind == "rule" else "body"))
-    ask(draft, visit, Asked(question=_filled(question, values), kind=kind), fields=fields)
+    ask(draft, visit, _filled(question, values, kind), fields=fields)
 
 
-def _filled(question: InterruptSpec, values: Mapping[str, Json]) -> InterruptSpec:
-    return replace(
-        question,
-        prompt=fill(question.prompt, values)[:_LONGEST_PROMPT],
-        reason=fill_all(question.reason, values),
-    )
+def _filled(question: InterruptSpec, values: Mapping[str, Json], kind: Kind) -> Asked:
+    prompt, spans = fill_marked(question.prompt, values)
+    reason = fill_all(question.reason, values)
+    question = replace(question, prompt=prompt[:_LONGEST_PROMPT], reason=reason)
+    return Asked(question=question, kind=kind, prompt_values=spans)
 
 
 def ask(
@@ -129,6 +128,7 @@ def ask(
         visit=visit.address,
         scope=visit.scope,
         key=asked.key,
+        prompt_values=asked.prompt_values,
         parents=(*parents, *_units_around(draft, visit.scope)),
         fields=fields or {},
         barred=duties.barred(draft.state, visit, question.terms),
@@ -159,12 +159,13 @@ def _new_id(state: RunState, visit: Visit, asked: Asked, address: str) -> str:
 def ask_anew(
     draft: WorkingState,
     interrupt: Interrupt,
-    question: InterruptSpec,
+    asked: Asked,
     fields: Mapping[str, str] | None = None,
 ) -> None:
     """Update what an open interrupt shows. It keeps its id and deadline, and an answer to what was
     shown before is refused as `stale`: votes on it count no more, and a held yes does not either.
     """
+    question = asked.question
     terms = _terms_now(interrupt, question.terms)
     question = replace(question, prompt=question.prompt[:_LONGEST_PROMPT], terms=terms)
     digest = ledger.digest_of(interrupt.address, question)
@@ -176,6 +177,7 @@ def ask_anew(
     changed = replace(
         interrupt,
         **ledger.content_of(question),
+        prompt_values=asked.prompt_values,
         terms=terms,
         digest=digest,
         fields=fields or {},
@@ -212,7 +214,7 @@ def update_questions(draft: WorkingState, scope: str) -> None:
             capability = entry.requested_capability
             declared = replace(declared, requested_capability=capability)
             fields = approvals.shown_by(declared, values)
-            ask_anew(draft, entry, _filled(declared, values), fields)
+            ask_anew(draft, entry, _filled(declared, values, entry.kind), fields)
         elif visit.call is None and isinstance(waiting := visit.state, Waiting):
             transition(draft.visit(visit.address), "resume", Ready(stage=waiting.stage))
 

@@ -26,6 +26,9 @@ from typing import Any, TypeAlias
 Json: TypeAlias = Any
 """Any JSON value: null, boolean, number, text, list, or mapping with text keys."""
 
+Spans: TypeAlias = tuple[tuple[int, int], ...]
+"""The beginnings and ends of parts of a text, in order."""
+
 MAX_DEPTH = 120
 """Maximum nesting of lists and mappings in stored or hashed values: a fixed bound, so that it does not
 depend on the recursion limit of a process.
@@ -144,10 +147,15 @@ def fill(text: str, values: Mapping[str, Json]) -> str:
 
     A value that its format does not fit, such as null in `{amount:.2f}`, is shown without the format.
     """
+    return fill_marked(text, values)[0]
 
-    def shown(match: re.Match[str]) -> str:
+
+def fill_marked(text: str, values: Mapping[str, Json]) -> tuple[str, Spans]:
+    """Return the filled text, and where the values are in it."""
+
+    def shown(match: re.Match[str]) -> str | None:
         value = look_up(values, match[3], _MISSING)
-        return match[0] if value is _MISSING else _formatted(value, match[4] or "")
+        return None if value is _MISSING else _formatted(value, match[4] or "")
 
     return _filled(text, shown)
 
@@ -157,17 +165,28 @@ def fill_by(text: str, value_of: Callable[[str], str]) -> str:
 
     A field with a format stays as written.
     """
-    return _filled(text, lambda match: value_of(match[3]) if match[4] is None else match[0])
+    return _filled(text, lambda match: value_of(match[3]) if match[4] is None else None)[0]
 
 
-def _filled(text: str, shown: Callable[[re.Match[str]], str]) -> str:
+def _filled(text: str, shown: Callable[[re.Match[str]], str | None]) -> tuple[str, Spans]:
+    spans: list[tuple[int, int]] = []
+    longer = 0
+
     def replacement(match: re.Match[str]) -> str:
+        nonlocal longer
         quoted, brace, path, _ = match.groups()
-        if path is not None:
-            return shown(match)
-        return "{" if brace else f"{{{quoted}}}"
+        value = None if path is None else shown(match)
+        if value is not None:
+            begin = match.start() + longer
+            spans.append((begin, begin + len(value)))
+        elif path is None:
+            value = "{" if brace else f"{{{quoted}}}"
+        else:
+            value = match[0]
+        longer += len(value) - len(match[0])
+        return value
 
-    return _TEMPLATE.sub(replacement, text)
+    return _TEMPLATE.sub(replacement, text), tuple(spans)
 
 
 def _formatted(value: Json, format_: str) -> str:

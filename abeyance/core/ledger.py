@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from abeyance.core.copying import changeable, replace
-from abeyance.core.json import Json, canonical, sha256
+from abeyance.core.json import Json, Spans, canonical, sha256
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import Default, InterruptSpec, Kind
 from abeyance.core.standing import Claim
@@ -35,7 +35,7 @@ _BOUND_TERMS: Final = ("quorum", "not_by")
 """The terms that it covers, where a question has them."""
 _SETTLED: Final = (
     *("id", "name", "kind", "address", "prompt", "requested_capability"),
-    *("created_at", "deadline", "terms", "escalations", "digest"),
+    *("created_at", "deadline", "terms", "escalations", "digest", "prompt_values"),
 )
 """Fields kept of a settled interrupt."""
 
@@ -53,9 +53,9 @@ class Parent:
 class Interrupt(InterruptSpec):
     """An interrupt that was opened: its spec, filled with values, and its status.
 
-    `key` is the question's among those of its visit. `number` is that of the fact which opened it: it
-    breaks ties of time. `parents` go from the nearest to the outermost. `fields` are hashes of what the
-    question shows of the values, by their paths.
+    `key` is the question's among those of its visit. `prompt_values` is where the prompt has values.
+    `number` is that of the fact which opened it: it breaks ties of time. `parents` go from the nearest
+    to the outermost. `fields` are hashes of what the question shows of the values, by their paths.
 
     `reminders` are the moments at which those who are asked are reminded, those of the past included, and
     `escalations` those of `terms.escalate`, in its order. `notice_at` is the next of both that is not
@@ -82,6 +82,7 @@ class Interrupt(InterruptSpec):
     visit: str = ""
     scope: str = ""
     key: str = ""
+    prompt_values: Spans = ()
     number: int = 0
     parents: tuple[Parent, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict)

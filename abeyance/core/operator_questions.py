@@ -103,7 +103,8 @@ def values_edited(
     for entry in list(draft.state.ledger.open.values()):
         if entry.kind == "static" and entry.scope == scope and entry.id != besides:
             visit = draft.state.visits[entry.visit]
-            interrupts.ask_anew(draft, entry, _breakpoint(draft, visit, entry.name))
+            question = _breakpoint(draft, visit, entry.name)
+            interrupts.ask_anew(draft, entry, Asked(question=question, kind="static"))
 
 
 def drop_breakpoint_answer(visit: Visit, stage: Literal["before", "after"]) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 from abeyance.core.copying import replace
-from abeyance.core.json import Json
+from abeyance.core.json import Json, Spans
 from abeyance.core.retries import Attempts, RetryPolicy
 from abeyance.core.spec import InterruptSpec, Kind
 from abeyance.errors import FailureCode
@@ -33,14 +33,16 @@ CALL_STARTED: Final = "/begun"
 class Asked:
     """A question that code asks. `process` names the part of the visit that asks, if it has parts.
 
-    `deadline` is a point in time and replaces the question's `timeout`. A name is unique in its
-    process.
+    `deadline` is a point in time and replaces the question's `timeout`. `prompt_values` is where the
+    prompt has values: they are text there, whatever its author writes around them. A name is unique in
+    its process.
     """
 
     question: InterruptSpec
     process: str | None = None
     deadline: datetime | None = None
     kind: Kind = "question"
+    prompt_values: Spans = ()
 
     @property
     def key(self) -> str:

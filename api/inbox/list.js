@@ -1,6 +1,6 @@
 // The list: which questions there are, in which order, and which of them are equal.
 
-import {clock, distance, dueTime, element, oneLine, visible} from "./markup.js";
+import {clock, distance, dueTime, element, promptLine, visible} from "./markup.js";
 import {barrier} from "./standing.js";
 
 const DAY_MS = 86_400_000;
@@ -100,7 +100,7 @@ export function entry(question, {isShown, isPicked, pick}) {
   const link = element(
     "a",
     {href: `#${encodeURIComponent(question.id)}`, "data-stay": question.id, "aria-current": isShown && "true"},
-    element("span", {class: "prompt"}, oneLine(question.prompt)),
+    element("span", {class: "prompt"}, promptLine(question)),
     element("small", {}, ...separated(place)),
     facts.length ? element("small", {class: "facts"}, ...separated(facts)) : null,
     element("small", {}, question.outcome ? [...separated([question.outcome, clock(question.created_at)])] : time),

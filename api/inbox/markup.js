@@ -168,10 +168,21 @@ export function changesInWords(before, after) {
   return names.map((name) => `${name} ${inWords(after[name])} (was ${inWords(before?.[name])})`).join(", ");
 }
 
-/** Return the text of a prompt, which may be Markdown, on one line and without its marks. */
-export function oneLine(prompt) {
-  const text = prompt.replaceAll(/\[([^\]]*)\]\([^)]*\)/g, "$1").replaceAll(/^\s*((#+|[-*])\s+|\|[-|: ]+\|\s*)/gm, "").replaceAll(/\*\*|__|`/g, "");
-  return text.replaceAll(/\s+/g, " ").trim() || prompt;
+/** Return a text on one line. */
+export const oneLine = (text) => text.replaceAll(/\s+/g, " ").trim();
+
+/**
+ * Return the prompt of a question on one line. Of what its author wrote the marks of Markdown are left out; a
+ * value is text, and so is a prompt without values, which code may have written.
+ */
+export function promptLine({prompt, prompt_values: values}) {
+  if (!values?.length) return oneLine(prompt);
+  const characters = [...prompt];
+  const parts = values.map(([begin], index) => characters.slice(index ? values[index - 1][1] : 0, begin).join(""));
+  // The values are put back after the marks are gone.
+  const marked = [...parts, characters.slice(values.at(-1)[1]).join("")].join("\0");
+  const texts = values.map(([begin, end]) => characters.slice(begin, end).join(""));
+  return oneLine(marked.replaceAll(/^\s*#+\s+/gm, "").replaceAll(/\*\*|__|`/g, "").replaceAll("\0", () => texts.shift() ?? ""));
 }
 
 /** Return a short text of a value. */

@@ -4,7 +4,7 @@ import {call, may, me, Problem, problemText, serviceTime} from "./api.js";
 import {card, isCall, isDigestOnly} from "./card.js";
 import {jsonForm, showFaults} from "./form.js";
 import {write} from "./json.js";
-import {button, changesInWords, clock, distance, duration, element, inWords, oneLine, pairs, prose, shownValue, visible} from "./markup.js";
+import {button, changesInWords, clock, distance, duration, element, inWords, oneLine, pairs, prose, shownValue, spoken, visible} from "./markup.js";
 import {barrier, isAmong, isClaimedByMe} from "./standing.js";
 
 const SETTLED_ELSEWHERE = ["already_answered", "expired", "withdrawn", "stale", "not_running"];
@@ -18,7 +18,7 @@ export function questionPage(question, after) {
   const isOpen = question.status === "open";
   return [
     element("h2", {tabindex: "-1", id: "prompt"}, headline(question)),
-    isMarkup(question) ? restOf(question) : null,
+    restOf(question),
     badges(question),
     ...what(question),
     question.status === "held" ? held(question, after) : null,
@@ -30,20 +30,22 @@ export function questionPage(question, after) {
   ].filter(Boolean);
 }
 
-// A prompt of one line is the heading; of any other the heading is the first line.
-const isMarkup = ({prompt, prompt_html: html}) => Boolean(html) && (prompt.trim().includes("\n") || /\]\(|<https?:/.test(prompt));
-
-// The prompt below its heading, without what the heading has said.
+// What the prompt says below its heading. Of Markdown the heading is the first line.
 function restOf(question) {
-  const body = prose(question.prompt_html, question.prompt);
-  const first = body.firstElementChild;
-  if (first && !first.querySelector("a") && oneLine(first.textContent) === headline(question)) first.remove();
-  return body;
+  const body = question.prompt_html ? prose(question.prompt_html, question.prompt) : null;
+  const first = body?.firstElementChild;
+  if (first && !first.querySelector("a") && !first.textContent.includes("\n") && oneLine(first.textContent) === headline(question)) first.remove();
+  const asWritten = element("details", {}, element("summary", {}, "The question as it is written"), element("pre", {tabindex: "0"}, question.prompt));
+  return body?.childElementCount ? element("div", {}, body, asWritten) : null;
 }
 
 function headline(question) {
-  if (!question.prompt_html) return question.prompt;
-  return oneLine(question.prompt.split("\n").find((line) => line.trim()) ?? question.name);
+  const first = question.prompt_html ? prose(question.prompt_html, question.prompt).firstElementChild : null;
+  if (!first) return question.prompt;
+  if (!/^(P|H[3-6])$/.test(first.tagName)) return spoken(question.name);
+  const nodes = [...first.childNodes];
+  const end = nodes.findIndex(({nodeName}) => nodeName === "BR");
+  return oneLine(nodes.slice(0, end < 0 ? nodes.length : end).map(({textContent}) => textContent).join(""));
 }
 
 function badges(question) {

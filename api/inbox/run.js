@@ -3,7 +3,7 @@
 import {call, identify, listen, may, me, Problem, problemText, signInLink} from "./api.js";
 import {transcript, turn} from "./conversation.js";
 import {picture} from "./picture.js";
-import {at, button, clock, distance, element, inWords, oneLine, pairs, shownValue, spoken, visible} from "./markup.js";
+import {at, button, clock, distance, element, inWords, pairs, promptLine, shownValue, spoken, visible} from "./markup.js";
 import {showReader} from "./reader.js";
 
 const REDRAW_MS = 500;
@@ -151,8 +151,8 @@ function facts() {
 
 function waits() {
   if (!view.interrupts.length) return [];
-  const items = view.interrupts.map(({id, prompt, deadline}) =>
-    element("li", {}, element("a", {href: `/inbox#${encodeURIComponent(id)}`}, oneLine(prompt)), deadline ? ` (due ${distance(deadline)})` : null));
+  const items = view.interrupts.map((question) =>
+    element("li", {}, element("a", {href: `/inbox#${encodeURIComponent(question.id)}`}, promptLine(question)), question.deadline ? ` (due ${distance(question.deadline)})` : null));
   return [element("h2", {}, "Waits for"), element("ul", {}, ...items)];
 }
 

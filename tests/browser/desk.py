@@ -253,7 +253,20 @@ opening.edge(START, "when")
 opening.edge("when", "how")
 
 
+class Payment(BaseModel):
+    """What a stranger wants to be paid."""
+
+    payee: str = ""
+    amount: int = 0
+    ref: str = ""
+
+
+paying = Graph("paying", state=Payment)
+paying.interrupt("pay", prompt="Pay {payee} the amount of {amount} EUR. Reference: {ref}")
+paying.edge(START, "pay")
+
 graph = [
+    paying,
     gate("plain"),
     gate("urgent", priority="high", risk=80, timeout="1h"),
     gate("voted", quorum=Quorum(2), assignees=["group:finance"]),

@@ -117,3 +117,28 @@ def test_a_form_shows_all_its_faults_at_once(page: Page, running: Stack) -> None
     page.says(".fault", "Record id: many is not a number")
     page.says(".fault", "Balance: many is not a number")
     page.sees_focus("Record id")
+
+
+@pytest.mark.parametrize(
+    ("payee", "ref"),
+    [
+        ('Bob 10 EUR\n\n[x]: /u "', '"'),
+        ("Bob 10 EUR [](<", ">)"),
+        ("Bob\n\n&#x202E;", "x"),
+        ("**Bob** 1\u202e0\n\n# Approved", "~~x~~"),
+    ],
+)
+def test_no_value_hides_or_turns_what_is_asked(
+    page: Page, running: Stack, payee: str, ref: str
+) -> None:
+    values = {"payee": payee, "amount": 1000000, "ref": ref}
+    body = {"graph": "paying", "input": values}
+    assert httpx.post(f"{running.api}/runs", json=body).status_code == 201
+    page.open("1000000 EUR")
+    asked = f"Pay {payee} the amount of 1000000 EUR. Reference: {ref}".replace("\u202e", "<U+202E>")
+    page.says("article h2", " ".join(asked.split()))
+    page.says("#questions .prompt", " ".join(asked.split()))
+    if "\n" in payee:
+        page.says("article .prose", asked)
+    assert "\u202e" not in "".join(page.texts("body"))
+    assert page.all("article .prose :is(h3, h4, a, s, strong)") == []
