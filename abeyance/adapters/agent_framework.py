@@ -2,15 +2,16 @@
 
     graph.agent("clerk", agent_framework_agent(my_agent), input="letter", output="reply")
 
-Each function tool is held at its call. The framework asks about all calls of a turn if one of them needs
-an approval; here a call without `approval_mode="always_require"` runs at once.
+Each call is held in the place of its function tool, behind the middleware. The framework asks about all
+calls of a turn if one needs an approval; here one without `approval_mode="always_require"` runs at once.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
+from uuid import uuid4
 
 from agent_framework import (
     Agent,
@@ -24,7 +25,7 @@ from agent_framework import (
     FunctionTool,
     Message,
 )
-from agent_framework.exceptions import ChatClientException
+from agent_framework.exceptions import ChatClientException, UserInputRequiredException
 from pydantic_core import to_jsonable_python
 
 from abeyance.agents.foreign import (
@@ -97,27 +98,28 @@ class AgentFramework:
 
     async def turn(self, turn: ForeignTurn) -> TurnTaken:
         agent = copy.copy(self._agent)
+        asked = [Content.from_dict(each) for each in (turn.state or {"open": []})["open"]]
+        held = _Held(turn, asked)
         agent.default_options = {
             **agent.default_options,
             "tools": [
-                _held(each, turn) if isinstance(each, FunctionTool) else each for each in self._all
+                held.tool(each) if isinstance(each, FunctionTool) else each for each in self._all
             ],
         }
         said: list[Message] = []
-        heard = _Heard(turn, [])
+        heard = _Heard(turn, held, [])
         if turn.state is None:
             session = agent.create_session()
             said.append(Message("user", [turn.text]))
         else:
             session = AgentSession.from_dict(turn.state["session"])
-            asked = [Content.from_dict(each) for each in turn.state["open"]]
             if asked:
                 responses = [each.to_function_approval_response(approved=True) for each in asked]
                 said.append(Message("user", responses))
-                heard = _Heard(turn, turn.state["heard"], [turn.text] if turn.prompts else [])
+                heard = _Heard(turn, held, turn.state["heard"], [turn.text] if turn.prompts else [])
             else:
                 said.append(Message("user", [turn.text]))
-                heard = _Heard(turn, turn.state["heard"])
+                heard = _Heard(turn, held, turn.state["heard"])
         try:
             response = await agent.run(said, session=session, middleware=[heard])
         except ChatClientException as error:
@@ -131,7 +133,7 @@ class AgentFramework:
             ForeignCall(
                 id=each.function_call.call_id,  # type: ignore[union-attr, arg-type]
                 tool=each.function_call.name,  # type: ignore[union-attr, arg-type]
-                arguments=each.function_call.arguments or {},  # type: ignore[union-attr]
+                arguments=held.arguments[each.function_call.call_id],  # type: ignore[union-attr, index]
             )
             for each in asked
         ]
@@ -165,8 +167,11 @@ class _Heard(ChatMiddleware):
     `texts` are those that the model has read, each with its place, `new` those that it has not.
     """
 
-    def __init__(self, turn: ForeignTurn, texts: list[list[Any]], new: Sequence[str] = ()) -> None:
+    def __init__(
+        self, turn: ForeignTurn, held: _Held, texts: list[list[Any]], new: Sequence[str] = ()
+    ) -> None:
         self._turn = turn
+        self._held = held
         self.texts = texts
         self._new = [*new]
 
@@ -188,22 +193,50 @@ class _Heard(ChatMiddleware):
             ]:
                 if content.type == "function_call":
                     content.call_id = unused_id(content.call_id or "")
+                    # The framework knows an answer by it.
+                    content.id = content.id or uuid4().hex
             return to_jsonable_python(context.result.to_dict(), bytes_mode="base64")
 
         recorded = await self._turn.journal("model", request)
         if context.result is None:
             context.result = ChatResponse.from_dict(recorded)
+        assert isinstance(context.result, ChatResponse)  # noqa: S101 turns are not streamed
+        for message in context.result.messages:
+            self._held.note(message.contents)
 
 
-def _held(tool: FunctionTool, turn: ForeignTurn) -> FunctionTool:
-    """Return a copy of a tool that waits, and then returns what the call came to."""
-    held = copy.copy(tool)
-    held.approval_mode = "always_require"
+class _Held:
+    """Holds calls in the place of their tools. Each result is returned once: a call may be made again.
 
-    async def invoke(*, tool_call_id: str | None = None, **_: Any) -> Any:
-        known = turn.results.get(tool_call_id or "")
-        content = None if known is None else known.content
-        return [Content.from_text(content if isinstance(content, str) else canonical(content))]
+    `calls` are those that the model made, by id, `arguments` those that the middleware left.
+    """
 
-    held.invoke = invoke  # type: ignore[method-assign]
-    return held
+    def __init__(self, turn: ForeignTurn, asked: Sequence[Content]) -> None:
+        self._results = dict(turn.results)
+        self.calls: dict[str, Content] = {}
+        self.arguments: dict[str, dict[str, Any]] = {}
+        self.note(each.function_call for each in asked if each.function_call is not None)
+
+    def note(self, contents: Iterable[Content]) -> None:
+        self.calls |= {str(each.call_id): each for each in contents if each.type == "function_call"}
+
+    def tool(self, tool: FunctionTool) -> FunctionTool:
+        """Return a copy of a tool that waits, and then returns what the call came to."""
+        held = copy.copy(tool)
+        held.approval_mode = "never_require"
+
+        async def invoke(
+            *, arguments: Any = None, tool_call_id: str | None = None, **_: Any
+        ) -> list[Content]:
+            id_ = str(tool_call_id)
+            known = self._results.pop(id_, None)
+            if known is None:
+                call = self.calls[id_]
+                self.arguments[id_] = dict(arguments or {})
+                request = Content.from_function_approval_request(str(call.id), call)
+                raise UserInputRequiredException([request])
+            content = known.content
+            return [Content.from_text(content if isinstance(content, str) else canonical(content))]
+
+        held.invoke = invoke  # type: ignore[method-assign]
+        return held

@@ -2,8 +2,8 @@
 
     graph.agent("clerk", google_adk_agent(my_agent), input="letter", output="reply")
 
-A plugin holds each call of a tool by ADK's own confirmation, in a resumable app with a session of its
-own. `require_confirmation` and `request_confirmation` are approvals.
+Each call is held by ADK's own confirmation in the place of its tool, behind the callbacks before it, in a
+resumable app with a session of its own. `require_confirmation` and `request_confirmation` are approvals.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from google.adk.workflow import Workflow  # noqa: F401
 from google.genai import types
 
 from abeyance.agents.foreign import (
+    CallResult,
     ForeignAgent,
     ForeignCall,
     ForeignContext,
@@ -102,7 +103,7 @@ class GoogleAdk:
 
     async def turn(self, turn: ForeignTurn) -> TurnTaken:
         state = turn.state or {"session": None, "open": {}, "heard": []}
-        plugin = _Held(turn, frozenset(self._tools), state["heard"])
+        plugin = _Heard(state["heard"])
         sessions, app = InMemorySessionService(), self._app(plugin, turn)
         if state["session"] is None:
             await sessions.create_session(app_name=_APP, user_id=_USER, session_id=_SESSION)
@@ -111,10 +112,10 @@ class GoogleAdk:
         parts = [
             types.Part(
                 function_response=types.FunctionResponse(
-                    id=id_, name=_CONFIRMATION, response={"confirmed": True}
+                    id=id_, name=_CONFIRMATION, response={"confirmed": True, "payload": held}
                 )
             )
-            for id_ in state["open"].values()
+            for id_, held in state["open"].values()
         ]
         if parts:
             plugin.unsaid = [turn.text] if turn.prompts else []
@@ -140,10 +141,15 @@ class GoogleAdk:
                     asked = part.function_call
                     if asked is not None and asked.name == _CONFIRMATION:
                         call = (asked.args or {})["originalFunctionCall"]
-                        open_[call["id"]] = asked.id
-                        arguments = call.get("args") or {}
+                        held = (asked.args or {})["toolConfirmation"]["payload"]
+                        open_[call["id"]] = [asked.id, held]
                         calls.append(
-                            ForeignCall(id=call["id"], tool=call["name"], arguments=arguments)
+                            ForeignCall(
+                                id=call["id"],
+                                tool=call["name"],
+                                arguments=held["arguments"],
+                                approve=held["approve"],
+                            )
                         )
         session = await sessions.get_session(app_name=_APP, user_id=_USER, session_id=_SESSION)
         assert session is not None  # noqa: S101 it was made above
@@ -185,6 +191,10 @@ class GoogleAdk:
         for own, copied in zip(_with_sub_agents(self._agent), _with_sub_agents(root), strict=True):
             if isinstance(own, LlmAgent) and isinstance(copied, LlmAgent):
                 copied.model = _recorded(own.canonical_model, turn)
+                copied.tools = [_held(each, turn) for each in own.tools]
+                copied.before_tool_callback = [
+                    _unless_made(each, turn) for each in own.canonical_before_tool_callbacks
+                ]
         return App(
             name=_APP,
             root_agent=root,
@@ -193,33 +203,16 @@ class GoogleAdk:
         )
 
 
-class _Held(BasePlugin):
-    """Holds each call until its result is there, and puts messages behind the results.
+class _Heard(BasePlugin):
+    """Puts messages behind the results of the calls.
 
     `heard` are the messages that the model has read, each with its place; `unsaid` those that it has not.
     """
 
-    def __init__(self, turn: ForeignTurn, names: frozenset[str], heard: list[list[Any]]) -> None:
+    def __init__(self, heard: list[list[Any]]) -> None:
         super().__init__(name="abeyance")
-        self._turn = turn
-        self._names = names
         self.heard = list(heard)
         self.unsaid: list[str] = []
-
-    async def before_tool_callback(
-        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
-    ) -> dict[str, Any] | None:
-        del tool_args
-        if tool.name not in self._names:
-            return None
-        known = self._turn.results.get(tool_context.function_call_id or "")
-        if known is not None and tool_context.tool_confirmation is not None:
-            if isinstance(known.content, Mapping):
-                return dict(known.content)
-            return {"result" if known.ok else "error": known.content}
-        tool_context.request_confirmation()
-        tool_context.actions.skip_summarization = True
-        return {"error": "This call waits."}
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
         del callback_context
@@ -230,6 +223,52 @@ class _Held(BasePlugin):
         for place, text in reversed(self.heard):
             said = types.Content(role="user", parts=[types.Part(text=text)])
             contents.insert(min(place, length), said)
+
+
+def _result(turn: ForeignTurn, context: ToolContext) -> CallResult | None:
+    """Return the result of a call once Abeyance has made it."""
+    known = turn.results.get(context.function_call_id or "")
+    return None if context.tool_confirmation is None else known
+
+
+def _held(entry: Any, turn: ForeignTurn) -> Any:
+    """Return a tool that waits in the place of another, behind all callbacks. Toolsets stay."""
+    tool = _tool_of(entry)
+    if tool is None:
+        return entry
+
+    async def run(*, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        known = _result(turn, tool_context)
+        if known is not None:
+            if isinstance(known.content, Mapping):
+                return dict(known.content)
+            return {"result" if known.ok else "error": known.content}
+        required = await tool.check_require_confirmation(args, tool_context)
+        tool_context.request_confirmation(payload={"arguments": args, "approve": bool(required)})
+        tool_context.actions.skip_summarization = True
+        return {"error": "This call waits."}
+
+    async def ask(*_: Any) -> bool:
+        return False
+
+    held: Any = copy.copy(tool)
+    held.run_async = run
+    held.check_require_confirmation = ask
+    return held
+
+
+def _unless_made(callback: Any, turn: ForeignTurn) -> Any:
+    """Return a callback that is not asked again about a call that was made."""
+
+    async def before(*, tool: BaseTool, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        if _result(turn, tool_context) is None:
+            said = callback(tool=tool, args=args, tool_context=tool_context)
+            return await said if inspect.isawaitable(said) else said
+        args.clear()
+        args |= tool_context.tool_confirmation.payload["arguments"]
+        return None
+
+    return before
 
 
 def _with_sub_agents(agent: BaseAgent) -> Iterator[BaseAgent]:
@@ -265,10 +304,14 @@ def _tools_of(agent: BaseAgent) -> Iterator[tuple[BaseAgent, BaseTool]]:
     """Yield the tools of an agent and its sub-agents that are known before a run."""
     for owner in _with_sub_agents(agent):
         for entry in getattr(owner, "tools", ()):
-            if isinstance(entry, BaseTool):
-                yield owner, entry
-            elif inspect.isroutine(entry):
-                yield owner, FunctionTool(entry)
+            if (tool := _tool_of(entry)) is not None:
+                yield owner, tool
+
+
+def _tool_of(entry: Any) -> BaseTool | None:
+    if isinstance(entry, BaseTool):
+        return entry
+    return FunctionTool(entry) if inspect.isroutine(entry) else None
 
 
 def _schema_of(tool: BaseTool) -> dict[str, Any]:

@@ -3,8 +3,9 @@
     graph.agent("clerk", openai_agent(my_agent), input="letter", output="reply")
 
 Each function tool, of the agent and of those that it hands off to, is held at its call; hand-offs and
-hosted tools run inside the turn. The SDK's own `needs_approval` decides what is asked. The SDK takes no
-new input while calls are open, so messages are put into the input of the model, where they came in.
+hosted tools run inside the turn. The SDK's own `needs_approval` decides what is asked, and its guardrails
+of tools speak before anybody is asked, and again before the tool runs. The SDK takes no new input while
+calls are open, so messages are put into the input of the model, where they came in.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Final
 
 from agents import (
     Agent,
+    AgentHooks,
     FunctionTool,
     Handoff,
     Model,
@@ -26,8 +28,9 @@ from agents import (
     RunConfig,
     Runner,
     RunState,
-    ToolInputGuardrailTripwireTriggered,
-    ToolOutputGuardrailTripwireTriggered,
+    ToolExecutionConfig,
+    ToolGuardrailFunctionOutput,
+    ToolInputGuardrail,
 )
 from agents.models.multi_provider import MultiProvider
 from agents.run_context import RunContextWrapper
@@ -45,11 +48,13 @@ from abeyance.agents.foreign import (
     ForeignTurn,
     ToolRules,
     TurnTaken,
+    by_call,
     made_by,
     warn_untested,
 )
 from abeyance.agents.model_request import unused_ids
-from abeyance.agents.tool_errors import ResultError
+from abeyance.agents.tool_errors import ResultError, described
+from abeyance.errors import Fatal
 
 TESTED: Final = ("openai-agents", "0.24.0", "0.25.0")
 _RESPONSES: Final = TypeAdapter(ModelResponse)
@@ -104,7 +109,7 @@ class OpenAIAgents:
                 name=name,
                 description=tool.description,
                 parameters=tool.params_json_schema,
-                approve=self._approve(tool),
+                approve=tool.needs_approval if isinstance(tool.needs_approval, bool) else by_call,
                 timeout=tool.timeout_seconds,
             )
             for name, (_, tool) in self._tools.items()
@@ -116,7 +121,11 @@ class OpenAIAgents:
 
     async def turn(self, turn: ForeignTurn) -> TurnTaken:
         held = _Held(self._agent, turn, self._config)
-        config = replace(self._config, model_provider=held.provider())
+        execution = replace(
+            self._config.tool_execution or ToolExecutionConfig(),
+            pre_approval_tool_input_guardrails=True,
+        )
+        config = replace(self._config, model_provider=held.provider(), tool_execution=execution)
         kept: Mapping[str, Any] = turn.state or {}
         start, given = await self._start(held, kept, turn)
         result = await Runner.run(
@@ -137,7 +146,12 @@ class OpenAIAgents:
             return taken
         run = result.to_state().to_json(context_serializer=lambda _: {})
         calls = [
-            ForeignCall(id=item.raw_item.call_id, tool=item.name, arguments=item.raw_item.arguments)  # type: ignore[union-attr, arg-type]
+            ForeignCall(
+                id=item.raw_item.call_id,  # type: ignore[union-attr]
+                tool=item.name,  # type: ignore[arg-type]
+                arguments=item.raw_item.arguments,  # type: ignore[union-attr]
+                approve=item.raw_item.call_id in held.asks,  # type: ignore[union-attr]
+            )
             for item in result.interruptions
         ]
         waiting = to_jsonable_python({"run": run, **told})
@@ -178,9 +192,15 @@ class OpenAIAgents:
                 case {"type": "reject_content", "message": message}:
                     raise ResultError(str(message))
                 case {"type": "raise_exception"}:
-                    raise ToolInputGuardrailTripwireTriggered(guardrail=before, output=verdict)
+                    message = f"a guardrail of {name!r} stops the run: {verdict.output_info}"
+                    raise Fatal(message)
                 case _:
                     pass
+        if agent.hooks is not None:
+            try:
+                await agent.hooks.on_tool_start(context, agent, tool)
+            except Exception as error:
+                raise Fatal(f"a hook before {name!r} stops the run: {described(error)}") from error
         result = await tool.on_invoke_tool(context, text)
         for after in tool.tool_output_guardrails or ():
             data = ToolOutputGuardrailData(context=context, agent=agent, output=result)
@@ -189,20 +209,13 @@ class OpenAIAgents:
                 case {"type": "reject_content", "message": message}:
                     result = message
                 case {"type": "raise_exception"}:
-                    raise ToolOutputGuardrailTripwireTriggered(guardrail=after, output=looked)
+                    message = (
+                        f"{name!r} has run, and a guardrail stops the run: {looked.output_info}"
+                    )
+                    raise Fatal(message)
                 case _:
                     pass
         return result
-
-    def _approve(self, tool: FunctionTool) -> Any:
-        own = tool.needs_approval
-        if isinstance(own, bool):
-            return own
-
-        async def approve(arguments: dict[str, Any]) -> bool:
-            return bool(await own(RunContextWrapper(self._made_context()), arguments, ""))
-
-        return approve
 
     def _made_context(self) -> Any:
         made = self._context
@@ -260,16 +273,38 @@ class _Provider(ModelProvider):
         return _Asked(self._provider.get_model(model_name), self._held)
 
 
+class _Hooks(AgentHooks[Any]):
+    """The hooks of an agent. The start of a call that Abeyance makes is told where it is made."""
+
+    def __init__(self, hooks: AgentHooks[Any], turn: ForeignTurn) -> None:
+        self._hooks = hooks
+        self._turn = turn
+        for name in (
+            "on_start",
+            "on_end",
+            "on_handoff",
+            "on_tool_end",
+            "on_llm_start",
+            "on_llm_end",
+        ):
+            setattr(self, name, getattr(hooks, name))
+
+    async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
+        if getattr(context, "tool_call_id", None) not in self._turn.results:
+            await self._hooks.on_tool_start(context, agent, tool)
+
+
 class _Held:
     """Copies of an agent and of those that it hands off to, whose tools return what calls came to.
 
     `said` are the texts that people sent while calls were open, each with its place in the model's input;
-    `unsaid` those that no model has read yet.
+    `unsaid` those that no model has read yet. `asks` are the ids of the calls that need an approval.
     """
 
     def __init__(self, agent: Agent[Any], turn: ForeignTurn, config: RunConfig) -> None:
         self.turn = turn
         self.asked = 0
+        self.asks: set[str] = set()
         self.said: list[list[Any]] = []
         self.unsaid: list[str] = []
         self.texts: list[str] = []
@@ -303,6 +338,7 @@ class _Held:
                 self._hold(tool) if isinstance(tool, FunctionTool) else tool for tool in agent.tools
             ],
             model=_Asked(model, self) if isinstance(model, Model) else model,
+            hooks=agent.hooks if agent.hooks is None else _Hooks(agent.hooks, self.turn),
         )
 
         async def get_mcp_tools(run_context: RunContextWrapper[Any]) -> list[Any]:
@@ -323,17 +359,35 @@ class _Held:
 
         return replace(tool, on_invoke_tool=call)
 
+    def _unless_made(self, guardrail: ToolInputGuardrail[Any]) -> ToolInputGuardrail[Any]:
+        """Return a guardrail that is not asked again about a call that was made."""
+
+        async def look(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
+            if data.context.tool_call_id in self.turn.results:
+                return ToolGuardrailFunctionOutput.allow()
+            return await guardrail.run(data)
+
+        return ToolInputGuardrail(look, name=guardrail.get_name())
+
     def _hold(self, tool: FunctionTool) -> FunctionTool:
+        guardrails = tool.tool_input_guardrails or ()
+
         async def result(context: ToolContext[Any], _: str) -> Any:
             known = self.turn.results.get(context.tool_call_id)
             content = None if known is None else known.content
             return content if isinstance(content, str) else json.dumps(content)
 
+        async def ask(context: Any, arguments: dict[str, Any], call_id: str) -> bool:
+            own = tool.needs_approval
+            if not isinstance(own, bool) and await own(context, arguments, call_id):
+                self.asks.add(call_id)
+            return True
+
         return replace(
             tool,
             on_invoke_tool=result,
-            needs_approval=True,
-            tool_input_guardrails=None,
+            needs_approval=ask,
+            tool_input_guardrails=[self._unless_made(each) for each in guardrails] or None,
             tool_output_guardrails=None,
             timeout_seconds=None,
             _is_agent_tool=False,

@@ -34,6 +34,7 @@ from abeyance.agents.foreign import (
     ToolRules,
     TurnTaken,
     answer_of,
+    by_call,
     warn_untested,
 )
 from abeyance.agents.model_request import unused_ids
@@ -85,7 +86,7 @@ class Strands:
                 name=name,
                 description=tool.tool_spec["description"],
                 parameters=tool.tool_spec["inputSchema"]["json"],
-                approve=_by_call if may_ask else False,
+                approve=by_call if may_ask else False,
             )
             for name, tool in agent.tool_registry.registry.items()
         ]
@@ -306,8 +307,3 @@ def _response(turn: ForeignTurn, call_id: str, use: Json) -> Any:
     known = turn.results.get(call_id)
     content, ok = (None, False) if known is None else (known.content, known.ok)
     return content if use is None and ok else {"content": content, "ok": ok}
-
-
-def _by_call(_: dict[str, Any]) -> bool:
-    """Leave it to each call whether it needs an approval."""
-    return False

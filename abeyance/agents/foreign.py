@@ -369,6 +369,11 @@ async def answer_of(ctx: Context, name: str, reason: Json, schema: Any = None) -
     return await ctx.interrupt(name, reason=reason, response=schema)
 
 
+def by_call(_: dict[str, Any]) -> bool:
+    """Leave it to the framework which calls of a tool need an approval: see `ForeignCall.approve`."""
+    return False
+
+
 def made_by(given: Any, kind: type[_Made], words: str) -> _Made:
     """Return an agent of a framework: `given`, or what it makes. Raise TypeError if that is none."""
     made = given() if callable(given) and not isinstance(given, kind) else given

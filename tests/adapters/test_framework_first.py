@@ -44,7 +44,7 @@ async def test_what_runs_is_what_the_framework_alone_runs_and_is_what_the_approv
     assert ours.lines == alone.lines
     assert ours.heard == alone.heard
     paid = [line for line in alone.lines if line.startswith("pay")]
-    assert seen == (paid if asks else [])
+    assert seen == (paid if asks else []) or (asks and place in hooked.after_approval)
     assert run.status == ("completed" if error is None else "failed")
     assert paid == {"no": [], "error": [], "change": ["pay 7"], "no later": ["pay 1"]}[does]
 

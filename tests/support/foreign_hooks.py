@@ -10,7 +10,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from foreign_office import FRAMEWORKS, Office, _named, strands_model
+from foreign_office import (
+    FRAMEWORKS,
+    Office,
+    _named,
+    agent_framework_client,
+    google_adk_model,
+    openai_model,
+    strands_model,
+)
 
 from abeyance.adapters import ForeignAgent
 
@@ -42,12 +50,15 @@ class Guard:
 
 @dataclass(frozen=True)
 class Hooked:
-    """`places` says what each place that comes before a call can do."""
+    """`places` says what each place that comes before a call can do. The framework itself asks those of
+    `after_approval` when a person has approved the call.
+    """
 
     places: Mapping[str, Sequence[Does]]
     agent: Callable[[Office, str, Guard], Any]
     alone: Callable[[Any], Awaitable[Any]]
     wrap: Callable[..., ForeignAgent]
+    after_approval: frozenset[str] = frozenset()
 
 
 ALL: Sequence[Does] = ("no", "change", "error", "no later")
@@ -134,4 +145,149 @@ def strands() -> Hooked:
     )
 
 
-HOOKED = {name: make() for name, make in {"strands": strands}.items() if name in FRAMEWORKS}
+def google_adk() -> Hooked:
+    from google.adk.agents import LlmAgent
+    from google.adk.apps import App
+    from google.adk.runners import Runner
+    from google.adk.sessions import InMemorySessionService
+    from google.adk.tools.function_tool import FunctionTool
+    from google.genai import types
+
+    from abeyance.adapters.google_adk import google_adk_agent
+
+    def agent(office: Office, place: str, guard: Guard) -> Any:
+        def before(tool: Any, args: dict[str, Any], tool_context: Any) -> Any:
+            if guard.refuses:
+                return {"error": "No."}
+            args |= guard.arguments(args)
+            return None
+
+        async def later(tool: Any, args: dict[str, Any], tool_context: Any) -> Any:
+            return before(tool, args, tool_context)
+
+        def nothing(tool: Any, args: dict[str, Any], tool_context: Any) -> None:
+            return None
+
+        return LlmAgent(
+            name="clerk",
+            model=google_adk_model(office),
+            tools=[FunctionTool(_named("pay", office.pay))],
+            before_tool_callback=before if place == "callback" else [nothing, later],
+        )
+
+    async def alone(agent: Any) -> None:
+        sessions = InMemorySessionService()
+        await sessions.create_session(app_name="alone", user_id="u", session_id="s")
+        said = types.Content(role="user", parts=[types.Part(text="Pay what is due.")])
+        app = App(name="alone", root_agent=agent)
+        async with Runner(app=app, session_service=sessions) as runner:
+            async for _ in runner.run_async(user_id="u", session_id="s", new_message=said):
+                pass
+
+    return Hooked(
+        places={"callback": ALL, "last callback": ALL},
+        agent=agent,
+        alone=alone,
+        wrap=google_adk_agent,
+    )
+
+
+def agent_framework() -> Hooked:
+    from agent_framework import Agent, FunctionMiddleware, MiddlewareFailure, tool
+
+    from abeyance.adapters.agent_framework import agent_framework_agent
+
+    def agent(office: Office, place: str, guard: Guard) -> Any:
+        class Rule(FunctionMiddleware):
+            async def process(self, context: Any, call_next: Any) -> None:
+                try:
+                    refuses = guard.refuses
+                except Refused as error:
+                    if place == "middleware that stops the run":
+                        raise MiddlewareFailure("No.") from error
+                    raise
+                if refuses:
+                    context.result = "No."
+                    return
+                context.arguments = guard.arguments(context.arguments)
+                await call_next()
+
+        pay = tool(approval_mode="never_require")(_named("pay", office.pay))
+        client = agent_framework_client(office)
+        return Agent(client=client, tools=[pay], name="clerk", middleware=[Rule()])
+
+    return Hooked(
+        places={
+            "middleware": ("no", "change", "error"),
+            "middleware that stops the run": ("error",),
+        },
+        agent=agent,
+        alone=lambda agent: agent.run("Pay what is due."),
+        wrap=agent_framework_agent,
+    )
+
+
+def openai_agents() -> Hooked:
+    from agents import (
+        Agent,
+        AgentHooks,
+        Runner,
+        ToolGuardrailFunctionOutput,
+        ToolInputGuardrail,
+        function_tool,
+    )
+
+    from abeyance.adapters.openai_agents import openai_agent
+
+    def agent(office: Office, place: str, guard: Guard) -> Any:
+        def look(data: Any) -> Any:
+            refuse = ToolGuardrailFunctionOutput.reject_content("No.")
+            return refuse if guard.refuses else ToolGuardrailFunctionOutput.allow()
+
+        def stop(data: Any) -> Any:
+            try:
+                return look(data)
+            except Refused:
+                return ToolGuardrailFunctionOutput.raise_exception("No.")
+
+        class Hooks(AgentHooks[Any]):
+            async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
+                assert not guard.refuses
+
+        async def asks(context: Any, arguments: Any, call_id: str) -> bool:
+            return guard.refuses
+
+        looks = {"guardrail": look, "guardrail that stops the run": stop}
+        pay = function_tool(
+            _named("pay", office.pay),
+            needs_approval=asks if place == "needs_approval" else False,
+            tool_input_guardrails=[ToolInputGuardrail(looks[place])] if place in looks else None,
+        )
+        return Agent(
+            name="clerk",
+            model=openai_model(office),
+            tools=[pay],
+            hooks=Hooks() if place == "hook" else None,
+        )
+
+    return Hooked(
+        places={
+            "guardrail": ("no", "error"),
+            "guardrail that stops the run": ("error",),
+            "hook": ("error",),
+            "needs_approval": ("error",),
+        },
+        agent=agent,
+        alone=lambda agent: Runner.run(agent, "Pay what is due."),
+        wrap=openai_agent,
+        after_approval=frozenset({"hook"}),
+    )
+
+
+_MAKERS = {
+    "agent_framework": agent_framework,
+    "google_adk": google_adk,
+    "openai_agents": openai_agents,
+    "strands": strands,
+}
+HOOKED = {name: make() for name, make in _MAKERS.items() if name in FRAMEWORKS}
