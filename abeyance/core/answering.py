@@ -3,8 +3,9 @@
 *Quorum.* A question that several people decide takes one vote of each. The vote that decides settles it,
 with the answer of that vote. Until then a person replaces their vote by another one.
 
-An approval with other arguments than those asked about is a vote for something else: it *revises* the
-question. The votes so far were for the arguments before, so they do not count any more.
+An approval with other arguments than those asked about is a vote for something else, and so is one whose
+answer says something else than the approvals before it: it *revises* the question. The votes so far were
+for what was asked before, so they do not count any more.
 
 *Hold.* A yes that can be taken back leaves its question held. Nothing that it allows begins before the
 hold is over, because only then it settles the question. Taken back, the question is open again, and its
@@ -24,6 +25,7 @@ from abeyance.core.copying import replace
 from abeyance.core.events import Responded, TakenBack
 from abeyance.core.json import Json, canonical, rfc3339, sha256
 from abeyance.core.ledger import Interrupt, Receipt
+from abeyance.core.outcome import Asked
 from abeyance.core.policy import Principal
 from abeyance.core.spec import InterruptSpec
 from abeyance.core.state import RunState
@@ -33,6 +35,7 @@ from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
 _PROMPT_CHARS: Final = 1_000
+_ASKED_CHARS: Final = 8_000
 _SPEC: Final = tuple(entry.name for entry in fields(InterruptSpec))
 
 
@@ -45,7 +48,7 @@ class _Outcome:
     status: Literal["answered", "voted", "held"]
     votes: tuple[Vote, ...] = ()
     missing: int | None = None
-    revision: InterruptSpec | None = None
+    revision: Asked | None = None
     held_until: datetime | None = None
 
 
@@ -189,31 +192,56 @@ def _outcome(entry: Interrupt, vote: Vote) -> _Outcome:
     return _Outcome(status="held", votes=cast, revision=revision, held_until=until)
 
 
-def _revision(entry: Interrupt, vote: Vote) -> InterruptSpec | None:
-    """Return the question with the arguments of an approval, if they are not those asked about."""
-    match entry.kind, entry.reason, vote.answer:
+def _revision(entry: Interrupt, vote: Vote) -> Asked | None:
+    """Return what is asked from now on, if an approval is of something else than the votes so far."""
+    question = InterruptSpec(**{name: getattr(entry, name) for name in _SPEC})
+    if entry.kind != "approval":
+        return _other_answer(entry, question, vote)
+    match entry.reason, vote.answer:
         case (
-            "approval",
             {"tool": str(tool), "arguments": Mapping() as asked},
             {"approved": True, "arguments": Mapping() as arguments},
         ) if canonical(arguments) != canonical(asked):
             shown = truncate(canonical(arguments), _PROMPT_CHARS)
-            question = InterruptSpec(**{name: getattr(entry, name) for name in _SPEC})
-            return replace(
+            prompt = f"Run {tool!r} with {shown}? {vote.by!r} has changed the arguments."
+            question = replace(
                 question,
-                prompt=f"Run {tool!r} with {shown}? {vote.by!r} has changed the arguments.",
+                prompt=prompt,
                 reason={**entry.reason, "arguments": dict(arguments)},
                 payload={**(entry.payload or {}), "digest": call_digest(tool, arguments)},
                 # It is of the arguments before.
                 preview=None,
             )
+            return Asked(question=question, prompt_values=((0, len(prompt)),))
         case _:
             return None
 
 
-def _revise(
-    draft: WorkingState, entry: Interrupt, question: InterruptSpec, vote: Vote
-) -> Interrupt:
+def _other_answer(entry: Interrupt, question: InterruptSpec, vote: Vote) -> Asked | None:
+    """Return the question with the answer of an approval, if somebody approved with another one."""
+    others = [each for each in entry.votes if each.is_yes and not each.people & vote.people]
+    said = votes.content(vote.answer)
+    if not vote.is_yes or all(votes.content(each.answer) == said for each in others):
+        return None
+    prompt, spans = entry.prompt, entry.prompt_values
+    if entry.revised:
+        # Its end is about the vote before.
+        prompt, spans = prompt[: spans[-1][0]], spans[:-1]
+    prompt = prompt[:_ASKED_CHARS]
+    shown = truncate(said, _PROMPT_CHARS)
+    end = f" {vote.by!r} approves with another answer: {shown}."
+    spans = (*spans, (len(prompt), len(prompt) + len(end)))
+    payload = question.payload
+    if isinstance(vote.answer, Mapping) and (payload is None or isinstance(payload, Mapping)):
+        answer = {name: value for name, value in vote.answer.items() if name != "approved"}
+        payload = {**(payload or {}), **answer}
+    return Asked(
+        question=replace(question, prompt=prompt + end, payload=payload), prompt_values=spans
+    )
+
+
+def _revise(draft: WorkingState, entry: Interrupt, asked: Asked, vote: Vote) -> Interrupt:
+    question = asked.question
     digest = ledger.digest_of(entry.address, question)
     draft.publish_about(
         entry,
@@ -224,12 +252,12 @@ def _revise(
         shown=ledger.shown_of(question, digest),
     )
     content = ledger.content_of(question)
-    spans = ((0, len(question.prompt)),)
-    return replace(entry, **content, prompt_values=spans, digest=digest, revised=True)
+    values = asked.prompt_values
+    return replace(entry, **content, prompt_values=values, digest=digest, revised=True)
 
 
 def _settle(draft: WorkingState, entry: Interrupt, vote: Vote) -> None:
-    if entry.revised and vote.is_yes:
+    if entry.revised and entry.kind == "approval" and vote.is_yes:
         # The call has the arguments that its model wrote, and these are what was approved.
         answer = {**vote.answer, "arguments": entry.reason["arguments"]}
         vote = replace(vote, answer=answer, answer_sha256=sha256(answer))

@@ -70,7 +70,7 @@ class Interrupt(InterruptSpec):
 
     `votes` are those that count towards its quorum. `held` is the yes that can be taken back until
     `held_until`, and `accepted_at` is when it came, once it has settled the question. `revised`: a vote
-    has changed the arguments that are asked about.
+    has changed what is asked about.
     """
 
     id: str

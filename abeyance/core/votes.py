@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from abeyance.core.copying import replace
-from abeyance.core.json import Json, sha256, size
+from abeyance.core.json import Json, canonical, sha256, size
 from abeyance.core.terms import Quorum
 from abeyance.core.text import truncate
 
@@ -51,6 +51,13 @@ class Vote:
 def is_yes(answer: Json) -> bool:
     """Return whether an answer approves. Everything that does not is a rejection."""
     return answer is True or (isinstance(answer, Mapping) and answer.get("approved") is True)
+
+
+def content(answer: Json) -> str:
+    """Return what people agree to who approve: the answer without the approval itself and its note."""
+    if not isinstance(answer, Mapping):
+        return canonical({})
+    return canonical({k: v for k, v in answer.items() if k not in {"approved", "note"}})
 
 
 def repeated(

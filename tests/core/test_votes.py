@@ -74,11 +74,11 @@ def test_a_vote_is_counted_and_the_last_that_is_needed_answers_the_question() ->
     assert (first.status, first.missing, first.answered_by) == ("voted", 1, "ada")
     assert (run.started, run.status) == ([], "awaiting-input")
     run.wait(1)
-    receipt = receipt_of(run, BOB, {**YES, "comment": "good"})
+    receipt = receipt_of(run, BOB, {**YES, "note": "good"})
 
     assert (receipt.status, receipt.missing, run.started) == ("answered", None, ["work"])
     settled = run.settled("ask")
-    assert (settled.by, settled.answer) == ("bob", {"approved": True, "comment": "good"})
+    assert (settled.by, settled.answer) == ("bob", {"approved": True, "note": "good"})
     assert [(vote.by, vote.at, vote.note) for vote in settled.votes] == [
         ("ada", at(1), "fine"),
         ("bob", at(2), None),
@@ -201,14 +201,14 @@ def test_at_the_deadline_the_votes_stay_in_the_record_and_the_default_counts() -
 
 def test_a_long_answer_is_not_kept_with_the_votes_of_a_settled_question() -> None:
     run = voting(2)
-    receipt_of(run, ADA, {**YES, "comment": "x" * 600}, note="y" * 600)
+    receipt_of(run, ADA, {**YES, "note": "x" * 600}, note="y" * 600)
     (vote,) = run.open("ask").votes
     receipt_of(run, BOB, YES)
 
     assert run.settled("ask").votes[0].answer is None
     assert len(run.settled("ask").votes[0].note or "") == 500
     assert run.settled("ask").votes[0].answer_sha256 == vote.answer_sha256
-    assert again(run, ADA, {**YES, "comment": "x" * 600}).replayed
+    assert again(run, ADA, {**YES, "note": "x" * 600}).replayed
 
 
 def test_votes_are_part_of_the_snapshot() -> None:
@@ -295,10 +295,10 @@ def test_code_of_a_nested_graph_knows_who_answered_there_and_around_it() -> None
 def test_votes_that_code_could_not_be_given_are_refused() -> None:
     ask = gate("ask", schema=APPROVAL, terms=Terms(quorum=Quorum(count=2)))
     run = Drive(chain(ask, "work"), limits=Limits(visit_bytes=5_000))
-    long: Json = {**YES, "comment": "x" * 1_200}
+    long: Json = {**YES, "note": "x" * 1_200}
     receipt_of(run, ADA, long)
 
-    assert refusal_of(run, BOB, {**YES, "comment": "x" * 1_300}).code is Code.PAYLOAD_TOO_LARGE
+    assert refusal_of(run, BOB, {**YES, "note": "x" * 1_300}).code is Code.PAYLOAD_TOO_LARGE
     receipt_of(run, BOB, YES)
     (order,) = run.orders("work")
     assert order.answerers["ask"].votes[0].answer == long
@@ -314,6 +314,64 @@ def test_who_votes_for_somebody_uses_up_both_votes() -> None:
 
     assert cast((for_ada, of_carol), own) == (of_carol, own)
     assert cast((own, of_carol), for_ada) == (of_carol, for_ada)
+
+
+# Approvals that say something else
+
+
+CARD: Json = {"approved": True, "pay": "card"}
+
+
+@pytest.mark.parametrize(
+    ("payload", "shown"),
+    [
+        (None, {"pay": "card"}),
+        ({"pay": "cash", "for": "A-7"}, {"pay": "card", "for": "A-7"}),
+        ([1], [1]),
+    ],
+)
+def test_an_approval_with_another_answer_asks_about_that_and_is_its_first_vote(
+    payload: Json, shown: Json
+) -> None:
+    run = voting(2, payload=payload)
+    receipt_of(run, ADA, YES)
+    before = run.open("ask")
+    receipt = receipt_of(run, BOB, CARD)
+
+    entry = run.open("ask")
+    assert (receipt.status, receipt.missing, voters(run)) == ("voted", 1, [("bob", CARD)])
+    assert (
+        entry.prompt == f"""{before.prompt} 'bob' approves with another answer: {{"pay":"card"}}."""
+    )
+    assert entry.payload == shown
+    (fact,) = run.facts("interrupt.revised")
+    assert (fact.actor, fact.data["was"], fact.data["digest"]) == (
+        "bob",
+        before.digest,
+        entry.digest,
+    )
+    assert before.digest != entry.digest
+    receipt_of(run, ADA, {**CARD, "note": "well"})
+    assert (run.started, run.settled("ask").answer) == (["work"], {**CARD, "note": "well"})
+
+
+def test_people_never_agree_to_two_different_answers() -> None:
+    run = voting(2)
+    for who, value in ((ADA, CARD), (BOB, True), (ADA, {**CARD, "pay": "cash"}), (CAROL, CARD)):
+        receipt_of(run, who, value)
+
+    (end,) = run.open("ask").prompt_values
+    assert run.open("ask").prompt[slice(*end)].startswith(" 'carol' approves")
+    assert (run.started, voters(run)) == ([], [("carol", CARD)])
+
+
+def test_who_approves_with_another_answer_than_before_replaces_only_their_own_vote() -> None:
+    run = voting(2)
+    receipt_of(run, ADA, YES)
+    receipt_of(run, ADA, CARD)
+
+    assert run.facts("interrupt.revised") == []
+    assert voters(run) == [("ada", CARD)]
 
 
 # Approvals with other arguments
