@@ -10,7 +10,7 @@ from abeyance.authoring import validation
 from abeyance.authoring.declarations import DeclarationErrors, type_faults
 from abeyance.authoring.question_names import misnamed, questions_in
 from abeyance.authoring.rules import compile_rules
-from abeyance.authoring.validation import faults_of, finally_asks
+from abeyance.authoring.validation import faults_of, finally_asks, value_faults
 from abeyance.core.spec import (
     END,
     START,
@@ -180,7 +180,7 @@ def compile_graph(
         interrupt_before=_breakpoints(declared.interrupt_before, nodes, finally_),
         interrupt_after=_breakpoints(declared.interrupt_after, nodes, finally_),
     )
-    faults += [*type_faults(spec)] or faults_of(spec)
+    faults += [*type_faults(spec)] or [*faults_of(spec), *value_faults(spec, states)]
     faults += [
         finally_asks(name)
         for name in finally_

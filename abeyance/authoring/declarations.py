@@ -201,9 +201,8 @@ class DeclarationErrors:
             self.note(f"{start}, and from_input= has no effect without a {{field}}: remove it")
         for path in fields:
             name = path.split(".")[0]
-            if not self._states.is_open and name not in self._states.fields:
-                self.note(f"{start}, but {name!r} is not a field of the state")
-            elif from_input is not True and not self._states.is_read_only(name):
+            is_known = self._states.is_open or name in self._states.fields
+            if is_known and from_input is not True and not self._states.is_read_only(name):
                 self.note(
                     f"{start}, and whoever starts a run can set {name!r}: declare the field as "
                     'read-only, with Field(json_schema_extra={"readOnly": True}), or allow it with '
@@ -212,15 +211,8 @@ class DeclarationErrors:
         return template
 
     def prompt(self, value: object, label: str) -> str:
-        """Return the prompt of a declared question, whose fields the state must have."""
+        """Return the prompt of a declared question."""
         prompt = self.text("" if value is None else value, f"{label}, prompt=")
-        names = dict.fromkeys(path.split(".")[0] for path in paths(prompt))
-        for name in names if not self._states.is_open else ():
-            if name not in self._states.fields:
-                self.note(
-                    f"{label}, prompt=, shows {{{name}}}, which is not a field of the state: correct "
-                    f"it, or write {{{{{name}}}}} to show the braces"
-                )
         for field in misformatted(prompt):
             if re.split(r"[.!:]", field[1:])[0] in self._states.fields:
                 self.note(

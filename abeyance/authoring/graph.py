@@ -239,10 +239,10 @@ class Graph:
     ) -> None:
         """Declare a node that asks a person and waits for the answer (Stargraph's InterruptNode).
 
-        `prompt` and the strings in `reason` may contain `{field}`. Without a prompt, a rule whose
-        condition is only this node, and which asks, supplies the question. `payload` is opaque data for
-        the approver's program. `response` is the type of the answer: a pydantic model, a type, a
-        Literal, or a JSON Schema; it defaults to the type of the field `answer_to`, which receives the
+        `prompt` and the strings in `reason` and `payload` may contain `{field}`. Without a prompt, a rule
+        whose condition is only this node, and which asks, supplies the question. `payload` is for the
+        approver's program. `response` is the type of the answer: a pydantic model, a type, a Literal, or
+        a JSON Schema; it defaults to the type of the field `answer_to`, which receives the
         answer; without both, any JSON value is accepted. `requested_capability` is the capability that
         the approver must have; `{field}` in it is filled once, when the question opens, and must be a
         read-only field of the state, or one that `from_input=True` allows whoever starts a run to set.

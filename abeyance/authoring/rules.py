@@ -30,6 +30,7 @@ from abeyance.core.spec import (
     RuleCondition,
 )
 from abeyance.schemas.state_model import StateModel
+from abeyance.schemas.written import WrittenValues
 
 NODE: Final = "node"
 """The key of a condition that names the visited node instead of a field."""
@@ -238,8 +239,7 @@ def compile_rules(
 
 
 def _unknown_facts(rules: Sequence[Rule], states: StateModel) -> Iterator[str]:
-    if states.is_open:
-        return
+    values = WrittenValues(states)
     asserted = {
         name
         for rule in rules
@@ -250,11 +250,10 @@ def _unknown_facts(rules: Sequence[Rule], states: StateModel) -> Iterator[str]:
     for rule in rules:
         part = source.condition(rule.condition.text) if isinstance(rule.condition, Clips) else None
         for name in sorted(part.slots if part else ()):
-            if name.split(".")[0] not in {*states.fields, source.NODE} and name not in asserted:
-                yield (
-                    f"the rule {rule.id!r} looks at {name!r}, which is not a field of the state, and "
-                    "no rule asserts it"
-                )
+            if name in asserted or name == source.NODE:
+                continue
+            if (fault := values.path_fault(name)) is not None:
+                yield f"the rule {rule.id!r} looks at {name!r}, {fault}, and no rule asserts it"
 
 
 def _needs_a_binding(action: RuleAction) -> bool:

@@ -6,12 +6,13 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, assert_never
 
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from abeyance.authoring.terms import approval_fault, time_faults
+from abeyance.core.json import Json, canonical, paths
 from abeyance.core.spec import (
     END,
     START,
@@ -35,9 +36,11 @@ from abeyance.core.spec import (
     SubgraphNode,
     When,
 )
+from abeyance.core.text import truncate
 from abeyance.schemas.json_schema import places_fault
 from abeyance.schemas.json_types import Kinds, in_words, kinds
 from abeyance.schemas.state_model import StateModel, reducers_of
+from abeyance.schemas.written import WrittenValues, unread_aliases
 
 _REDUCED: Final[dict[str, Kinds]] = {
     "append": frozenset({"array"}),
@@ -84,6 +87,11 @@ def _field_faults(states: StateModel, name: str) -> Iterator[str]:
         yield (
             f"the field {name!r} is annotated with the function {function.__name__!r}, which is not a "
             "reducer: use append, merge, add or union of abeyance"
+        )
+    for model, alias in unread_aliases(states.adapters[name]):
+        yield (
+            f"the field {name!r} holds a {model}, which writes {alias!r} and does not read it: use "
+            "alias= in place of serialization_alias="
         )
     if '"writeOnly": true' in json.dumps(schema):
         yield (
@@ -155,14 +163,54 @@ def _condition_faults(spec: GraphSpec, edge: Edge, label: str) -> Iterator[str]:
     match edge.condition:
         case When(equals=equals) if not equals:
             yield f"{label} has an empty condition: name a field, or leave out `when`"
-        case When(equals=equals) if not spec.open_values:
-            for path in equals:
-                if path.split(".")[0] not in spec.fields:
-                    yield f"{label} looks at {path!r}, which is not a field of the state"
         case Else() if not _conditions_beside(spec, edge):
             yield f"{label} has `else`, but no other condition beside it: add one"
         case _:
             pass
+
+
+def value_faults(spec: GraphSpec, states: StateModel) -> Iterator[str]:
+    """Yield every condition that no values can meet, and every `{field}` that they do not have."""
+    values = WrittenValues(states)
+    for edge in spec.edges:
+        if isinstance(edge.condition, When):
+            label = f"the edge from {_listed(edge.sources)} to {edge.target!r}"
+            yield from _comparison_faults(values, edge.condition.equals, label)
+    for rule in spec.rules:
+        if isinstance(rule.condition, Matches):
+            yield from _comparison_faults(values, rule.condition.equals, f"the rule {rule.id!r}")
+    for label, question in _questions(spec):
+        for option in ("prompt", "reason", "payload"):
+            for path in dict.fromkeys(paths(getattr(question, option))):
+                if (fault := values.path_fault(path)) is not None:
+                    yield (
+                        f"{label}, {option}=, shows {{{path}}}, {fault}; to show the braces, write "
+                        f"{{{{{path}}}}}"
+                    )
+        capability = question.requested_capability
+        for path in dict.fromkeys(paths(capability)):
+            if (fault := values.path_fault(path)) is not None:
+                yield f"{label} requests the capability {capability!r} with {path!r}, {fault}"
+
+
+def _comparison_faults(
+    values: WrittenValues, equals: Mapping[str, Json], label: str
+) -> Iterator[str]:
+    for path, value in equals.items():
+        if (fault := values.path_fault(path)) is not None:
+            yield f"{label} looks at {path!r}, {fault}"
+        elif (fault := values.value_fault(path, value)) is not None:
+            yield f"{label} looks at {path!r} for {truncate(canonical(value), 100)}, {fault}"
+
+
+def _questions(spec: GraphSpec) -> Iterator[tuple[str, InterruptSpec]]:
+    for node in spec.nodes.values():
+        if isinstance(node, InterruptNode):
+            yield f"the interrupt {node.id!r}", node.question
+    for rule in spec.rules:
+        for action in rule.actions:
+            if isinstance(action, Ask):
+                yield f"the rule {rule.id!r}", action.question
 
 
 def _conditions_beside(spec: GraphSpec, edge: Edge) -> bool:
@@ -304,9 +352,6 @@ def _rule_condition_faults(spec: GraphSpec, rule: Rule, label: str) -> Iterator[
         case Matches(equals=equals):
             if node is None and not equals:
                 yield f"{label} has an empty condition: name a node or a field"
-            for path in equals:
-                if not _knows(spec, path.split(".")[0]):
-                    yield f"{label} looks at {path!r}, which is not a field of the state"
         case Clips():
             # CLIPS text is checked while the graph is compiled.
             pass

@@ -31,7 +31,7 @@ _Change: TypeAlias = Callable[[Covered], Covered]
 
 def shown_by(question: InterruptSpec, values: Mapping[str, Json]) -> dict[str, str]:
     """Return hashes of the values that a question shows, by their paths."""
-    shown_paths = {*paths(question.prompt), *paths(question.reason)}
+    shown_paths = {*paths([question.prompt, question.reason, question.payload])}
     return {path: hash_at(values, path) for path in sorted(shown_paths)}
 
 

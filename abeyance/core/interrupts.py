@@ -69,7 +69,8 @@ def open_question(
 ) -> None:
     """Ask a person on behalf of a visit, which waits from now on. What is shown is frozen here.
 
-    `{field}` in the prompt, the reason and the capability is filled; `fault_of` says whether it can be.
+    `{field}` in the prompt, the reason, the payload and the capability is filled; `fault_of` says whether
+    the last can be.
     """
     values = items.values_of(draft.state, visit)
     capability = authority.asked_for(draft.graph(visit.scope), visit.node, question)
@@ -83,8 +84,8 @@ def open_question(
 
 def _filled(question: InterruptSpec, values: Mapping[str, Json], kind: Kind) -> Asked:
     prompt, spans = fill_marked(question.prompt, values)
-    reason = fill_all(question.reason, values)
-    question = replace(question, prompt=prompt[:_LONGEST_PROMPT], reason=reason)
+    reason, payload = (fill_all(each, values) for each in (question.reason, question.payload))
+    question = replace(question, prompt=prompt[:_LONGEST_PROMPT], reason=reason, payload=payload)
     return Asked(question=question, kind=kind, prompt_values=spans)
 
 

@@ -2,8 +2,9 @@
 
 A run holds JSON values only. A node gets them as an instance of the model, and its patch is validated
 against the fields of the model, so that a wrong value fails the node that returned it, with the name of
-the field. A field is serialized by its type under its own name; an alias is accepted as input only. A
-graph without a model has an open state: any field is allowed, and its nodes get a mapping.
+the field. A field is kept under its own name, and an alias of it is accepted as input only; inside a
+field, its type writes aliases, as people do in their answers. A graph without a model has an open state:
+any field is allowed, and its nodes get a mapping.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ union: Final = Reducer("union")
 
 
 _MOST_ERRORS: Final = 20
+WRITES_ALIASES: Final = True
+"""Whether nested models are written under the aliases of their fields, which conditions then name."""
 
 
 class ValuesError(Exception):
@@ -380,7 +383,7 @@ def _instance(model: type[BaseModel], given: Mapping[str, Any]) -> BaseModel:
 
 def _written(name: str, adapter: TypeAdapter[Any], value: Any) -> Json:
     try:
-        dumped = adapter.dump_python(value, mode="json", by_alias=False, round_trip=True)
+        dumped = adapter.dump_python(value, mode="json", by_alias=WRITES_ALIASES, round_trip=True)
         wire.refuse_too_deep(dumped)
         fault = why_not_json(dumped)
     except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:

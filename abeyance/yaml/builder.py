@@ -210,6 +210,7 @@ class Declaration:
             f"an edge to {target!r} has no source",
         ):
             self._faults.subject(subject, item.place)
+            self._faults.keys(subject, item.place, ["when"] if "when" in options else [])
 
     def rule(self, item: Item) -> None:
         """Declare a rule."""

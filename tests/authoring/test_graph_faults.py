@@ -248,8 +248,14 @@ def test_a_name_in_the_place_of_the_function_is_said_to_be_one() -> None:
             {"prompt": "{decision!r} {amout:>100}"},
             "prompt=, shows {decision!r}, whose format cannot be used: write",
         ),
-        ({"prompt": "{decision.approved} {no.such}"}, "prompt=, shows {no}, which is not a field"),
-        ({"requested_capability": "approve:{amout}"}, "but 'amout' is not a field of the state"),
+        (
+            {"prompt": "{decision.approved} {no.such}"},
+            "prompt=, shows {no.such}, which is not a field",
+        ),
+        (
+            {"requested_capability": "approve:{amout}"},
+            "'approve:{amout}' with 'amout', which is not a field of the state: write 'amount'",
+        ),
         (
             {"requested_capability": "approve:{amount}"},
             "and whoever starts a run can set 'amount': declare the field as read-only",
@@ -276,7 +282,7 @@ def test_a_wrong_option_of_an_interrupt_is_told(question: dict[str, Any], told: 
     "question",
     [
         {"prompt": "{{amout}} of {amount}?"},
-        {"reason": {"text": "{amout}"}},
+        {"reason": {"text": "{{amout}}"}, "payload": ["{{amout}}", "{ }", "{amount}"]},
         {"requested_capability": "approve:{desk}"},
         {"requested_capability": "approve:{amount}", "from_input": True},
     ],

@@ -116,9 +116,6 @@ FAULTY = {
     "the edge from 'a' to 'END' has an empty condition: name a field, or leave out `when`": of(
         edge("a", END, {})
     ),
-    "the edge from 'a' to 'END' looks at 'y.z', which is not a field of the state": of(
-        edge("a", END, {"x": 1, "y.z": 1})
-    ),
     "the edge from 'a' to 'END' has `else`, but no other condition beside it: add one": of(
         edge("a", END, "else")
     ),

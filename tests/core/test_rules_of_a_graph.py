@@ -19,7 +19,6 @@ from abeyance.core.spec import (
     GoTo,
     GraphSpec,
     HaltRun,
-    Matches,
     Parallel,
     Retract,
     Retry,
@@ -67,9 +66,6 @@ FAULTY = {
     "the rule 'r' looks at an unknown node 'nowhere'": [rule("r", "nowhere", GO)],
     "the rule 'r' looks at the finally node 'after': rules do not run after the end": [
         rule("r", "after", Retry())
-    ],
-    "the rule 'r' looks at 'y.z', which is not a field of the state": [
-        Rule(id="r", condition=Matches(equals={"y.z": 1}), actions=(GO,))
     ],
     "the rule 'r' has no actions: add one to `then`": [rule("r", "work")],
     "the rule 'r', goto, leads to an unknown node 'nowhere'": [

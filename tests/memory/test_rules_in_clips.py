@@ -18,6 +18,7 @@ class State(BaseModel):
     verdict: str | None = None
     amount: int = 0
     ok: bool | None = None
+    deep: dict[str, Any] = {}
     log: Annotated[list[str], append] = []
 
 
@@ -140,9 +141,9 @@ async def test_a_rule_with_a_mapping_does_not_depend_on_facts() -> None:
 
 async def test_a_mapping_tells_a_text_from_a_number_where_clips_does_not() -> None:
     tell = {"kind": "assert", "fact": "told"}
-    graph = shop(tell=({"node": "work", "verdict": 7}, [tell]), act=("(told)", [LEFT]))
+    graph = shop(tell=({"node": "work", "deep.n": 7}, [tell]), act=("(told)", [LEFT]))
 
-    assert await log_of(graph, {"verdict": "7"}) == ["work", "last"]
+    assert await log_of(graph, {"deep": {"n": "7"}}) == ["work", "last"]
 
 
 async def test_a_rule_looks_at_the_answer_to_a_question() -> None:

@@ -240,11 +240,26 @@ ONE_FAULT = {
     "line 5: the rule 'r': CLIPS says: Undefined variable ?x referenced in RHS of defrule.": (
         RULE % "when: (a), then: [{kind: retract, pattern: '?x'}]"
     ),
+    "line 9: the edge from 'a' to 'END' looks at 'ok' for \"yes\", which it never is: as JSON it "
+    "is boolean or null; write true or false, without quotes (True or False in Python)": (
+        """\
+state: {ok: bool}
+nodes:
+  - {id: a, kind: "builtins:print"}
+edges:
+  - [START, a]
+  - from: a
+    to: END
+    # YAML 1.2 reads a word.
+    when: {ok: yes}
+"""
+    ),
     "line 6: the rule 's' looks at an unknown node 'd'": (
         RULE % "when: {node: a}, then: [{kind: halt}]"
         + "  - {id: s, when: (node-id (id d)) (a), then: [{kind: halt}]}\n"
     ),
-    "line 6: the rule 'r' looks at 'verdct', which is not a field of the state, and no rule asserts it": (
+    "line 6: the rule 'r' looks at 'verdct', which is not a field of the state: write 'verdict', and no "
+    "rule asserts it": (
         "state: {verdict: str, deep: dict}\n"
         + RULE % "when: (verdict) (deep.er) (alarm) (verdct), then: [{kind: assert, fact: alarm}]"
     ),
