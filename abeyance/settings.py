@@ -27,6 +27,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from abeyance.core.business_time import is_zone
+from abeyance.core.text import LONGEST_ID
 from abeyance.duration import OptionalSeconds, Seconds
 from abeyance.errors import SettingsError
 from abeyance.keyring import Keyring, SigningKey
@@ -288,6 +289,13 @@ class Settings(BaseSettings):
                 "in its name: choose another ABEYANCE_TASK_QUEUE, or unset this"
             )
         return value
+
+    @field_validator("task_queue")
+    @classmethod
+    def _queue(cls, queue: str) -> str:
+        if len(queue.encode()) > LONGEST_ID:
+            raise ValueError(f"it has {len(queue.encode())} bytes, and the limit is {LONGEST_ID}")
+        return queue
 
     @field_validator("ui_origin", "allowed_origins")
     @classmethod

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
-from abeyance.core.text import truncate
+from abeyance.core.text import LONGEST_ID, truncate
 from abeyance.errors import Code, Refusal
 
 TASK_QUEUE: Final = "abeyance"
@@ -147,10 +147,10 @@ def without_none(**members: Any) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
 
 
-RUN_ID_RULE: Final = r"^[A-Za-z0-9_-]{1,256}$"
+RUN_ID_RULE: Final = rf"^[A-Za-z0-9_-]{{1,{LONGEST_ID}}}$"
 _MOST_LISTED = 50
-_LONGEST_PLAIN = 500
-"""In bytes. Temporal's limit for ids is 1,000."""
+_LONGEST_STORED: Final = 255
+"""In bytes: the ids that every store of Temporal holds."""
 
 
 def checked_run_id(run_id: object) -> str:
@@ -166,8 +166,8 @@ def checked_run_id(run_id: object) -> str:
         problem = f"it has {len(text)} characters"
     raise Refusal(
         Code.INVALID_RUN_ID,
-        f"{truncate(text, 100)!r} cannot name a run: {problem}. A run id has 1 to 256 characters out "
-        "of letters, digits, '_' and '-'.",
+        f"{truncate(text, 100)!r} cannot name a run: {problem}. A run id has 1 to {LONGEST_ID} "
+        "characters out of letters, digits, '_' and '-'.",
         invalid_characters=invalid,
         rule=RUN_ID_RULE,
     )
@@ -198,7 +198,7 @@ def _wrong_type(value: object, place: str, kind: str) -> Refusal:
     return invalid([{"pointer": place, "message": f"input should be a valid {kind} (got {shown})"}])
 
 
-KEY: Final = re.compile(r"[!-~]{1,200}")
+KEY: Final = re.compile(rf"[!-~]{{1,{LONGEST_ID}}}")
 """An idempotency key, which a header of HTTP has to be able to hold."""
 
 
@@ -206,7 +206,9 @@ def checked_key(key: object, place: Mapping[str, str]) -> str | None:
     """Return a key, None if there is none. Raises `invalid_body` with its `place` if it is unusable."""
     if key is None or (isinstance(key, str) and KEY.fullmatch(key)):
         return key
-    message = f"{truncate(str(key), 100)!r} is not a key: use 1 to 200 visible ASCII characters"
+    message = (
+        f"{truncate(str(key), 100)!r} is not a key: use 1 to {LONGEST_ID} visible ASCII characters"
+    )
     raise invalid([{**place, "message": message}])
 
 
@@ -246,10 +248,7 @@ def unknown_stream_cursor(cursor: str) -> Refusal:
 def conversation_workflow_id(task_queue: str, conversation_id: str) -> str:
     """Return the workflow id of a conversation, unlike that of any run or other deployment."""
     # Quoted, the task queue has no colon, so it ends where the conversation's id begins.
-    key = f"{quote(task_queue, safe='')}:{conversation_id}"
-    if len(key.encode()) <= _LONGEST_PLAIN:
-        return f"conversation:{key}"
-    return f"conversation-sha256:{hashlib.sha256(key.encode()).hexdigest()}"
+    return _stored("conversation:", f"{quote(task_queue, safe='')}:{conversation_id}")
 
 
 def delegations_workflow_id(task_queue: str) -> str:
@@ -259,8 +258,7 @@ def delegations_workflow_id(task_queue: str) -> str:
 
 def erasure_workflow_id(task_queue: str, run_id: str) -> str:
     """Return the workflow id of the erasure of a run, unlike that of any run or other deployment."""
-    # Temporal refuses longer ids; a task queue may be as long.
-    return f"erased:{hashlib.sha256(task_queue.encode()).hexdigest()[:16]}:{run_id}"
+    return _stored("erased:", f"{hashlib.sha256(task_queue.encode()).hexdigest()[:16]}:{run_id}")
 
 
 def inbox_url(base: str, interrupt_id: str) -> str:
@@ -280,6 +278,22 @@ def notification_queue(task_queue: str) -> str:
 def notifications_prefix(run_id: str) -> str:
     """Return how the workflow ids of all notifications about a run begin."""
     return f"notification:{run_id}:"
+
+
+def notification_workflow_id(run_id: str, execution: str, key: str) -> str:
+    """Return the workflow id of the notification of one moment of an execution of a run."""
+    return _stored(notifications_prefix(run_id), f"{execution}:{key}")
+
+
+def _stored(kind: str, about: str) -> str:
+    """Return a workflow id: what it is for, and about what.
+
+    If stores hold no such id, a hash stands for the second part, which else has a colon.
+    """
+    id_ = f"{kind}{about}"
+    if len(id_.encode()) <= _LONGEST_STORED:
+        return id_
+    return f"{kind}{hashlib.sha256(about.encode()).hexdigest()[:32]}"
 
 
 def generated_run_id(graph: str) -> str:

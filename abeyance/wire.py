@@ -27,6 +27,7 @@ from abeyance.core.live_text import LiveText
 from abeyance.core.outcome import Ran, VisitOutcome
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits
+from abeyance.core.text import LONGEST_ID
 
 MAX_DEPTH = 100
 """How deep lists and mappings may be nested in a value. The JSON parser stops at 200 levels, and a run
@@ -134,7 +135,7 @@ class Keyed(Request):
     """A request with an idempotency key: a repeat has no effect, and gets the first receipt."""
 
     key: str | None = Field(
-        default=None, min_length=1, max_length=256, exclude_if=lambda key: key is None
+        default=None, min_length=1, max_length=LONGEST_ID, exclude_if=lambda key: key is None
     )
 
 

@@ -48,7 +48,7 @@ _DISCONNECT_CHECK_SECONDS: Final = 1.0
 _MAX_LISTED: Final = 20
 _SHOWN_CHARS: Final = 100
 _RUN_ID_OF_KEY: Final = re.compile("run-[0-9a-f]{32}")
-_INTERRUPT_ID: Final = re.compile(r"(?P<run_id>[A-Za-z0-9_-]{1,256})\.[0-9a-f]{16}")
+_INTERRUPT_ID: Final = re.compile(rf"(?P<run_id>{RUN_ID_RULE[1:-1]})\.[0-9a-f]{{16}}")
 _logger = logging.getLogger("abeyance.api")
 
 

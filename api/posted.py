@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any, Final
 
-from abeyance import commands, views
+from abeyance import views
 from abeyance.core.json import Json
-from abeyance.core.text import truncate
+from abeyance.core.text import LONGEST_ID, truncate
 from abeyance.errors import Code, Refusal
 from abeyance.util import invalid
 
@@ -116,7 +116,7 @@ def new_message(id_: object, text: str) -> UserMessage:
     if not text.strip():
         message = "has no text: the last message of the user needs one"
         raise invalid([{"pointer": "/messages", "message": message}])
-    if not isinstance(id_, str) or not 0 < len(id_) <= commands.MAX_MESSAGE_ID:
-        message = f"has no usable id: use a text of 1 to {commands.MAX_MESSAGE_ID} characters"
+    if not isinstance(id_, str) or not 0 < len(id_.encode()) <= LONGEST_ID:
+        message = f"has no usable id: use a text of 1 to {LONGEST_ID} bytes"
         raise invalid([{"pointer": "/messages", "message": message}])
     return UserMessage(id=id_, text=text)

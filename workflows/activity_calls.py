@@ -45,8 +45,8 @@ _UNBOUNDED: Final = timedelta(days=3650)
 """Temporal requires a timeout; only heartbeats bound a node without one."""
 _SLACK: Final = timedelta(seconds=10)
 """Added to twice the node's timeout, which the activity enforces itself with a better error."""
-_MAX_ID: Final = 900
-"""In bytes. Temporal allows 1,000."""
+_MAX_ID: Final = 255
+"""In bytes, as stores of Temporal over SQL, and servers that have such a store, allow."""
 _MAX_NAME: Final = 200
 """In bytes, with all nodes of a hop."""
 _RETRIES: Final = RetryPolicy(maximum_interval=timedelta(minutes=1))

@@ -25,7 +25,7 @@ from abeyance.core.conversation import Claim, Conversation
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.description import RPC
 from abeyance.storage.converter import UNREADABLE, of_run
-from abeyance.temporal.retry import NotFound, retry_until
+from abeyance.temporal.retry import NotFound, refusals, retry_until
 from abeyance.util import conversation_workflow_id, gather_limited
 
 _UNSTARTED: Final = timedelta(seconds=60)
@@ -102,16 +102,18 @@ class Claims:
         return conversation_workflow_id(self._line.task_queue, conversation_id)
 
     async def _send(self, conversation_id: str, claim: Claim) -> None:
-        # A conversation that has ended is started again.
-        await self._line.update_with_start(
-            "claim",
-            claim,
-            names.CONVERSATION_WORKFLOW,
-            Conversation(conversation_id=conversation_id),
-            id=self._workflow_of(conversation_id),
-            update_id=claim.token,
-            about=f"the conversation {conversation_id!r}",
-        )
+        about = f"the conversation {conversation_id!r}"
+        with refusals(about):
+            # A conversation that has ended is started again.
+            await self._line.update_with_start(
+                "claim",
+                claim,
+                names.CONVERSATION_WORKFLOW,
+                Conversation(conversation_id=conversation_id),
+                id=self._workflow_of(conversation_id),
+                update_id=claim.token,
+                about=about,
+            )
 
     async def _in_history(self, conversation_id: str) -> list[Claim]:
         read = partial(roster, self._line.temporal, self._line.task_queue, conversation_id)

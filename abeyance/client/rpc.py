@@ -17,7 +17,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -389,6 +389,11 @@ class WorkflowRpc:
                         result_type=result_type,
                         rpc_timeout=RPC,
                     )
+                except RPCError:
+                    # So that asyncio does not log the same error of the start as one that nobody reads.
+                    with suppress(RPCError):
+                        await starting.workflow_handle()
+                    raise
                 except WorkflowUpdateFailedError as error:
                     if is_lost(error):
                         raise RetryableError(str(error.cause)) from error

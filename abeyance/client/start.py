@@ -48,7 +48,7 @@ from abeyance.runtime.graph_today import pinned as pinned_graph
 from abeyance.schemas import answers as limits_
 from abeyance.schemas.state_model import to_mapping
 from abeyance.storage.converter import is_all_sealed
-from abeyance.temporal.retry import retry_until
+from abeyance.temporal.retry import refusals, retry_until
 from abeyance.util import as_names, checked_run_id, generated_run_id, run_exists
 
 _LARGEST: Final = 1_900_000
@@ -391,7 +391,8 @@ class Executions:
             self._line.learn(run_id, first, execution=first, start=plan.memo_of_start)
             return reached
 
-        return await retry_until(f"the run {run_id!r}", send, seconds=self._line.patience)
+        with refusals(f"the start of the run {run_id!r}"):
+            return await retry_until(f"the run {run_id!r}", send, seconds=self._line.patience)
 
     async def _call_of(self, run_id: str) -> str | None:
         """The call that started a run, None if there is no run, or its start did not wait."""

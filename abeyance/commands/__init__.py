@@ -29,7 +29,6 @@ from abeyance.commands.questions import (
     WhichInterrupt,
 )
 from abeyance.commands.runs import (
-    MAX_MESSAGE_ID,
     Base64,
     Cancel,
     CancelBody,
@@ -75,7 +74,6 @@ Edit: TypeAlias = EditValues | QuestionEdit
 
 __all__ = [
     "LONGEST_CLAIM",
-    "MAX_MESSAGE_ID",
     "ONE_CLAIM",
     "Answers",
     "Base64",

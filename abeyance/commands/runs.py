@@ -18,7 +18,7 @@ from pydantic import (
 from abeyance.core.policy import TEMPORAL, Principal, is_reserved
 from abeyance.core.state import Status
 from abeyance.core.terms import Priority
-from abeyance.core.text import truncate
+from abeyance.core.text import LONGEST_ID, truncate
 from abeyance.duration import OptionalSeconds
 from abeyance.wire import Keyed, Moment, Request, Value, is_none
 
@@ -37,10 +37,24 @@ def _not_only_dots(text: str) -> str:
     return text
 
 
+def _short(text: str) -> str:
+    length = len(text.encode())
+    if length > LONGEST_ID:
+        raise ValueError(
+            f"{truncate(text, 100)!r} has {length} bytes: an id has at most {LONGEST_ID}"
+        )
+    return text
+
+
+Id: TypeAlias = Annotated[
+    str, StringConstraints(min_length=1, max_length=LONGEST_ID), AfterValidator(_short)
+]
 Name: TypeAlias = Annotated[
     str, StringConstraints(min_length=1, max_length=256), AfterValidator(_printable)
 ]
-ConversationId: TypeAlias = Annotated[Name, AfterValidator(_not_only_dots)]
+ConversationId: TypeAlias = Annotated[
+    Id, AfterValidator(_printable), AfterValidator(_not_only_dots)
+]
 LabelName: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:/-]{1,64}$")]
 LabelValue: TypeAlias = Annotated[
     str, StringConstraints(max_length=256), AfterValidator(_printable)
@@ -200,10 +214,6 @@ class MediaPart(Request):
 Part: TypeAlias = Annotated[TextPart | MediaPart, Field(discriminator="type")]
 
 
-MAX_MESSAGE_ID = 256
-"""In characters."""
-
-
 class MessageBody(Request):
     """A message for a run. Its `message_id` defaults to a generated one.
 
@@ -212,7 +222,7 @@ class MessageBody(Request):
     receiving node. `ttl` is how long the message may stay unread, as any duration.
     """
 
-    message_id: str | None = Field(default=None, min_length=1, max_length=MAX_MESSAGE_ID)
+    message_id: Id | None = None
     text: str = ""
     parts: tuple[Part, ...] = Field(default=(), max_length=20)
     metadata: dict[str, Value] = Field(default_factory=dict)

@@ -22,7 +22,7 @@ from abeyance.core.outcome import Finished
 from abeyance.core.policy import Principal
 from abeyance.core.spec import Ask, FunctionNode, GraphSpec, InterruptNode, SubgraphNode
 from abeyance.core.state import Limits, RunState, Step
-from abeyance.core.text import truncate
+from abeyance.core.text import LONGEST_ID, truncate
 from abeyance.core.visit import NO_MOMENT, Inbox, Running, Visit
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
@@ -32,7 +32,6 @@ DIRECTIVES: Final = frozenset(
 )
 """Actions that the run itself carries out. Any other is the author's own."""
 
-_LONGEST_ID: Final = 256
 # Only a host and perhaps a port, so that no later parser can read another host from the url.
 _HTTPS: Final = re.compile(r"https://(?P<host>[A-Za-z0-9.-]+(:[0-9]{1,5})?)([/?#][!-~]*)?")
 
@@ -227,11 +226,12 @@ def expire(draft: WorkingState) -> None:
 
 def refuse_empty(message: Message) -> None:
     """Raise the Refusal of a message that no run admits. A caller can check it without the run."""
-    if not 0 < len(message.message_id) <= _LONGEST_ID:
+    length = len(message.message_id.encode(errors="replace"))
+    if not 0 < length <= LONGEST_ID:
         raise _invalid(
             message,
-            f"A message id has 1 to {_LONGEST_ID} characters, and this one has "
-            f"{len(message.message_id)}. Leave it out to have one made.",
+            f"A message id has 1 to {LONGEST_ID} bytes, and this one has {length}. Leave it out to have "
+            "one made.",
         )
     if not message.text.strip() and not message.parts and message.action is None:
         raise _invalid(

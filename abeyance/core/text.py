@@ -6,6 +6,9 @@ import json
 import re
 from typing import Final
 
+LONGEST_ID: Final = 200
+"""The bytes of an id that a caller chooses: with what is added to it, stores over SQL hold it."""
+
 UNSEEN: Final = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but for the tab and the end of a line

@@ -19,7 +19,7 @@ from abeyance.core.effects import Publish
 from abeyance.core.json import sha256, size
 from abeyance.core.outcome import Emitted
 from abeyance.core.state import RunState
-from abeyance.util import notifications_prefix
+from abeyance.util import notification_workflow_id
 
 ENDS: Final = ("run.completed", "run.halted", "run.cancelled", "run.failed")
 EVENTS: Final = (
@@ -79,7 +79,7 @@ class Moment(wire.Record):
 
     def workflow_id(self, execution: str) -> str:
         """Return the id of the notification's workflow. A repeat of the moment has the same."""
-        return f"{notifications_prefix(self.run_id)}{execution}:{self.key}"
+        return notification_workflow_id(self.run_id, execution, self.key)
 
 
 class Announcement(wire.Record):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError as UpdateTimeout
 from temporalio.service import RPCError, RPCStatusCode
 
-from abeyance.errors import SettingsError, Unavailable
+from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.temporal.workarounds.calls import raise_if_cancelled
 
 T = TypeVar("T")
@@ -94,6 +95,19 @@ async def retry_until(about: str, call: Callable[[], Awaitable[T]], *, seconds: 
             "repeated."
         ) from error
     raise AssertionError("attempts have no end")
+
+
+@contextmanager
+def refusals(about: str) -> Iterator[None]:
+    """Raise the Refusal `invalid_body` if Temporal says that an argument of the call is invalid."""
+    try:
+        yield
+    except RPCError as error:
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT:
+            raise
+        raise Refusal(
+            Code.INVALID_BODY, f"Temporal refuses {about}: {error.message}. Shorten what it names."
+        ) from error
 
 
 def is_retryable(error: RPCError) -> RPCError:

@@ -426,7 +426,7 @@ async def test_lists_and_delegations_take_the_same_over_http_as_over_temporal(
                     client.conversations.interrupt(odd),
                     http.conversations.interrupt(odd),
                 )
-                for odd in ("", "..", "two\nlines", "x" * 257)
+                for odd in ("", "..", "two\nlines", "x" * 201)
             ),
             (
                 "'' is not a cursor of the stream",

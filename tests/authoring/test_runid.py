@@ -5,10 +5,17 @@ from __future__ import annotations
 import pytest
 
 from abeyance.errors import Code, Refusal
-from abeyance.util import checked_run_id, generated_run_id
+from abeyance.util import (
+    checked_run_id,
+    conversation_workflow_id,
+    erasure_workflow_id,
+    generated_run_id,
+    notification_workflow_id,
+    notifications_prefix,
+)
 
 
-@pytest.mark.parametrize("run_id", ["a", "order-2026_03", "A" * 256, "-", "0"])
+@pytest.mark.parametrize("run_id", ["a", "order-2026_03", "A" * 200, "-", "0"])
 def test_letters_digits_underscores_and_hyphens_make_an_id(run_id: str) -> None:
     assert checked_run_id(run_id) == run_id
 
@@ -17,7 +24,7 @@ def test_letters_digits_underscores_and_hyphens_make_an_id(run_id: str) -> None:
     ("run_id", "invalid", "told"),
     [
         ("", [], "it has 0 characters"),
-        ("a" * 257, [], "it has 257 characters"),
+        ("a" * 201, [], "it has 201 characters"),
         ("a b", [" "], "it contains ' '"),
         ("a\n", ["\n"], "it contains '\\n'"),
         ("a/b.c/d", [".", "/"], "it contains '.', '/'"),
@@ -33,10 +40,10 @@ def test_anything_else_is_refused_with_what_is_wrong_and_the_rule(
 
     assert caught.value.code is Code.INVALID_RUN_ID
     assert told in caught.value.message
-    assert "1 to 256 characters out of letters, digits, '_' and '-'" in caught.value.message
+    assert "1 to 200 characters out of letters, digits, '_' and '-'" in caught.value.message
     assert caught.value.details == {
         "invalid_characters": invalid,
-        "rule": "^[A-Za-z0-9_-]{1,256}$",
+        "rule": "^[A-Za-z0-9_-]{1,200}$",
     }
 
 
@@ -55,3 +62,23 @@ def test_a_generated_id_names_its_graph_and_is_new_each_time(graph: str) -> None
     assert len(made) == 100
     for run_id in made:
         assert checked_run_id(run_id).startswith(graph.replace(".", "-"))
+
+
+@pytest.mark.parametrize("queue", ["abeyance", "q" * 200, "\u00fc" * 100])
+@pytest.mark.parametrize("id_", ["a", "a" * 200, "\u00fc" * 100])
+def test_what_is_made_of_the_longest_ids_fits_every_store_of_temporal(queue: str, id_: str) -> None:
+    execution, reminder = "0" * 36, "sha256:" + "0" * 64
+    made = [
+        conversation_workflow_id(queue, id_),
+        erasure_workflow_id(queue, id_),
+        notification_workflow_id(id_, execution, "12345678"),
+        notification_workflow_id(id_, execution, reminder),
+        generated_run_id("g" * 100),
+    ]
+
+    assert max(len(each.encode()) for each in made) <= 255
+    assert len({*made}) == len(made)
+    assert made[3].startswith(notifications_prefix(id_))
+    assert notification_workflow_id(id_, execution, "1") != notification_workflow_id(
+        id_, execution, "2"
+    )

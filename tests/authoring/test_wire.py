@@ -79,7 +79,7 @@ def test_a_request_is_the_same_after_it_has_travelled(model: type[wire.Request])
         (commands.Cancel, {"grace": -1}, "greater than or equal to 0"),
         (commands.Cancel, {"actor": "x" * 257}, "at most 256"),
         (commands.SteerMessage, {"message_id": "", "text": "x"}, "at least 1 character"),
-        (commands.SteerMessage, {"message_id": "m" * 257, "text": "x"}, "at most 256"),
+        (commands.SteerMessage, {"message_id": "m" * 201, "text": "x"}, "at most 200"),
         (commands.SteerMessage, {"message_id": "m", "text": "x", "ttl": 0}, "greater than 0"),
         (commands.SteerMessage, {"text": "x", "priority": "urgent"}, "'high', 'normal' or 'low'"),
         (

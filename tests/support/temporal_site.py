@@ -49,6 +49,8 @@ _DYNAMIC = (
     'history.workflowIdReuseMinimalInterval="100ms"',
     # A history is deleted only after this: half a minute, unless set otherwise.
     'history.transferProcessorUpdateAckInterval="100ms"',
+    # What a store over SQL holds, so that every test has ids that fit it.
+    "limit.maxIDLength=255",
     "frontend.WorkflowTimeSkippingEnabled=true",
     "frontend.WorkflowPauseEnabled=true",
     "system.forceSearchAttributesCacheRefreshOnRead=false",
