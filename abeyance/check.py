@@ -34,6 +34,7 @@ from temporalio.worker import (
 from abeyance import tracing
 from abeyance.agents import model_request
 from abeyance.agents.agent import Agent
+from abeyance.app import functions_of
 from abeyance.authoring.graph import Graph
 from abeyance.client.listing import OPEN_RUNS, Listing
 from abeyance.core.blocked import CANNOT_REPLAY_REMEDY
@@ -41,7 +42,7 @@ from abeyance.core.state import RunState
 from abeyance.errors import BlockedCode, SettingsError, Unreadable
 from abeyance.history.client import HistoryClient
 from abeyance.history.description import RunDescription
-from abeyance.notifications.config import load_notifications
+from abeyance.notifications.config import load_notifications, unreachable_links
 from abeyance.runtime.compatibility import Block, compare
 from abeyance.settings import Settings
 from abeyance.storage.backends import blobs_of, check_reach, storage_fault
@@ -82,6 +83,7 @@ async def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> Proc
     exporters = tracing.check()
     models = {model_request.name_of(agent.model): agent.model for agent in agents}
     faults = [_fault_of(model) for model in models.values()]
+    faults.append(unreachable_links(notifications, settings, functions_of(graphs.values())))
     if settings.storage is not None:
         fault = await storage_fault(settings)
         faults.append(None if fault is None else str(fault))

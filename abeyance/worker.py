@@ -29,7 +29,7 @@ from abeyance.activities.maintenance import (
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.notification import AnnouncingActivities, NotificationActivities
 from abeyance.agents.model_request import setup_fault
-from abeyance.app import load_graphs
+from abeyance.app import functions_of, load_graphs
 from abeyance.authoring.graph import Graph
 from abeyance.check import agents_of
 from abeyance.cli.errors import leave
@@ -37,7 +37,12 @@ from abeyance.client import Client
 from abeyance.dev.signals import stopped_by_signals
 from abeyance.errors import AbeyanceError, Code, GraphError, SettingsError, Unavailable
 from abeyance.mcp.server import close_servers
-from abeyance.notifications.config import Notifications, links_base, load_notifications
+from abeyance.notifications.config import (
+    Notifications,
+    links_base,
+    load_notifications,
+    unreachable_links,
+)
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.archive import archive_of
 from abeyance.storage.backends import ConfiguredBlobs, kept_blobs
@@ -234,6 +239,9 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     asyncio.get_running_loop().set_default_executor(
         ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="node")
     )
+    functions = functions_of(graphs.values())
+    if (warning := unreachable_links(notifications, settings, functions)) is not None:
+        _logger.warning(warning)
     leaving = asyncio.Event()
     worker = make_worker(temporal, graphs, settings, notifications=notifications, leaving=leaving)
     _spare_what_stays()

@@ -125,12 +125,15 @@ def _tokens(settings: Settings) -> Finding:
 
 
 def _rules(settings: Settings) -> Finding:
-    from abeyance.notifications.config import load_notifications
+    from abeyance.notifications.config import load_notifications, unreachable_links
 
     try:
         file = load_notifications(settings)
+        warning = unreachable_links(file, settings)
     except AbeyanceError as error:
         return Finding("rules", "fail", str(error))
+    if warning is not None:
+        return Finding("rules", "warn", warning)
     count = 0 if file is None else len(file.rules)
     return Finding("rules", "ok", f"{count} in {settings.notifications}")
 

@@ -27,6 +27,8 @@ from abeyance.core.terms import GROUP
 from abeyance.errors import SettingsError
 from abeyance.notifications.moments import ABOUT_A_QUESTION, EVENTS, OWN, matches
 from abeyance.settings import Settings
+from abeyance.storage.backends import is_on_this_machine, temporal_address
+from abeyance.util import is_loopback
 from abeyance.yaml import source
 from abeyance.yaml.forms import Form, Written
 from abeyance.yaml.source import Faults, Place
@@ -68,8 +70,10 @@ def _url(value: str) -> str:
 
 
 def _base(value: str) -> str:
-    if {"?", "#"} & {*value}:
-        message = f"{value!r} has a query or a fragment: write https://host, or https://host/path"
+    if urlsplit(value).path.strip("/") or {"?", "#"} & {*value}:
+        message = (
+            f"{value!r} has more than a host: the API serves its pages at /, so write https://host"
+        )
         raise ValueError(message)
     return value.rstrip("/")
 
@@ -218,6 +222,29 @@ def links_base(file: Notifications | None, settings: Settings) -> str:
     if file is not None and file.links is not None:
         return file.links.base
     return settings.public_url or settings.url
+
+
+def unreachable_links(
+    file: Notifications | None, settings: Settings, functions: Iterable[object] = ()
+) -> str | None:
+    """Return the warning that links of a worker lead to its own machine, though Temporal is elsewhere.
+
+    None if they do not, or neither a rule nor `ctx.link` in one of the functions writes one.
+    """
+    base = links_base(file, settings)
+    if not is_loopback(urlsplit(base).hostname or "") or is_on_this_machine(temporal_address()):
+        return None
+    if not (file is not None and file.rules) and not any(map(_names_link, functions)):
+        return None
+    return (
+        f"the links to questions lead to {base}, which only this machine reaches: set "
+        "ABEYANCE_PUBLIC_URL for workers too"
+    )
+
+
+def _names_link(function: object) -> bool:
+    code = getattr(function, "__code__", None)
+    return code is not None and "link" in code.co_names
 
 
 def load_notifications(settings: Settings, *, delivers: bool = True) -> Notifications | None:

@@ -18,32 +18,31 @@ _LASTS: Final = timedelta(days=7)
 """How long a personal link to a question without a deadline is valid."""
 _ALGORITHM: Final = "HS256"
 _AUDIENCE: Final = "abeyance-link"
-_CLAIMS: Final = ("aud", "exp", "sub", "question", "digest")
+_CLAIMS: Final = ("aud", "iat", "sub", "question", "digest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonalLink:
-    """What a personal link allows until it expires: one person answers one question, as it is now."""
+    """What a personal link allows: one person answers one question, as it was when the link was made."""
 
     question: str
     person: str
     digest: str
-    expires_at: datetime
+    made_at: datetime
 
     @classmethod
     def of(cls, question: Mapping[str, Any], person: str, *, now: datetime) -> Self:
         """Return the link for a person to an open question, by its view as JSON."""
-        deadline = question.get("deadline")
         return cls(
             question=str(question["id"]),
             person=person,
             digest=str(question.get("digest") or ""),
-            expires_at=now + _LASTS if deadline is None else datetime.fromisoformat(deadline),
+            made_at=now,
         )
 
     @classmethod
-    def read(cls, token: str, key: bytes, *, now: datetime) -> Self:
-        """Return the link of a token. Raises `link_expired` if it is foreign, changed or too old."""
+    def read(cls, token: str, key: bytes) -> Self:
+        """Return the link of a token. Raises `link_expired` if it is foreign or changed."""
         import jwt  # noqa: PLC0415 it loads cryptography
 
         try:
@@ -54,24 +53,28 @@ class PersonalLink:
                 audience=_AUDIENCE,
                 options={"require": list(_CLAIMS), "verify_exp": False, "verify_iat": False},
             )
-            read = cls(
+            return cls(
                 question=str(claims["question"]),
                 person=str(claims["sub"]),
                 digest=str(claims["digest"]),
-                expires_at=datetime.fromtimestamp(int(claims["exp"]), UTC),
+                made_at=datetime.fromtimestamp(int(claims["iat"]), UTC),
             )
         except (jwt.InvalidTokenError, ValueError, OverflowError, OSError) as error:
             raise link_expired("was not made by this service, or is incomplete") from error
-        if now >= read.expires_at:
+
+    def refuse_late(self, deadline: datetime | None, *, now: datetime) -> None:
+        """Raise `link_expired` after the deadline that the question has now, or after seven days if it
+        has none.
+        """
+        if now >= (self.made_at + _LASTS if deadline is None else deadline):
             raise link_expired("is too old")
-        return read
 
     def token(self, key: bytes) -> str:
         import jwt  # noqa: PLC0415 it loads cryptography
 
         claims = {
             "aud": _AUDIENCE,
-            "exp": int(self.expires_at.timestamp()),
+            "iat": int(self.made_at.timestamp()),
             "sub": self.person,
             "question": self.question,
             "digest": self.digest,

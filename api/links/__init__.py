@@ -181,7 +181,7 @@ async def _opened(
     key = None if file is None else links.key_of(file)
     if file is None or key is None:
         raise link_expired("was not made by this service, which makes none")
-    link = PersonalLink.read(token, key, now=datetime.now(UTC))
+    link = PersonalLink.read(token, key)
     if (person := file.people.get(link.person)) is None:
         raise link_expired("is for somebody whom this service no longer knows")
     run = _run(link, backend)
@@ -210,6 +210,7 @@ def _check(link: PersonalLink, file: Notifications, question: views.InterruptVie
     """Raise `link_expired` if the question is not as it was when the link was made."""
     if (why := _VOID.get(question.status)) is not None:
         raise link_expired(why)
+    link.refuse_late(question.deadline, now=datetime.now(UTC))
     if question.status in _ANSWERED:
         if link.person not in {question.answered_by, *(vote.by for vote in question.votes)}:
             raise link_expired("leads to a question that somebody else has answered")

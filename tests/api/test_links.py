@@ -13,7 +13,7 @@ from stack import Api, app_for, problem, served
 from temporal_site import ANYBODY, Site
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Graph, Principal, views
+from abeyance import START, Context, Graph, Principal, Refusal, views
 from abeyance.notifications.links import PersonalLink
 
 KEY = b"k" * 40
@@ -266,7 +266,6 @@ async def test_a_link_is_void_once_the_question_was_withdrawn(site: Site, api: A
         ("zoe", {}, "is for somebody whom this service no longer knows"),
         ("bob", {}, "leads to a run that you may not see"),
         ("ada", {"id": "nowhere.0123456789abcdef"}, "leads to a run that is gone"),
-        ("ada", {"deadline": "2020-01-01T00:00:00Z"}, "is too old"),
     ],
 )
 async def test_a_link_is_void_if_it_is_not_for_this(
@@ -345,7 +344,7 @@ async def test_a_link_of_another_key_is_foreign(site: Site, api: Api) -> None:
         question=question.id,
         person="ada",
         digest=str(question.digest),
-        expires_at=datetime.now(UTC) + timedelta(days=1),
+        made_at=datetime.now(UTC),
     )
     why = "was not made by this service"
 
@@ -374,14 +373,36 @@ async def test_a_link_is_followed_from_another_site_but_answered_from_its_page_o
     )
 
 
-def test_a_link_lasts_until_the_deadline_or_seven_days() -> None:
-    now = datetime(2026, 3, 2, tzinfo=UTC)
-    question = {"id": "r.1", "digest": "d"}
+async def test_a_link_lasts_as_long_as_its_question_whose_deadline_was_moved(
+    site: Site, api: Api
+) -> None:
+    question = await asked(site)
+    made = link(question)
+    run = site.client.run(question.run_id)
+    moved = datetime.now(UTC) + timedelta(days=30)
 
-    assert PersonalLink.of(question, "ada", now=now).expires_at == now + timedelta(days=7)
-    timed = PersonalLink.of({**question, "deadline": "2026-03-30T00:00:00Z"}, "ada", now=now)
-    assert timed.expires_at == datetime(2026, 3, 30, tzinfo=UTC)
-    assert PersonalLink.read(timed.token(KEY), KEY, now=now) == timed
+    await run.edit_deadline(question.id, deadline=moved, principal=ANYBODY)
+    opened = await api.http.get(made, headers=JSON)
+
+    assert opened.status_code == 200
+    assert datetime.fromisoformat(opened.json()["deadline"]) == moved
+
+
+@pytest.mark.parametrize(
+    ("deadline", "late"),
+    [(None, timedelta(days=7)), (timedelta(seconds=14), timedelta(seconds=14))],
+)
+def test_a_link_is_too_old_after_the_deadline_or_seven_days(
+    deadline: timedelta | None, late: timedelta
+) -> None:
+    now = datetime(2026, 3, 2, tzinfo=UTC)
+    made = PersonalLink.of({"id": "r.1", "digest": "d"}, "ada", now=now)
+    until = None if deadline is None else now + deadline
+
+    assert PersonalLink.read(made.token(KEY), KEY) == made
+    made.refuse_late(until, now=now + late - timedelta(seconds=1))
+    with pytest.raises(Refusal, match="is too old"):
+        made.refuse_late(until, now=now + late)
 
 
 async def test_the_page_has_its_script_and_style(api: Api) -> None:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pages import blocks
-from receiver import rules
+from receiver import hook, rules
 from sample_moments import moment
 
+from abeyance import Context
 from abeyance.errors import SettingsError
-from abeyance.notifications.config import is_secret, load_notifications
+from abeyance.notifications.config import is_secret, load_notifications, unreachable_links
 from abeyance.notifications.matching import receivers
 from abeyance.settings import Settings
 
 VARIABLES = {
-    "ABEYANCE_LINK_KEY": "k" * 32,
-    "ABEYANCE_SMTP_URL": "mailto://127.0.0.1",
+    "LINK_KEY": "k" * 32,
+    "SMTP_URL": "mailto://127.0.0.1",
     "FINANCE_URL": "json://127.0.0.1",
     "SLACK_URL": "json://127.0.0.1",
     "ONCALL_URL": "json://127.0.0.1",
@@ -58,7 +60,7 @@ def test_the_file_of_the_page_about_asking_reaches_those_who_are_asked(
 ) -> None:
     (block,) = blocks("how-to/asking-people.md", "yaml")
     file.write_text(block.text, encoding="utf-8")
-    monkeypatch.setenv("ABEYANCE_SMTP_URL", VARIABLES["ABEYANCE_SMTP_URL"])
+    monkeypatch.setenv("SMTP_URL", VARIABLES["SMTP_URL"])
     loaded = load_notifications(Settings(notifications=file))
     assert loaded is not None
     come = {"at": "2026-03-01T09:00:00Z", "to": ["group:directors"]}
@@ -105,6 +107,49 @@ rules:
         ["line 8", "'event'"],
         ["line 8", "'to'"],
     ]
+
+
+def test_the_base_of_links_has_no_path_because_the_api_serves_none(file: Path) -> None:
+    (fault,) = faults(file, 'links: {base: "https://example.com/abeyance"}\nrules: []\n')
+
+    assert (
+        "'https://example.com/abeyance' has more than a host: the API serves its pages at /"
+        in fault
+    )
+
+
+def _links(state: object, ctx: Context) -> None:
+    ctx.link("ask")
+
+
+def _asks(state: object, ctx: Context) -> None:
+    """Write no link."""
+
+
+@pytest.mark.parametrize(
+    ("where", "rule", "function", "warns"),
+    [
+        (("temporal:7233", None), True, _asks, True),
+        (("temporal:7233", None), False, _links, True),
+        (("temporal:7233", None), False, _asks, False),
+        (("temporal:7233", "https://abeyance.example.com"), True, _links, False),
+        (("127.0.0.1:7233", None), True, _links, False),
+    ],
+)
+def test_a_worker_whose_links_nobody_else_can_open_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch,
+    where: tuple[str, str | None],
+    rule: bool,
+    function: Callable[..., None],
+    warns: bool,
+) -> None:
+    temporal, public = where
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal)
+    file = rules(({"event": ["run.failed"]}, [hook("https://example.com")])) if rule else None
+
+    warning = unreachable_links(file, Settings(public_url=public), [function])
+
+    assert ("ABEYANCE_PUBLIC_URL" in (warning or "")) is warns
 
 
 def test_what_a_file_needs_and_does_not_find_is_a_fault(
