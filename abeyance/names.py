@@ -90,6 +90,9 @@ REPLAYED = "replayed"
 """The type of the error with which a validator returns the receipt of a repeated call: a rejected update
 leaves nothing in the history."""
 
+REJECTED = "rejected"
+"""A detail of the error with which a validator refuses an update."""
+
 EMPTY = "queue_empty"
 """The type of the error with which `take_messages` is rejected if there is nothing to take."""
 

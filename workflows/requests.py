@@ -275,8 +275,14 @@ def refusals_as_application_errors() -> Iterator[None]:
     try:
         yield
     except Refusal as refusal:
+        # What a validator refuses is in no history.
+        rejected = (names.REJECTED,) if workflow.unsafe.is_read_only() else ()
         raise ApplicationError(
-            refusal.message, dict(refusal.details), type=refusal.code, non_retryable=True
+            refusal.message,
+            dict(refusal.details),
+            *rejected,
+            type=refusal.code,
+            non_retryable=True,
         ) from None
 
 

@@ -42,7 +42,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import commands, names, views, wire
 from abeyance.client.pending_signals import PendingSignals
-from abeyance.client.update_errors import is_lost, refusal_of
+from abeyance.client.update_errors import is_lost, is_rejected, refusal_of
 from abeyance.core.idempotency import conflict
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
@@ -51,7 +51,7 @@ from abeyance.history.closing_record import closing_record
 from abeyance.history.deleted_runs import DeletedRuns
 from abeyance.history.description import RPC, RunDescription, RunEnded, describe
 from abeyance.storage.archive import Archive
-from abeyance.storage.converter import is_all_sealed
+from abeyance.storage.converter import is_all_sealed, storing_for_update
 from abeyance.temporal.retry import (
     LOOKED_AHEAD,
     NotFound,
@@ -339,14 +339,17 @@ class WorkflowRpc:
             handle = self.temporal.get_workflow_handle(run_id, first_execution_run_id=first)
             async with self._limiter.turn(run_id, turn):
                 try:
-                    return await handle.execute_update(
-                        name,
-                        self.stamped(name, order, first),
-                        id=update_id,
-                        result_type=result_type,
-                        rpc_timeout=RPC,
-                    )
+                    with storing_for_update() as stored:
+                        return await handle.execute_update(
+                            name,
+                            self.stamped(name, order, first),
+                            id=update_id,
+                            result_type=result_type,
+                            rpc_timeout=RPC,
+                        )
                 except WorkflowUpdateFailedError as error:
+                    if is_rejected(error):
+                        await stored.delete()
                     raise await self._error_of(run_id, error) from error
                 except RPCError as error:
                     if error.status == RPCStatusCode.FAILED_PRECONDITION:

@@ -7,6 +7,7 @@ from typing import Final
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
+from abeyance import names
 from abeyance.errors import Code, Refusal
 
 _CODES: Final = frozenset(Code)
@@ -19,6 +20,14 @@ worker was busy or the run was continued as new at that moment.
 def is_lost(error: WorkflowUpdateFailedError) -> bool:
     """Return whether the server lost an update, which may be sent again under the same id."""
     return isinstance(error.cause, ApplicationError) and error.cause.type in _LOST
+
+
+def is_rejected(error: WorkflowUpdateFailedError) -> bool:
+    """Return whether a validator rejected an update, so that no history has it."""
+    cause = error.cause
+    if not isinstance(cause, ApplicationError):
+        return False
+    return cause.type == names.REPLAYED or names.REJECTED in cause.details[1:]
 
 
 def refusal_of(error: WorkflowUpdateFailedError) -> Refusal | None:

@@ -125,6 +125,9 @@ class ConfiguredBlobs:
     async def get(self, ref: str) -> bytes:
         return await self._blobs.get(ref)
 
+    async def delete(self, ref: str) -> None:
+        await self._blobs.delete(ref)
+
     async def delete_run(self, run_id: str) -> int:
         return await self._blobs.delete_run(run_id)
 

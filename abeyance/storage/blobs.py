@@ -44,6 +44,10 @@ class Blobs(Protocol):
         """Return the bytes of a reference. Raises BlobMissing and Unavailable."""
         ...
 
+    async def delete(self, ref: str) -> None:
+        """Delete one blob, if it is there. Raises Unavailable."""
+        ...
+
     async def delete_run(self, run_id: str) -> int:
         """Delete all blobs of a run, and return their number."""
         ...
@@ -132,6 +136,9 @@ class MemoryBlobs:
             return self._blobs[checked_reference(ref)]
         except KeyError:
             raise missing(ref, "memory") from None
+
+    async def delete(self, ref: str) -> None:
+        self._blobs.pop(ref, None)
 
     async def delete_run(self, run_id: str) -> int:
         prefix = f"{folder_of(run_id)}/"

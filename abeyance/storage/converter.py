@@ -7,9 +7,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import logging
+import secrets
 import zlib
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Any, Final, Never
 
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
@@ -107,6 +112,8 @@ def storage_code(error: BaseException) -> BlockedCode:
             return BlockedCode.PAYLOAD_UNREADABLE
 
 
+_NONCE: Final = "abeyance-update"
+_logger = logging.getLogger("abeyance.storage")
 _DRIVER: Final = "abeyance"
 _REFERENCE: Final = "ref"
 _SEALED: Final = "sealed"
@@ -286,6 +293,40 @@ def stamp_of(payload: Payload) -> wire.Stamp | None:
         return None
 
 
+@dataclass(slots=True)
+class StoredForUpdate:
+    """What one attempt to send an update has stored: blobs that nothing else refers to."""
+
+    nonce: bytes
+    deletions: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+
+    def own(self, payload: Payload) -> Payload:
+        """Return a payload whose blob is not that of any other, not even of the same value."""
+        return Payload(metadata={**payload.metadata, _NONCE: self.nonce}, data=payload.data)
+
+    async def delete(self) -> None:
+        """Delete the blobs. What cannot be deleted now is deleted with its run."""
+        for delete in self.deletions:
+            try:
+                await delete()
+            except Unavailable as error:
+                _logger.warning("a blob of a refused update is kept: %s", error)
+
+
+_UPDATE: Final[ContextVar[StoredForUpdate | None]] = ContextVar("_UPDATE", default=None)
+
+
+@contextmanager
+def storing_for_update() -> Iterator[StoredForUpdate]:
+    """Keep account of what is stored for an update, which may be refused."""
+    stored = StoredForUpdate(secrets.token_bytes(16))
+    token = _UPDATE.set(stored)
+    try:
+        yield stored
+    finally:
+        _UPDATE.reset(token)
+
+
 class PayloadBlobs(StorageDriver):
     """Stores payloads, which the codec has encrypted, as blobs of their runs.
 
@@ -308,12 +349,16 @@ class PayloadBlobs(StorageDriver):
         self, context: StorageDriverStoreContext, payloads: Sequence[Payload]
     ) -> list[StorageDriverClaim]:
         run_id = _run_of(context)
+        update = _UPDATE.get()
         refs = await asyncio.gather(
             *(
-                self._blobs.put(run_id, payload.SerializeToString(deterministic=True))
+                self._blobs.put(run_id, of_update.SerializeToString(deterministic=True))
                 for payload in payloads
+                for of_update in [payload if update is None else update.own(payload)]
             )
         )
+        if update is not None:
+            update.deletions += [partial(self._blobs.delete, ref) for ref in refs]
         return [StorageDriverClaim(claim_data=self._claim(run_id, ref)) for ref in refs]
 
     async def retrieve(

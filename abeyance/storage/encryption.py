@@ -155,5 +155,8 @@ class EncryptedBlobs:
             raise NotSealed(f"the blob {ref} is refused: it was sealed for {owner_of(data)!r}")
         return opened_
 
+    async def delete(self, ref: str) -> None:
+        await self._blobs.delete(ref)
+
     async def delete_run(self, run_id: str) -> int:
         return await self._blobs.delete_run(run_id)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sample_graphs import gated
 from sealed_site import replays
 from stored import LARGE, LOGGED, SECRET, SHOWN, State, connected, letters, shows
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Fatal, Graph, views
+from abeyance import START, Context, Fatal, Graph, commands, views
 from abeyance.core.json import sha256
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, Unreadable
@@ -366,3 +367,48 @@ async def test_a_worker_that_cannot_read_a_run_breaks_nothing_and_another_goes_o
         ended = await site.ended(run_id)
 
     assert ended.values["log"] == LOGGED
+
+
+@pytest.mark.parametrize("way", ["stored", "both", "required"])
+async def test_what_a_run_refuses_leaves_nothing_in_the_storage(
+    temporal: TemporalClient, tmp_path: Path, keys: str, way: str
+) -> None:
+    settings = settings_for(way, tmp_path, keys)
+    site = Site(connected(temporal, settings), gated())
+    limits = Limits(max_message_length=100_000, max_queue_size=5)
+
+    def stored() -> int:
+        return sum(file.is_file() for file in tmp_path.rglob("*"))
+
+    def send(number: int) -> Awaitable[Any]:
+        text = f"{number} {'x' * 90_000}"
+        return run.send_message(commands.SteerMessage(message_id=f"m{number}", text=text))
+
+    async with site.worker():
+        run_id = await site.start(limits=limits)
+        run = site.client.run(run_id)
+        (question,) = (await site.until(run_id, "awaiting-input")).interrupts
+        before = stored()
+        results = await asyncio.gather(*map(send, range(30)), return_exceptions=True)
+        refused = [each for each in results if isinstance(each, Refusal)]
+        assert {each.code for each in refused} == {Code.QUEUE_FULL}
+        assert (len(refused), stored() - before) == (25, 5)
+
+        # A message that is refused may be sent again, and one that was accepted.
+        first = next(n for n, each in enumerate(results) if isinstance(each, views.MessageReceipt))
+        assert (await send(first)).duplicate
+        await run.clear_messages()
+        again = next(n for n, each in enumerate(results) if isinstance(each, Refusal))
+        await send(again)
+        assert stored() - before == 6
+
+        large = {"approved": "x" * 90_000}
+        for id_, answer in ((question.id, large), (f"{run_id}.{'0' * 16}", large)):
+            with pytest.raises(Refusal):
+                await run.respond(id_, answer, principal=ANYBODY)
+        assert stored() - before == 6
+        await run.respond(question.id, {"approved": True}, principal=ANYBODY)
+        with pytest.raises(Refusal):
+            await run.respond(question.id, large, principal=ANYBODY)
+        await site.ended(run_id)
+        await replays(site, run_id)
