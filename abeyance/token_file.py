@@ -13,8 +13,9 @@ import os
 import secrets
 import stat
 import tempfile
+import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
@@ -205,12 +206,27 @@ def _parsed(path: Path, content: bytes) -> tuple[Grant, ...]:
         raise SettingsError(
             f"the tokens file {path} has the reserved subject {reserved[0]!r}: choose another"
         )
+    if alike := _alike({each.subject for each in grants}):
+        raise SettingsError(
+            f"the tokens file {path} has the subjects {alike[0]!r} and {alike[1]!r}: people read them "
+            "as the same, but they count as two. Use one of them"
+        )
     counts = Counter(grant.sha256.lower() for grant in grants)
     if repeated := [digest for digest, count in counts.items() if count > 1]:
         raise SettingsError(
             f"the tokens file {path} has the token hash {repeated[0][:12]}... twice: remove one"
         )
     return grants
+
+
+def _alike(subjects: Iterable[str]) -> tuple[str, str] | None:
+    """Return two subjects that differ only in case or in Unicode form, if there are any."""
+    seen: dict[str, str] = {}
+    for subject in sorted(subjects):
+        read_as = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", subject).casefold())
+        if (other := seen.setdefault(read_as, subject)) != subject:
+            return other, subject
+    return None
 
 
 def _change(path: Path, change: Callable[[tuple[Grant, ...]], tuple[Grant, ...]]) -> None:

@@ -174,7 +174,9 @@ def _on_refusal(request: Request, error: Refusal) -> Response:
     return refused(error)
 
 
-def _on_unavailable(_request: Request, error: Unavailable) -> Response:
+def _on_unavailable(request: Request, error: Unavailable) -> Response:
+    about = (Code.UNAVAILABLE, request.method, request.url.path)
+    _logger.warning("code=%s method=%s path=%s | %s", *about, error)
     return unavailable(str(error), retry_after=error.retry_after)
 
 

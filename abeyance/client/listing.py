@@ -27,7 +27,7 @@ from temporalio.service import RPCError
 
 from abeyance import names, views
 from abeyance.core.policy import ReadRights
-from abeyance.errors import AbeyanceError, Unavailable, Unreadable
+from abeyance.errors import AbeyanceError, Unreadable
 from abeyance.filters import RunFilter
 from abeyance.history import cursors
 from abeyance.history.description import RPC, RunDescription, read
@@ -344,13 +344,7 @@ class Listing:
         return f"TaskQueue {how} '{quoted}' AND {query}"
 
     async def _retried(self, ask: Any) -> Any:
-        try:
-            return await retry_until("Temporal", ask, seconds=self._patience)
-        except Unavailable as error:
-            raise Unavailable(
-                f"Temporal did not answer within {self._patience:g} s. Try again.",
-                retry_after=error.retry_after,
-            ) from error
+        return await retry_until("Temporal's list of runs", ask, seconds=self._patience)
 
 
 def _upper(before: Place | None) -> datetime:

@@ -89,10 +89,12 @@ async def retry_until(about: str, call: Callable[[], Awaitable[T]], *, seconds: 
                 except RPCError as error:
                     last = is_retryable(error)
     except TimeoutError as error:
+        why = "Temporal cannot be reached, or no worker is up that can read it"
+        if isinstance(last, RPCError) and last.status == RPCStatusCode.RESOURCE_EXHAUSTED:
+            why = "Temporal limits the rate of calls"
         raise Unavailable(
-            f"{about} did not answer within {seconds:g} s: Temporal cannot be reached, or no worker is "
-            f"up that can read it ({last or 'no answer'}). The call may still take effect, and may be "
-            "repeated."
+            f"{about} did not answer within {seconds:g} s: {why} ({last or 'no answer'}). The call may "
+            "still take effect, and may be repeated."
         ) from error
     raise AssertionError("attempts have no end")
 

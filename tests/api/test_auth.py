@@ -39,6 +39,14 @@ def grants() -> list[dict[str, Any]]:
     ]
 
 
+def named(*subjects: str) -> list[dict[str, Any]]:
+    """Entries of a tokens file that differ in their subjects and hashes alone."""
+    return [
+        {**grants()[0], "subject": subject, "sha256": f"{number:064x}"}
+        for number, subject in enumerate(subjects)
+    ]
+
+
 def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
@@ -215,6 +223,9 @@ async def test_groups_and_read_rights_come_with_the_token(site: Site, tmp_path: 
         (json.dumps([{**grants()[0], "subject": "timeout"}]), "reserved"),
         (json.dumps([{**grants()[0], "subject": "group:finance"}]), "reserved"),
         (json.dumps([grants()[0], {**grants()[0], "subject": "bob"}]), "twice"),
+        (json.dumps(named("ada", "Ada")), "the subjects 'Ada' and 'ada'"),
+        (json.dumps(named("jos\u00e9", "jose\u0301")), "people read them as the same"),
+        (json.dumps(named("ada", "\uff41da")), "people read them as the same"),
     ],
 )
 def test_a_file_of_tokens_that_cannot_be_used_stops_the_start(

@@ -33,7 +33,7 @@ def patient(site: Site) -> Site:
 
 
 async def test_a_worker_away_leaves_reads_and_control_and_refuses_answers(
-    temporal: TemporalClient,
+    temporal: TemporalClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     site = lonely(temporal)
     async with served(app_for(site)) as api, served(app_for(patient(site))) as other:
@@ -54,6 +54,8 @@ async def test_a_worker_away_leaves_reads_and_control_and_refuses_answers(
         assert [entry["id"] for entry in view["interrupts"]] == [gate]
         assert problem(answered, 503, "unavailable")
         assert int(answered.headers["retry-after"]) >= 1
+        logged = f"method=POST path=/interrupts/{gate}/respond | the run {run_id!r} did not answer"
+        assert logged in caplog.text
         assert (paused.status_code, paused.json()) == (202, {"run_id": run_id})
         assert (started.status_code, started.json()["status"]) == (201, "running")
         assert len(again["receipts"]) == 1

@@ -100,6 +100,13 @@ async def test_when_the_time_is_over_the_run_is_unavailable_and_the_last_error_i
     assert 2 <= server.calls < 10
 
 
+async def test_who_gives_up_on_a_rate_limit_is_told_that_it_was_one() -> None:
+    server = Server(*[rpc_error(RPCStatusCode.RESOURCE_EXHAUSTED, "namespace rate limit")] * 100)
+
+    with pytest.raises(Unavailable, match=r"limits the rate of calls \(.*namespace rate limit"):
+        await retry_until("Temporal's list of runs", server, seconds=0.1)
+
+
 async def test_a_call_that_hangs_is_given_up() -> None:
     ended: list[str] = []
 
