@@ -2,7 +2,8 @@
 
     graph.agent("clerk", langgraph_agent(my_agent), input="letter", output="reply")
 
-Each call of a `ToolNode` is held; `HumanInTheLoopMiddleware`, batched or per call, says what is asked.
+Each call of a `ToolNode` is held in the place of its tool, behind the middleware around it;
+`HumanInTheLoopMiddleware`, batched or per call, says what is asked.
 Any other `interrupt()` of a node or a tool is a question. The state is the newest checkpoint, written by
 LangGraph's own serialiser; what a node returns, the model too, is recorded at once.
 """
@@ -32,7 +33,6 @@ from abeyance.agents.foreign import (
     ForeignContext,
     ForeignTool,
     ForeignTurn,
-    NeedsApproval,
     ToolRules,
     TurnTaken,
     answer_of,
@@ -138,10 +138,12 @@ class LangGraph:
                 given = await self._continued(held, turn)
         context = self._made_context()
         out = await held.ainvoke(given, _CONFIG, context=context)
-        while batched := [each for each in out.get("__interrupt__", ()) if _is_batched(each.value)]:
-            # The calls themselves are asked about when they start.
+        approve: set[str] = set()
+        while asked := [each for each in out.get("__interrupt__", ()) if _is_approval(each.value)]:
+            # The calls themselves are asked about in the places of their tools.
+            approve |= {each.value["tool_call_id"] for each in asked if not _is_batched(each.value)}
             out = await held.ainvoke(
-                Command(resume={each.id: self._let_through(each.value) for each in batched}),
+                Command(resume={each.id: self._let_through(each.value) for each in asked}),
                 _CONFIG,
                 context=context,
             )
@@ -151,7 +153,7 @@ class LangGraph:
         unused_id = unused_ids()
         for each in out.get("__interrupt__", ()):
             call = _call_of(each)
-            call = replace(call, id=unused_id(call.id))
+            call = replace(call, id=unused_id(call.id), approve=call.id in approve)
             calls.append(call)
             open_[call.id] = [each.id, call.tool != QUESTION]
         said = [each for each in messages[before:] if isinstance(each, AIMessage)]
@@ -194,7 +196,10 @@ class LangGraph:
             return await answer_of(ctx, QUESTION, arguments.get("value"))
         node = next(each for each in self._nodes.values() if name in each.tools_by_name)
         alone = StateGraph(MessagesState, context_schema=self._graph.context_schema)
-        alone.add_node("tools", node)
+        plain = copy.copy(node)
+        plain._awrap_tool_call = plain._wrap_tool_call = None  # noqa: SLF001 it has no other name
+        plain.afunc = plain._afunc  # noqa: SLF001
+        alone.add_node("tools", plain)
         alone.add_edge(START, "tools")
         graph = alone.compile(checkpointer=InMemorySaver())
         call = {"name": name, "args": arguments, "id": ctx.call_id, "type": "tool_call"}
@@ -205,14 +210,9 @@ class LangGraph:
             if not (waiting := out.get("__interrupt__")):
                 break
             (value, id_) = (waiting[0].value, waiting[0].id)
-            if isinstance(value, Mapping) and value.get("type") == "tool_approval":
-                if not ctx.approved:
-                    raise NeedsApproval
-                answer: Any = {"type": "approve"}
-            else:
-                asked += 1
-                name_ = QUESTION if asked == 1 else f"{QUESTION}.{asked}"
-                answer = await answer_of(ctx, name_, to_jsonable_python(value, fallback=str))
+            asked += 1
+            name_ = QUESTION if asked == 1 else f"{QUESTION}.{asked}"
+            answer = await answer_of(ctx, name_, to_jsonable_python(value, fallback=str))
             given = Command(resume={id_: answer})
         last = out["messages"][-1]
         if isinstance(last, ToolMessage) and last.status == "error":
@@ -229,6 +229,8 @@ class LangGraph:
         return self._graph.copy({"nodes": nodes, "checkpointer": saver})
 
     def _let_through(self, value: Mapping[str, Any]) -> Any:
+        if not _is_batched(value):
+            return {"type": "approve"}
         for request in value["action_requests"]:
             if request["name"] not in self._approved:
                 message = f"nobody can be asked about the tool {request['name']!r} of {self.name!r}"
@@ -255,11 +257,24 @@ def _holding(node: Any) -> Any:
     """Return a copy of a tool node whose calls wait for their results."""
     held = copy.copy(node)
 
-    async def wait(request: Any, execute: Any) -> Any:
+    around, around_sync = node._awrap_tool_call, node._wrap_tool_call  # noqa: SLF001 it has no other name
+
+    async def wait(request: Any, _: Any) -> Any:
+        async def hold(request: Any) -> Any:
+            return stand_in(request)
+
+        if around is not None:
+            return await around(request, hold)
+        return stand_in(request) if around_sync is None else around_sync(request, stand_in)
+
+    def stand_in(request: Any) -> Any:
+        call = request.tool_call
+        if request.tool is not node.tools_by_name.get(call["name"]):
+            message = f"{call['name']!r} was replaced by a tool that the agent does not have"
+            raise RuntimeError(message)
         if request.tool is None:
             # LangGraph tells the model that there is no such tool.
-            return await execute(request)
-        call = request.tool_call
+            return node._validate_tool_call(call)  # noqa: SLF001
         result = interrupt({_HELD: {key: call[key] for key in ("id", "name", "args")}})
         content = result["content"]
         text = content if isinstance(content, str | list) else str(to_jsonable_python(content))
@@ -270,7 +285,7 @@ def _holding(node: Any) -> Any:
             status="success" if result["ok"] else "error",
         )
 
-    held._awrap_tool_call = wait  # noqa: SLF001 it has no other name
+    held._awrap_tool_call = wait  # noqa: SLF001
     held.afunc = held._afunc  # noqa: SLF001
     return held
 
@@ -346,8 +361,14 @@ def _approved_tools(graph: Any) -> Iterator[str]:
             yield from (name for name, rule in rules.items() if rule is not False)
 
 
-def _is_batched(value: Any) -> bool:
-    return isinstance(value, Mapping) and "action_requests" in value
+def _is_batched(value: Mapping[str, Any]) -> bool:
+    return "action_requests" in value
+
+
+def _is_approval(value: Any) -> bool:
+    return isinstance(value, Mapping) and (
+        _is_batched(value) or value.get("type") == "tool_approval"
+    )
 
 
 def _messages(out: Any) -> list[BaseMessage]:

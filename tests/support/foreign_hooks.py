@@ -16,6 +16,7 @@ from foreign_office import (
     _named,
     agent_framework_client,
     google_adk_model,
+    langgraph_clerk,
     openai_model,
     strands_model,
 )
@@ -227,6 +228,52 @@ def agent_framework() -> Hooked:
     )
 
 
+def langgraph() -> Hooked:
+    from langchain.agents.middleware import AgentMiddleware
+    from langchain_core.messages import HumanMessage, ToolMessage
+    from langchain_core.tools import tool
+
+    from abeyance.adapters.langgraph import langgraph_agent
+
+    def agent(office: Office, place: str, guard: Guard) -> Any:
+        def before(request: Any) -> Any:
+            call = request.tool_call
+            if guard.refuses:
+                return ToolMessage("No.", tool_call_id=call["id"], status="error")
+            return request.override(tool_call={**call, "args": guard.arguments(call["args"])})
+
+        class Around(AgentMiddleware):
+            async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+                said = before(request)
+                return said if isinstance(said, ToolMessage) else await handler(said)
+
+        class AfterModel(AgentMiddleware):
+            def after_model(self, state: Any, runtime: Any) -> Any:
+                last = state["messages"][-1]
+                if not last.tool_calls:
+                    return None
+                (call,) = last.tool_calls
+                if guard.refuses:
+                    said = ToolMessage("No.", tool_call_id=call["id"], status="error")
+                    return {"messages": [said], "jump_to": "model"}
+                changed = {**call, "args": guard.arguments(call["args"])}
+                return {"messages": [last.model_copy(update={"tool_calls": [changed]})]}
+
+        AfterModel.after_model.__can_jump_to__ = ["model"]  # type: ignore[attr-defined]
+        middleware = AfterModel() if place == "middleware after the model" else Around()
+        return langgraph_clerk(office, [tool(_named("pay", office.pay))], middleware)
+
+    return Hooked(
+        places={
+            "middleware": ("no", "change", "error"),
+            "middleware after the model": ("no", "change", "error"),
+        },
+        agent=agent,
+        alone=lambda agent: agent.ainvoke({"messages": [HumanMessage("Pay what is due.")]}),
+        wrap=langgraph_agent,
+    )
+
+
 def openai_agents() -> Hooked:
     from agents import (
         Agent,
@@ -287,6 +334,7 @@ def openai_agents() -> Hooked:
 _MAKERS = {
     "agent_framework": agent_framework,
     "google_adk": google_adk,
+    "langgraph": langgraph,
     "openai_agents": openai_agents,
     "strands": strands,
 }
