@@ -14,6 +14,7 @@ from abeyance.core.terms import BusinessTime, Span
 _SHORT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.ASCII)
 _BUSINESS = re.compile(r"(-?\d{1,4})\s*(bd|bh)", re.ASCII)
 _UNITS = {None: 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_CALENDAR = re.compile(r"[+-]?P[^T]*[YM].*")
 _ISO = TypeAdapter(timedelta)
 _LONGEST = 100 * 365 * 86_400.0
 """In seconds. Timers cannot be much longer."""
@@ -29,6 +30,11 @@ def seconds(value: object) -> float:
     except (OverflowError, ValidationError):
         length = None
     shown = f"{value!r}"[:100]
+    if isinstance(value, str) and _CALENDAR.fullmatch(value.strip()):
+        message = (
+            f"{shown} has months or years, whose length differs: say 'P30D', or 'PT5M' for minutes"
+        )
+        raise ValueError(message)
     if length is None or math.isnan(length):
         forms = "seconds, '30s', '5m', '2h', '2d' or ISO 8601 ('PT5M')"
         message = f"{shown} is not a duration: write {forms}"

@@ -103,6 +103,7 @@ class NotificationActivities:
                 info.attempt,
                 type="not-delivered",
                 non_retryable=error.final,
+                next_retry_delay=error.retry_after,
                 category=ApplicationErrorCategory.BENIGN,
             ) from None
         self._count("success")

@@ -18,7 +18,8 @@ from importlib.util import find_spec
 from typing import Final
 from urllib.parse import urlsplit
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
 
 from abeyance import tracing
 from abeyance.api import inbox, links, openapi, problems, signin
@@ -113,6 +114,8 @@ def create_app(
         ui_origins=settings.ui_origin,
         talk_origins=settings.allowed_origins,
     )
+    for part in (inbox, links):
+        _answer_head(part.router)
     for part in (health, inbox, links, signin):
         app.include_router(part.router)
     for part in (graphs_router, runs, interrupts, delegations, control, messages, events):
@@ -128,6 +131,13 @@ def create_app(
     problems.install(app)
     openapi.install(app)
     return app
+
+
+def _answer_head(pages: APIRouter) -> None:
+    """Have a HEAD answered as a GET, whose body the server leaves out: link checkers send it."""
+    for route in pages.routes:
+        if isinstance(route, APIRoute) and route.methods == {"GET"}:
+            route.methods = {"GET", "HEAD"}
 
 
 def _include_protocols(app: FastAPI) -> None:

@@ -12,6 +12,7 @@ import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -223,6 +224,8 @@ def issued_credentials(claims: Mapping[str, Any], issuer: JwtVerifier) -> Creden
     if (fault := subject_fault(subject)) is not None:
         raise invalid_token(f"has an unusable subject ({issuer.subject}): {fault}")
     capabilities = _names(claims, issuer.claim, "capabilities", _MAX_CAPABILITIES)
+    if _claim_value(claims, issuer.claim) is None:
+        _hint(issuer.claim)
     if EVERYTHING in capabilities and not issuer.may_allow_everything:
         # Refuse rather than drop it, so that the caller learns why a capability is missing.
         raise invalid_token(
@@ -263,13 +266,24 @@ def _names(claims: Mapping[str, Any], claim: str, label: str, most: int) -> tupl
 
 
 def _claim_value(claims: Mapping[str, Any], claim: str) -> Any:
-    # A claim's name can have dots. If there is no such claim, the dots lead into nested objects.
-    if claim in claims:
-        return claims[claim]
-    value: Any = claims
-    for name in claim.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
+    """Return the value at a path of names, which can have dots themselves: the longest name counts."""
+    names = claim.split(".")
+    for length in range(len(names), 0, -1):
+        value, rest = claims.get(".".join(names[:length])), ".".join(names[length:])
+        if rest:
+            value = _claim_value(value, rest) if isinstance(value, Mapping) else None
+        if value is not None:
+            return value
+    return None
+
+
+@cache
+def _hint(claim: str) -> None:
+    """Log once that tokens lack the claim with the capabilities."""
+    _logger.warning(
+        "a token has no claim %s, so its owner has no capabilities: see ABEYANCE_JWT_CAPABILITIES",
+        claim,
+    )
 
 
 def _claimed_principal(request: Request) -> Principal:

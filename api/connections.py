@@ -34,8 +34,6 @@ from abeyance.settings import Settings
 _Phase: TypeAlias = Literal["idle", "head", "body", "rest"]
 """The data that a connection waits for. `rest` is the rest of a body that needs no processing."""
 
-_IDLE_SECONDS: Final = 5
-"""The time between two requests of a connection."""
 _REST_SECONDS: Final = 5.0
 _MAX_HEAD_BYTES: Final = 32_768
 _LOG_INTERVAL_SECONDS: Final = 60.0
@@ -50,7 +48,7 @@ class _Connections(ServerState):
         self.limit = settings.max_connections
         self.stall_timeout = settings.body_timeout
         self.timeouts: dict[_Phase, float] = {
-            "idle": _IDLE_SECONDS,
+            "idle": settings.keep_alive,
             "head": settings.head_timeout,
             "body": settings.body_timeout,
             "rest": min(_REST_SECONDS, settings.body_timeout),
@@ -227,7 +225,7 @@ class Server(uvicorn.Server):
                 app,
                 http=Connection,
                 h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
-                timeout_keep_alive=_IDLE_SECONDS,
+                timeout_keep_alive=math.ceil(settings.keep_alive),
                 lifespan=lifespan,
                 ws="none",
                 log_config=None,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
@@ -21,6 +23,7 @@ SECONDS: Final = 10.0
 
 _RETRIED: Final = frozenset({408, 425, 429})
 """Statuses below 500 that may be others the next time."""
+_LONGEST_PAUSE: Final = timedelta(hours=1)
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _NOT_PUBLIC: Final = tuple(
     ipaddress.IPv6Network(each) for each in ("::/96", "64:ff9b:1::/48", "fec0::/10")
@@ -39,10 +42,15 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class NotDelivered(Exception):
-    """An attempt failed. `final`: so would every further one."""
+    """An attempt failed. `final`: so would every further one. `retry_after`: the pause that the receiver
+    asks for.
+    """
 
-    def __init__(self, reason: str, *, final: bool = False) -> None:
+    def __init__(
+        self, reason: str, *, final: bool = False, retry_after: timedelta | None = None
+    ) -> None:
         self.final = final
+        self.retry_after = retry_after
         super().__init__(reason)
 
 
@@ -80,7 +88,7 @@ async def post(webhook: Webhook, body: bytes, *, id_: str) -> None:
     except (httpx.HTTPError, OSError) as error:
         reason = f"the receiver was not reached: {type(error).__name__}: {error}"
         raise NotDelivered(reason) from error
-    _check_status(response.status_code)
+    _check_status(response.status_code, response.headers.get("retry-after", ""))
 
 
 def signed_headers(secret: str, body: bytes, *, id_: str, now: datetime) -> dict[str, str]:
@@ -94,12 +102,27 @@ def signed_headers(secret: str, body: bytes, *, id_: str, now: datetime) -> dict
     }
 
 
-def _check_status(status: int) -> None:
+def _check_status(status: int, retry_after: str) -> None:
     if 200 <= status < 300:  # noqa: PLR2004  (success)
         return
     is_retried = status >= 500 or status in _RETRIED  # noqa: PLR2004  (the receiver's own fault)
     moved = "; redirects are not followed" if 300 <= status < 400 else ""  # noqa: PLR2004
-    raise NotDelivered(f"the receiver answered {status}{moved}", final=not is_retried)
+    pause = pause_of(retry_after, now=datetime.now(UTC)) if is_retried else None
+    raise NotDelivered(
+        f"the receiver answered {status}{moved}", final=not is_retried, retry_after=pause
+    )
+
+
+def pause_of(retry_after: str, *, now: datetime) -> timedelta | None:
+    """Return the pause that `Retry-After` asks for, at most an hour; None if it says nothing."""
+    if re.fullmatch(r"[0-9]{1,9}", retry_after):
+        pause = timedelta(seconds=int(retry_after))
+    else:
+        try:
+            pause = parsedate_to_datetime(retry_after).astimezone(UTC) - now
+        except (ValueError, OverflowError):
+            return None
+    return min(pause, _LONGEST_PAUSE) if pause > timedelta() else None
 
 
 async def _checked_address(webhook: Webhook) -> Address:

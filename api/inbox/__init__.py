@@ -46,6 +46,12 @@ async def home() -> Response:
     return RedirectResponse(PATH)
 
 
+@router.get(f"{PATH}/")
+async def without_slash() -> Response:
+    """Redirect to the inbox."""
+    return RedirectResponse(PATH)
+
+
 @router.get(PATH)
 async def page() -> Response:
     """Serve the page, which has no data and requires no capability."""

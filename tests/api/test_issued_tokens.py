@@ -176,10 +176,14 @@ async def test_who_is_given_no_capability_has_none(guarded: Api, listed: Any) ->
     [
         ("realm_access.roles", {"realm_access": {"roles": ["runs:read"]}}),
         ("https://a.example/may", {"https://a.example/may": ["runs:read"]}),
+        (
+            "resource_access.my.app.roles",
+            {"resource_access": {"my": {"app": 1}, "my.app": {"roles": ["runs:read"]}}},
+        ),
     ],
 )
 async def test_capabilities_may_stand_in_a_claim_within_others(
-    site: Site, name: str, claims: dict[str, Any]
+    site: Site, name: str, claims: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with publishing() as publisher:
         publish(publisher)
@@ -191,6 +195,8 @@ async def test_capabilities_may_stand_in_a_claim_within_others(
                 headers = signed(KEY, "RS256", **other)
                 refused = await api.http.get("/graphs", headers=headers)
                 problem(refused, 403, "capability_required")
+
+    assert caplog.text.count(f"a token has no claim {name}, so its owner has no capabilities") == 1
 
 
 NOW = int(time.time())

@@ -53,8 +53,15 @@ def test_what_is_no_duration_is_named(given: Any) -> None:
     assert str(caught.value).startswith(repr(given)[:100])
 
 
+@pytest.mark.parametrize("given", ["P1M", "P1Y", "P5M", "-P1M", " P1Y2M ", "P1MT5M"])
+def test_months_and_years_have_no_length(given: str) -> None:
+    with pytest.raises(ValueError, match="say 'P30D', or 'PT5M' for minutes"):
+        seconds(given)
+
+
 @pytest.mark.parametrize(
-    "given", [float("inf"), -float("inf"), 1e300, timedelta.max, "36501d", "P101Y", "9" * 400 + "d"]
+    "given",
+    [float("inf"), -float("inf"), 1e300, timedelta.max, "36501d", "P5300W", "9" * 400 + "d"],
 )
 def test_what_no_calendar_holds_is_refused(given: Any) -> None:
     with pytest.raises(ValueError, match="is longer than 100 years"):

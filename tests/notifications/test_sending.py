@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -42,6 +43,30 @@ async def test_a_status_says_whether_another_attempt_would_help(
     assert error.final is is_final
     assert str(error).startswith(f"the receiver answered {status}")
     assert len(made.received) == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        *(("60", 60), ("0", None), ("", None), ("soon", None), ("-5", None), ("999999999", 3_600)),
+        ("Mon, 02 Mar 2026 09:01:00 GMT", 60),
+        ("Mon, 02 Mar 2026 08:00:00 GMT", None),
+        ("Tue, 03 Mar 2026 09:00:00 GMT", 3_600),
+    ],
+)
+def test_a_receiver_names_the_pause_until_the_next_attempt(
+    header: str, seconds: int | None
+) -> None:
+    pause = webhook.pause_of(header, now=datetime(2026, 3, 2, 9, tzinfo=UTC))
+
+    assert pause == (None if seconds is None else timedelta(seconds=seconds))
+
+
+async def test_the_pause_counts_for_a_failure_that_is_not_final() -> None:
+    async with receiver([503, 404], headers=["Retry-After: 60"]) as made:
+        busy, gone = await refused(f"{made.url}/hook"), await refused(f"{made.url}/hook")
+
+    assert (busy.retry_after, gone.retry_after) == (timedelta(seconds=60), None)
 
 
 async def test_success_is_any_status_of_the_two_hundreds(hooked: Receiver) -> None:

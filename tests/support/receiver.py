@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +35,7 @@ class Receiver:
     url: str = ""
     received: list[Received] = field(default_factory=list)
     statuses: list[int | None] = field(default_factory=list)
+    headers: Sequence[str] = ()
 
     def posts(self, path: str = "/hook") -> list[Received]:
         return [each for each in self.received if each.path == path]
@@ -52,6 +53,7 @@ class Receiver:
             if status is None:
                 await asyncio.sleep(60)
             location = "Location: /elsewhere\r\n" if status in range(300, 400) else ""
+            location += "".join(f"{header}\r\n" for header in self.headers)
             line = f"HTTP/1.1 {status} Said\r\n{location}Content-Length: 0\r\nConnection: close\r\n\r\n"
             writer.write(line.encode())
             await writer.drain()
@@ -62,9 +64,11 @@ class Receiver:
 
 
 @asynccontextmanager
-async def receiver(statuses: Iterable[int | None] = ()) -> AsyncIterator[Receiver]:
+async def receiver(
+    statuses: Iterable[int | None] = (), *, headers: Sequence[str] = ()
+) -> AsyncIterator[Receiver]:
     """A receiver that is up."""
-    made = Receiver(statuses=[*statuses])
+    made = Receiver(statuses=[*statuses], headers=headers)
     server = await asyncio.start_server(made.handle, "127.0.0.1", 0)
     made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
