@@ -2,9 +2,10 @@
 
     graph.agent("clerk", pydantic_ai_agent(my_agent), input="letter", output="reply")
 
-Each function tool is held at its call; toolsets that list their tools only while they run, such as MCP
-servers, run inside the turn. `requires_approval` and `ApprovalRequired` are asked as approvals, and what
-is to be executed elsewhere (`CallDeferred`, external tools) as a question whose answer is the result.
+Each call is held in the place of its function tool, behind hooks and the toolsets around it. Toolsets
+that list their tools only while they run, such as MCP servers, and those that rename them run inside the
+turn. `requires_approval` and `ApprovalRequired` are asked as approvals, and `CallDeferred` of a tool as a
+question whose answer is the result.
 """
 
 from __future__ import annotations
@@ -29,12 +30,19 @@ from pydantic_ai import (
 from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
     ModelResponse,
+    ToolCallPart,
     ToolReturn,
     ToolReturnContent,
 )
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
+from pydantic_ai.toolsets import (
+    AbstractToolset,
+    FunctionToolset,
+    PrefixedToolset,
+    RenamedToolset,
+    WrapperToolset,
+)
 from pydantic_ai.usage import RunUsage
 from pydantic_core import to_jsonable_python
 
@@ -53,6 +61,7 @@ from abeyance.agents.foreign import (
 )
 from abeyance.agents.model_request import can_stream, name_of, resolve_model, with_unique_call_ids
 from abeyance.agents.tool_errors import ResultError
+from abeyance.errors import AgentFailed, FailureCode
 
 TESTED: Final = ("pydantic-ai-slim", "2.68.0", "3.0.0")
 _RESULTS: Final[TypeAdapter[Any]] = TypeAdapter(
@@ -123,27 +132,54 @@ class PydanticAI:
         model = agent.model or "test"
         journaled = _Journaled(resolve_model(name_of(model), model), turn)
         approvals: dict[str, Any] = {id_: ToolApproved() for id_ in kept["open"]}
-        toolsets = [_Held(toolset, turn, frozenset(self._toolsets)) for toolset in agent.toolsets]
+        held: dict[str, tuple[str, dict[str, Any]]] = {}
+        asks: set[str] = set()
+        leaves = {id(leaf) for leaf in self._toolsets.values()}
+
+        def stand_in(leaf: AbstractToolset[Any]) -> AbstractToolset[Any]:
+            return _Held(leaf, turn, held) if id(leaf) in leaves else _Recorded(leaf, turn)
+
+        toolsets = [toolset.visit_and_replace(stand_in) for toolset in agent.toolsets]
         declared = agent.output_type
         outputs = list(declared) if isinstance(declared, list | tuple) else [declared]
-        with agent.override(toolsets=toolsets, tools=[], model=journaled):
-            result = await agent.run(
-                _prompt_of(turn),
-                message_history=ModelMessagesTypeAdapter.validate_python(kept["messages"]) or None,
-                deferred_tool_results=DeferredToolResults(approvals=approvals)
-                if approvals
-                else None,
-                output_type=[*outputs, DeferredToolRequests]
-                if DeferredToolRequests not in outputs
-                else None,
-                deps=self._made_deps(),
-                usage_limits=UsageLimits(request_limit=None),
-            )
+        prompt = _prompt_of(turn)
+        messages = ModelMessagesTypeAdapter.validate_python(kept["messages"])
+        usage = RunUsage()
+        while True:
+            with agent.override(toolsets=toolsets, tools=[], model=journaled):
+                result = await agent.run(
+                    prompt,
+                    message_history=messages or None,
+                    deferred_tool_results=DeferredToolResults(approvals=approvals)
+                    if approvals
+                    else None,
+                    output_type=[*outputs, DeferredToolRequests]
+                    if DeferredToolRequests not in outputs
+                    else None,
+                    deps=self._made_deps(),
+                    usage_limits=UsageLimits(request_limit=None),
+                    usage=usage,
+                )
+            if not isinstance(result.output, DeferredToolRequests):
+                break
+            if result.output.calls:
+                message = (
+                    f"{self.name!r} defers the call of {result.output.calls[0].tool_name!r} outside of "
+                    "its tool: raise CallDeferred in a tool of a FunctionToolset"
+                )
+                raise AgentFailed(FailureCode.NODE_FAILED, message)
+            unheld = {each.tool_call_id for each in result.output.approvals} - held.keys()
+            if not unheld:
+                break
+            # The calls themselves are asked about in the places of their tools.
+            asks |= unheld
+            approvals = {each.tool_call_id: ToolApproved() for each in result.output.approvals}
+            messages, prompt = result.all_messages(), None
         state: dict[str, Any] = {
             "messages": to_jsonable_python(result.all_messages(), bytes_mode="base64"),
             "open": [],
         }
-        usage, output = result.usage, result.output
+        output = result.output
         taken = TurnTaken(
             state=state,
             output=output,
@@ -155,14 +191,24 @@ class PydanticAI:
             return taken
         said = [each for each in result.all_messages() if isinstance(each, ModelResponse)][-1]
         order = [call.tool_call_id for call in said.tool_calls]
-        held = sorted(
-            [*output.approvals, *output.calls], key=lambda call: order.index(call.tool_call_id)
-        )
-        state["open"] = [call.tool_call_id for call in held]
-        calls = [
-            ForeignCall(id=call.tool_call_id, tool=call.tool_name, arguments=call.args or {})
-            for call in held
-        ]
+        open_ = sorted(output.approvals, key=lambda call: order.index(call.tool_call_id))
+        state["open"] = [call.tool_call_id for call in open_]
+        calls = []
+        for call in open_:
+            name, arguments = held[call.tool_call_id]
+            if name != call.tool_name:
+                message = (
+                    f"a toolset of {self.name!r} calls {call.tool_name!r} by another name, {name!r}"
+                )
+                raise AgentFailed(FailureCode.NODE_FAILED, message)
+            calls.append(
+                ForeignCall(
+                    id=call.tool_call_id,
+                    tool=name,
+                    arguments=self._as_model(call, arguments),
+                    approve=call.tool_call_id in asks,
+                )
+            )
         return replace(taken, calls=calls, text=said.text or "")
 
     async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Any:
@@ -175,9 +221,7 @@ class PydanticAI:
             tool_call_id=ctx.call_id,
             tool_call_approved=ctx.approved,
         )
-        toolset = next(
-            each for each in self._agent.toolsets if self._toolsets[name] in _leaves(each)
-        )
+        toolset = self._toolsets[name]
         async with toolset:
             tool = (await toolset.get_tools(context))[name]
             typed = tool.args_validator.validate_python(arguments)
@@ -199,6 +243,20 @@ class PydanticAI:
         except ValueError:
             return returned  # The call's own check names what is not JSON.
 
+    def _as_model(self, call: ToolCallPart, arguments: dict[str, Any]) -> Any:
+        """Return the arguments of a call as its model would write them."""
+        schema = self._toolsets[call.tool_name].tools[call.tool_name].function_schema
+        if isinstance(call.args, str):
+            said = schema.validator.validate_json(call.args or "{}")
+        else:
+            said = schema.validator.validate_python(call.args or {})
+        if said == arguments:
+            return call.args or {}
+        changed = arguments
+        if schema.single_arg_name is not None:
+            changed = arguments[schema.single_arg_name]
+        return to_jsonable_python(changed)
+
     def _made_deps(self) -> Any:
         made = self._deps
         return made() if inspect.isfunction(made) or inspect.isclass(made) else made
@@ -206,20 +264,30 @@ class PydanticAI:
 
 @dataclass
 class _Held(WrapperToolset[Any]):
-    """A toolset whose calls are held, and return what they came to. Others are recorded in the visit."""
+    """A toolset whose calls wait, and then return what they came to.
+
+    `held` are the calls that wait, by id: the tool of each, and the arguments that reached it.
+    """
 
     turn: ForeignTurn
-    names: frozenset[str]
+    held: dict[str, tuple[str, dict[str, Any]]]
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
-        if name not in self.names:
-            return await self._recorded(name, tool_args, ctx, tool)
-        if not ctx.tool_call_approved:
-            raise ApprovalRequired
+        del tool
         known = self.turn.results.get(ctx.tool_call_id)
-        return None if known is None else known.content
+        if known is None:
+            self.held[ctx.tool_call_id] = (name, tool_args)
+            raise ApprovalRequired
+        return known.content
 
-    async def _recorded(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
+
+@dataclass
+class _Recorded(WrapperToolset[Any]):
+    """A toolset whose results are recorded in the visit."""
+
+    turn: ForeignTurn
+
+    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
         results = []
 
         async def run() -> Any:
@@ -278,6 +346,8 @@ def _prompt_of(turn: ForeignTurn) -> Any:
 
 def _leaves(toolset: Any) -> Iterator[FunctionToolset[Any]]:
     """Yield the function toolsets inside a toolset: their tools are known before a run."""
+    if isinstance(toolset, PrefixedToolset | RenamedToolset):
+        return
     if isinstance(toolset, FunctionToolset):
         yield toolset
     for inner in getattr(toolset, "toolsets", ()):

@@ -1,12 +1,14 @@
-"""What only Pydantic AI has: toolsets that list their tools while they run."""
+"""What only Pydantic AI has: toolsets that list their tools while they run, and deferred calls."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from foreign_office import Died, Recorder, desk
-from pydantic_ai import Agent, BinaryContent, FunctionToolset
+from foreign_office import Died, Office, Recorder, _named, desk, pydantic_ai_model
+from pydantic_ai import Agent, BinaryContent, CallDeferred, FunctionToolset
+from pydantic_ai.capabilities import Hooks
+from pydantic_ai.exceptions import SkipToolExecution
 from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
@@ -85,6 +87,60 @@ async def test_a_worker_that_cannot_use_a_model_it_looks_up_late_is_blocked(
         await run.start()
 
     assert [each.code for each in (await run.view()).blocked] == ["model_unavailable"]
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+@pytest.mark.parametrize("wrapped", [False, True], ids=["requires_approval", "toolset"])
+async def test_a_hook_speaks_before_the_approval_that_the_framework_wants(
+    refuses: bool, wrapped: bool
+) -> None:
+    office = Office([("c1", "pay", 1)], "Done.")
+
+    async def before(ctx: Any, *, call: Any, tool_def: Any, args: dict[str, Any]) -> dict[str, Any]:
+        if refuses:
+            raise SkipToolExecution("No.")
+        return {"x": 7}
+
+    tools: FunctionToolset[Any] = FunctionToolset()
+    pay = _named("pay", office.pay)
+    tools.add_function(pay, takes_ctx=False, requires_approval=not wrapped)
+    agent = Agent(
+        pydantic_ai_model(office),
+        name="clerk",
+        toolsets=[tools.approval_required() if wrapped else tools],
+        capabilities=[Hooks(before_tool_execute=before)],
+    )
+    run = InMemoryRun(desk(pydantic_ai_agent(agent)))
+    await run.start()
+    for question in await run.interrupts():
+        assert question.reason == {"tool": "pay", "arguments": {"x": 7}}
+        assert office.lines == ["turn 1"]
+        await run.respond(question.id, {"approved": True})
+
+    assert run.values["reply"] == "Done."
+    assert office.lines == ["turn 1", *([] if refuses else ["pay 7"]), "turn 2"]
+    assert ("No." in office.heard) == refuses
+
+
+async def test_a_call_that_is_deferred_before_its_tool_is_not_made() -> None:
+    office = Office([("c1", "pay", 1)], "Done.")
+
+    async def before(ctx: Any, *, call: Any, tool_def: Any, args: dict[str, Any]) -> dict[str, Any]:
+        raise CallDeferred
+
+    tools: FunctionToolset[Any] = FunctionToolset()
+    tools.add_function(_named("pay", office.pay), takes_ctx=False)
+    agent = Agent(
+        pydantic_ai_model(office),
+        toolsets=[tools],
+        capabilities=[Hooks(before_tool_execute=before)],
+    )
+    run = InMemoryRun(desk(pydantic_ai_agent(agent)))
+    await run.start()
+
+    assert run.status == "failed"
+    assert "defers the call of 'pay' outside of its tool" in (run.reason or "")
+    assert office.lines == ["turn 1"]
 
 
 @pytest.mark.parametrize("lost_after", [1, 2])

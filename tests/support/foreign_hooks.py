@@ -18,6 +18,7 @@ from foreign_office import (
     google_adk_model,
     langgraph_clerk,
     openai_model,
+    pydantic_ai_model,
     strands_model,
 )
 
@@ -331,11 +332,61 @@ def openai_agents() -> Hooked:
     )
 
 
+def pydantic_ai() -> Hooked:
+    from pydantic_ai import Agent, FunctionToolset, ModelRetry
+    from pydantic_ai.capabilities import Hooks
+    from pydantic_ai.exceptions import SkipToolExecution
+    from pydantic_ai.toolsets import WrapperToolset
+
+    from abeyance.adapters.pydantic_ai import pydantic_ai_agent
+
+    def agent(office: Office, place: str, guard: Guard) -> Any:
+        class Around(WrapperToolset[Any]):
+            async def call_tool(self, name: str, args: Any, ctx: Any, tool: Any) -> Any:
+                if guard.refuses:
+                    return "No."
+                return await super().call_tool(name, guard.arguments(args), ctx, tool)
+
+        async def before(ctx: Any, *, call: Any, tool_def: Any, args: Any) -> Any:
+            if guard.refuses:
+                raise SkipToolExecution("No.")
+            return guard.arguments(args)
+
+        async def valid(ctx: Any, x: int) -> None:
+            if guard.refuses:
+                raise ModelRetry("No.")
+
+        tools: FunctionToolset[Any] = FunctionToolset()
+        tools.add_function(
+            _named("pay", office.pay),
+            takes_ctx=False,
+            args_validator=valid if place == "validator" else None,
+        )
+        return Agent(
+            pydantic_ai_model(office),
+            name="clerk",
+            toolsets=[Around(tools) if place == "toolset" else tools],
+            capabilities=[Hooks(before_tool_execute=before)] if place == "hook" else None,
+        )
+
+    return Hooked(
+        places={
+            "toolset": ("no", "change", "error"),
+            "hook": ("no", "change", "error"),
+            "validator": ("no", "error"),
+        },
+        agent=agent,
+        alone=lambda agent: agent.run("Pay what is due."),
+        wrap=pydantic_ai_agent,
+    )
+
+
 _MAKERS = {
     "agent_framework": agent_framework,
     "google_adk": google_adk,
     "langgraph": langgraph,
     "openai_agents": openai_agents,
+    "pydantic_ai": pydantic_ai,
     "strands": strands,
 }
 HOOKED = {name: make() for name, make in _MAKERS.items() if name in FRAMEWORKS}

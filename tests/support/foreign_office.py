@@ -104,13 +104,11 @@ def desk(agent: Any) -> Graph:
     return graph
 
 
-def pydantic_ai(office: Office, **options: Any) -> ForeignAgent:
-    from pydantic_ai import Agent
+def pydantic_ai_model(office: Office) -> Any:
+    """A model of Pydantic AI that takes its turns from the office."""
     from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.models.function import AgentInfo, FunctionModel
     from pydantic_ai.usage import RequestUsage
-
-    from abeyance.adapters.pydantic_ai import pydantic_ai_agent
 
     def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         made = sum(len(each.tool_calls) for each in messages if isinstance(each, ModelResponse))
@@ -123,7 +121,15 @@ def pydantic_ai(office: Office, **options: Any) -> ForeignAgent:
         )
         return ModelResponse(parts=parts, usage=RequestUsage(input_tokens=7, output_tokens=3))
 
-    clerk = Agent(FunctionModel(model), name="clerk")
+    return FunctionModel(model)
+
+
+def pydantic_ai(office: Office, **options: Any) -> ForeignAgent:
+    from pydantic_ai import Agent
+
+    from abeyance.adapters.pydantic_ai import pydantic_ai_agent
+
+    clerk = Agent(pydantic_ai_model(office), name="clerk")
     clerk.tool_plain(requires_approval=True)(_named("pay", office.pay))
     clerk.tool_plain(_named("look", office.look))
     return pydantic_ai_agent(clerk, **options)
