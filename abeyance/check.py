@@ -48,6 +48,7 @@ from abeyance.settings import Settings
 from abeyance.storage.backends import blobs_of, check_reach, storage_fault
 from abeyance.temporal.retry import NotFound
 from abeyance.temporal.workarounds.payloads import fail_refused_results, lenient
+from abeyance.temporal.workers import service
 from abeyance.util import gather_limited
 from abeyance.workflows.run import AgentRun
 
@@ -87,8 +88,15 @@ async def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> Proc
     if settings.storage is not None:
         fault = await storage_fault(settings)
         faults.append(None if fault is None else str(fault))
+    extras = {
+        "agents": bool(agents),
+        "mcp": any(agent.servers for agent in agents),
+        "otel": bool(exporters),
+        "s3": (settings.storage or "").startswith("s3:"),
+    }
     checked = {
         "graphs": sorted(graphs),
+        "extras": [name for name, is_needed in extras.items() if is_needed] or ["none needed"],
         "models": sorted(models),
         "storage": [] if settings.storage is None else [settings.storage],
         "encryption": ["on" if settings.keyring else "off"],
@@ -127,11 +135,15 @@ def _fault_of(model: model_request.ModelLike) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsReport:
-    """How many runs are open, how many of them were replayed, and which would block, by the reason."""
+    """How many runs are open, how many of them were replayed, and which would block, by the reason.
+
+    `faults` are what keeps runs waiting whatever this code is, such as missing search attributes.
+    """
 
     open: int
     replayed: int
     blocks: Mapping[Block, Sequence[str]]
+    faults: tuple[str, ...] = ()
 
 
 async def check_runs(
@@ -165,7 +177,13 @@ async def check_runs(
     ):
         for block in found:
             blocks.setdefault(block, []).extend(run_ids)
-    return RunsReport(open=len(described), replayed=len(groups), blocks=blocks)
+    served = await service(temporal, task_queue)
+    return RunsReport(
+        open=len(described),
+        replayed=len(groups),
+        blocks=blocks,
+        faults=served.unregistered + served.orphaned,
+    )
 
 
 def _unreadable(run: RunDescription, why: Unreadable) -> Block:

@@ -228,15 +228,13 @@ async def _attributes(client: Client, _settings: Settings) -> Finding:
     return Finding("search attributes", "ok", "all are registered")
 
 
-async def _workers(client: Client, settings: Settings) -> Finding:
-    workers = await client.workers()
-    if not workers:
-        return Finding(
-            "workers",
-            "fail",
-            f"none polls the task queue {settings.task_queue!r}",
-            "start one with `abeyance worker`",
-        )
+async def _workers(client: Client, _settings: Settings) -> Finding:
+    found = await client.service()
+    workers = found.workers
+    if found.unserved:
+        return Finding("workers", "fail", "; ".join(found.unserved))
+    if found.orphaned:
+        return Finding("workers", "warn", "; ".join(found.orphaned))
     builds = sorted({worker.build_id for worker in workers})
     listed = ", ".join(f"{worker.identity} (build {worker.build_id[:12]})" for worker in workers)
     text = f"{len(workers)}: {listed}"

@@ -208,7 +208,8 @@ def worker(
 ) -> None:
     """Run a worker. The environment configures the Temporal connection (TEMPORAL_ADDRESS, ...).
 
-    With --check --against-runs the exit code is 1 if this code would block an open run.
+    With --check --against-runs the exit code is 1 if this code would block an open run, or if runs would
+    wait for something else: missing search attributes, a build that no worker has.
     """
     from abeyance.app import load_graphs
 
@@ -248,7 +249,9 @@ def _check_worker(
 
     report = asyncio.run(check())
     _print_report(report)
-    return ExitCode.FAILED if report.blocks else ExitCode.DONE
+    for fault in report.faults:
+        print_error(fault)
+    return ExitCode.FAILED if report.blocks or report.faults else ExitCode.DONE
 
 
 def _print_report(report: RunsReport) -> None:
@@ -298,7 +301,7 @@ def setup(
     ] = None,
     as_json: PrintJson = False,
 ) -> None:
-    """Prepare the Temporal namespace. Running it again changes nothing.
+    """Prepare the Temporal namespace, which has to exist. Running it again changes nothing.
 
     Registers the search attributes, prints the retention of ended runs, and schedules the janitor, which
     evicts inactive runs, if ABEYANCE_SESSION_INACTIVE_TIMEOUT is set, and the archiver, which archives

@@ -35,7 +35,7 @@ from abeyance.storage.archive import Archive, archive_of
 from abeyance.storage.backends import ConfiguredBlobs
 from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.temporal.connection import connect_temporal
-from abeyance.temporal.workers import LiveWorker, live_workers
+from abeyance.temporal.workers import LiveWorker, Service, live_workers, service
 from abeyance.util import TASK_QUEUE, checked_run_id
 
 _NOTHING: Final = Notifications().events_of
@@ -172,3 +172,7 @@ class Client:
     async def workers(self) -> list[LiveWorker]:
         """Return the workers of the task queue that are up. Raises Unavailable, within two seconds."""
         return await live_workers(self.temporal, self.task_queue)
+
+    async def service(self) -> Service:
+        """Return whether runs would be served, and why not. Raises Unavailable, within seconds."""
+        return await service(self.temporal, self.task_queue)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import uuid
 from collections.abc import Mapping
@@ -38,9 +39,11 @@ from abeyance.storage.backends import (
     temporal_config,
 )
 from abeyance.temporal.converter import data_converter
+from abeyance.temporal.retry import no_namespace
 from abeyance.temporal.workarounds.tracing import Tracing
 from abeyance.tracing import are_on
 
+_logger = logging.getLogger("abeyance.temporal")
 _QUOTED: Final = re.compile('"([^"]+)"')
 
 
@@ -55,7 +58,8 @@ async def connect_temporal(
 
     `address` (host:port) and `namespace` override the environment. `settings` (default: from the
     environment) configure encryption and storage; `runtime` is that of the SDK. Raises Unavailable if
-    nothing answers, and SettingsError if the address is invalid or others could not read the storage.
+    nothing answers or the namespace is missing, and SettingsError if the address is invalid or others
+    could not read the storage.
     """
     is_explicit = settings is not None
     settings = settings or load_settings()
@@ -70,7 +74,7 @@ async def connect_temporal(
     # A client beside `abeyance dev` can read its payloads without configuration.
     reads = DEFAULT_FOLDER if is_local and not is_explicit else None
     try:
-        return await TemporalClient.connect(
+        temporal = await TemporalClient.connect(
             **config,
             data_converter=data_converter(settings, reads=reads),
             runtime=runtime,
@@ -87,6 +91,12 @@ async def connect_temporal(
         raise SettingsError(
             f"TEMPORAL_ADDRESS: {target!r} is not an address ({error}): write host:port"
         ) from error
+    try:
+        await retention(temporal)
+    except SettingsError:
+        # Credentials that cannot read the namespace may still run workflows in it.
+        _logger.debug("the namespace %r cannot be read", temporal.namespace)
+    return temporal
 
 
 def _why(error: RuntimeError) -> str:
@@ -241,5 +251,7 @@ def namespace_error(
     what: str, temporal: TemporalClient, error: RPCError
 ) -> SettingsError | Unavailable:
     """Return the error of a failed operation on the namespace."""
+    if (missing := no_namespace(error)) is not None:
+        return Unavailable(missing)
     text = f"could not {what} the namespace {temporal.namespace!r}: {error.message} ({error.status.name})"
     return Unavailable(text) if error.status in _RETRYABLE else SettingsError(text)

@@ -112,15 +112,23 @@ def refusals(about: str) -> Iterator[None]:
         ) from error
 
 
+def no_namespace(error: RPCError) -> str | None:
+    """Return what to do about a namespace that is missing; None if the error is another one."""
+    if error.status != RPCStatusCode.NOT_FOUND or "namespace" not in error.message.lower():
+        return None
+    return (
+        "Temporal has no such namespace: create it (`temporal operator namespace create --retention 30d "
+        f"--namespace NAME`), or set TEMPORAL_NAMESPACE ({error.message})"
+    )
+
+
 def is_retryable(error: RPCError) -> RPCError:
     """Return a temporary error.
 
     Raises NotFound, SettingsError if only an operator can help, and every other error itself.
     """
-    if error.status == RPCStatusCode.NOT_FOUND and "namespace" in error.message.lower():
-        raise SettingsError(
-            f"Temporal has no such namespace: create it, or set TEMPORAL_NAMESPACE ({error.message})"
-        ) from error
+    if (text := no_namespace(error)) is not None:
+        raise SettingsError(text) from error
     if error.status == RPCStatusCode.NOT_FOUND:
         raise NotFound from error
     if "search attribute" in error.message:

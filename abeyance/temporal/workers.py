@@ -5,15 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from temporalio.api.enums.v1 import TaskQueueType, WorkerStatus
+from temporalio.api.deployment.v1 import WorkerDeploymentInfo
+from temporalio.api.enums.v1 import (
+    TaskQueueType,
+    WorkerDeploymentVersionStatus,
+    WorkerStatus,
+    WorkerVersioningMode,
+)
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
 from temporalio.api.worker.v1 import WorkerHeartbeat
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, ListWorkersRequest
+from temporalio.api.workflowservice.v1 import (
+    CountWorkflowExecutionsRequest,
+    DescribeTaskQueueRequest,
+    DescribeWorkerDeploymentRequest,
+    ListWorkersRequest,
+)
 from temporalio.client import Client as TemporalClient
 from temporalio.runtime import (
     LogForwardingConfig,
@@ -25,8 +36,11 @@ from temporalio.runtime import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from abeyance.errors import Unavailable
+from abeyance import names
+from abeyance.errors import SettingsError, Unavailable
 from abeyance.metrics import METRICS
+from abeyance.temporal.connection import missing_search_attributes
+from abeyance.temporal.retry import no_namespace
 
 # The loop of a worker or an API. Each step of a run passes it several times: with uvloop, a run of local
 # nodes takes a twentieth less processor time.
@@ -35,7 +49,15 @@ if sys.platform == "win32":
 else:
     from uvloop import new_event_loop as event_loop
 
-__all__ = ["LiveWorker", "event_loop", "live_workers", "process_runtime", "use_process_runtime"]
+__all__ = [
+    "LiveWorker",
+    "Service",
+    "event_loop",
+    "live_workers",
+    "process_runtime",
+    "service",
+    "use_process_runtime",
+]
 
 _QUICKLY: Final = timedelta(seconds=2)
 _HEARTBEAT: Final = timedelta(seconds=5)
@@ -45,6 +67,8 @@ _POLL_INTERVAL: Final = timedelta(seconds=70)
 """A worker polls at least once a minute."""
 _PAGE: Final = 1_000
 _MOST_PAGES: Final = 10
+_UNVERSIONED: Final = WorkerVersioningMode.WORKER_VERSIONING_MODE_UNVERSIONED
+_DRAINING: Final = WorkerDeploymentVersionStatus.WORKER_DEPLOYMENT_VERSION_STATUS_DRAINING
 _ALIVE: Final = frozenset({WorkerStatus.WORKER_STATUS_RUNNING})
 _WITHOUT_HEARTBEATS: Final = frozenset(
     {RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.INVALID_ARGUMENT}
@@ -53,11 +77,15 @@ _WITHOUT_HEARTBEATS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveWorker:
-    """A worker that is up: its identity (`pid@host`), its build, and when it was last heard of."""
+    """A worker that is up: its identity (`pid@host`), its build, and when it was last heard of.
+
+    `is_versioned`: Temporal gives it the runs of its build alone (`ABEYANCE_VERSIONING`).
+    """
 
     identity: str
     build_id: str
     seen_at: datetime
+    is_versioned: bool = False
 
 
 async def live_workers(temporal: TemporalClient, task_queue: str) -> list[LiveWorker]:
@@ -67,21 +95,42 @@ async def live_workers(temporal: TemporalClient, task_queue: str) -> list[LiveWo
     seconds. A server without heartbeats remembers polls only: there it counts for 70 more seconds.
     Raises Unavailable if Temporal does not answer within two seconds.
     """
+    return (await _served(temporal, task_queue))[0]
+
+
+async def _served(
+    temporal: TemporalClient, task_queue: str
+) -> tuple[list[LiveWorker], WorkerDeploymentInfo]:
+    """Return the workers that are up, and where Temporal sends the runs of their versions."""
     try:
-        polled, beats = await asyncio.gather(
-            _pollers(temporal, task_queue), _heartbeats(temporal, task_queue)
+        polled, beats, deployment = await asyncio.gather(
+            _pollers(temporal, task_queue),
+            _heartbeats(temporal, task_queue),
+            _deployment(temporal, task_queue),
         )
     except RPCError as error:
-        what = "Temporal does not answer"
-        if error.status == RPCStatusCode.NOT_FOUND:
-            what = "Temporal has no such namespace: create it, or set TEMPORAL_NAMESPACE"
-        raise Unavailable(f"{what} ({error.message})") from error
+        text = no_namespace(error) or f"Temporal does not answer ({error.message})"
+        raise Unavailable(text) from error
     now = datetime.now(UTC)
+    versions = {each.deployment_version.build_id for each in deployment.version_summaries}
+    modes = {
+        (poller.identity, poller.deployment_options.build_id): (
+            poller.deployment_options.worker_versioning_mode
+        )
+        for poller in sorted(polled, key=lambda poller: poller.last_access_time.ToNanoseconds())
+    }
+
+    def is_versioned(identity: str, build_id: str) -> bool:
+        # A heartbeat does not say it, and pollers of a build that is not current are not listed.
+        mode = modes.get((identity, build_id))
+        return build_id in versions and mode != _UNVERSIONED
+
     alive = [
         LiveWorker(
             identity=beat.worker_identity,
             build_id=beat.deployment_version.build_id,
             seen_at=beat.heartbeat_time.ToDatetime(tzinfo=UTC),
+            is_versioned=is_versioned(beat.worker_identity, beat.deployment_version.build_id),
         )
         for beat in beats
         if beat.status in _ALIVE and now - beat.heartbeat_time.ToDatetime(tzinfo=UTC) < _lease(beat)
@@ -93,12 +142,146 @@ async def live_workers(temporal: TemporalClient, task_queue: str) -> list[LiveWo
             identity=poller.identity,
             build_id=poller.worker_version_capabilities.build_id,
             seen_at=poller.last_access_time.ToDatetime(tzinfo=UTC),
+            is_versioned=is_versioned(poller.identity, poller.worker_version_capabilities.build_id),
         )
         for poller in polled
         if poller.identity not in heard
         and now - poller.last_access_time.ToDatetime(tzinfo=UTC) < _POLL_INTERVAL
     ]
-    return sorted(alive, key=lambda worker: (worker.identity, worker.seen_at))
+    return sorted(alive, key=lambda worker: (worker.identity, worker.seen_at)), deployment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """How a task queue is served.
+
+    `unregistered` and `unserved` say why a run that starts now would not be served: what the namespace
+    lacks, and which workers. `orphaned` and `failing` say why other runs wait: for the build that began
+    them, or for code that can replay them. Each says what to do.
+    """
+
+    workers: tuple[LiveWorker, ...]
+    unregistered: tuple[str, ...]
+    unserved: tuple[str, ...]
+    orphaned: tuple[str, ...]
+    failing: tuple[str, ...]
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Why a run that starts now would not be served: without any it would."""
+        return self.unregistered + self.unserved
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Why other runs wait."""
+        return self.orphaned + self.failing
+
+
+async def service(temporal: TemporalClient, task_queue: str) -> Service:
+    """Return how a task queue is served. Raises Unavailable, within some seconds."""
+    (workers, deployment), unregistered, failing = await asyncio.gather(
+        _served(temporal, task_queue),
+        _unregistered(temporal),
+        _count(temporal, task_queue, f"{names.REPORTED_PROBLEMS} IS NOT NULL"),
+    )
+    orphaned = []
+    builds = {worker.build_id for worker in workers if worker.is_versioned}
+    for version in deployment.version_summaries:
+        build = version.deployment_version.build_id
+        if build in builds or version.status != _DRAINING:
+            continue
+        named = f"{task_queue}:{build}".replace("'", "''")
+        pinned = await _count(
+            temporal,
+            task_queue,
+            "TemporalWorkflowVersioningBehavior = 'Pinned' AND "
+            f"TemporalWorkerDeploymentVersion = '{named}'",
+        )
+        if pinned:
+            orphaned.append(
+                f"{_runs(pinned)} cannot go on: the build {build!r} began them, and no worker has it: "
+                "start one until they have ended, or move them to another build (`temporal workflow "
+                "update-options`)"
+            )
+    text = f"{_runs(failing)} cannot be read or replayed: see `abeyance list --blocked`"
+    return Service(
+        workers=tuple(workers),
+        unregistered=tuple(unregistered),
+        unserved=tuple(_unserved(task_queue, workers, _routed(deployment))),
+        orphaned=tuple(orphaned),
+        failing=(text,) if failing else (),
+    )
+
+
+def _routed(deployment: WorkerDeploymentInfo) -> list[str]:
+    """Return the builds to which new runs go; "" is that of workers without versions."""
+    routing = deployment.routing_config
+    routed = [routing.current_deployment_version.build_id]
+    if routing.ramping_version_percentage:
+        routed.append(routing.ramping_deployment_version.build_id)
+    return routed
+
+
+def _unserved(
+    task_queue: str, workers: Sequence[LiveWorker], routed: Sequence[str]
+) -> Iterator[str]:
+    """Yield why workers do not get the new runs of a task queue."""
+    if not workers:
+        yield f"no worker polls the task queue {task_queue!r}: start one with `abeyance worker`"
+        return
+    builds = {worker.build_id if worker.is_versioned else "" for worker in workers}
+    has = ", ".join(sorted(build or "none" for build in builds))
+    remedy = (
+        f"`temporal worker deployment set-current-version --deployment-name {task_queue} --build-id "
+        f"{has if len(builds) == 1 else 'BUILD'}`"
+    )
+    for build in routed:
+        if build in builds:
+            continue
+        if build:
+            yield (
+                f"new runs go to the build {build!r}, which no worker has (builds of the workers: "
+                f"{has}): start one, or make another build current: {remedy}"
+            )
+        else:
+            yield f"no build of the workers ({has}) is current, so new runs wait: {remedy}"
+
+
+async def _unregistered(temporal: TemporalClient) -> list[str]:
+    """Return why the search attributes of a run cannot be written; nothing if that is unknown."""
+    try:
+        missing = await missing_search_attributes(temporal)
+    except SettingsError as error:
+        # Credentials that cannot list them may still run workflows.
+        return [] if isinstance(error.__cause__, RPCError) else [str(error)]
+    if not missing:
+        return []
+    listed = ", ".join(missing)
+    return [
+        f"the namespace {temporal.namespace!r} lacks the search attributes {listed}: run `abeyance setup`"
+    ]
+
+
+async def _count(temporal: TemporalClient, task_queue: str, condition: str) -> int:
+    """Count open runs; none if the server cannot find them so."""
+    quoted = task_queue.replace("'", "''")
+    request = CountWorkflowExecutionsRequest(
+        namespace=temporal.namespace,
+        query=(
+            f"TaskQueue = '{quoted}' AND WorkflowType = '{names.WORKFLOW}' AND CloseTime IS NULL "
+            f"AND {condition}"
+        ),
+    )
+    try:
+        found = await temporal.workflow_service.count_workflow_executions(request, timeout=_QUICKLY)
+    except RPCError:
+        # An older server has no such attribute. Whether it answers at all, other calls show.
+        return 0
+    return found.count
+
+
+def _runs(count: int) -> str:
+    return "1 open run" if count == 1 else f"{count} open runs"
 
 
 def use_process_runtime() -> None:
@@ -147,6 +330,23 @@ async def _pollers(temporal: TemporalClient, task_queue: str) -> Sequence[Poller
     )
     response = await temporal.workflow_service.describe_task_queue(question, timeout=_QUICKLY)
     return list(response.pollers)
+
+
+async def _deployment(temporal: TemporalClient, task_queue: str) -> WorkerDeploymentInfo:
+    """Return what Temporal knows of the versions of a task queue's workers; nothing without versions."""
+    question = DescribeWorkerDeploymentRequest(
+        namespace=temporal.namespace, deployment_name=task_queue
+    )
+    try:
+        found = await temporal.workflow_service.describe_worker_deployment(
+            question, timeout=_QUICKLY
+        )
+    except RPCError as error:
+        is_unknown = error.status == RPCStatusCode.NOT_FOUND and no_namespace(error) is None
+        if is_unknown or error.status in _WITHOUT_HEARTBEATS:
+            return WorkerDeploymentInfo()
+        raise
+    return found.worker_deployment_info
 
 
 async def _heartbeats(temporal: TemporalClient, task_queue: str) -> list[WorkerHeartbeat]:

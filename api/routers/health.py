@@ -81,10 +81,11 @@ class Health(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Temporal responds, and workers poll the task queue."""
+    """A run that starts now is served. `warnings` say why other runs wait, and what to do."""
 
     ready: bool = True
     workers: int
+    warnings: list[str]
 
 
 # Load balancers probe with HEAD, too.
@@ -100,22 +101,25 @@ async def healthz() -> Health:
     "/readyz",
     response_model=Readiness,
     responses=openapi.check(
-        "The service is ready.", {"ready": True, "workers": 2}, Code.UNAVAILABLE
+        "The service is ready.",
+        {"ready": True, "workers": 2, "warnings": []},
+        Code.UNAVAILABLE,
     ),
 )
 async def readyz(backend: BackendDep) -> Readiness | Response:
-    """Check that Temporal responds and that a worker polls the task queue. Requires no capability.
+    """Check that Temporal responds, and that a run that starts now is served. Requires no capability.
 
-    A worker that is killed is counted for 20 more seconds, or 70 if Temporal has no worker heartbeats.
+    A worker has to be up to which Temporal gives new runs, and the search attributes have to be
+    registered. A worker that is killed is counted for 20 more seconds, or 70 if Temporal has no worker
+    heartbeats. Runs that wait for something else, such as code that can replay them, are `warnings`.
     """
     try:
-        workers = await backend.connection.client.workers()
+        found = await backend.connection.client.service()
     except Unavailable as error:
         return _not_ready(str(error))
-    if not workers:
-        queue = backend.settings.task_queue
-        return _not_ready(f"No worker polls the task queue {queue!r}: start one.")
-    return Readiness(workers=len(workers))
+    if found.faults:
+        return _not_ready("; ".join(found.faults))
+    return Readiness(workers=len(found.workers), warnings=list(found.warnings))
 
 
 def _not_ready(reason: str) -> Response:

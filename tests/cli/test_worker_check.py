@@ -54,7 +54,7 @@ def test_it_says_what_it_checked(terminal: Terminal) -> None:
 
     assert terminal.call("worker", "checked_graphs:graph", "--check") == (
         0,
-        "graphs: desk\nmodels: openai:gpt-5\nencryption: off\ntraces: off\n",
+        "graphs: desk\nextras: agents\nmodels: openai:gpt-5\nencryption: off\ntraces: off\n",
         "",
     )
 
@@ -154,17 +154,6 @@ def test_runs_cannot_be_compared_while_temporal_is_away(terminal: Terminal) -> N
     assert "Temporal does not answer" in err
 
 
-def test_a_worker_whose_namespace_is_missing_ends_and_says_so(
-    terminal: Terminal, address: str
-) -> None:
-    terminal.set("TEMPORAL_ADDRESS", address)
-    terminal.set("TEMPORAL_NAMESPACE", "nowhere")
-
-    code, _, err = terminal.call("worker", "checked_graphs:other")
-    assert code == 2
-    assert "the namespace 'nowhere': create it, or set TEMPORAL_NAMESPACE" in err
-
-
 def test_a_worker_whose_address_of_metrics_is_taken_ends_and_says_so(terminal: Terminal) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -200,7 +189,7 @@ async def test_each_run_that_would_block_is_listed_and_none_once_its_node_is_ret
             ABEYANCE_TASK_QUEUE=site.settings.task_queue,
         )
         assert done.stderr == ""
-        return done.returncode, done.stdout.splitlines()[3:]
+        return done.returncode, done.stdout.splitlines()[4:]
 
     await eventually(all_are_listed)
 

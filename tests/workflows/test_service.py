@@ -1,0 +1,156 @@
+"""Somebody polls is not somebody serves: what readiness, doctor and a check before a deploy say of it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import uuid
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+from dev_stack import call
+from google.protobuf.duration_pb2 import Duration
+from killable import worker_process
+from stack import app_for, served
+from temporal_site import Site, eventually
+from temporalio.api.workflowservice.v1 import (
+    RegisterNamespaceRequest,
+    SetWorkerDeploymentCurrentVersionRequest,
+)
+from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError
+
+from abeyance import START, Graph
+from abeyance.check import check_runs
+from abeyance.temporal.connection import register_search_attributes
+
+APP = """\
+from abeyance import START, Graph
+
+graph = Graph("asking")
+graph.interrupt("ask", prompt="Pay?")
+graph.edge(START, "ask")
+"""
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    (tmp_path / "asking_app.py").write_text(APP)
+    return tmp_path
+
+
+def asking() -> Graph:
+    graph = Graph("asking")
+    graph.interrupt("ask", prompt="Pay?")
+    graph.edge(START, "ask")
+    return graph
+
+
+soon = partial(eventually, seconds=90)
+"""Processes start slowly where much else is done."""
+
+
+async def make_current(site: Site, build: str) -> bool:
+    request = SetWorkerDeploymentCurrentVersionRequest(
+        namespace=site.temporal.namespace,
+        deployment_name=site.settings.task_queue,
+        build_id=build,
+    )
+    try:
+        await site.temporal.workflow_service.set_worker_deployment_current_version(request)
+    except RPCError:
+        # Temporal does not know the worker yet.
+        return False
+    return True
+
+
+@pytest.mark.slow
+async def test_builds_that_no_worker_serves_are_told_of(
+    temporal: TemporalClient, address: str, app: Path
+) -> None:
+    site = Site(temporal, asking())
+    queue = site.settings.task_queue
+
+    def worker(build: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        variables = {
+            "ABEYANCE_TASK_QUEUE": queue,
+            "ABEYANCE_VERSIONING": "pinned",
+            "ABEYANCE_BUILD_ID": build,
+        }
+        return worker_process(
+            address, "asking_app:graph", app / f"{build}.log", variables=variables, imports=[app]
+        )
+
+    async with served(app_for(site)) as api:
+
+        async def ready(part: str) -> httpx.Response | None:
+            response = await api.http.get("/readyz")
+            return response if part in response.text else None
+
+        with worker("v1") as first:
+            alone = await soon(lambda: ready("is current"))
+            await soon(lambda: make_current(site, "v1"))
+            well = await soon(lambda: ready('"ready":true'))
+            await site.until(await site.start(), "awaiting-input")
+            with worker("v2"):
+                await soon(lambda: make_current(site, "v2"))
+                first.terminate()
+                await asyncio.to_thread(first.wait)
+                parked = await soon(lambda: ready("'v1'"))
+                code = await asyncio.to_thread(
+                    lambda: call("doctor", TEMPORAL_ADDRESS=address, ABEYANCE_TASK_QUEUE=queue)
+                )
+                report = await check_runs(temporal, queue, site.graphs)
+
+    assert alone.status_code == 503
+    assert f"set-current-version --deployment-name {queue} --build-id v1" in alone.json()["detail"]
+    assert well.json() == {"ready": True, "workers": 1, "warnings": []}
+    assert parked.json()["ready"] is True
+    (warning,) = parked.json()["warnings"]
+    assert warning.startswith("1 open run cannot go on: the build 'v1' began them")
+    assert warning in code.stdout
+    assert report.faults == (warning,)
+
+
+@pytest.mark.slow
+async def test_a_worker_waits_for_its_namespace_and_readiness_for_its_search_attributes(
+    temporal: TemporalClient, address: str, app: Path
+) -> None:
+    name = f"ns-{uuid.uuid4().hex[:8]}"
+    log = app / "worker.log"
+    other = TemporalClient(temporal.service_client, namespace=name)
+    site = Site(other, asking())
+    variables = {"ABEYANCE_TASK_QUEUE": site.settings.task_queue, "TEMPORAL_NAMESPACE": name}
+    with worker_process(address, "asking_app:graph", log, variables=variables, imports=[app]):
+        await soon(lambda: "temporal operator namespace create" in log.read_text())
+        async with served(app_for(site)) as api:
+            missing = await api.http.get("/readyz")
+            not_set_up = await asyncio.to_thread(
+                lambda: call("setup", TEMPORAL_ADDRESS=address, TEMPORAL_NAMESPACE=name)
+            )
+            waiting = log.read_text()
+            retention = Duration(seconds=86_400)
+            await temporal.workflow_service.register_namespace(
+                RegisterNamespaceRequest(
+                    namespace=name, workflow_execution_retention_period=retention
+                )
+            )
+
+            async def ready(part: str) -> httpx.Response | None:
+                response = await api.http.get("/readyz")
+                return response if part in response.text else None
+
+            bare = await soon(lambda: ready("abeyance setup"))
+            await soon(lambda: "serving asking" in log.read_text())
+            await register_search_attributes(other)
+            await soon(lambda: ready('"ready":true'))
+
+    assert "serving" not in waiting
+    assert waiting.count("\n") == 1
+    for said in (missing.json()["detail"], not_set_up.stderr):
+        assert "--namespace NAME" in said
+        assert name in said
+    assert (missing.status_code, bare.status_code) == (503, 503)
