@@ -39,6 +39,7 @@ from abeyance.authoring.graph import Graph
 from abeyance.client.listing import OPEN_RUNS, Listing
 from abeyance.core.blocked import CANNOT_REPLAY_REMEDY
 from abeyance.core.state import RunState
+from abeyance.core.text import truncate
 from abeyance.errors import BlockedCode, SettingsError, Unreadable
 from abeyance.history.client import HistoryClient
 from abeyance.history.description import RunDescription
@@ -52,6 +53,7 @@ from abeyance.temporal.workers import service
 from abeyance.util import gather_limited
 from abeyance.workflows.run import AgentRun
 
+_SHOWN: Final = 300
 _PATIENCE: Final = 30.0
 """Seconds for which a call of Temporal is retried."""
 
@@ -206,6 +208,8 @@ class OpenRuns:
             workflow_runner=self._recorder,
             interceptors=[self._recorder],
             data_converter=lenient(temporal).data_converter,
+            # Without it a task that takes two seconds counts as one that hangs.
+            debug_mode=True,
         )
 
     async def blocks(
@@ -241,7 +245,7 @@ def _not_replayed(run_id: str, error: Exception | None) -> Block:
     return Block(
         code=BlockedCode.CANNOT_REPLAY,
         node=run_id,
-        text=f"this code cannot replay its history: {error}",
+        text=f"this code cannot replay its history: {truncate(str(error), _SHOWN)}",
         remedy=CANNOT_REPLAY_REMEDY,
     )
 

@@ -45,6 +45,7 @@ _PASSING: Final = frozenset(
 _RECENT_EVENTS: Final = 250
 """Many more than Temporal holds back while a workflow task is under way, and then writes after it."""
 _SHOWN: Final = 300
+_UNKNOWN: Final = "its workflow task is not completed in time; the log of a worker says why"
 
 
 async def hindrance(
@@ -67,7 +68,7 @@ async def hindrance(
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 return None
             case EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT if described.is_retried_often:
-                return _cannot_replay("its workflow task is not completed in time", event)
+                return _cannot_replay(_UNKNOWN, event)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
                 failed = event.workflow_task_failed_event_attributes
                 if failed.cause in _PASSING:

@@ -19,6 +19,7 @@ from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, Workflo
 from temporalio.workflow import Info
 
 from abeyance.core.blocked import CANNOT_REPLAY_REMEDY
+from abeyance.core.text import truncate
 from abeyance.errors import BlockedCode
 from abeyance.temporal.retry import LOOKED_AHEAD
 from abeyance.temporal.workarounds.payloads import fail_refused_results
@@ -35,6 +36,7 @@ UNWRITTEN: Final = (
     "abeyance: a query advanced the run in memory beyond its history; this task is retried from the "
     "history"
 )
+_SHOWN: Final = 400
 _logger = logging.getLogger("abeyance.lookahead")
 _worker_logger = logging.getLogger("abeyance.worker")
 
@@ -101,7 +103,7 @@ class InOrderWorkflowInstance(WorkflowInstance):
             "run=%s code=%s | its workflow task failed (%s), and is tried again: %s",
             self._inner.get_info().workflow_id,
             BlockedCode.CANNOT_REPLAY,
-            why,
+            truncate(why, _SHOWN),
             CANNOT_REPLAY_REMEDY,
         )
 
