@@ -348,7 +348,7 @@ def strands(office: Office, **options: Any) -> ForeignAgent:
         both = [tool(_named("pay", office.pay)), tool(_named("look", office.look))]
         return Agent(model=strands_model(office), tools=both, name="clerk", callback_handler=None)
 
-    # It has no approvals of its own.
+    # What its interventions ask is tested apart.
     rules = dict(options.pop("tools", None) or {})
     rules["pay"] = {"approve": True, **rules.get("pay", {})}
     return strands_agent(clerk, tools=rules, **options)
