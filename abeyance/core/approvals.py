@@ -6,6 +6,9 @@ values when the first of these visits begins: after any change, by anyone, the g
 (`schedule`). After that only the words of people without its capability can reopen it: their answers to
 other questions, or to an agent. What the author's code changes on the way needs no approval.
 
+A question that everybody may answer is held against the values in the same way until the first code
+behind it begins. Then its answer is used up, and nobody needs a permission because of it.
+
 A tool call is bound to its arguments, which travel with it, so its approval covers that call alone.
 """
 
@@ -21,7 +24,7 @@ from abeyance.core.ledger import CAST, Interrupt
 from abeyance.core.spec import InterruptNode, InterruptSpec
 from abeyance.core.state import BY_VISIT, RunState, Scope, Step
 from abeyance.core.terms import is_restricted
-from abeyance.core.visit import Approval, FanOutBranch, TakenToken, Token, Visit
+from abeyance.core.visit import Approval, FanOutBranch, Running, TakenToken, Token, Visit
 from abeyance.core.working_state import WorkingState
 
 _ABSENT: Final = "absent"
@@ -36,9 +39,11 @@ def shown_by(question: InterruptSpec, values: Mapping[str, Json]) -> dict[str, s
 
 
 def grant(visit: Visit, interrupt: Interrupt) -> None:
-    """Cover a visit by the answer to its question, if the question is a gate."""
+    """Cover a visit by the answer to its question."""
+    if interrupt.kind not in {"question", "rule"} or visit.call is not None:
+        return
     capability = authority.of_answer(interrupt)
-    if capability is None or interrupt.kind not in {"question", "rule"} or visit.call is not None:
+    if capability is None and not interrupt.fields:
         return
     approval = Approval(
         gate=visit.address,
@@ -89,6 +94,11 @@ def of_others(visit: Visit | Step) -> Covered:
     return tuple(each for each in visit.approvals if each.gate != visit.address)
 
 
+def are_guarded(covered: Covered) -> bool:
+    """Return whether one of these was given by somebody who was allowed to."""
+    return any(not each.is_open for each in covered)
+
+
 def field_of(path: str) -> str:
     """Return the field of a path."""
     return path.partition(".")[0]
@@ -117,10 +127,11 @@ def changed(
     *,
     own: tuple[Approval, ...],
     heard: tuple[str | None, ...],
+    by: str = "",
 ) -> tuple[Approval, ...]:
     """Update all approvals after values of a scope, or of an item in it, changed; return `own` so too.
 
-    The change was made by a visit covered by `own`, after it has read words of people with the
+    The change was made by the visit `by`, covered by `own`, after it has read words of people with the
     capabilities `heard`. What code made of its own data and of approved values stays approved. Words of
     people without the capability are compared with what was shown, on every other branch too.
     """
@@ -134,6 +145,8 @@ def changed(
         _reopen_cast(draft, scope)
 
     def updated(approval: Approval, *, is_own: bool) -> Approval:
+        if approval.is_open and approval.gate != by:
+            return approval
         shows_no_field = not (approval.shown_hashes or approval.begun or is_own)
         if shows_no_field and changed_fields and None in heard:
             # It showed no field, so this change may be about it.
@@ -141,7 +154,7 @@ def changed(
         touched = [path for path in approval.shown_hashes if field_of(path) in changed_fields]
         if not touched:
             return approval
-        if any(capability != approval.capability for capability in heard):
+        if not approval.is_open and any(name != approval.capability for name in heard):
             return replace(approval, begun=False)
         if not is_own:
             return approval
@@ -212,6 +225,8 @@ def after_edit(covered: Covered, fields: Collection[str]) -> Covered:
     """
 
     def is_broken(each: Approval) -> bool:
+        if each.is_open:
+            return False
         if not each.begun:
             return not each.shown_hashes
         return each.is_restricted and any(field_of(path) in fields for path in each.shown_hashes)
@@ -222,7 +237,8 @@ def after_edit(covered: Covered, fields: Collection[str]) -> Covered:
 def invalidate(visit: Visit) -> None:
     """Have the gates of a visit asked again, because a person has changed its result."""
     visit.approvals = tuple(
-        each if each.begun else replace(each, broken=True) for each in visit.approvals
+        each if each.begun or each.is_open else replace(each, broken=True)
+        for each in visit.approvals
     )
 
 
@@ -267,8 +283,10 @@ def begin(draft: WorkingState, visit: Visit) -> None:
     """Mark the approvals of a visit, and of the visits around it, as begun.
 
     Its own questions are checked by its code, which sees the current values and asks again if they
-    differ from what was shown.
+    differ from what was shown. Answers that everybody could give are used up on every branch, and
+    forgotten when more code begins.
     """
+    _change_open(draft, visit, lambda each: None if each.begun else replace(each, begun=True))
     for address in [*(each.address for each in _around(draft.state, visit)), visit.address]:
         if draft.state.visits[address].approvals:
             unit = draft.visit(address)
@@ -281,6 +299,36 @@ def begin(draft: WorkingState, visit: Visit) -> None:
         replace(each, broken=False) if each.broken and each.gate == visit.address else each
         for each in visit.approvals
     )
+
+
+def use_up(visit: Visit, running: Running) -> None:
+    """Record that the code of a visit has gone on with the answers that everybody could give."""
+    gates = {each.key for each in visit.approvals if each.gate == visit.address}
+    if used := {*running.answered_keys} & {*visit.questions.shown_at} - gates:
+        visit.questions = visit.questions.used_up(used)
+
+
+def not_begun(draft: WorkingState, visit: Visit) -> None:
+    """Let answers that everybody could give count again: the code that used them up did not run."""
+    _change_open(draft, visit, lambda each: replace(each, begun=False))
+
+
+def _change_open(
+    draft: WorkingState, visit: Visit, change: Callable[[Approval], Approval | None]
+) -> None:
+    """Change, or remove, the open approvals of a visit and the visits around it on every branch."""
+    units = (visit, *_around(draft.state, visit))
+    questions = {(a.gate, a.key) for unit in units for a in unit.approvals if a.is_open}
+
+    def changed_(covered: Covered) -> Covered:
+        return tuple(
+            new
+            for each in covered
+            if (new := change(each) if (each.gate, each.key) in questions else each) is not None
+        )
+
+    for scope in [*draft.state.scopes] if questions else ():
+        put_all(draft, scope, (), changed_)
 
 
 def keep(draft: WorkingState, visit: Visit) -> None:

@@ -128,7 +128,9 @@ def _beyond_answering(state: RunState, entry: Interrupt, answer: Json) -> str | 
             return f"edit the values of the run at {entry.name!r}"
         case "error", {"action": "skip"}:
             return f"skip {state.visits[entry.visit].node!r}"
-        case "error", {"action": "retry"} if state.visits[entry.visit].approvals:
+        case "error", {"action": "retry"} if any(
+            not each.is_open for each in state.visits[entry.visit].approvals
+        ):
             return f"have {state.visits[entry.visit].node!r} done again, which was approved once"
         case _:
             return None

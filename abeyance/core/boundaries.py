@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from typing import Final
 
 from abeyance.core.address import Address
 from abeyance.core.approvals import Covered, field_of, hash_at, without_rounds
@@ -16,6 +17,9 @@ from abeyance.core.json import Json
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import FanOut, Scope
 from abeyance.core.visit import Approval, FanOutBranch, Visit
+
+_OPEN: Final = "/open"
+"""In place of a capability; no question and no capability of a graph is called so."""
 
 
 def handed_in(covered: Iterable[Approval], inputs: Mapping[str, str]) -> Covered:
@@ -48,8 +52,8 @@ def handed_out(
     if visit.call is not None:
         return
     approvals = []
-    for each in scope.approvals:
-        shown = {}
+    for each in filter(_still_counts, scope.approvals):
+        shown: dict[str, str] = {}
         begun, broken = each.begun, each.broken
         for path, hash_ in each.shown_hashes.items():
             name, now = field_of(path), hash_at(scope.values, path)
@@ -82,12 +86,12 @@ def gathered(
     """Return the approvals given in the items of a gathered fan-out, one for each capability. `merged`
     are the values in the gathered items that have any, `after` those of all items together.
     """
-    by_capability: dict[str, Approval] = {}
+    by_capability: dict[str | None, Approval] = {}
     heard = Counter(name for item in fan.items if item.patch for name in item.heard_from)
     for index, values in merged.items():
         item = fan.items[index]
         own_words = Counter(item.heard_from if item.patch else ())
-        for own in item.approvals:
+        for own in filter(_still_counts, item.approvals):
             each = _beside(graph, own, {*(heard - own_words)}, values, after)
             earlier = by_capability.get(each.capability)
             shown = dict(earlier.shown_hashes) if earlier is not None else {}
@@ -99,13 +103,18 @@ def gathered(
             outer = _outside(each, address, scope, members=fan.outer, shown=shown)
             by_capability[each.capability] = replace(
                 outer,
-                key=each.capability,
+                key=_OPEN if each.capability is None else each.capability,
                 is_restricted=each.is_restricted or (earlier is not None and earlier.is_restricted),
                 begun=each.begun and (earlier is None or earlier.begun),
                 broken=each.broken or (earlier is not None and earlier.broken),
                 inherited=each.inherited or (earlier is not None and earlier.inherited),
             )
     return tuple(by_capability.values())
+
+
+def _still_counts(approval: Approval) -> bool:
+    """Return whether an approval is not used up."""
+    return not (approval.is_open and approval.begun)
 
 
 def _beside(

@@ -129,7 +129,7 @@ def _is_at_boundary(visit: Visit) -> bool:
     match visit.state:
         case Ready(stage="entered"):
             # No directive is applied between an answer and the start of what it allowed.
-            return all(each.begun for each in visit.approvals)
+            return all(each.begun or each.is_open for each in visit.approvals)
         case Waiting():
             return True
         case Ready() | Running() | Nested() | Unroutable():
@@ -288,7 +288,7 @@ def _to_the_gate(
 
     An approval covers one execution, so the run goes back to an approved visit by asking again.
     """
-    while covered := approvals.of_others(target):
+    while covered := [each for each in approvals.of_others(target) if not each.is_open]:
         if isinstance(graph.nodes[target.node], InterruptNode):
             break
         # Nobody alone repeats what several had to approve.

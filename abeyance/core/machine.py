@@ -26,6 +26,7 @@ from typing import assert_never
 
 from abeyance.core import (
     answering,
+    approvals,
     asking,
     authority,
     blocked,
@@ -55,7 +56,15 @@ from abeyance.core.copying import replace
 from abeyance.core.effects import Effect, Finish
 from abeyance.core.json import Json, sha256, size, why_not_json
 from abeyance.core.ledger import Interrupt
-from abeyance.core.outcome import AttemptFailed, Blocked, Failed, Finished, Interrupted, Stopped
+from abeyance.core.outcome import (
+    AttemptFailed,
+    Blocked,
+    Failed,
+    Finished,
+    Interrupted,
+    Stopped,
+    VisitOutcome,
+)
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import END, Default, GoTo, GraphSpec, Halt
 from abeyance.core.state import (
@@ -312,6 +321,10 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
     budgets.charge(draft, visit, outcome, event.worked)
     if not isinstance(outcome, Stopped | Blocked):
         blocked.unblock(draft, visit)
+    if _has_begun(outcome):
+        approvals.use_up(visit, running)
+    elif ending is None:
+        approvals.not_begun(draft, visit)
     match outcome:
         case Finished() as finished if visit.routing is not None:
             visits.routes_chosen(draft, visit, visit.routing, finished)
@@ -331,6 +344,16 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
                 routing.fail(draft, visit, Failure(code=code, message=message), fatal=fatal)
         case _:
             assert_never(outcome)
+
+
+def _has_begun(outcome: VisitOutcome) -> bool:
+    match outcome:
+        case Stopped(begun=begun):
+            return begun
+        case Blocked(journal=journal):
+            return journal is not None
+        case _:
+            return True
 
 
 def _left_to_run_again(

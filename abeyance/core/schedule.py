@@ -338,17 +338,16 @@ def _moment(state: RunState, visit: Visit) -> int:
 
 
 def _bound(visit: Visit) -> Mapping[str, str]:
-    """Return hashes of what the answered questions of a visit showed, if they may show something else
-    now.
+    """Return hashes of what the answered questions of a visit showed, if they may show something else now
+    and their answers are not used up.
     """
     if visit.call is not None:
         return {}
     own = visit.questions
-    gates = {each.key for each in visit.approvals if each.gate == visit.address}
     return {
-        key: hash_
-        for key, hash_ in own.shown_hashes.items()
-        if key in gates & {*own.answers} and own.shown_at[key] != own.moment
+        key: own.shown_hashes[key]
+        for key, moment in own.shown_at.items()
+        if key in own.answers and moment != own.moment
     }
 
 

@@ -341,7 +341,7 @@ def _does_again(
     that ran after others in their activities, covered as these are.
     """
     return any(
-        visit.approvals
+        approvals.are_guarded(visit.approvals)
         and visit.activations
         and not all(
             isinstance(outcome, Finished)
@@ -387,7 +387,7 @@ def _forget_gates(draft: WorkingState, visit: Visit) -> None:
     """Drop the answers to gates of a visit that is not over, and what it has not read."""
     visit.blocked = None
     visit.inbox = replace(visit.inbox, taken=visit.inbox.taken[: visit.inbox.read_count])
-    own = {each.key for each in visit.approvals if each.gate == visit.address}
+    own = {each.key for each in visit.approvals if each.gate == visit.address and not each.is_open}
     given = {*visit.questions.answers}
     gates = given if visit.call is not None else own & given
     visit.questions = visit.questions.without(gates)
@@ -424,6 +424,8 @@ def _inherit_approvals(draft: WorkingState) -> None:
         return all_
 
     def inherited(each: Approval) -> Approval:
+        if each.is_open:
+            return each
         # If code follows only behind the item or the nested graph, all of that would be done again.
         is_within = each.members or state.scopes[each.scope].visit is not None
         leaves = is_within and each.gate not in at_code

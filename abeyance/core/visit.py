@@ -11,7 +11,7 @@ has to distinguish states matches on the union, and the type checker names those
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
@@ -220,11 +220,11 @@ class Approval:
     `gate` is the address of the visit that asked: a visit of `node` in `scope`, within the items of
     `members`; `key` is the key of its question. `shown_hashes` are hashes of the values that people
     saw, by path. `begun`: what the answer allowed has begun; before that, nothing that was shown may
-    change. `is_restricted`: not everybody with the capability could have answered, or not alone.
-    `broken`: the question is asked again, because a person has changed values since. `inherited`: the
-    answer was given in the run that this one was forked from, and has to be confirmed. `routing` is
-    the routing decision of a visit whose rule asked. `taken_tokens` are the tokens of other branches
-    that joins have taken since.
+    change. `capability` is None if everybody could have answered. `is_restricted`: not everybody with
+    the capability could have answered, or not alone. `broken`: the question is asked again, because a
+    person has changed values since. `inherited`: the answer was given in the run that this one was
+    forked from, and has to be confirmed. `routing` is the routing decision of a visit whose rule asked.
+    `taken_tokens` are the tokens of other branches that joins have taken since.
 
     A question inside a nested graph or an item that is over is asked again together with all of it:
     `gate` is then the visit that the graph was walked for, or that sent the item.
@@ -233,7 +233,7 @@ class Approval:
     gate: str
     scope: str
     node: str
-    capability: str
+    capability: str | None
     key: str = ""
     shown_hashes: Mapping[str, str] = field(default_factory=dict)
     members: tuple[FanOutBranch, ...] = ()
@@ -243,6 +243,11 @@ class Approval:
     inherited: bool = False
     routing: RoutingDecision | None = None
     taken_tokens: tuple[TakenToken, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody could have answered."""
+        return self.capability is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,6 +308,11 @@ class Questions:
     def answered(self, key: str, answer: Json) -> Questions:
         """Add an answer."""
         return replace(self, answers={**self.answers, key: answer})
+
+    def used_up(self, keys: Collection[str]) -> Questions:
+        """Let answers that code has gone on with count, whatever their questions would show now."""
+        left = {key: moment for key, moment in self.shown_at.items() if key not in keys}
+        return replace(self, shown_at=left)
 
     def without(self, keys: Container[str]) -> Questions:
         """Drop the answers to these questions."""

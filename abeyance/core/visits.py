@@ -283,7 +283,13 @@ def merge(draft: WorkingState, visit: Visit, changes: Mapping[str, Json]) -> boo
         return False
     if changes:
         visit.approvals = approvals.changed(
-            draft, visit.scope, visit.members, before, own=visit.approvals, heard=visit.heard_from
+            draft,
+            visit.scope,
+            visit.members,
+            before,
+            own=visit.approvals,
+            heard=visit.heard_from,
+            by=visit.address,
         )
         items.hear(draft, visit.scope, visit.members, visit.heard_from)
         undo.changing(visit, before, changes)

@@ -35,6 +35,26 @@ async def test_values_of_a_waiting_run_are_set_at_their_version_only(api: Api) -
     assert await version_of(api, run_id) == version + 1
 
 
+async def test_an_edit_between_an_answer_and_its_code_has_the_question_asked_again(
+    api: Api,
+) -> None:
+    run_id, (first,) = await api.waiting("gated", {"amount": 250})
+    await api.http.post(f"/runs/{run_id}/pause", json={})
+    await api.until(run_id, "paused")
+    yes = {"response": {"approved": True}}
+    accepted = await api.http.post(f"/interrupts/{first}/respond", json=yes)
+    body = {"patch": {"amount": 999_999}, "version": await version_of(api, run_id)}
+    edited = await api.http.patch(f"/runs/{run_id}/values", json=body)
+    await api.http.post(f"/runs/{run_id}/resume", json={})
+
+    assert (accepted.status_code, edited.status_code) == (200, 200)
+    (asked,) = (await api.until(run_id, "awaiting-input"))["interrupts"]
+    assert (asked["prompt"], asked["id"] == first) == ("Pay 999999?", False)
+    await api.http.post(f"/interrupts/{asked['id']}/respond", json=yes)
+    view = await api.until(run_id, "completed")
+    assert view["values"]["log"] == ["before", "after {'approved': True}"]
+
+
 async def test_an_ended_run_is_edited_no_more(api: Api) -> None:
     run_id, (gate,) = await api.waiting("gated")
     await api.http.post(f"/runs/{run_id}/cancel", json={})

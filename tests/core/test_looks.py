@@ -102,6 +102,10 @@ def test_a_gate_and_a_nested_graph_are_looked_at_like_any_node() -> None:
     run.answer("ask")
     assert run.asking == [(BEFORE, "graph:g;node:n")]
     run.answer(BEFORE, edit(2, x=3))
+    run.answer(BEFORE)
+    assert run.open("ask").prompt == "3?"
+    run.answer("ask")
+    run.answer(BEFORE)
 
     assert run.orders("deep")[0].values == {"x": 3}
 

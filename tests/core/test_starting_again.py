@@ -108,13 +108,10 @@ def test_code_that_has_taken_a_message_compares_what_it_showed_with_values_of_si
     assert list(run.orders("pay")[-1].shown_hashes) == ["sure"]
 
 
-def test_code_that_anybody_may_answer_is_not_bound_to_what_it_showed() -> None:
+def test_code_that_anybody_may_answer_is_bound_to_what_it_showed() -> None:
     run = Gated(forked(("pay",), ("other",)))
     run.ask("pay", asked("sure", prompt="Refund 250?"))
     run.finish("other", {"amount": 999})
     run.says(CLERK, "sure")
 
-    assert (run.orders("pay")[-1].shown_hashes, run.orders("pay")[-1].own_answers) == (
-        {},
-        {"sure": True},
-    )
+    assert [*run.orders("pay")[-1].shown_hashes] == ["sure"]

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from core_behind import has_gates
+from core_shown import Shown
 from core_standing import Standing
 from core_watch import Watch
 
@@ -66,6 +67,7 @@ class Promises:
     def __init__(self, effects: Effects) -> None:
         self.watch = Watch()
         self.standing = Standing()
+        self.shown = Shown()
         self._has_gates: bool | None = None
         self.state: RunState | None = None
         self.effects = effects
@@ -89,6 +91,7 @@ class Promises:
                 self._has_gates = has_gates(after.spec)
             if self._has_gates:
                 self.standing.saw(before, event, after, effects)
+            self.shown.saw(before, event, after, effects)
             self.state = after
             self.watch.check(after)
             self.order.saw(after)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from abeyance.core.json import paths
@@ -40,12 +40,14 @@ def graph_at(spec: GraphSpec, path: Iterable[str]) -> GraphSpec:
     return spec
 
 
-def passed_by(spec: GraphSpec, path: tuple[str, ...], name: str) -> frozenset[Gate]:
+def passed_by(
+    spec: GraphSpec, path: tuple[str, ...], name: str, is_gate: Callable[[InterruptNode], bool]
+) -> frozenset[Gate]:
     """The gates that were answered when a node has finished in its own way."""
     if name in _sent_to(spec):
         return frozenset()
     match spec.nodes.get(name):
-        case InterruptNode() as node if _shows(node):
+        case InterruptNode() as node if is_gate(node):
             return frozenset({(path, name)})
         case SubgraphNode(graph=inner):
             firsts = [
@@ -59,7 +61,7 @@ def passed_by(spec: GraphSpec, path: tuple[str, ...], name: str) -> frozenset[Ga
                 ((*path, name), node.id)
                 for node in firsts
                 if isinstance(node, InterruptNode)
-                and _shows(node)
+                and is_gate(node)
                 and node.id not in _sent_to(inner)
                 and not isinstance(node.question.on_timeout, GoTo)
             )
@@ -84,13 +86,9 @@ def has_gates(spec: GraphSpec) -> bool:
     return any(
         has_gates(node.graph)
         if isinstance(node, SubgraphNode)
-        else isinstance(node, InterruptNode) and _shows(node)
+        else isinstance(node, InterruptNode) and shows(node)
         for node in spec.nodes.values()
     )
-
-
-def _shows(node: InterruptNode) -> bool:
-    return node.question.requested_capability is not None and bool(fields_of(node))
 
 
 def _sent_to(spec: GraphSpec) -> set[str]:
@@ -105,12 +103,22 @@ def _sent_to(spec: GraphSpec) -> set[str]:
     return reached
 
 
-def behind(spec: GraphSpec, path: tuple[str, ...]) -> dict[str, frozenset[Gate]]:
+def shows(node: InterruptNode) -> bool:
+    """Whether a question names a capability, and shows fields."""
+    return node.question.requested_capability is not None and bool(fields_of(node))
+
+
+def behind(
+    spec: GraphSpec, path: tuple[str, ...], is_gate: Callable[[InterruptNode], bool] = shows
+) -> dict[str, frozenset[Gate]]:
     """The gates of a graph, at this path, that each node lies behind."""
-    everything = frozenset(gate for name in spec.nodes for gate in passed_by(spec, path, name))
+    passed = {name: passed_by(spec, path, name, is_gate) for name in spec.nodes}
+    everything = frozenset[Gate]().union(*passed.values())
     known = dict.fromkeys(spec.nodes, everything)
     while True:
-        found = {name: _meet(_ways_to(spec, path, name, known), everything) for name in spec.nodes}
+        found = {
+            name: _meet(_ways_to(spec, name, known, passed), everything) for name in spec.nodes
+        }
         if found == known:
             return known
         known = found
@@ -121,12 +129,15 @@ def _meet(ways: list[frozenset[Gate]], everything: frozenset[Gate]) -> frozenset
 
 
 def _ways_to(
-    spec: GraphSpec, path: tuple[str, ...], name: str, known: Mapping[str, frozenset[Gate]]
+    spec: GraphSpec,
+    name: str,
+    known: Mapping[str, frozenset[Gate]],
+    passed: Mapping[str, frozenset[Gate]],
 ) -> list[frozenset[Gate]]:
     """What is known to be answered on each way to a node."""
 
     def by(source: str) -> frozenset[Gate]:
-        return known.get(source, frozenset()) | passed_by(spec, path, source)
+        return known.get(source, frozenset()) | passed.get(source, frozenset())
 
     ways = []
     for edge in spec.edges:

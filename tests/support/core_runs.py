@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from core_drive import SNAPSHOT, T0, restored, written
+from core_shown import Shown
 from core_standing import Standing
 from core_strategies import (
     ITEMS,
@@ -65,6 +66,7 @@ class Watched(RuleBasedStateMachine):
     def begin(self, spec: GraphSpec, limits: Limits, values: dict[str, Json]) -> None:
         self.watch = Watch()
         self.standing = Standing()
+        self.shown = Shown()
         self.state = machine.new_run(
             run_id="r", spec=spec, limits=limits, values=values, now=self.now
         )
@@ -90,6 +92,7 @@ class Watched(RuleBasedStateMachine):
         assert not before.finished or after == noted
         self.watch.saw(before, event, after, effects)
         self.standing.saw(before, event, after, effects)
+        self.shown.saw(before, event, after, effects)
         self.state = after
         self.is_sound = True
         return refusal

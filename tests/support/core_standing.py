@@ -85,7 +85,7 @@ class Standing:
         # What is stopped in the event that orders it, with the graph around it, does not begin.
         started = [each.input for each in effects if isinstance(each, RunNode)]
         orders = [each for each in started if each.kind == "visit" and each.address in after.visits]
-        if _is_led(before, event, facts):
+        if is_led(before, event, facts):
             self.is_led = True
             self.approved.clear()
         self.reopened |= {str(each.address) for each in facts if each.type == "interrupt.reopened"}
@@ -384,7 +384,7 @@ def ran_in(state: RunState, event: events.Event) -> tuple[Ran, ...]:
     return event.then if isinstance(event, events.VisitEnded) and is_awaited else ()
 
 
-def _is_led(before: RunState, event: events.Event, facts: list[Publish]) -> bool:
+def is_led(before: RunState, event: events.Event, facts: list[Publish]) -> bool:
     """Whether somebody who may change everything, or a question of code, has led the run elsewhere."""
     pause = before.pause
     is_due = pause is not None and pause.deadline is not None and pause.deadline <= event.now
