@@ -105,7 +105,7 @@ def test_once_the_code_has_begun_the_answer_is_used_up() -> None:
 
 
 def test_the_first_code_of_several_branches_uses_an_answer_up_for_all() -> None:
-    later = [remark("remark", None), "log"]
+    later: list[Any] = [remark("remark", None), "log"]
     run = Gated(forked((showing(), "pay"), more=later, ways=[("ask", "remark"), ("remark", "log")]))
     run.says(CLERK, "ask")
     run.finish("pay", {"amount": 0})
