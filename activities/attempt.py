@@ -99,7 +99,9 @@ class Attempt:
         )
         # Those that ended without a word, as where their worker was killed.
         self._lost = hop.attempt - 1 - heartbeater.journal.excused
-        self._before = visit_input.attempts.with_lost(self._lost)
+        counted = visit_input.attempts
+        is_first = not counted.count and not self._lost
+        self._before = counted.with_lost(self._lost, 0.0 if is_first else _waited(self._info))
         self._began = time.monotonic()
         self._is_late = threading.Event()
 
@@ -333,6 +335,11 @@ async def _caught(graph: Graph, context: Context) -> VisitOutcome | BaseExceptio
         raise
     except BaseException as error:  # noqa: BLE001 any exception of an author's code is a failed attempt
         return error
+
+
+def _waited(info: activity.Info) -> float:
+    """Return the seconds from the order of a visit to this attempt, both by the server's clock."""
+    return max(0.0, (info.started_time - info.scheduled_time).total_seconds())
 
 
 def _cancel_reason() -> str:

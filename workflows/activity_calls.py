@@ -257,7 +257,7 @@ def _left_by(lost: wire.LostAttempts, first: VisitInput) -> wire.VisitReport:
     last = hops.following(first, done) if done else first
     if last is None:
         return wire.VisitReport.of(done)
-    attempts = last.attempts.with_lost(lost.count)
+    attempts = last.attempts.as_of(workflow.now()).with_lost(lost.count)
     failed = lost_for_good(last.node, lost.count, last.retry, attempts, journal=steps)
     outcome = failed or Stopped(journal=steps, attempts=attempts)
     now = workflow.now()

@@ -90,7 +90,7 @@ class Agent:
         model_retries: Maximum retries of a failed turn: 3, or with `model_retry_for` without a bound.
             Retries of an unreachable model are unlimited and do not count.
         model_backoff: The pauses between the attempts at a turn.
-        model_retry_for: How long the attempts at a turn and their pauses may take together.
+        model_retry_for: How long after the first attempt at a turn others may begin.
         model_retry_on: The exceptions after which a turn is retried.
     """
 

@@ -157,10 +157,10 @@ class Graph:
         A coroutine function runs on the event loop, a plain one in a thread.
 
         `name` defaults to the function's name. `timeout` limits one attempt. `retries` is the number of
-        attempts after the first: 3, or with `retry_for` without a bound. `retry_for` limits how long
-        the attempts and the pauses between them may take together; no attempt begins after that. If
-        both are given, the limit that is reached first counts. `backoff` are the pauses. An exception
-        that does not match `retry_on` fails the visit at once; a timeout counts as a TimeoutError.
+        attempts after the first: 3, or with `retry_for` without a bound. `retry_for` is how long
+        after the beginning of the first attempt others may begin. If both are given, the limit that is
+        reached first counts. `backoff` are the pauses. An exception that does not match `retry_on`
+        fails the visit at once; a timeout counts as a TimeoutError.
         `heartbeat` is how long a worker may be silent before another worker gets the visit, which
         counts as an attempt. `local=True` is for idempotent work of less than a minute: it is faster,
         but it cannot be cancelled, and cannot ask or record steps. `fuse=True` lets it run in one

@@ -373,11 +373,13 @@ def _left_to_run_again(
     match left:
         case Stopped(attempts=attempts):
             if attempts is not None:
-                visit.checkpoint = replace(visit.checkpoint, attempts=attempts)
+                visit.checkpoint = replace(visit.checkpoint, attempts=attempts.as_of(draft.now))
             transition(visit, "stopped", Ready(stage=running.stage))
         case AttemptFailed(attempts=attempts, patch=changes, pause=pause):
             changes = changes or visit.checkpoint.patch
-            visit.checkpoint = replace(visit.checkpoint, attempts=attempts, patch=changes)
+            visit.checkpoint = replace(
+                visit.checkpoint, attempts=attempts.as_of(draft.now), patch=changes
+            )
             due = draft.after(pause)
             transition(visit, "retry", Ready(stage=running.stage, not_before=due))
         case Blocked(code=code, message=message):

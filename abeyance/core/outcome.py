@@ -171,7 +171,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailed:
-    """The code failed, and runs again after `pause` seconds. `attempts` include this one and the pause.
+    """The code failed, and runs again after `pause` seconds. `attempts` include this one.
 
     `patch` is what it had changed so far: it counts only if the visit does not run again.
     """

@@ -1,29 +1,41 @@
 """Retries of a visit: how many, after which pauses, and for how long.
 
-Only an attempt that failed, or was lost with its worker, counts. The time in which the visit was stopped,
-waited for a worker or could not run for another reason than its code does not.
+Only an attempt that failed, or was lost with its worker, counts. `retry_for` is a span of time from the
+beginning of the first attempt that counts: whatever happens in it takes of it, a pause of the run too.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from abeyance.core.copying import replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempts:
-    """The attempts at a visit that count: how many, and the seconds that they and the pauses took."""
+    """The attempts at a visit that count: how many, and the seconds since the first one began. `since` is
+    when that was, by the run's clock.
+    """
 
     count: int = 0
     seconds: float = 0.0
+    since: datetime | None = None
 
     def with_failed(self, seconds: float) -> Attempts:
-        """Return these and another one, which took `seconds`."""
-        return Attempts(count=self.count + 1, seconds=self.seconds + seconds)
+        """Return these and another one, which failed `seconds` later."""
+        return replace(self, count=self.count + 1, seconds=self.seconds + seconds)
 
-    def with_lost(self, count: int) -> Attempts:
-        """Return these and others that were lost with their workers. How long they ran is unknown."""
-        pauses = (_LOST.pause_before(number) for number in range(1, count + 1))
-        return Attempts(count=self.count + count, seconds=self.seconds + sum(pauses))
+    def with_lost(self, count: int, seconds: float = 0.0) -> Attempts:
+        """Return these and others that were lost with their workers, as of `seconds` later."""
+        return replace(self, count=self.count + count, seconds=self.seconds + seconds)
+
+    def as_of(self, now: datetime) -> Attempts:
+        """Return the same at this time of the run."""
+        if not self.count:
+            return self
+        since = self.since or now - timedelta(seconds=self.seconds)
+        return replace(self, since=since, seconds=max(0.0, (now - since).total_seconds()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +74,3 @@ class RetryPolicy:
 
     def _is_used_up(self, attempts: Attempts) -> bool:
         return self.retries is not None and attempts.count > self.retries
-
-
-_LOST = RetryPolicy(retries=None)
-"""The pauses of Temporal's own retries, which follow the loss of a worker."""

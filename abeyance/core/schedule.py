@@ -252,7 +252,7 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
     visit.questions = replace(visit.questions, moment=_moment(draft.state, visit))
     timeout, retry = node.timeout, node.retry
     if visit.is_finally:
-        timeout, retry = _bounded(draft.state, visit, node)
+        timeout, retry = _bounded(draft, visit, node)
     item = None
     if visit.members:
         item = items.item_of(draft.state, visit.scope, visit.members[-1]).item
@@ -267,7 +267,7 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
         asks=node.asks,
         activation=visit.activations,
         retry=retry,
-        attempts=visit.checkpoint.attempts,
+        attempts=visit.checkpoint.attempts.as_of(draft.now),
         timeout=timeout,
         # Its next attempts wait, which a local activity does not do well.
         local=node.local and visit.blocked is None,
@@ -287,13 +287,13 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
     return True
 
 
-def _bounded(state: RunState, visit: Visit, node: FunctionNode) -> tuple[float, RetryPolicy]:
+def _bounded(draft: WorkingState, visit: Visit, node: FunctionNode) -> tuple[float, RetryPolicy]:
     """Return the timeout and the retries of a finally node, which must not delay the end of the run: all
     its attempts together have the time of one.
     """
-    whole = state.limits.finally_timeout if node.timeout is None else node.timeout
+    whole = draft.state.limits.finally_timeout if node.timeout is None else node.timeout
     retry_for = whole if node.retry.retry_for is None else min(whole, node.retry.retry_for)
-    left = max(_SHORTEST_TIMEOUT, whole - visit.checkpoint.attempts.seconds)
+    left = max(_SHORTEST_TIMEOUT, whole - visit.checkpoint.attempts.as_of(draft.now).seconds)
     return left, replace(node.retry, retry_for=retry_for)
 
 
@@ -394,7 +394,7 @@ def _decide(draft: WorkingState, visit: Visit, stage: Literal["body", "rules"]) 
     visit_input = replace(
         visit_input,
         kind="routes",
-        attempts=visit.checkpoint.attempts,
+        attempts=visit.checkpoint.attempts.as_of(draft.now),
         local=visit.blocked is None,
     )
     draft.emit(RunNode(input=visit_input))

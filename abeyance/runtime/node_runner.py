@@ -129,7 +129,7 @@ def failed_attempt(
     if is_worth_it and pause is not None:
         return AttemptFailed(
             message=message,
-            attempts=replace(attempts, seconds=attempts.seconds + pause),
+            attempts=attempts,
             pause=pause,
             journal=steps,
             patch=patch,

@@ -209,7 +209,7 @@ class FunctionForm(Form):
     )
     backoff: BackoffForm | None = None
     retry_for: OptionalSeconds = Field(
-        None, description="bounds the attempts and the pauses between them together"
+        None, description="how long after the first attempt others may begin"
     )
     retry_on: Exceptions | None = Field(
         None, description="the exceptions after which it is tried again; every one, if not given"

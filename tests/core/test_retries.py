@@ -64,9 +64,27 @@ def test_the_bound_that_is_reached_is_named(policy: RetryPolicy, why: str) -> No
     assert policy.why_none_left(Attempts(count=1)) == why
 
 
-def test_attempts_that_were_lost_count_with_the_pauses_that_follow_them() -> None:
-    assert Attempts(count=1, seconds=5).with_lost(3) == Attempts(count=4, seconds=12)
+def test_attempts_that_were_lost_count_with_the_time_that_went_by() -> None:
+    assert Attempts(count=1, seconds=5).with_lost(3, 7) == Attempts(count=4, seconds=12)
     assert Attempts(count=1, seconds=5).with_lost(0) == Attempts(count=1, seconds=5)
+
+
+def test_the_span_begins_with_the_first_attempt_and_all_time_takes_of_it() -> None:
+    patient = RetryPolicy(retries=None, retry_for=60)
+    run = Drive(chain(FunctionNode(id="a", retry=patient)))
+    # The first one ran for 20 seconds, and the pause of one second takes longer.
+    run.tick(20)
+    run.retry("a", attempts=run.orders("a")[0].attempts.with_failed(20))
+    run.tick(35)
+
+    (_, second) = run.orders("a")
+    assert second.attempts == Attempts(count=1, seconds=55, since=at(0))
+    assert patient.pause_after(second.attempts.with_failed(3)) == 2
+    assert patient.pause_after(second.attempts.with_failed(4)) is None
+
+
+def test_before_an_attempt_counts_no_time_goes_by() -> None:
+    assert Attempts().as_of(at(9)) == Attempts()
 
 
 # The pause between two attempts
@@ -83,7 +101,8 @@ def test_a_visit_starts_again_after_its_pause_as_it_was_with_what_it_had_done() 
     run.tick(1)
     first, second = run.orders("a")
     assert (first.address, first.attempts.count) == (second.address, 0)
-    assert (second.attempts, second.journal) == (Attempts(count=1, seconds=5), {"charge": "c1"})
+    assert second.attempts == Attempts(count=1, seconds=5, since=at(0))
+    assert second.journal == {"charge": "c1"}
     assert run.state.next_deadline() is None
 
 
@@ -112,10 +131,11 @@ def test_code_that_is_stopped_keeps_its_attempts_and_those_that_were_lost() -> N
     run.retry("a")
     run.tick(1)
     run.end(Stopped, visit=run.visit("a").address)
-    assert run.orders("a")[-1].attempts == Attempts(count=1, seconds=1)
+    kept = run.orders("a")[-1].attempts
+    assert kept == Attempts(count=1, seconds=1, since=at(0))
 
-    run.end(Stopped, visit=run.visit("a").address, attempts=Attempts(count=3, seconds=9))
-    assert run.orders("a")[-1].attempts == Attempts(count=3, seconds=9)
+    run.end(Stopped, visit=run.visit("a").address, attempts=kept.with_lost(2, 8))
+    assert run.orders("a")[-1].attempts == Attempts(count=3, seconds=1, since=at(0))
 
 
 def test_an_answer_and_an_operator_begin_a_new_count() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import T0, Drive, asked, chain, gate, graph, nested
+from core_drive import T0, Drive, asked, at, chain, gate, graph, nested
 from core_fans import sending, sent
 from core_looks import AFTER, edit
 
@@ -135,7 +135,7 @@ def test_routes_that_fail_are_asked_again_with_their_attempts() -> None:
 
     assert [order.attempts for order in run.decisions()] == [
         Attempts(),
-        Attempts(count=1, seconds=5),
+        Attempts(count=1, seconds=5, since=at(0)),
     ]
 
 

@@ -294,7 +294,7 @@ class Drive:
     def retry(self, node: str, pause: float = 1.0, **fields: Any) -> None:
         """The oldest running visit of the node fails, and is to be tried again."""
         visit = self.visit(node)
-        attempts = visit.checkpoint.attempts.with_failed(pause)
+        attempts = visit.checkpoint.attempts.with_failed(0.0)
         about = {"message": "it broke", "attempts": attempts, "pause": pause}
         self.end(AttemptFailed, visit=visit.address, **{**about, **fields})
 
