@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from abeyance.core.json import canonical
 from abeyance.core.terms import STARTER
 from abeyance.core.text import truncate, visible
+from abeyance.core.votes import is_yes
 
 _GAP: Final = "  "
 
@@ -234,7 +235,7 @@ def interrupt_lines(
             lines.extend(_urgency_lines(entry))
             lines.extend(_for_whom_lines(entry))
             if entry.get("missing") is not None:
-                lines.append(Line("", _progress(entry)))
+                lines.extend(_progress(entry))
             ways = [f"abeyance respond {entry['id']} {way}" for way in _ways(entry)]
             lines.extend(Line("", way) for way in ways or [_NO_WORKER])
         elif entry.get("answered_by"):
@@ -250,12 +251,18 @@ def interrupt_lines(
     return lines
 
 
-def _progress(entry: Mapping[str, Any]) -> str:
-    """Return how many votes are missing, and who has voted."""
-    votes = ", ".join(one_line(vote["by"]) for vote in entry.get("votes", ()))
+def _progress(entry: Mapping[str, Any]) -> Iterator[Line]:
+    """Yield how many approvals are missing, and each vote: what it says, when it came, and its note."""
     missing = entry["missing"]
-    so_far = f"; {votes} voted" if votes else ""
-    return f"{missing} more approval{'' if missing == 1 else 's'} needed{so_far}"
+    yield Line("", f"{missing} more approval{'' if missing == 1 else 's'} needed")
+    for vote in entry.get("votes") or ():
+        way = "approved" if is_yes(vote.get("answer")) else "rejected"
+        answer = (
+            "" if isinstance(vote.get("answer"), bool) else f" with {_json(vote.get('answer'))}"
+        )
+        note = f": {one_line(vote['note'])}" if vote.get("note") else ""
+        said = f"{one_line(vote['by'])}{_for(vote)} {way}{truncate(answer, _ARGUMENT)}"
+        yield Line("", f"{said} at {vote['at']}{note}")
 
 
 def _reason_lines(entry: Mapping[str, Any]) -> Iterator[Line]:
@@ -348,11 +355,14 @@ def _for_whom_lines(entry: Mapping[str, Any]) -> Iterator[Line]:
 def _what_it_did(receipt: Mapping[str, Any]) -> str:
     match receipt.get("status"):
         case "voted":
-            return f"; a vote; approvals that are missing: {receipt['missing']}"
+            did = f"; a vote; approvals that are missing: {receipt['missing']}"
         case "held":
-            return f"; held until {receipt['held_until']}, and until then it can be taken back"
+            did = f"; held until {receipt['held_until']}, and until then it can be taken back"
         case _:
-            return ""
+            did = ""
+    if receipt.get("asked_again"):
+        did += "; with other arguments it is asked again, with a new preview: approve that too"
+    return did
 
 
 def result_lines(result: Mapping[str, Any]) -> list[Line]:

@@ -78,7 +78,16 @@ def receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt:
         accepted_at=event.now,
         missing=outcome.missing,
         held_until=outcome.held_until,
+        asked_again=_changes_preview(entry, answer) or None,
     )
+
+
+def _changes_preview(entry: Interrupt, answer: Json) -> bool:
+    match entry.reason, answer:
+        case {"arguments": asked}, {"approved": True, "arguments": arguments}:
+            return entry.preview is not None and canonical(arguments) != canonical(asked)
+        case _:
+            return False
 
 
 def accept(

@@ -142,7 +142,8 @@ class Receipt:
     """The receipt of an accepted answer. `replayed`: the answer was accepted before.
 
     `status` is what the answer did: it settled the question, is held until `held_until`, or is a vote,
-    after which `missing` approvals are still needed.
+    after which `missing` approvals are still needed. `asked_again`: it changes a call whose preview was
+    shown, so nothing is done before somebody has approved the preview of the changed call.
     """
 
     interrupt_id: str
@@ -153,6 +154,7 @@ class Receipt:
     replayed: bool = False
     missing: int | None = None
     held_until: datetime | None = None
+    asked_again: bool | None = None
 
 
 BY_VISIT: Final = Index[Interrupt](lambda each: (each.visit,))

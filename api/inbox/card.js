@@ -5,7 +5,7 @@ import {isObject, parse, same} from "./json.js";
 import {button, difference, element, shownValue} from "./markup.js";
 
 export const isCall = (question) => Boolean(question.reason?.tool) && "arguments" in question.reason;
-export const isDigestOnly = (payload) => Object.keys(payload ?? {}).join() === "digest";
+export const isDigestOnly = (payload) => isObject(payload) && "digest" in payload && Object.keys(payload).every((name) => name === "digest" || name === "number");
 
 /**
  * Return the card of a question: `parts` are its elements, `ways` the answers that it offers

@@ -9,7 +9,7 @@ const MOST_PAGES = 40;
 const MOST = 2_000;
 // A decision is an event, which has no values: of the newest ones the questions are read too.
 const MOST_READ = 30;
-const TYPES = ["interrupt.answered", "interrupt.expired"];
+const TYPES = ["interrupt.answered", "interrupt.expired", "interrupt.opened"];
 const read = new Map();
 
 /** Yield the decisions of the last days as questions with an `outcome`, each time with more of them. */
@@ -42,7 +42,18 @@ export async function* readDecided(days) {
   yield newest(events);
 }
 
-const newest = (events) => events.toReversed().map(decisionOf);
+// What was asked again about the same call was not decided: nothing was done.
+function newest(events) {
+  const decisions = [];
+  const opened = new Set();
+  for (const event of events.toReversed()) {
+    const place = `${event.run_id} ${event.address} ${event.data.name}`;
+    if (event.type === "interrupt.opened") {
+      if (event.data.kind === "approval") opened.add(place);
+    } else if (!opened.delete(place)) decisions.push(decisionOf(event));
+  }
+  return decisions;
+}
 
 function decisionOf({run_id: run, graph, time, type, actor, data}) {
   const whole = read.get(data.id);
@@ -57,7 +68,7 @@ function decisionOf({run_id: run, graph, time, type, actor, data}) {
 
 function verb(answer) {
   const approved = typeof answer === "boolean" ? answer : answer?.approved;
-  if (approved === true) return "approved";
+  if (approved === true) return answer.arguments ? `approved with ${inWords(answer.arguments)}` : "approved";
   if (approved === false) return "rejected";
   return answer === undefined || answer === null ? "answered" : `answered ${inWords(answer)}`;
 }

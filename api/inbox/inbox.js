@@ -5,8 +5,8 @@ import {conversation} from "./conversation.js";
 import {readDecided} from "./decided.js";
 import {listenToKeys} from "./keyboard.js";
 import {choices, chosen, entry, sections, topic} from "./list.js";
-import {at, button, element, redraw, visible} from "./markup.js";
-import {questionPage} from "./question.js";
+import {at, button, difference, element, redraw, visible} from "./markup.js";
+import {askedAgain, questionPage} from "./question.js";
 import {showReader} from "./reader.js";
 import {isMine} from "./standing.js";
 import {togetherPage} from "./together.js";
@@ -358,7 +358,7 @@ const marks = (question) => JSON.stringify([question?.digest, question?.claim?.b
 function show(question) {
   shown = question;
   isTouched = false;
-  const outcome = said?.id === question.id && said.text ? element("p", {role: "status", class: "outcome"}, said.text) : null;
+  const outcome = said?.id === question.id && said.text ? element("div", {role: "status", class: "outcome"}, said.text, said.changes) : null;
   showArticle(outcome, ...questionPage(question, after), conversation(question));
   draw();
 }
@@ -380,7 +380,7 @@ async function after(outcome) {
     await open();
     return refresh();
   }
-  if (outcome.receipt.status === "voted") {
+  if (outcome.receipt.status !== "answered") {
     said = {id: question.id, text: outcome.text};
     await open();
     return refresh();
@@ -390,10 +390,21 @@ async function after(outcome) {
   const next = chosen(listed(), criteria).find(({id}) => id !== question.id);
   shown = null;
   history.replaceState(null, "", location.pathname);
-  const line = element("p", {role: "status", tabindex: "-1", class: "outcome"}, outcome.text);
-  showArticle(line, next ? element("p", {}, element("a", {href: `#${encodeURIComponent(next.id)}`, class: "button"}, "Next question")) : null);
-  line.focus();
+  const tell = (text) => {
+    const line = element("p", {role: "status", tabindex: "-1", class: "outcome"}, text);
+    showArticle(line, next ? element("p", {}, element("a", {href: `#${encodeURIComponent(next.id)}`, class: "button"}, "Next question")) : null);
+    line.focus();
+  };
+  const isApproval = outcome.isApproval && question.preview;
+  tell(isApproval ? `Sent. ${outcome.receipt.asked_again ? "You changed the call, so it is asked again, with a new preview" : "The preview is compared with what would happen now"}…` : outcome.text);
   draw();
+  const again = isApproval ? await askedAgain(question, outcome.receipt).catch(() => undefined) : undefined;
+  // Somebody may have gone on meanwhile.
+  if (shown || location.hash) return refresh();
+  if (again) {
+    said = {id: again.id, text: "Nothing was done yet: this is asked again. Approve it once more if it is right.", changes: difference(question.reason?.arguments, again.reason?.arguments)};
+    location.hash = `#${encodeURIComponent(again.id)}`;
+  } else if (isApproval) tell(outcome.receipt.asked_again ? "You changed the call, so it will be asked again, with a new preview: nothing is done before that is approved." : outcome.text);
   return refresh();
 }
 
@@ -408,7 +419,7 @@ listenToKeys({
   },
 });
 window.addEventListener("hashchange", () => {
-  said = null;
+  if (said?.id !== decoded(location.hash.slice(1))) said = null;
   open();
 });
 document.addEventListener("visibilitychange", () => isWatched() && me && refresh());

@@ -3,10 +3,14 @@
 import {call, may, me, Problem, problemText, serviceTime} from "./api.js";
 import {card, isCall, isDigestOnly} from "./card.js";
 import {jsonForm, showFaults} from "./form.js";
-import {write} from "./json.js";
+import {isObject, write} from "./json.js";
 import {button, changesInWords, clock, distance, duration, element, inWords, oneLine, pairs, prose, shownValue, spoken, visible} from "./markup.js";
 import {barrier, isAmong, isClaimedByMe} from "./standing.js";
 
+// A changed call is asked about again once its preview is made; of any other its preview is only compared.
+const AGAIN_MS = 30_000;
+const CONFIRMED_MS = 4_000;
+const POLL_MS = 300;
 const SETTLED_ELSEWHERE = ["already_answered", "expired", "withdrawn", "stale", "not_running"];
 const DECIDED = {approve: "approved", edit: "approved", reject: "rejected", respond: "answered in place of"};
 
@@ -95,11 +99,15 @@ function progress(question) {
   const quorum = question.quorum;
   if (!quorum) return null;
   const votes = question.votes ?? [];
-  const said = votes.map(({by, on_behalf_of: principal, answer, note}) => {
+  const said = votes.map(({by, on_behalf_of: principal, answer, note, at: when}) => {
     const name = principal ? `${by} for ${principal}` : by;
     const word = isPresent(answer) ? (isYes(answer) ? "approved" : "rejected") : "voted";
-    return element("li", {}, `${name} ${word}${note ? `: ${note}` : ""}`);
+    const {approved, ...others} = isObject(answer) ? answer : {};
+    return element("li", {}, `${name}${by === me?.subject ? " (you)" : ""} ${word}, ${clock(when)}${note ? `: ${note}` : ""}`,
+      Object.keys(others).length ? shownValue(others, 1) : null);
   });
+  const voters = votes.flatMap(({by, on_behalf_of: principal}) => [by, principal]);
+  const left = (quorum.of ?? []).filter((name) => !voters.includes(name));
   const missing = question.missing ?? Math.max(0, quorum.count - votes.filter(({answer}) => isYes(answer)).length);
   const of = quorum.of?.length ? ` of ${quorum.of.join(", ")}` : "";
   return element(
@@ -107,7 +115,7 @@ function progress(question) {
     {"aria-label": "Votes"},
     element("h3", {}, `${quorum.count} people${of} have to approve`),
     element("progress", {max: quorum.count, value: quorum.count - missing, "aria-label": `${quorum.count - missing} of ${quorum.count} approvals`}),
-    element("p", {}, missing ? `${missing} missing` : "complete"),
+    element("p", {}, missing ? `${missing} missing${left.length ? `, of ${left.join(", ")}` : ""}` : "complete"),
     said.length ? element("ul", {}, ...said) : null,
   );
 }
@@ -305,7 +313,7 @@ async function submit(question, way, card, {note, maker, problem, form, after}) 
   controls.forEach((each) => (each.disabled = true));
   try {
     const receipt = await respond(question, response, {note: note.value.trim(), on_behalf_of: maker?.value});
-    after({text: decided(question, way.kind, response, receipt), receipt});
+    after({text: decided(question, way.kind, response, receipt), receipt, isApproval: way.kind === "approve"});
   } catch (error) {
     if (error instanceof Problem) {
       card.show(error.errors);
@@ -332,6 +340,18 @@ export async function respond(question, response, more = {}) {
   return receipts[0];
 }
 
+/** Return the open question that asks again about the call of an approved one; undefined if none does soon. */
+export async function askedAgain({id, run_id: run, name, address, preview}, receipt) {
+  if (!preview || receipt.status !== "answered") return undefined;
+  for (const end = Date.now() + (receipt.asked_again ? AGAIN_MS : CONFIRMED_MS); Date.now() < end; ) {
+    const {items} = await call(`/runs/${encodeURIComponent(run)}/interrupts`);
+    const again = items.find((each) => each.id !== id && each.name === name && each.address === address);
+    if (again) return again;
+    await new Promise((wake) => setTimeout(wake, POLL_MS));
+  }
+  return undefined;
+}
+
 /** Return what was decided, in words. */
 export function decided(question, kind, response, receipt) {
   const time = clock(receipt.accepted_at);
@@ -347,7 +367,7 @@ export function decided(question, kind, response, receipt) {
     const result = kind === "respond" ? `: the agent reads ${inWords(response.result)}` : "";
     text = `You ${DECIDED[kind]} ${subject}${changes}${result}, ${time}.`;
   }
-  if (receipt.status === "voted") text += " It is one vote: more people have to approve.";
+  if (receipt.status === "voted") text += ` It is one vote: ${receipt.missing} more ${receipt.missing === 1 ? "person has" : "people have"} to approve.`;
   const until = receipt.held_until;
   if (until) text += ` It begins ${distance(until)}; until then you can take it back.`;
   return text;

@@ -1,11 +1,11 @@
 // Several equal questions, decided with one answer: each gets its own, with a result.
 
 import {call, problemText} from "./api.js";
-import {card} from "./card.js";
+import {card, isCall} from "./card.js";
 import {showFaults} from "./form.js";
 import {same} from "./json.js";
 import {topic} from "./list.js";
-import {button, element, oneLine, visible} from "./markup.js";
+import {button, element, promptLine, shownValue, visible} from "./markup.js";
 import {decided, respond} from "./question.js";
 
 /**
@@ -37,10 +37,10 @@ export async function togetherPage(chosen, {answered, over}) {
   };
   const buttons = way.ways.filter(({label}) => label).map((each) =>
     button(`${each.label} (${questions.length})`, () => send(each), {class: each.kind === "reject" ? "reject" : "send"}));
-  const prompts = element("ul", {}, ...questions.map(({prompt}) => element("li", {}, oneLine(prompt))));
+  const rows = element("ul", {}, ...questions.map(row));
   return [
     element("h2", {tabindex: "-1"}, `Answer ${questions.length} questions: ${topic(first)}`),
-    element("details", {open: questions.length <= 10}, element("summary", {}, "What is asked"), prompts),
+    element("details", {open: questions.length <= 10}, element("summary", {}, "What is asked"), rows),
     element("form", {class: "answer", "aria-label": "Answer", onsubmit: (event) => event.preventDefault()},
       ...way.parts.filter(Boolean), problem, element("p", {class: "buttons"}, ...buttons)),
     results,
@@ -53,7 +53,13 @@ const isEqual = (one, other) => same([one.kind, one.response_schema], [other.kin
 function sharedCard(question) {
   if (question.kind !== "approval") return card({...question, payload: null});
   const decisions = (question.decisions ?? ["approve", "reject"]).filter((each) => each === "approve" || each === "reject");
-  return card({...question, decisions, reason: {tool: question.reason?.tool ?? question.name, arguments: {}}});
+  return card({...question, decisions, isShared: true});
+}
+
+function row(question) {
+  const {run_id: run, reason, preview} = question;
+  return element("li", {}, promptLine(question), " ", element("a", {href: `/inbox/runs/${encodeURIComponent(run)}`}, run),
+    reason ? shownValue(isCall(question) ? reason.arguments : reason) : null, preview ? shownValue(preview) : null);
 }
 
 async function resultOf(question, kind, answer, answered) {
@@ -62,6 +68,6 @@ async function resultOf(question, kind, answer, answered) {
     if (receipt.status !== "voted") answered(question.id);
     return element("li", {}, decided(question, kind, answer, receipt));
   } catch (error) {
-    return element("li", {class: "warning"}, `${oneLine(question.prompt)}: ${problemText(error)}`);
+    return element("li", {class: "warning"}, `${promptLine(question)} (${question.run_id}): ${problemText(error)}`);
   }
 }

@@ -3,7 +3,7 @@
 import {card} from "/inbox/card.js";
 import {Fault, jsonForm, showFaults} from "/inbox/form.js";
 import {parse, write} from "/inbox/json.js";
-import {at, button, element, visible} from "/inbox/markup.js";
+import {at, button, clock, element, visible} from "/inbox/markup.js";
 
 const form = at("answer");
 
@@ -45,8 +45,11 @@ function open(question) {
   }
 
   function done(receipt) {
-    const counted = receipt.status === "voted" ? "Your vote was counted." : "Your answer was accepted.";
-    at("status").textContent = receipt.replayed ? "You have answered this before." : counted;
+    let text = "Your answer was accepted.";
+    if (receipt.status === "voted") text = `Your vote was counted. Approvals that are missing: ${receipt.missing}.`;
+    if (receipt.status === "held") text = `Your answer was accepted. What it allows begins at ${clock(receipt.held_until)}: sign in to take it back before.`;
+    if (receipt.asked_again) text = "You changed the call, so it is asked again: sign in to approve what would happen now. Nothing is done before that.";
+    at("status").textContent = visible(receipt.replayed ? "You have answered this before." : text);
     form.hidden = true;
   }
 

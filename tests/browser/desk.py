@@ -218,6 +218,17 @@ async def move(
     return f"moved {record_id} {balance} {parts} {times} {note}"
 
 
+async def would_give(amount: int) -> dict[str, Any]:
+    """Say what a call of `give` would do."""
+    return {"summary": f"{500 - amount} EUR are left"}
+
+
+@tool(approve=True, prompt="Give {amount} EUR?", preview=would_give)
+async def give(amount: int) -> str:
+    """Give somebody money."""
+    return f"gave {amount}"
+
+
 stopping = Graph("stopping", state=Account, interrupt_before=["close"])
 
 
@@ -288,6 +299,7 @@ graph = [
         ),
         tools=[move],
     ),
+    desk("giving", model=calls("give", amount=480), tools=[give]),
     stopping,
     failing,
     opening,

@@ -119,6 +119,61 @@ def test_a_form_shows_all_its_faults_at_once(page: Page, running: Stack) -> None
     page.sees_focus("Record id")
 
 
+def test_a_changed_call_is_asked_again_and_approved_only_by_the_second_yes(
+    page: Page, running: Stack
+) -> None:
+    run_id = asked(running.api, "go", graph="giving")
+    page.open("Give 480 EUR?")
+    page.says("article .preview", "20 EUR are left")
+    page.field("Amount").clear()
+    page.field("Amount").send_keys("90")
+    page.press("Approve")
+    page.says("article .outcome", "Nothing was done yet: this is asked again.")
+    page.says("article .outcome", "480 → 90")
+    page.says("article h2", "Give 90 EUR?")
+    page.says("article .preview", "410 EUR are left")
+    page.press("Decided")
+    page.says("#questions", "Nothing was decided")
+    page.press("Approve")
+    page.says("article [role=status]", "You approved give")
+    assert ended(running.api, run_id)["values"]["report"] == "gave 90"
+    page.press("Open 0")
+    page.press("Decided")
+    page.says("#questions a", "Give 90 EUR?")
+    assert not [text for text in page.texts("#questions a") if "480" in text]
+
+
+def test_equal_calls_are_shown_each_with_its_arguments_and_its_run(
+    page: Page, running: Stack
+) -> None:
+    runs = [asked(running.api, "go", graph="giving") for _ in range(2)]
+    page.says("#state", "2 open questions")
+    page.click("#filters summary")
+    page.click("#grouped")
+    page.press("Select all 2")
+    page.press("Answer all selected…")
+    page.says("article h2", "Answer 2 questions: giving")
+    rows = [text for text in page.texts("article details li") if "Amount480" in text]
+    assert len(rows) == 2
+    assert all(any(run_id in row for row in rows) for run_id in runs)
+    assert all("20 EUR are left" in row for row in rows)
+    assert page.all("form.answer h3") == []
+
+
+def test_a_vote_is_shown_in_full_and_who_has_yet_to_vote(page: Page, running: Stack) -> None:
+    id_ = question_of(running.api, asked(running.api, "Pay 700?", graph="boarded"))
+    page.open("Pay 700?")
+    page.says("article [aria-label=Votes]", "2 missing, of ada, bob")
+    page.click("details.more summary")
+    page.one("#note").send_keys("as agreed")
+    page.press("Approve")
+    page.says("article [role=status]", "It is one vote: 1 more person has to approve.")
+    page.says("article [aria-label=Votes]", "ada (you) approved")
+    page.says("article [aria-label=Votes]", "as agreed")
+    page.says("article [aria-label=Votes]", "1 missing, of bob")
+    assert answer_to(running.api, id_) is None
+
+
 @pytest.mark.parametrize(
     ("payee", "ref"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from abeyance.cli.formatting import interrupt_lines, receipt_lines, run_lines
@@ -97,10 +98,18 @@ def test_an_answered_question_is_printed_with_its_answer() -> None:
 
 
 def test_a_question_is_printed_with_the_votes_that_it_has_and_needs() -> None:
-    voted = {**ASKED, "missing": 1, "votes": [{"by": "ada"}, {"by": "bob"}]}
+    at, card = "2026-03-02T09:00:00Z", {"approved": True, "pay": "card"}
+    votes = [
+        {"by": "ada", "at": at, "answer": True, "note": "as\nagreed"},
+        {"by": "bob", "at": at, "answer": card, "on_behalf_of": "eve"},
+        {"by": "dan", "at": at, "answer": False},
+    ]
+    lines = [text for _, text in interrupt_lines([{**ASKED, "missing": 1, "votes": votes}])]
 
-    assert "1 more approval needed; ada, bob voted" in [
-        text for _, text in interrupt_lines([voted])
+    assert lines[lines.index("1 more approval needed") + 1 :][:3] == [
+        f"ada approved at {at}: as agreed",
+        f"bob for eve approved with {json.dumps(card)} at {at}",
+        f"dan rejected at {at}",
     ]
 
 
@@ -149,6 +158,10 @@ def test_a_receipt_says_what_the_answer_did() -> None:
     voted = {**receipt, "status": "voted", "missing": 1}
     held = {**receipt, "status": "held", "held_until": "2026-03-02T09:10:00Z"}
 
-    first, second = (line.text.partition("; ")[2] for line in receipt_lines([voted, held]))
+    again = {**receipt, "status": "answered", "asked_again": True}
+
+    receipts = [voted, held, again]
+    first, second, third = (line.text.partition("; ")[2] for line in receipt_lines(receipts))
+    assert third == "with other arguments it is asked again, with a new preview: approve that too"
     assert first == "a vote; approvals that are missing: 1"
     assert second == "held until 2026-03-02T09:10:00Z, and until then it can be taken back"
