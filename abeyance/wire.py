@@ -25,7 +25,7 @@ from pydantic import (
 
 from abeyance.core.live_text import LiveText
 from abeyance.core.outcome import Ran, VisitOutcome
-from abeyance.core.spec import GraphSpec
+from abeyance.core.spec import GraphSpec, Kind
 from abeyance.core.state import Limits
 from abeyance.core.text import LONGEST_ID
 
@@ -336,6 +336,32 @@ class ScopeValues(Record):
 
     path: tuple[str, ...] = ()
     values: dict[str, Any]
+
+
+class GivenAnswer(Record):
+    """An answer, and what a worker needs to find its type: the names of the graphs that lead to the
+    question, its own name if the graph declares it, else that of its type, and what it shows.
+
+    `answer_to` is the field that it is written to, and `values` are those that it changes.
+    """
+
+    root: str
+    path: tuple[str, ...] = ()
+    kind: Kind
+    declared: str | None = None
+    response_type: str | None = None
+    response_schema: Any = None
+    answer_to: str | None = None
+    shown: Any = None
+    values: dict[str, Any] = Field(default_factory=dict)
+    answer: Any
+
+
+class TakenAnswer(Record):
+    """An answer as its type writes it, or why the type rejects it: pointers and messages."""
+
+    answer: Any = None
+    errors: list[dict[str, str]] = Field(default_factory=list)
 
 
 class ReadGraph(Record):

@@ -56,6 +56,7 @@ from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.temporal.workers import event_loop, process_runtime
 from abeyance.tracing import log_to_stderr
 from abeyance.util import notification_queue
+from abeyance.workflows.answers import AnswerTypes
 from abeyance.workflows.cleanup import Archiver, Erasure, Janitor
 from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.delegations import DelegationsWorkflow
@@ -130,7 +131,7 @@ def make_worker(
         archive=archive_of(settings, temporal.namespace),
         signing_key=settings.signing_key,
     )
-    audits = AuditActivities(client)
+    audits, graph_activities = AuditActivities(client), GraphActivities(graphs)
     nodes = NodeActivities(
         graphs,
         client,
@@ -151,11 +152,12 @@ def make_worker(
             EvictionActivities(client).evict,
             audits.archive,
             audits.erase,
-            GraphActivities(graphs).read,
+            graph_activities.read,
+            graph_activities.write,
             read_journals,
             AnnouncingActivities(temporal, settings.task_queue, notifications).announce,
         ],
-        interceptors=[] if settings.enable_metrics else [Unmetered()],
+        interceptors=[AnswerTypes(graphs), *([] if settings.enable_metrics else [Unmetered()])],
         workflow_runner=InOrderWorkflowRunner(
             strict_runner() if strict_sandbox else UnsandboxedWorkflowRunner()
         ),

@@ -18,7 +18,7 @@ from abeyance.activities.heartbeat import journal_in
 from abeyance.authoring.graph import Graph
 from abeyance.client import Client
 from abeyance.errors import Refusal, SettingsError
-from abeyance.runtime import graph_today
+from abeyance.runtime import answering, graph_today
 from abeyance.storage.converter import of_run, storage_code
 
 _RPC: Final = timedelta(seconds=5)
@@ -79,7 +79,7 @@ class AuditActivities:
 
 
 class GraphActivities:
-    """Activities of migrations, with the graphs of a worker."""
+    """Activities that need the graphs of a worker: for migrations, and for the types of answers."""
 
     def __init__(self, graphs: Mapping[str, Graph]) -> None:
         self._graphs = graphs
@@ -91,6 +91,11 @@ class GraphActivities:
         if graph is None:
             raise ApplicationError(f"this worker has no graph {order.graph!r}", type=names.NO_GRAPH)
         return graph_today.read_graph(graph, order)
+
+    @activity.defn(name=names.WRITE_ANSWERS_ACTIVITY)
+    async def write(self, given: list[wire.GivenAnswer]) -> list[wire.TakenAnswer]:
+        """Return answers as their types write them, or why the types reject them."""
+        return [answering.take(self._graphs, each) for each in given]
 
 
 @activity.defn(name=names.READ_JOURNALS_ACTIVITY)

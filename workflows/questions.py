@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 from temporalio import workflow
@@ -11,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.commands import as_events
     from abeyance.core import events, idempotency, machine, replies
     from abeyance.core.state import RunState
-    from abeyance.workflows import requests
+    from abeyance.workflows import answers, requests
 
 
 class QuestionUpdates(Protocol):
@@ -23,7 +24,9 @@ class QuestionUpdates(Protocol):
     _state: RunState
     _orders: requests.Orders
 
-    def _feed_update(self, event: events.Event, stamp: wire.Stamp | None) -> None:
+    def _feed_update(
+        self, event: events.Event, stamp: wire.Stamp | None, *, is_local: bool = False
+    ) -> None:
         """Use the stamp, and feed the event to the run. Raise an ApplicationError if it is refused."""
         ...
 
@@ -34,9 +37,14 @@ class QuestionUpdates(Protocol):
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
     async def respond(self, order: commands.Respond) -> views.Receipts:
         with requests.refusals_as_application_errors():
-            event = self._responded(order, is_checked=True)
+            given = self._responded(order, is_checked=True)
+            event = await answers.written(self._state, given)
+            if event is not given:
+                # Other events may have come meanwhile.
+                event = replace(event, now=max(event.now, self._state.updated_at))
+                machine.check(self._state, event)
             receipts = idempotency.receipts(self._state.ledger, event)
-        self._feed_update(event, order.stamp)
+        self._feed_update(event, order.stamp, is_local=event is not given)
         return views.Receipts(receipts=receipts)
 
     @respond.validator
@@ -50,6 +58,7 @@ class QuestionUpdates(Protocol):
             else:
                 requests.check_shown(order.stamp, event.answers, self._state.ledger.open)
                 replies.refuse_strays(event)
+                event = answers.typed(self._state, event)
                 machine.check(self._state, event)
                 again = [*replies.check_answers(self._state.ledger, event).values()]
         if len(again) == len(event.answers):

@@ -338,11 +338,13 @@ class AgentRun(QuestionUpdates, RunReads):
         self._advance(event)
         self._metered.carried_out(event, before, self._state)
 
-    def _feed_update(self, event: events.Event, stamp: wire.Stamp | None) -> None:
+    def _feed_update(
+        self, event: events.Event, stamp: wire.Stamp | None, *, is_local: bool = False
+    ) -> None:
         update = workflow.current_update_info()
         with requests.refusals_as_application_errors():
             self._orders.use("" if update is None else update.name, stamp)
-            self._feed(event)
+            self._feed(event, is_local=is_local)
         self._history.updates += 1
 
     def _check_sealed(self, name: str, order: wire.Request | None) -> None:

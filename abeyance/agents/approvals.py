@@ -206,13 +206,17 @@ def declared_question(
     timeout: Duration | None,
     on_timeout: OnApprovalTimeout,
     terms: Terms | None,
+    rewrites: bool = False,
 ) -> InterruptSpec:
-    """Return the part of an approval that all calls of a tool share; errors are added to `errors`."""
+    """Return the part of an approval that all calls of a tool share; errors are added to `errors`.
+
+    `rewrites`: the types of the arguments can write them otherwise than an approver does.
+    """
     rejection = {"approved": False, "reason": UNANSWERED}
     default = errors.named_default(on_timeout, label, word="reject", answer=rejection)
     if timeout is None and on_timeout != "halt":
         errors.note(f"{label} has on_timeout but no approval_timeout: set approval_timeout=")
-    return question_of(
+    question = question_of(
         APPROVE,
         label,
         errors,
@@ -223,6 +227,7 @@ def declared_question(
         on_timeout=default,
         terms=terms,
     )
+    return replace(question, rewrites=rewrites)
 
 
 def _answer_schema(arguments_schema: Json) -> Json:

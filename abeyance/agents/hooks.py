@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
 from functools import partial
@@ -21,6 +21,7 @@ from abeyance.authoring.callables import can_take
 from abeyance.authoring.interrupts import (
     GuardedCoroutine,
     Interrupt,
+    Misread,
     OnTimeout,
     Suspended,
     lowered,
@@ -64,7 +65,10 @@ class HookInterrupts:
         try:
             question = self._question(interrupt)
             if question.key in self._answers:
-                return typed_answer(interrupt, self._answers[question.key])
+                try:
+                    return typed_answer(interrupt, self._answers[question.key])
+                except Misread as misread:
+                    question = replace(question, misfit=str(misread))
         except Exception as error:
             # Stored, because the hook may catch it and go on.
             self.fault = self.fault or str(error)

@@ -180,13 +180,14 @@ def tool(
         question = declared_question(
             "its approval",
             errors,
-            {"type": "object"} if arguments is None else arguments.editable,
+            {"type": "object"} if arguments is None else arguments.schema,
             requested_capability=requested_capability,
             timeout=approval_timeout,
             on_timeout=on_timeout,
             terms=terms_of(
                 terms, "its approval", errors, decisions=decisions, max_result=max_result
             ),
+            rewrites=arguments is not None and arguments.rewrites,
         )
         previewing = _preview(preview, arguments, schema, faults)
         timeout_seconds = errors.seconds(timeout, "timeout=")

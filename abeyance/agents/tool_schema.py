@@ -38,17 +38,6 @@ _MAX_VALUE_CHARS: Final = 100
 _MAX_SCHEMA_CHARS: Final = 300
 _VERBATIM: Final = frozenset({"default", "const", "enum", "examples"})
 """Keywords of a schema whose values are not schemas."""
-_DATE: Final = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
-_TIME: Final = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?"
-_FORMAT_PATTERNS: Final = {
-    "date-time": f"^{_DATE}T{_TIME}$",
-    "time": f"^{_TIME}$",
-    "duration": (
-        r"^[+-]?P([0-9]+Y)?([0-9]+M)?([0-9]+W)?([0-9]+D)?"
-        r"(T([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]{1,6})?S)?)?$"
-    ),
-}
-"""By format: times without a zone, and durations with a sign or a fraction, which JSON Schema rejects."""
 
 
 class Arguments(Protocol):
@@ -59,8 +48,8 @@ class Arguments(Protocol):
         """The JSON Schema of the arguments, an object."""
 
     @property
-    def editable(self) -> Json:
-        """The schema for an approver's edits: every validated value fits it."""
+    def rewrites(self) -> bool:
+        """Return whether `read` can return other arguments than it was given."""
 
     def read(self, tool: str, arguments: str | Mapping[str, Json]) -> dict[str, Json]:
         """Validate the arguments of a call, and return them as JSON. Raises ArgumentsError."""
@@ -85,8 +74,8 @@ class TypedArguments:
     context: str | None
 
     @property
-    def editable(self) -> Json:
-        return _with_format_patterns(self.schema)
+    def rewrites(self) -> bool:
+        return True
 
     def read(self, tool: str, arguments: str | Mapping[str, Json]) -> dict[str, Json]:
         typed = self._typed(tool, _text(tool, arguments))
@@ -125,8 +114,8 @@ class SchemaArguments:
     schema: Json
 
     @property
-    def editable(self) -> Json:
-        return self.schema
+    def rewrites(self) -> bool:
+        return False
 
     def read(self, tool: str, arguments: str | Mapping[str, Json]) -> dict[str, Json]:
         try:
@@ -148,26 +137,6 @@ class SchemaArguments:
         self, function: Callable[..., Any], tool: str, arguments: Mapping[str, Json], context: Any
     ) -> partial[Any]:
         return partial(function, context, self.read(tool, arguments))
-
-
-def _with_format_patterns(schema: Json) -> Json:
-    """Return the schema with the time and duration forms that pydantic writes."""
-    match schema:
-        case {"type": "string", "format": str() as name, **rest} if name in _FORMAT_PATTERNS:
-            return {
-                "type": "string",
-                **rest,
-                "anyOf": [{"format": name}, {"pattern": _FORMAT_PATTERNS[name]}],
-            }
-        case dict():
-            return {
-                key: value if key in _VERBATIM else _with_format_patterns(value)
-                for key, value in schema.items()
-            }
-        case list():
-            return [_with_format_patterns(entry) for entry in schema]
-        case _:
-            return schema
 
 
 def _text(tool: str, arguments: str | Mapping[str, Json]) -> str:

@@ -168,6 +168,9 @@ def compile_graph(
     errors = DeclarationErrors(states)
     compiled = _with_subgraphs(graph, declared.nodes, errors)
     nodes, compiled_rules = compile_rules(compiled, rules, states, errors)
+    for name, rule in errors.types.items():
+        supplied = graph.answer_types.get(rule)
+        graph.answer_types[name] = supplied if supplied is not None else graph.answer_types[name]
     finally_ = declared.finally_nodes
     faults = [*faults, *errors.faults, *validation.state_faults_of(states)]
     spec = replace(

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
 from abeyance.authoring.interrupts import (
     GuardedCoroutine,
     Interrupt,
+    Misread,
     OnTimeout,
     Suspended,
     lowered,
@@ -358,15 +359,22 @@ class Context:
         return (await self._answers([interrupt], state))[interrupt.key]
 
     async def _answers(self, interrupts: Sequence[Interrupt], state: Json) -> dict[str, Any]:
-        questions = [lowered(interrupt) for interrupt in interrupts]
-        for question in questions:
+        unanswered: list[Asked] = []
+        answers: dict[str, Any] = {}
+        for interrupt, question in [(each, lowered(each)) for each in interrupts]:
             self.runtime.journal.ask(question.key)
-        unanswered = [question for question in questions if not self._is_answered(question)]
+            if not self._is_answered(question):
+                unanswered.append(question)
+                continue
+            try:
+                answers[question.key] = typed_answer(interrupt, self.targets[question.key])
+            except Misread as misread:
+                unanswered.append(replace(question, misfit=str(misread)))
         if unanswered:
             self.runtime.journal.unanswered += [question.key for question in unanswered]
             own = next((asked.state for asked in interrupts if asked.state is not None), None)
             raise Suspended(unanswered, state if state is not None else own)
-        return {asked.key: typed_answer(asked, self.targets[asked.key]) for asked in interrupts}
+        return answers
 
     def _is_answered(self, asked: Asked) -> bool:
         # What was approved is what was shown: of other values the question is another.

@@ -41,9 +41,8 @@ from abeyance.core.spec import (
 )
 from abeyance.core.terms import Span, Terms
 from abeyance.duration import seconds, span
-from abeyance.schemas import json_schema
-from abeyance.schemas.answers import parse_answer
-from abeyance.schemas.json_types import misfit, narrowed
+from abeyance.schemas import answer_types, json_schema
+from abeyance.schemas.json_types import misfit, narrowed, to_json
 from abeyance.schemas.state_model import StateModel, ValuesError, at_pointer
 
 T = TypeVar("T")
@@ -62,6 +61,10 @@ class DeclarationErrors:
 
     def __init__(self, states: StateModel) -> None:
         self.faults: list[str] = []
+        self.types: dict[str, Any] = {}
+        """The types of answers, by the names of the declared questions; the name of a rule for what it
+        supplies.
+        """
         self._states = states
 
     def note(self, fault: str) -> None:
@@ -262,9 +265,9 @@ class DeclarationErrors:
                 return GoTo(node=value.removeprefix(_GOTO))
             case {"default": answer, **rest} if not rest:
                 before = len(self.faults)
-                answer = self.json(answer, f"{label}, on_timeout=")
+                answer = self.json(_as_json(answer), f"{label}, on_timeout=")
                 if len(self.faults) == before:
-                    self._check_default(answer, label, response, response_schema, answer_to)
+                    answer = self._default(answer, label, response, response_schema, answer_to)
                 return Default(answer=answer)
             case _:
                 self.note(
@@ -285,34 +288,40 @@ class DeclarationErrors:
             value = "halt"
         return value
 
-    def _check_default(
+    def _default(
         self,
         answer: Json,
         label: str,
         response: object,
         response_schema: Json,
         answer_to: str | None,
-    ) -> None:
+    ) -> Json:
+        """Return a default answer as its type writes it, and check it."""
         misfits = () if response_schema is None else json_schema.faults_of(response_schema, answer)
         faults = [f"{fault.pointer or '(the answer)'}: {fault.message}" for fault in misfits]
-        if not faults and response_schema is not None:
-            faults = _parse_faults(response, answer)
-        if not faults and answer_to is not None and answer_to in self._states.fields:
+        if not faults:
             try:
-                self._states.patch({answer_to: answer})
-            except ValuesError as error:
+                answer = answer_types.written_answer(response, answer)
+                if answer_to is not None:
+                    answer = self._states.answered(answer_to, answer, lambda it: it)
+            except ValidationError as error:
+                faults = [
+                    f"{each['pointer'] or '(the answer)'}: {each['message']}"
+                    for each in at_pointer(error, answer)
+                ]
+            except (ValuesError, ValueError) as error:
                 faults = [str(error)]
         for fault in faults:
             self.note(f"{label} has a default answer that does not fit: {fault}")
+        return answer
 
 
-def _parse_faults(response: object, answer: Json) -> list[str]:
+def _as_json(answer: object) -> Json:
     try:
-        parse_answer(response, answer)
-    except ValidationError as error:
-        misfits = at_pointer(error, answer)
-        return [f"{entry['pointer'] or '(the answer)'}: {entry['message']}" for entry in misfits]
-    return []
+        return to_json(answer)
+    except (ValueError, RecursionError):
+        # Reported as what it is.
+        return answer
 
 
 def type_faults(spec: GraphSpec) -> Iterator[str]:
@@ -373,6 +382,9 @@ def question_of(
                 errors.note(f"{label} has answers that the field {answer_to!r} cannot hold: {why}")
             # Nodes must be able to read every answer that is accepted.
             response_schema = errors.schema(narrowed(response_schema, field), label)
+    is_field = isinstance(answer_to, str)
+    rewrites = answer_types.rewrites(response) or (is_field and states.rewrites(str(answer_to)))
+    errors.types[name] = response
     prompt = errors.prompt(prompt, label)
     reason = errors.json(reason, f"{label}, reason=")
     payload = errors.json(payload, f"{label}, payload=")
@@ -400,6 +412,7 @@ def question_of(
             response_schema=response_schema,
             answer_to=answer_to,
         ),
+        rewrites=rewrites,
     )
 
 
@@ -420,7 +433,9 @@ def with_rule_question(
         conflicts.append("answer_to")
     for option in conflicts:
         errors.note(f"{label} and the rule {rule!r} both have {option}: remove one")
-    question = InterruptSpec(name=own.name, **merged)
+    errors.types[own.name] = rule
+    rewrites = own.rewrites or ask.question.rewrites
+    question = InterruptSpec(name=own.name, rewrites=rewrites, **merged)
     answer_to = ask.answer_to if node.answer_to is None else node.answer_to
     if isinstance(question.on_timeout, Default) and not conflicts:
         # Checked again: the schema may come from the other of the two.

@@ -99,6 +99,7 @@ class Graph:
         self.is_nested = False
         """Whether it stands in another graph, whose questions its own may name."""
         self._intake = DeclarationErrors(self.states)
+        self.answer_types = self._intake.types
         self._retired = RetiredNodes(self, self._intake)
         self._spec: GraphSpec | None = None
         self._default_on_error = self._intake.on_error(on_error, "the graph")

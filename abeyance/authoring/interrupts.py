@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, Unpack
@@ -15,8 +16,9 @@ from abeyance.core.json import Json, why_not_json
 from abeyance.core.outcome import Asked, Interrupted
 from abeyance.duration import Duration
 from abeyance.errors import Fatal
+from abeyance.schemas import answer_types
 from abeyance.schemas.answers import parse_answer
-from abeyance.schemas.state_model import StateModel, ValuesError
+from abeyance.schemas.state_model import StateModel, at_pointer
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -195,16 +197,26 @@ def lowered(interrupt: Interrupt) -> Asked:
         faults.append(f"{label} {fault}")
     if faults:
         raise Fatal("; ".join(faults))
+    question = replace(question, response_type=answer_types.remember(interrupt.response))
     deadline = None if interrupt.deadline is None else interrupt.deadline.astimezone(UTC)
     return Asked(question=question, process=interrupt.process, deadline=deadline)
 
 
+class Misread(Exception):
+    """An accepted answer cannot be read as its type any more; the text says why.
+
+    The type has become stricter since: by a deploy, or because time has passed.
+    """
+
+
 def typed_answer(asked: Interrupt, answer: Json) -> Any:
-    """Return an answer as the type `response`. Raise ValuesError if it does not fit."""
+    """Return an answer as the type `response`. Raise Misread."""
     try:
         return parse_answer(asked.response, answer)
     except ValidationError as error:
-        raise ValuesError(f"the answer to {asked.name!r} does not fit its type: {error}") from error
+        faults = at_pointer(error, answer)
+        texts = (f"{each['pointer']}: {each['message']}".removeprefix(": ") for each in faults)
+        raise Misread("; ".join(texts)) from error
 
 
 def _time_faults(interrupt: Interrupt, label: str) -> Iterator[str]:

@@ -182,7 +182,7 @@ class TemporalRun(RunReader):
                 f"{self._graph.name!r}: client.run(run_id, graph)"
             )
         try:
-            return self._graph.states.patch(patch)
+            return self._graph.states.edit(patch)
         except ValuesError as error:
             described = await self._line.described(self.run_id)
             if not described.is_running:

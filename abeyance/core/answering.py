@@ -69,7 +69,7 @@ def is_repeat(entry: Interrupt, answer: Json, event: Responded, name: str | None
 def receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt:
     """Return the receipt of an answer that can be accepted, and is no repeat."""
     name = standing.acting_for(entry, event.request)
-    outcome = _outcome(entry, _vote(answer, event, name))
+    outcome = _outcome(entry, _vote(entry, answer, event, name))
     return Receipt(
         interrupt_id=entry.id,
         status=outcome.status,
@@ -97,7 +97,7 @@ def accept(
 
     `name` is in whose place it is given.
     """
-    vote = _vote(answer, event, name)
+    vote = _vote(entry, answer, event, name)
     outcome = _outcome(entry, vote)
     if outcome.revision is not None:
         entry = _revise(draft, entry, outcome.revision, vote)
@@ -174,12 +174,12 @@ def _own(entry: Interrupt, principal: Principal) -> tuple[Vote, ...]:
     return tuple(v for v in approvals if v.is_yes and principal.subject in v.people)
 
 
-def _vote(answer: Json, event: Responded, name: str | None) -> Vote:
+def _vote(entry: Interrupt, answer: Json, event: Responded, name: str | None) -> Vote:
     return Vote(
         by=event.principal.subject,
         on_behalf_of=name,
         at=event.now,
-        answer=answer,
+        answer=event.written.get(entry.id, answer),
         answer_sha256=sha256(answer),
         note=event.note,
     )

@@ -34,8 +34,13 @@ def interrupted(draft: WorkingState, visit: Visit, running: Running, outcome: In
         visit.checkpoint = visit.checkpoint.after_failure(outcome.journal, outcome.patch)
         routing.fail(draft, visit, failure, fatal=_is_fatal(failure))
         return
-    # A question that was answered, and shows something else now, is asked again.
-    again = {each.key for each in outcome.interrupts if _shows_another(visit, each)}
+    # A question that was answered is asked again if it shows something else now, or its code cannot read
+    # the answer.
+    again = {
+        each.key
+        for each in outcome.interrupts
+        if each.misfit is not None or _shows_another(visit, each)
+    }
     visit.questions = visit.questions.without(again)
     visit.approvals = tuple(
         each for each in visit.approvals if each.gate != visit.address or each.key not in again

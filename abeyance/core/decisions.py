@@ -48,7 +48,7 @@ def without_equal_arguments(interrupt: Interrupt, answer: Json) -> Json:
 
 def refuse(state: RunState, event: Responded) -> None:
     """Refuse a decision that an approval does not allow, and a result that is too large for the model."""
-    for id_, answer in event.answers.items():
+    for id_, answer in event.taken.items():
         entry = state.ledger.open.get(id_)
         if entry is None or entry.kind != "approval":
             continue

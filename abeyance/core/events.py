@@ -138,13 +138,20 @@ class Responded(_InOwnOrOthersPlace):
 
     `schema_faults` has an entry (perhaps empty) for every answered interrupt with a schema. The core
     has no schema validator, and refuses an answer that was not validated. `digests` are of what the
-    principal saw, if sent.
+    principal saw, if sent. `written` are the answers that their types write in another form than they
+    were sent: these count, and a repeat is known by what was sent.
     """
 
     answers: Mapping[str, Json]
     schema_faults: Mapping[str, tuple[SchemaFault, ...]]
     digests: Mapping[str, str] = field(default_factory=dict)
     note: str | None = None
+    written: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def taken(self) -> Mapping[str, Json]:
+        """The answers as their types write them."""
+        return {**self.answers, **self.written}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,10 @@ _MOST_RECEIPTS: Final = 2_000
 _HASH_CHARS: Final = 16
 _KEY_CHARS: Final = 200
 _EXCLUDED: Final = frozenset(
-    {"now", "key", "capabilities", "principal", "schema_faults", "spec", "versions", "delegations"}
+    (
+        *("now", "key", "capabilities", "principal", "schema_faults", "spec", "versions"),
+        *("delegations", "written"),
+    )
 )
 
 

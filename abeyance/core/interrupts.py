@@ -25,7 +25,7 @@ from abeyance.core.json import Json, fill_all, fill_marked, rfc3339
 from abeyance.core.ledger import BY_VISIT, Interrupt, Parent, SettledStatus
 from abeyance.core.outcome import Asked
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.spec import END, Ask, GraphSpec, InterruptNode, InterruptSpec, Kind
+from abeyance.core.spec import END, Ask, InterruptNode, InterruptSpec, Kind
 from abeyance.core.state import RunState
 from abeyance.core.terms import PLAIN, Terms
 from abeyance.core.visit import Failure, Ready, Visit, Waiting, transition
@@ -107,7 +107,10 @@ def ask(
     if asked.process is not None:
         address = below(address, "process", asked.process)
     bound = ledger.content_digest(question)
-    question = replace(question, prompt=question.prompt[:_LONGEST_PROMPT])
+    prompt = question.prompt
+    if asked.misfit is not None:
+        prompt = f"{prompt} (Asked again, because the answer does not fit: {asked.misfit})"
+    question = replace(question, prompt=prompt[:_LONGEST_PROMPT])
     deadline = asked.deadline
     if deadline is None and question.timeout is not None:
         calendar = None if question.terms is None else question.terms.calendar
@@ -205,12 +208,12 @@ def update_questions(draft: WorkingState, scope: str) -> None:
 
     Code that asks is run again up to its question, as after an answer.
     """
-    graph = draft.graph(scope)
     for entry in list(draft.state.ledger.open.values()):
         visit = draft.state.visits[entry.visit]
         if visit.scope != scope or entry.kind not in {"question", "rule"}:
             continue
-        if (declared := _declared(graph, visit, entry)) is not None:
+        if (by := declaration(draft.state, entry)) is not None:
+            declared = by.question
             values = items.values_of(draft.state, visit)
             capability = entry.requested_capability
             declared = replace(declared, requested_capability=capability)
@@ -220,18 +223,15 @@ def update_questions(draft: WorkingState, scope: str) -> None:
             transition(draft.visit(visit.address), "resume", Ready(stage=waiting.stage))
 
 
-def _declared(graph: GraphSpec, visit: Visit, entry: Interrupt) -> InterruptSpec | None:
-    """Return the question declared in the graph; None for one that code asked."""
+def declaration(state: RunState, entry: Interrupt) -> InterruptNode | Ask | None:
+    """Return what declares a question in the run's graph; None for one that code or the run asks."""
+    graph, visit = state.graph_of(entry.scope), state.visits[entry.visit]
     if entry.kind == "rule":
-        # No run is moved to a graph without the rule.
         actions = (action for rule in graph.rules_on(visit.node) for action in rule.actions)
-        questions = (each.question for each in actions if isinstance(each, Ask))
-        return next(each for each in questions if each.name == entry.name)
-    match graph.nodes[visit.node]:
-        case InterruptNode(question=question):
-            return question
-        case _:
-            return None
+        asks = (each for each in actions if isinstance(each, Ask))
+        return next(each for each in asks if each.question.name == entry.name)
+    node = graph.nodes[visit.node]
+    return node if isinstance(node, InterruptNode) and entry.kind == "question" else None
 
 
 def unit(run_id: str, address: str, reason: Json = None) -> Parent:

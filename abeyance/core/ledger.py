@@ -28,7 +28,9 @@ SettledStatus: TypeAlias = Literal["answered", "expired", "cancelled", "supersed
 _STORED_PROMPT_CHARS: Final = 200
 _SPEC: Final = tuple(entry.name for entry in fields(InterruptSpec))
 _CONTENT: Final = tuple(
-    name for name in _SPEC if name not in {"name", "timeout", "on_timeout", "terms"}
+    name
+    for name in _SPEC
+    if name not in {"name", "timeout", "on_timeout", "terms", "response_type", "rewrites"}
 )
 """Fields shown to a person, which the digest of an interrupt covers."""
 _BOUND_TERMS: Final = ("quorum", "not_by")

@@ -399,7 +399,7 @@ def _responded(draft: WorkingState, event: events.Responded) -> None:
             continue
         if answering.is_repeat(entry, value, event, names[id_]):
             continue
-        operator_questions.take_edits(draft, entry, value, event.principal.subject)
+        operator_questions.take_edits(draft, entry, event.taken[id_], event.principal.subject)
         answering.accept(draft, entry, value, event, names[id_])
         draft.state.last_activity_at = event.now
 

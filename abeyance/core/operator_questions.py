@@ -61,6 +61,7 @@ def _breakpoint(draft: WorkingState, visit: Visit, name: str) -> InterruptSpec:
         requested_capability=None if inherited is None else inherited.capability or None,
         payload={"values": dict(values), "version": version, "node": visit.node},
         response_schema=_breakpoint_schema(draft.graph(visit.scope)),
+        rewrites=_rewrites(draft.graph(visit.scope)),
     )
 
 
@@ -116,7 +117,7 @@ def drop_breakpoint_answer(visit: Visit, stage: Literal["before", "after"]) -> N
 def refuse_edits(state: RunState, event: events.Responded) -> None:
     """Refuse an edit that cannot be made, or of values that have changed since."""
     edited: set[tuple[str, tuple[FanOutBranch, ...]]] = set()
-    for id_, answer in event.answers.items():
+    for id_, answer in event.taken.items():
         entry = state.ledger.open.get(id_)
         if entry is None or entry.kind != "static" or answer is None:
             continue
@@ -173,6 +174,7 @@ def ask_operator(draft: WorkingState, visit: Visit, failure: Failure) -> None:
         ),
         reason={"code": failure.code, "message": failure.message, "address": failure.address},
         response_schema=_error_schema(draft.graph(visit.scope)),
+        rewrites=_rewrites(draft.graph(visit.scope)),
     )
     interrupts.ask(draft, visit, Asked(question=question, kind="error"))
 
@@ -183,6 +185,10 @@ def _fields_schema(graph: GraphSpec) -> tuple[Json, Json]:
     properties: dict[str, Json] = dict.fromkeys(graph.fields, True) | state.get("properties", {})
     schema = {"type": "object", "properties": properties, "additionalProperties": graph.open_values}
     return schema, state.get("$defs")
+
+
+def _rewrites(graph: GraphSpec) -> bool:
+    return any(field.rewrites for field in graph.fields.values())
 
 
 def _error_schema(graph: GraphSpec) -> Json:

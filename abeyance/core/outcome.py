@@ -35,7 +35,7 @@ class Asked:
 
     `deadline` is a point in time and replaces the question's `timeout`. `prompt_values` is where the
     prompt has values: they are text there, whatever its author writes around them. A name is unique in
-    its process.
+    its process. `misfit` is why the answer that was given cannot be read: the question is asked again.
     """
 
     question: InterruptSpec
@@ -43,6 +43,7 @@ class Asked:
     deadline: datetime | None = None
     kind: Kind = "question"
     prompt_values: Spans = ()
+    misfit: str | None = None
 
     @property
     def key(self) -> str:

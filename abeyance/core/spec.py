@@ -85,6 +85,8 @@ class InterruptSpec:
     """A question to a person, before it is filled with values and opened.
 
     `preview` is what a call would do. `timeout` None never expires, no `response_schema` takes any JSON.
+    `response_type` is the name of the type of an answer to a question that code asks. `rewrites`: what
+    the type of an answer writes can differ from what was sent.
     """
 
     name: str
@@ -97,6 +99,8 @@ class InterruptSpec:
     timeout: Span | None = None
     on_timeout: OnTimeout = field(default_factory=Halt)
     terms: Terms | None = None
+    response_type: str | None = None
+    rewrites: bool = False
 
     @property
     def capability_pattern(self) -> str | None:
@@ -122,10 +126,14 @@ Join: TypeAlias = Literal["all", "arrived"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldSpec:
-    """A field of the values: its reducer, and the kinds of JSON that it takes (none: any, or unknown)."""
+    """A field of the values: its reducer, and the kinds of JSON that it takes (none: any, or unknown).
+
+    `rewrites`: what its type writes can differ from what people send.
+    """
 
     reducer: Reducer = "last"
     kinds: tuple[str, ...] = ()
+    rewrites: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

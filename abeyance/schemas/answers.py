@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from abeyance.core.json import Json
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
+from abeyance.schemas import answer_types
 from abeyance.schemas.json_types import to_json
 from abeyance.schemas.state_model import at_pointer
 from abeyance.util import checked_mapping
@@ -83,7 +83,7 @@ def parse_answer(response: Any, answer: Json) -> Any:
     """
     if response is None or isinstance(response, Mapping):
         return answer
-    return TypeAdapter(response).validate_json(json.dumps(answer))
+    return answer_types.read(response, answer)
 
 
 def answers_as_json(answers: Mapping[str, Any] | str | None, response: Any) -> dict[str, Json]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +13,7 @@ from typing import Any, Final
 import jsonschema_rs
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from abeyance.core.events import SchemaFault
@@ -39,14 +38,7 @@ def resolved(schema: Any, root: Any) -> Any:
     return schema
 
 
-_BOUNDS: Final = frozenset({"ge", "gt", "le", "lt", "max_digits", "multiple_of"})
-_KEYS: Final = {
-    "int": "^[+-]?[0-9]+$",
-    "float": r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$",
-}
-"""The pattern of a key by its type, because keys are strings in JSON."""
-_VERSION: Final = re.compile("uuid[1-8]")
-_UUID: Final = "^.{{14}}{version}"
+_DECIMAL: Final = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _MOST_FAULTS: Final = 20
 _MOST_CHARS: Final = 500
 _SEARCHED_BYTES: Final = 20_000
@@ -72,7 +64,7 @@ def schema_of(response: Any) -> Json:
         schema = copy.deepcopy(dict(response))
     else:
         try:
-            schema = TypeAdapter(response).json_schema(schema_generator=_AnswerSchema)
+            schema = TypeAdapter(response).json_schema(schema_generator=AnswerSchema)
         except (PydanticUserError, PydanticUndefinedAnnotation) as error:
             message = f"{response!r} cannot be written as a JSON Schema: {error.message}"
             raise ValueError(message) from error
@@ -182,59 +174,15 @@ def escaped(part: str) -> str:
     return part.replace("~", "~0").replace("/", "~1")
 
 
-class _AnswerSchema(GenerateJsonSchema):
-    """Adds constraints that pydantic's own schema leaves out.
+class AnswerSchema(GenerateJsonSchema):
+    """Generates a schema that accepts what the type accepts, and what it writes.
 
-    They are the form of a Decimal, a UUID of a version, a URL of a scheme, and a key. Otherwise an answer
-    would be accepted that the type then rejects.
+    A Decimal is a number or a text, whatever its bounds: only its type can check the bounds of a text.
     """
 
-    def generate(
-        self, schema: core_schema.CoreSchema, mode: JsonSchemaMode = "validation"
-    ) -> JsonSchemaValue:
-        found: JsonSchemaValue = _with_known_formats(super().generate(schema, mode))
-        return found
-
-    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
-        found = super().dict_schema(schema)
-        keys = schema.get("keys_schema")
-        if keys is not None and keys["type"] in _KEYS:
-            found["propertyNames"] = {"pattern": _KEYS[keys["type"]]}
-        return found
-
-    def url_schema(self, schema: core_schema.UrlSchema) -> JsonSchemaValue:
-        found = super().url_schema(schema)
-        if schemes := schema.get("allowed_schemes"):
-            found["pattern"] = f"^({'|'.join(map(re.escape, schemes))}):"
-        return found
-
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
-        places, digits = schema.get("decimal_places"), schema.get("max_digits")
-        number: JsonSchemaValue = super().decimal_schema(schema)["anyOf"][0]
-        if places is not None:
-            number.setdefault("multipleOf", 10.0**-places)
-        if digits is not None:
-            bound = 10.0 ** (digits - (places or 0))
-            number.update(exclusiveMinimum=-bound, exclusiveMaximum=bound)
-        if not _BOUNDS.isdisjoint(schema):
-            # A schema can limit a number, but not a number in a string.
-            return number
-        fraction = "[0-9]+" if places is None else f"[0-9]{{1,{places}}}" if places else "0+"
-        text = {"type": "string", "pattern": rf"^[+-]?[0-9]+(\.{fraction})?$"}
-        return {"anyOf": [number, text]}
-
-
-def _with_known_formats(schema: Json) -> Json:
-    match schema:
-        case {"type": "string", "format": str(format_)} if _VERSION.fullmatch(format_):
-            pattern = _UUID.format(version=format_[-1])
-            return {**schema, "format": "uuid", "pattern": pattern}
-        case Mapping():
-            return {key: _with_known_formats(value) for key, value in schema.items()}
-        case list():
-            return [_with_known_formats(value) for value in schema]
-        case _:
-            return schema
+        number, text = super().decimal_schema(schema)["anyOf"]
+        return {"anyOf": [number, {**text, "pattern": _DECIMAL}]}
 
 
 def places_fault(schema: Json) -> str | None:
@@ -258,7 +206,8 @@ def _usable(schema_text: str) -> _Usable:
     places.prepare()
     validator = jsonschema_rs.Draft202012Validator(
         places.schema,
-        validate_formats=True,
+        # `format` says what a text means: the type decides which texts it accepts.
+        validate_formats=False,
         pattern_options=patterns.options(looks_around=places.looks_around),
         offline=True,
     )

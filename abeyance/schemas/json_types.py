@@ -17,8 +17,11 @@ ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any, config=CONFIG)
 
 
 def to_json(value: Any) -> Json:
-    """Return a value as the JSON that pydantic makes of it. Raise ValueError if there is none."""
-    converted: Json = json.loads(ANY.dump_json(value))
+    """Return a value as the JSON that pydantic makes of it, fields of models by their aliases.
+
+    Raise ValueError if there is none.
+    """
+    converted: Json = json.loads(ANY.dump_json(value, by_alias=True))
     if (fault := why_not_json(converted)) is not None:
         raise ValueError(fault)
     return converted

@@ -10,7 +10,7 @@ any field is allowed, and its nodes get a mapping.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import chain
@@ -21,7 +21,6 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError
 
 from abeyance import wire
@@ -29,7 +28,8 @@ from abeyance.core import spec
 from abeyance.core.json import Json, canonical, why_not_json
 from abeyance.core.spec import FieldSpec
 from abeyance.errors import Code, Refusal
-from abeyance.schemas.json_schema import escaped, schema_of
+from abeyance.schemas import answer_types
+from abeyance.schemas.json_schema import AnswerSchema, escaped, schema_of
 from abeyance.schemas.json_types import ALL, ANY, CONFIG, kinds
 
 
@@ -101,7 +101,11 @@ class StateModel:
         except (PydanticUserError, PydanticUndefinedAnnotation):
             # The graph reports this error itself.
             known = ALL
-        return FieldSpec(reducer=reducer, kinds=() if known == ALL else tuple(sorted(known)))
+        return FieldSpec(
+            reducer=reducer,
+            kinds=() if known == ALL else tuple(sorted(known)),
+            rewrites=self.rewrites(name),
+        )
 
     def input_schema(self) -> Json:
         """Return the JSON Schema of a run's input."""
@@ -226,6 +230,61 @@ class StateModel:
             raise ValuesError(message, [_unknown(name) for name in unknown[:_MOST_ERRORS]])
         return {name: self._patched(name, value) for name, value in changes.items()}
 
+    def edited(self, before: Mapping[str, Json], changes: Mapping[str, Json]) -> dict[str, Json]:
+        """Return fields that a person sets as their types write them; what is as it was `before`, and
+        what the model does not declare, as it is. Raise ValuesError.
+        """
+        made, errors = {**changes}, list[Mapping[str, str]]()
+        for name, adapter in self.adapters.items():
+            if name in changes and (name not in before or before[name] != changes[name]):
+                try:
+                    made[name] = self._as_written(name, adapter, changes[name])
+                except ValuesError as error:
+                    errors += error.errors
+        if errors:
+            raise ValuesError(_joined(errors), errors)
+        return made
+
+    def edit(self, changes: Mapping[str, Any]) -> dict[str, Json]:
+        """Return what a person sets fields to, from Python values or JSON. Raise ValuesError."""
+        try:
+            made = self.patch(changes)
+        except ValuesError:
+            is_known = changes.keys() <= self.fields.keys()
+            if not is_known or why_not_json(changes) is not None:
+                raise
+            return self.edited({}, changes)
+        self.check_merged(made, made)
+        return made
+
+    def answered(self, name: str, answer: Json, merged: Callable[[Json], Json]) -> Json:
+        """Return an answer as the field that it is written to writes it. Raise ValuesError.
+
+        `merged` returns the value of the field after an answer.
+        """
+        if name not in self.fields:
+            return answer
+        made = self._as_written(name, self._patches[name], answer)
+        if reducers_of(self.fields[name]):
+            self._as_written(name, self.adapters[name], merged(made))
+        return made
+
+    def rewrites(self, name: str) -> bool:
+        """Return whether what a field's type writes can differ from what people send."""
+        return name in self.fields and answer_types.rewrites(self.patch_type(name))
+
+    def _as_written(self, name: str, adapter: TypeAdapter[Any], value: Json) -> Json:
+        try:
+            # As JSON: a strict model then accepts a date as a text.
+            typed = adapter.validate_json(json.dumps(value), by_alias=True, by_name=True)
+        except ValidationError as error:
+            errors = [
+                {**entry, "pointer": f"/{escaped(name)}{entry['pointer']}"}
+                for entry in at_pointer(error, value)
+            ]
+            raise ValuesError(_joined(errors), errors) from error
+        return _written(name, adapter, typed)
+
     def check_merged(self, values: Mapping[str, Json], patch: Mapping[str, Json]) -> None:
         """Raise ValuesError if a reducer produced a value that its field does not allow."""
         for name in patch:
@@ -332,7 +391,7 @@ def to_mapping(given: Mapping[str, Any] | BaseModel) -> Mapping[str, Any]:
     return given
 
 
-class _InputSchema(GenerateJsonSchema):
+class _InputSchema(AnswerSchema):
     """Generates the same schema in every process: the order of a set differs between processes."""
 
     def encode_default(self, dft: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -27,7 +28,7 @@ from abeyance.history.after_the_end import (
     respond_after_the_end,
 )
 from abeyance.orders import SIGNALS, order_of
-from abeyance.runtime import graph_today, retries
+from abeyance.runtime import answering, graph_today, retries
 from abeyance.schemas import answers as limits_
 from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.blobs import Blobs
@@ -223,6 +224,8 @@ class InMemoryRun(InMemoryReader):
         if (called := idempotency.earlier(self.state.keys, event)) is not None:
             return idempotency.receipts_again(called)
         replies.refuse_strays(event)
+        graphs = {self._graph.name: self._graph}
+        event = answering.typed(self.state, event, partial(answering.take, graphs))
         machine.check(self.state, event)
         kept = order.model_dump(mode="json", exclude={"delegations"})
         self._driver.orders.add("respond", kept)
@@ -233,7 +236,7 @@ class InMemoryRun(InMemoryReader):
 
     async def checked_patch(self, patch: Mapping[str, Any]) -> dict[str, Json]:
         try:
-            return self._graph.states.patch(patch)
+            return self._graph.states.edit(patch)
         except ValuesError as error:
             self._refuse_ended()
             raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error

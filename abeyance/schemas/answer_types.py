@@ -1,0 +1,165 @@
+"""The types of answers: read an answer as its type, and write it in the one form that its type writes.
+
+The JSON Schema that people see says which shapes a type accepts; the type itself decides. A type
+*rewrites* answers if its written form can differ from what was sent: `12.50` or `"12.50"`, `10:00` or
+`10:00:00`, a default that was left out.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import OrderedDict
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+from uuid import uuid4
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from pydantic_core import PydanticSerializationError
+
+from abeyance.core.json import Json, canonical, why_not_json
+from abeyance.schemas.json_types import CONFIG
+from abeyance.wire import refuse_too_deep
+
+_VERBATIM: Final = frozenset({"any", "none", "bool", "int", "float", "literal", "enum"})
+"""Core schemas of types that write what was sent."""
+_WITHIN: Final = ("schema", "items_schema", "keys_schema", "values_schema")
+_OF_ITS_OWN: Final = (
+    "serialization",
+    "validation_alias",
+    "serialization_alias",
+    "custom_init",
+    "post_init",
+)
+"""What a model may do with values beside reading them."""
+_MOST_KNOWN: Final = 1_000
+_PROCESS: Final = uuid4().hex[:8]
+_known: Final[OrderedDict[str, Any]] = OrderedDict()
+"""Types of questions by their names: those asked last."""
+
+
+def read(type_: Any, answer: Json) -> Any:
+    """Return a JSON value as the type. Raise pydantic's ValidationError if it does not fit."""
+    return adapter(type_).validate_json(json.dumps(answer), by_alias=True, by_name=True)
+
+
+def written(type_: Any, answer: Json) -> Json:
+    """Return what the type writes of a JSON value. Raise pydantic's ValidationError if it does not fit,
+    ValueError if the type cannot write what it has read.
+    """
+    return dumped(adapter(type_), read(type_, answer))
+
+
+def written_answer(response: Any, answer: Json) -> Json:
+    """Return an answer as `written`; as it is for a JSON Schema, or None, which takes any."""
+    is_typed = response is not None and not isinstance(response, Mapping)
+    return written(response, answer) if is_typed else answer
+
+
+def dumped(writer: TypeAdapter[Any], value: Any) -> Json:
+    """Return the JSON that a type writes of a value; fields of models by their aliases, as the schema
+    that people see names them. Raise ValueError if there is none.
+    """
+    try:
+        made: Json = writer.dump_python(value, mode="json", by_alias=True, round_trip=True)
+        refuse_too_deep(made)
+        fault = why_not_json(made)
+    except (PydanticSerializationError, TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+    if fault is not None:
+        raise ValueError(fault)
+    # The order of a set differs between processes, and values are compared.
+    return sorted(made, key=canonical) if isinstance(value, set | frozenset) else made
+
+
+def adapter(type_: Any) -> TypeAdapter[Any]:
+    """Return the adapter of a type."""
+    try:
+        return _cached_adapter(type_)
+    except TypeError:
+        # What annotates the type cannot be hashed.
+        return _adapter(type_)
+
+
+def _adapter(type_: Any) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(type_, config=CONFIG)
+    except PydanticUserError as error:
+        if error.code != "type-adapter-config-unused":
+            raise
+        # A model has a configuration of its own.
+        return TypeAdapter(type_)
+
+
+_cached_adapter = lru_cache(maxsize=500)(_adapter)
+
+
+def rewrites(type_: Any) -> bool:
+    """Return whether what the type writes can differ from an answer that it accepts."""
+    if type_ is None or isinstance(type_, Mapping):
+        return False
+    try:
+        return _rewrites(adapter(type_).core_schema)
+    except (PydanticUserError, PydanticUndefinedAnnotation):
+        # Who declares the type reports this error.
+        return False
+
+
+def _rewrites(schema: Any) -> bool:
+    match schema:
+        case {"type": "str"}:
+            return not {"strip_whitespace", "to_lower", "to_upper"}.isdisjoint(schema)
+        case {"type": "union", "choices": choices}:
+            return any(_rewrites(each[0] if isinstance(each, tuple) else each) for each in choices)
+        case {"type": "definitions"}:
+            return any(map(_rewrites, [schema["schema"], *schema["definitions"]]))
+        case {"type": "model" | "model-field" | "nullable" | "list" | "dict"}:
+            return any(schema.get(name) for name in _OF_ITS_OWN) or any(
+                _rewrites(schema[name]) for name in _WITHIN if name in schema
+            )
+        case {"type": "model-fields", "fields": fields}:
+            return any(map(_rewrites, fields.values()))
+        case {"type": "definition-ref"}:
+            return False
+        case {"type": type_, **rest}:
+            return type_ not in _VERBATIM or "serialization" in rest
+        case _:
+            return True
+
+
+def remember(type_: Any) -> str | None:
+    """Return a name by which the type of a question that code asked is found again; None for a schema.
+
+    Any process finds a class of a module that it has imported; anything else only this one.
+    """
+    if type_ is None or isinstance(type_, Mapping):
+        return None
+    if (
+        isinstance(type_, type)
+        and _found(name := f"{type_.__module__}:{type_.__qualname__}") is type_
+    ):
+        return name
+    name = f"{_PROCESS}:{type_!r}"
+    if _known.setdefault(name, type_) != type_:
+        # Two classes of one name, defined within functions.
+        name = f"{name}@{id(type_):x}"
+        _known[name] = type_
+    _known.move_to_end(name)
+    while len(_known) > _MOST_KNOWN:
+        _known.popitem(last=False)
+    return name
+
+
+def known(name: str) -> Any:
+    """Return the type of this name, None if this process does not find it."""
+    return _known.get(name) or _found(name)
+
+
+def _found(name: str) -> Any:
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, type) else None

@@ -1,0 +1,77 @@
+"""What a run asks its worker about answers: the types of authors are code, and a run has only data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import FailureError
+from temporalio.worker import (
+    Interceptor,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+)
+
+with workflow.unsafe.imports_passed_through():
+    from abeyance import names, wire
+    from abeyance.authoring.graph import Graph
+    from abeyance.core import events
+    from abeyance.core.state import RunState
+    from abeyance.errors import Code, Refusal
+    from abeyance.runtime import answering
+
+_TAKE: Final = "abeyance_take_answer"
+_WITHIN: Final = timedelta(seconds=5)
+_ATTEMPTS: Final = RetryPolicy(maximum_attempts=3)
+
+
+class AnswerTypes(Interceptor):
+    """Lets the validators of runs ask the types of the graphs of their worker.
+
+    Validators run once and not in a replay, so what they find is not recorded.
+    """
+
+    def __init__(self, graphs: Mapping[str, Graph]) -> None:
+        self._graphs = graphs
+
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: A002 the SDK's own word
+    ) -> type[WorkflowInboundInterceptor] | None:
+        # A workflow sees nothing of its worker but extern functions.
+        input.unsafe_extern_functions[_TAKE] = lambda given: answering.take(self._graphs, given)
+        return None
+
+
+def typed(state: RunState, event: events.Responded) -> events.Responded:
+    """Return an answer with what the types say of it. Only a validator may call this."""
+    take = workflow.extern_functions()[_TAKE]
+    with workflow.unsafe.sandbox_unrestricted():
+        return answering.typed(state, event, take)
+
+
+async def written(state: RunState, event: events.Responded) -> events.Responded:
+    """Return an accepted answer as its types write it; as it is if they cannot write it otherwise.
+
+    Raises the Refusal `unavailable`.
+    """
+    given = answering.to_write(state, event)
+    if not given:
+        return event
+    try:
+        taken = await workflow.execute_local_activity(
+            names.WRITE_ANSWERS_ACTIVITY,
+            [*given.values()],
+            result_type=list[wire.TakenAnswer],
+            schedule_to_close_timeout=_WITHIN,
+            retry_policy=_ATTEMPTS,
+        )
+    # Not only an ActivityError: a replay raises the bare TimeoutError of a local activity.
+    except FailureError as error:
+        raise Refusal(
+            Code.UNAVAILABLE, "The answer could not be read as its type in time. Repeat the call."
+        ) from error
+    return answering.with_taken(event, dict(zip(given, taken, strict=True)))
