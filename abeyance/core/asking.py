@@ -170,7 +170,7 @@ def _fault(
             )
         if (undeclared := _undeclared(graph, visit, each)) is not None:
             return failed(undeclared, FailureCode.UNDECLARED_CAPABILITY)
-        if each.key in answered and not _shows_another(visit, each):
+        if each.key in answered and each.misfit is None and not _shows_another(visit, each):
             return failed(
                 f"the node {visit.node!r} raises the interrupt {name!r} again after its answer: "
                 "check ctx.answers before raising it, or use `await ctx.interrupt(...)`"

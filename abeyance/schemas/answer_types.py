@@ -102,7 +102,7 @@ def rewrites(type_: Any) -> bool:
         return False
     try:
         return _rewrites(adapter(type_).core_schema)
-    except (PydanticUserError, PydanticUndefinedAnnotation):
+    except (PydanticUserError, PydanticUndefinedAnnotation, ImportError):
         # Who declares the type reports this error.
         return False
 

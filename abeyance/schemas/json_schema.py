@@ -38,7 +38,7 @@ def resolved(schema: Any, root: Any) -> Any:
     return schema
 
 
-_DECIMAL: Final = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
+_DECIMAL: Final = r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _MOST_FAULTS: Final = 20
 _MOST_CHARS: Final = 500
 _SEARCHED_BYTES: Final = 20_000
@@ -65,8 +65,10 @@ def schema_of(response: Any) -> Json:
     else:
         try:
             schema = TypeAdapter(response).json_schema(schema_generator=AnswerSchema)
-        except (PydanticUserError, PydanticUndefinedAnnotation) as error:
-            message = f"{response!r} cannot be written as a JSON Schema: {error.message}"
+        except (PydanticUserError, PydanticUndefinedAnnotation, ImportError) as error:
+            # A type may need a package of its own, as EmailStr does.
+            why = getattr(error, "message", str(error))
+            message = f"{response!r} cannot be written as a JSON Schema: {why}"
             raise ValueError(message) from error
     try:
         _usable(canonical(schema))

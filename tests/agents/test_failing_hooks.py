@@ -67,13 +67,6 @@ async def _has_no_name_for_it(event: BeforeToolCall) -> None:
     await event.interrupt("a/b")
 
 
-async def _wants_another_type(event: BeforeToolCall) -> None:
-    try:
-        await event.interrupt("known", response=int)
-    except Exception:  # noqa: BLE001 the same
-        return
-
-
 async def _takes_args_away(event: BeforeToolCall) -> None:
     event.args = None  # type: ignore[assignment]
 
@@ -113,7 +106,6 @@ async def _spoils_the_state(event: BeforeToolCall) -> None:
         (_asks_elsewhere, "a question that it did not ask by its event"),
         (_goes_to_a_node, "a hook has no node to go to"),
         (_has_no_name_for_it, "the name 'a/b'"),
-        (_wants_another_type, "the answer to 'known' does not fit its type"),
         (_takes_args_away, "it set args to a NoneType"),
         (_spoils_args, "it edited the arguments, and they do not fit any more. 'pay' was not run"),
         (_adds_what_is_no_json, "they are not JSON any more"),
@@ -143,6 +135,18 @@ async def test_a_hook_that_goes_wrong_denies_the_call_and_says_why(
     assert told in outcome.denied
     assert told in caplog.text
     assert (outcome.asked, outcome.event, ran) == ((), call(), ["later"])
+
+
+async def test_a_hook_that_cannot_read_an_answer_any_more_asks_again() -> None:
+    async def count(event: BeforeToolCall) -> None:
+        await event.interrupt("known", response=int)
+
+    outcome = await run_hooks([Named("h", count)], call(), {"h/known": "yes"}, check=pay.read)
+
+    assert outcome.denied is None
+    assert [(each.question.name, each.misfit) for each in outcome.asked] == [
+        ("known", "Input should be a valid integer, unable to parse string as an integer")
+    ]
 
 
 async def test_what_a_model_is_told_of_a_denial_is_bounded() -> None:

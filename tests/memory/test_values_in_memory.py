@@ -1,0 +1,363 @@
+"""What people send as values: their types decide what is accepted, and write what is kept."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Annotated, Any, cast
+
+import pytest
+from pydantic import BaseModel, Field, create_model, field_validator
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+
+from abeyance import START, Agent, Context, Graph, GraphError, Principal, Refusal, append, tool
+from abeyance.core.json import Json
+from abeyance.testing import InMemoryRun, run
+from tests.support.answer_types import SENT, Bill, Decision, Money, Share
+
+CASES = pytest.mark.parametrize(("type_", "sent", "kept", "rejected"), SENT, ids=str)
+
+
+class Log(BaseModel):
+    said: str = ""
+
+
+def with_field(type_: Any) -> type[BaseModel]:
+    """The state of a graph with a field `it` of this type, that may have no value yet."""
+    return cast("type[BaseModel]", create_model("State", it=(type_ | None, None), said=(str, "")))
+
+
+def asking(type_: Any) -> Graph:
+    """A graph that asks for a field, shows it at a breakpoint, and writes it back from code."""
+    graph = Graph("asking", state=with_field(type_), interrupt_before=["keep"])
+    graph.interrupt("ask", prompt="What?", answer_to="it")
+    graph.node(name="keep")(lambda state: {"it": state.it, "said": repr(state.it)})
+    graph.edge(START, "ask")
+    graph.edge("ask", "keep")
+    return graph
+
+
+async def refusal_of(trial: InMemoryRun, name: str, answer: Json) -> Refusal:
+    with pytest.raises(Refusal) as refused:
+        await trial.respond(name, answer)
+    return refused.value
+
+
+def edits_of(trial: InMemoryRun) -> list[Json]:
+    return [event.data for event in trial._driver.events if event.type == "run.values_edited"]
+
+
+@CASES
+async def test_an_answer_is_kept_as_its_type_writes_it_and_refused_as_its_type_rejects_it(
+    type_: Any, sent: Json, kept: Json, rejected: Json
+) -> None:
+    trial = InMemoryRun(asking(type_))
+    await trial.start()
+    (asked,) = await trial.interrupts()
+
+    refused = await refusal_of(trial, "ask", rejected)
+
+    assert refused.code == "invalid_answer"
+    assert "pydantic" not in refused.message
+    assert [each.id for each in await trial.interrupts()] == [asked.id]
+    assert trial.values["it"] is None
+    await trial.respond("ask", sent)
+    assert trial.values["it"] == kept
+    (stop,) = await trial.interrupts()
+    assert stop.payload["values"]["it"] == kept
+    shown = {"values": stop.payload["values"], "version": stop.payload["version"]}
+    await trial.respond(stop.id, shown)
+    assert trial.status == "completed"
+    assert trial.values["it"] == kept
+    assert edits_of(trial) == []
+
+
+@CASES
+async def test_code_that_asks_gets_what_its_type_accepts_and_nobody_can_answer_with_what_it_rejects(
+    type_: Any, sent: Json, kept: Json, rejected: Json
+) -> None:
+    graph = Graph("code", state=Log)
+
+    @graph.node(name="ask", retries=0)
+    async def ask(state: Log, ctx: Context) -> dict[str, Any]:
+        answer = await ctx.interrupt("q", prompt="?", response=type_)
+        return {"said": f"{ctx.answers['q'] == kept} {answer!r}"}
+
+    graph.edge(START, "ask")
+    trial = InMemoryRun(graph)
+    await trial.start()
+
+    assert (await refusal_of(trial, "q", rejected)).code == "invalid_answer"
+    assert trial.status == "awaiting-input"
+    await trial.respond("q", sent)
+    assert trial.status == "completed"
+    assert trial.values["said"].startswith("True ")
+
+
+@CASES
+async def test_values_are_edited_in_the_forms_that_their_types_accept(
+    type_: Any, sent: Json, kept: Json, rejected: Json
+) -> None:
+    trial = InMemoryRun(asking(type_))
+    await trial.start()
+    await trial.pause()
+
+    with pytest.raises(Refusal) as refused:
+        await trial.edit_values({"it": rejected})
+    await trial.edit_values({"it": sent})
+
+    assert refused.value.code == "invalid_input"
+    assert trial.values["it"] == kept
+    await trial.edit_values({"it": trial.values["it"]})
+    assert trial.values["it"] == kept
+    await trial.resume()
+    await trial.respond("ask", sent)
+    (stop,) = await trial.interrupts()
+    wrong = {"values": {"it": rejected}, "version": stop.payload["version"]}
+    assert (await refusal_of(trial, stop.id, wrong)).code == "invalid_answer"
+    await trial.respond(stop.id, {**wrong, "values": {"it": sent}})
+    assert (trial.status, trial.values["it"]) == ("completed", kept)
+
+
+def gated(type_: Any, sent: Json, **options: Any) -> Graph:
+    """An agent whose model calls a tool once, with one argument of this type."""
+
+    async def use(it: Any) -> str:
+        return f"used {it!r}"
+
+    use.__annotations__ = {"it": type_, "return": str}
+
+    def play(messages: list[ModelMessage], info: Any) -> ModelResponse:
+        for part in messages[-1].parts:
+            if isinstance(part, ToolReturnPart):
+                return ModelResponse(parts=[TextPart(str(part.content))])
+        return ModelResponse(parts=[ToolCallPart("use", {"it": sent}, "c1")])
+
+    desk = create_model("Desk", question=(str, "?"), answer=(str | None, None))
+    graph = Graph("desk", state=desk)
+    agent = Agent("clerk", model=play, tools=[tool(approve=True, **options)(use)])
+    graph.agent("work", agent, input="question", output="answer")
+    graph.edge(START, "work")
+    return graph
+
+
+@CASES
+async def test_an_approval_with_the_arguments_as_shown_or_as_sent_is_no_edit(
+    type_: Any, sent: Json, kept: Json, rejected: Json
+) -> None:
+    for again in (kept, sent):
+        trial = InMemoryRun(gated(type_, sent, decisions=["approve", "reject"]))
+        await trial.start()
+        (asked,) = await trial.interrupts()
+
+        assert asked.reason["arguments"] == {"it": kept}
+        await trial.respond(asked.id, {"approved": True, "arguments": {"it": again}})
+        assert trial.status == "completed"
+
+
+@CASES
+async def test_arguments_of_an_approver_that_the_tool_rejects_are_refused(
+    type_: Any, sent: Json, kept: Json, rejected: Json
+) -> None:
+    trial = InMemoryRun(gated(type_, sent))
+    await trial.start()
+    (asked,) = await trial.interrupts()
+
+    wrong = {"approved": True, "arguments": {"it": rejected}}
+    refused = await refusal_of(trial, asked.id, wrong)
+
+    assert refused.code == "invalid_answer"
+    assert refused.details["errors"][0]["pointer"].startswith("/arguments")
+    assert [each.id for each in await trial.interrupts()] == [asked.id]
+
+
+async def test_votes_stay_when_an_approver_sends_the_arguments_in_another_form() -> None:
+    trial = InMemoryRun(gated(Money, "12.50", quorum=2))
+    await trial.start()
+    (asked,) = await trial.interrupts()
+    ada, bob = (Principal(subject=name, capabilities=("*",)) for name in ("ada", "bob"))
+
+    await trial.respond(asked.id, {"approved": True}, principal=bob)
+    again = {"approved": True, "arguments": {"it": "12.50"}}
+    await trial.respond(asked.id, again, principal=ada)
+
+    assert trial.values["answer"] == "used Decimal('12.50')"
+
+
+async def test_a_repeat_of_an_answer_that_was_kept_in_another_form_gets_its_receipt() -> None:
+    trial = InMemoryRun(asking(time))
+    await trial.start()
+    id_ = (await trial.interrupts())[0].id
+
+    first = await trial.respond(id_, "10:00")
+    again = await trial.respond(id_, "10:00")
+
+    assert [each.replayed for each in (*first, *again)] == [False, True]
+    assert (await refusal_of(trial, id_, "10:01")).code == "already_answered"
+
+
+async def test_answers_and_defaults_may_be_python_values() -> None:
+    bill = Bill(amount=Decimal("7.25"), lines=[Decision(isApproved=True)])
+    ended = await run(asking(Bill), answers={"ask": bill, "interrupt_before": None})
+
+    assert ended.values["it"] == {"amount": "7.25", "due": None, "lines": [{"isApproved": True}]}
+
+    late = Graph("late", state=with_field(Money))
+    late.interrupt(
+        "ask", prompt="?", answer_to="it", timeout="1h", on_timeout={"default": Decimal("5.00")}
+    )
+    late.edge(START, "ask")
+
+    assert (await run(late)).values["it"] == "5.00"
+
+
+def test_a_default_that_its_type_rejects_is_a_fault_of_the_graph() -> None:
+    graph = Graph("late", state=with_field(Share))
+    graph.interrupt(
+        "ask", prompt="?", answer_to="it", timeout="1h", on_timeout={"default": {"percent": 3}}
+    )
+    graph.edge(START, "ask")
+
+    with pytest.raises(GraphError, match="must be even"):
+        graph.build()
+
+
+async def test_an_answer_that_a_deploy_makes_unreadable_is_asked_again_with_the_fault() -> None:
+    class Loose(BaseModel):
+        percent: int
+
+    def version(type_: Any, got: list[Any]) -> Graph:
+        graph = Graph("deployed", state=Log)
+
+        @graph.node(name="ask", retries=0)
+        async def ask(state: Log, ctx: Context) -> dict[str, Any]:
+            first = await ctx.interrupt("first", prompt="How much?", response=type_)
+            second = await ctx.interrupt("second", prompt="Sure?", response=bool)
+            got.append((first, second))
+            return {"said": "done"}
+
+        graph.edge(START, "ask")
+        return graph
+
+    got: list[Any] = []
+    trial = InMemoryRun(version(Loose, got))
+    await trial.start()
+    before = (await trial.interrupts())[0].id
+    await trial.respond("first", {"percent": 3})
+    trial.deploy(version(Share, got))
+
+    await trial.respond("second", True)
+
+    (again,) = await trial.interrupts()
+    assert (again.name, again.id == before) == ("first", False)
+    assert again.prompt == (
+        "How much? (Asked again, because the answer does not fit: "
+        "/percent: Value error, must be even)"
+    )
+    assert (await refusal_of(trial, again.id, {"percent": 3})).code == "invalid_answer"
+    await trial.respond(again.id, {"percent": 4})
+    assert (trial.status, got) == ("completed", [(Share(percent=4), True)])
+
+
+async def test_an_answer_that_its_type_accepts_no_more_while_another_question_waits_is_asked_again() -> (
+    None
+):
+    latest = [100]
+
+    class Moment(BaseModel):
+        at: int
+
+        @field_validator("at")
+        @classmethod
+        def not_over(cls, value: int) -> int:
+            if value > latest[0]:
+                raise ValueError("is over")
+            return value
+
+    graph = Graph("late", state=Log)
+
+    @graph.node(name="ask", retries=0)
+    async def ask(state: Log, ctx: Context) -> dict[str, Any]:
+        first = await ctx.interrupt("first", prompt="When?", response=Moment)
+        await ctx.interrupt("second", prompt="Sure?", response=bool)
+        return {"said": f"at {first.at}"}
+
+    graph.edge(START, "ask")
+    trial = InMemoryRun(graph)
+    await trial.start()
+    await trial.respond("first", {"at": 50})
+    latest[0] = 10
+
+    await trial.respond("second", True)
+
+    assert [each.name for each in await trial.interrupts()] == ["first"]
+    await trial.respond("first", {"at": 5})
+    assert (trial.status, trial.values["said"]) == ("completed", "at 5")
+
+
+async def test_an_answer_that_makes_a_list_too_long_is_refused() -> None:
+    class Words(BaseModel):
+        said: Annotated[list[str], append, Field(max_length=1)] = []
+
+    graph = Graph("words", state=Words)
+    graph.interrupt("one", prompt="?", answer_to="said")
+    graph.interrupt("two", prompt="?", answer_to="said")
+    graph.edge(START, "one")
+    graph.edge("one", "two")
+    trial = InMemoryRun(graph)
+    await trial.start()
+    await trial.respond("one", ["a"])
+
+    refused = await refusal_of(trial, "two", ["b"])
+
+    assert "at most 1 item" in refused.message
+    await trial.respond("two", [])
+    assert trial.values["said"] == ["a"]
+
+
+async def test_what_code_wrote_at_a_breakpoint_can_be_sent_back_with_another_value() -> None:
+    class Shop(BaseModel):
+        opens: time | None = None
+        at: datetime | None = None
+        shift: timedelta | None = None
+        day: date | None = None
+        note: str = ""
+
+    graph = Graph("look", state=Shop, interrupt_before=["last"])
+    wrote = {
+        "at": datetime(2026, 1, 1, 10),  # noqa: DTZ001 a state may have times without a zone
+        "opens": time(10),
+        "shift": timedelta(hours=-1),
+        "day": date(2026, 1, 1),
+    }
+    graph.node(name="first")(lambda state: wrote)
+    graph.node(name="last")(lambda state: {"note": f"{state.note}!"})
+    graph.edge(START, "first")
+    graph.edge("first", "last")
+    trial = InMemoryRun(graph)
+    await trial.start()
+    (shown,) = await trial.interrupts()
+
+    edited = {**shown.payload["values"], "note": "seen"}
+    await trial.respond(shown.id, {"values": edited, "version": shown.payload["version"]})
+
+    assert trial.values["note"] == "seen!"
+    assert [each["fields"] for each in edits_of(trial)] == [["note"]]
+
+
+async def test_a_failed_visit_is_skipped_with_values_as_their_types_write_them() -> None:
+    graph = Graph("failing", state=with_field(Share), on_error="interrupt")
+
+    @graph.node(name="fail", retries=0)
+    async def fail(state: Any) -> None:
+        raise RuntimeError("no")
+
+    graph.edge(START, "fail")
+    trial = InMemoryRun(graph)
+    await trial.start()
+
+    refused = await refusal_of(trial, "error", {"action": "skip", "patch": {"it": {"percent": 3}}})
+    await trial.respond("error", {"action": "skip", "patch": {"it": {"percent": 4}}})
+
+    assert refused.details["errors"][0]["pointer"] == "/patch/it/percent"
+    assert trial.values["it"] == {"percent": 4}
