@@ -8,7 +8,6 @@ from typing import Final
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import FailureError
 from temporalio.worker import (
     Interceptor,
     WorkflowInboundInterceptor,
@@ -22,6 +21,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.state import RunState
     from abeyance.errors import Code, Refusal
     from abeyance.runtime import answering
+    from abeyance.workflows.activity_calls import LocalFailed, local_result
 
 _TAKE: Final = "abeyance_take_answer"
 _WITHIN: Final = timedelta(seconds=5)
@@ -62,15 +62,16 @@ async def written(state: RunState, event: events.Responded) -> events.Responded:
     if not given:
         return event
     try:
-        taken = await workflow.execute_local_activity(
-            names.WRITE_ANSWERS_ACTIVITY,
-            [*given.values()],
-            result_type=list[wire.TakenAnswer],
-            schedule_to_close_timeout=_WITHIN,
-            retry_policy=_ATTEMPTS,
+        taken = await local_result(
+            workflow.start_local_activity(
+                names.WRITE_ANSWERS_ACTIVITY,
+                [*given.values()],
+                result_type=list[wire.TakenAnswer],
+                schedule_to_close_timeout=_WITHIN,
+                retry_policy=_ATTEMPTS,
+            )
         )
-    # Not only an ActivityError: a replay raises the bare TimeoutError of a local activity.
-    except FailureError as error:
+    except LocalFailed as error:
         raise Refusal(
             Code.UNAVAILABLE, "The answer could not be read as its type in time. Repeat the call."
         ) from error

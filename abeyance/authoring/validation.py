@@ -77,7 +77,9 @@ def _field_faults(states: StateModel, name: str) -> Iterator[str]:
     if len(reducers) > 1:
         yield f"the field {name!r} has {len(reducers)} reducers: keep one"
     for reducer in reducers[:1]:
-        actual, accepted = kinds(schema) - {"null"}, _REDUCED.get(reducer.name)
+        # A Decimal is written as a text, and accepted as a number too.
+        either = kinds(schema) | kinds(states.adapters[name].json_schema(mode="validation"))
+        actual, accepted = either - {"null"}, _REDUCED.get(reducer.name)
         if accepted is not None and not actual & accepted:
             yield (
                 f"the field {name!r} has the reducer {reducer.name!r} but its JSON type is "

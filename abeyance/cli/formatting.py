@@ -440,8 +440,9 @@ def _example(schema: Any, root: Any, depth: int) -> Any:
     for key in ("default", "const"):
         if key in schema:
             return schema[key]
-    if schema.get("enum"):
-        return schema["enum"][0]
+    for key in ("examples", "enum"):
+        if schema.get(key):
+            return schema[key][0]
     for key in ("anyOf", "oneOf"):
         if schema.get(key):
             return _example(schema[key][0], root, depth + 1)
@@ -460,7 +461,17 @@ def _example(schema: Any, root: Any, depth: int) -> Any:
         case "null":
             return None
         case _:
-            return "..."
+            return _EXAMPLES.get(str(schema.get("format")), "...")
+
+
+_EXAMPLES: Final = {
+    "date": "2026-01-31",
+    "time": "10:00:00",
+    "date-time": "2026-01-31T10:00:00Z",
+    "duration": "PT1H",
+    "uuid": "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
+}
+"""Texts by their formats."""
 
 
 def _object(schema: Mapping[str, Any], root: Any, depth: int) -> dict[str, Any]:

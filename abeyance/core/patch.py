@@ -1,18 +1,21 @@
 """Merging what a visit changed into the values of its scope.
 
 Each field has a reducer: `last` replaces, `append` extends a list by a list, `merge` updates a mapping,
-`add` sums numbers, `union` keeps the distinct items of lists. Reducers are data, not functions, because
-the merge happens here, in the same way in every replay.
+`add` sums numbers (a Decimal is a text), `union` keeps the distinct items of lists. Reducers are data,
+not functions, because the merge happens here, in the same way in every replay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal, Inexact, InvalidOperation, localcontext
 
 from abeyance.core.json import Json, canonical, why_not_json
 from abeyance.core.spec import FieldSpec, GraphSpec, Reducer
 
 _LAST = FieldSpec()
+_DIGITS = 1_000
+"""The most that a sum of Decimals may have."""
 
 
 class PatchError(Exception):
@@ -85,6 +88,8 @@ def contribution(spec: FieldSpec | None, before: Json, after: Json) -> Json:
             except OverflowError:
                 # `applied` raises PatchError for a number this large.
                 return after
+        case "add" if isinstance(after, str) and isinstance(before, str):
+            return _decimal_sum(after, before, sign=-1) or after
         case _:
             return after
 
@@ -102,6 +107,12 @@ def _reduced(reducer: Reducer, name: str, old: Json, new: Json) -> Json:
             return {**(old or {}), **new}
         case "add" if _is_number(new) and (old is None or _is_number(old)):
             return _sum(name, old or 0, new)
+        case "add" if (
+            isinstance(new, str)
+            and isinstance(old, str | None)
+            and (total := _decimal_sum(old or "0", new)) is not None
+        ):
+            return total
         case _:
             raise PatchError(
                 f"the field {name!r} merges by {reducer!r}, which cannot put "
@@ -121,6 +132,16 @@ def _sum(name: str, old: Json, new: Json) -> Json:
 
 def _are(kind: type, old: Json, new: Json) -> bool:
     return isinstance(new, kind) and (old is None or isinstance(old, kind))
+
+
+def _decimal_sum(one: str, other: str, *, sign: int = 1) -> str | None:
+    """Return the exact sum of two Decimals; None if they are none, or the sum has too many digits."""
+    with localcontext(prec=_DIGITS, traps={Inexact: True, InvalidOperation: True}):
+        try:
+            total = Decimal(one) + sign * Decimal(other)
+        except (Inexact, InvalidOperation):
+            return None
+    return str(total) if total.is_finite() else None
 
 
 def _is_number(value: Json) -> bool:

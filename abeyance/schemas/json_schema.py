@@ -186,6 +186,11 @@ class AnswerSchema(GenerateJsonSchema):
         number, text = super().decimal_schema(schema)["anyOf"]
         return {"anyOf": [number, {**text, "pattern": _DECIMAL}]}
 
+    def datetime_schema(self, schema: core_schema.DatetimeSchema) -> JsonSchemaValue:
+        found = super().datetime_schema(schema)
+        is_naive = schema.get("tz_constraint") == "naive"
+        return {**found, "examples": ["2026-01-31T10:00:00"]} if is_naive else found
+
 
 def places_fault(schema: Json) -> str | None:
     """Return why a schema has too many places for an interrupt, or None."""

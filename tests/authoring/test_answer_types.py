@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, Literal
 from uuid import UUID
 
+import answer_samples as types
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,6 @@ from pydantic import BaseModel, TypeAdapter
 
 from abeyance.schemas.answer_types import dumped, rewrites, written
 from abeyance.schemas.json_schema import faults_of, schema_of
-from tests.support import answer_types as types
 
 _WHOLE = st.integers(-(10**12), 10**12)
 _TIMES = st.times() | st.times(timezones=st.just(UTC))

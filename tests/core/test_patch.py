@@ -38,6 +38,9 @@ OPEN = GraphSpec(name="g", open_values=True)
         ("total", 2, 3, 5),
         ("total", 2, -0.5, 1.5),
         ("total", None, 4, 4),
+        ("total", "0.10", "0.20", "0.30"),
+        ("total", None, "1.50", "1.50"),
+        ("total", "12345678901234567890.1", "0.2", "12345678901234567890.3"),
     ],
 )
 def test_each_reducer_merges_in_its_own_way(field: str, old: Json, new: Json, result: Json) -> None:
@@ -57,6 +60,9 @@ def test_each_reducer_merges_in_its_own_way(field: str, old: Json, new: Json, re
         ("facts", {}, 1, "'facts' merges by 'merge', which cannot put a int to a dict"),
         ("total", 1, "1", "'total' merges by 'add', which cannot put a str to a int"),
         ("total", "1", 1, "'total' merges by 'add', which cannot put a int to a str"),
+        ("total", "1", "one", "'total' merges by 'add', which cannot put a str to a str"),
+        ("total", "1", "Infinity", "'total' merges by 'add', which cannot put a str to a str"),
+        ("total", "1", "1e-2000", "'total' merges by 'add', which cannot put a str to a str"),
         ("total", 1, True, "'total' merges by 'add', which cannot put a bool to a int"),
     ],
 )
@@ -108,6 +114,8 @@ def test_a_sum_that_no_number_holds_is_refused(old: Json, new: Json) -> None:
         ("log", 5, [1], [1]),
         ("total", 2, 5, 3),
         ("total", None, 4, 4),
+        ("total", "0.10", "0.30", "0.20"),
+        ("total", "one", "0.30", "0.30"),
         ("total", 10**400, 0.5, 0.5),
         ("new", [1], [1, 2], [1, 2]),
     ],

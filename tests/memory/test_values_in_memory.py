@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import pytest
+from answer_samples import SENT, Bill, Decision, Money, Share
 from pydantic import BaseModel, Field, create_model, field_validator
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 
 from abeyance import START, Agent, Context, Graph, GraphError, Principal, Refusal, append, tool
 from abeyance.core.json import Json
 from abeyance.testing import InMemoryRun, run
-from tests.support.answer_types import SENT, Bill, Decision, Money, Share
 
 CASES = pytest.mark.parametrize(("type_", "sent", "kept", "rejected"), SENT, ids=str)
 
@@ -24,7 +24,7 @@ class Log(BaseModel):
 
 def with_field(type_: Any) -> type[BaseModel]:
     """The state of a graph with a field `it` of this type, that may have no value yet."""
-    return cast("type[BaseModel]", create_model("State", it=(type_ | None, None), said=(str, "")))
+    return create_model("State", it=(type_ | None, None), said=(str, ""))
 
 
 def asking(type_: Any) -> Graph:

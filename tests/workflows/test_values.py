@@ -7,12 +7,12 @@ from datetime import time
 from typing import Any
 
 import pytest
+from answer_samples import Money, Share
 from pydantic import BaseModel
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Context, Graph, Refusal
-from tests.support.answer_types import Money, Share
 
 
 class Shop(BaseModel):
