@@ -110,6 +110,10 @@ def ask(
     prompt = question.prompt
     if asked.misfit is not None:
         prompt = f"{prompt} (Asked again, because the answer does not fit: {asked.misfit})"
+        # It is text, as a value is.
+        asked = replace(
+            asked, prompt_values=(*asked.prompt_values, (len(question.prompt), len(prompt)))
+        )
     question = replace(question, prompt=prompt[:_LONGEST_PROMPT])
     deadline = asked.deadline
     if deadline is None and question.timeout is not None:

@@ -8,7 +8,7 @@ not functions, because the merge happens here, in the same way in every replay.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal, Inexact, InvalidOperation, localcontext
+from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
 
 from abeyance.core.json import Json, canonical, why_not_json
 from abeyance.core.spec import FieldSpec, GraphSpec, Reducer
@@ -136,7 +136,7 @@ def _are(kind: type, old: Json, new: Json) -> bool:
 
 def _decimal_sum(one: str, other: str, *, sign: int = 1) -> str | None:
     """Return the exact sum of two Decimals; None if they are none, or the sum has too many digits."""
-    with localcontext(prec=_DIGITS, traps={Inexact: True, InvalidOperation: True}):
+    with localcontext(Context(prec=_DIGITS, traps=[Inexact, InvalidOperation])):
         try:
             total = Decimal(one) + sign * Decimal(other)
         except (Inexact, InvalidOperation):
