@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from abeyance.mcp.server import McpServer
     from abeyance.schemas.state_model import add, append, merge, union
     from abeyance.settings import Settings
-    from abeyance.temporal.workers import LiveWorker
+    from abeyance.temporal.workers import LiveWorker, Service
     from abeyance.views import (
         ClosingRecord,
         DelegationView,
@@ -109,6 +109,7 @@ __all__ = [
     "RunHandle",
     "RunView",
     "Send",
+    "Service",
     "Settings",
     "SettingsError",
     "Started",
@@ -177,6 +178,7 @@ _MODULES = {
     "RunHandle": "handle",
     "RunView": "views",
     "Send": "authoring.context",
+    "Service": "temporal.workers",
     "Settings": "settings",
     "SettingsError": "errors",
     "Started": "handle",

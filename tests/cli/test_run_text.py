@@ -155,12 +155,11 @@ def test_a_held_answer_is_printed_with_how_to_take_it_back() -> None:
 
 def test_a_receipt_says_what_the_answer_did() -> None:
     receipt = {"interrupt_id": "r.1", "answered_by": "ada", "accepted_at": "2026-03-02T09:00:00Z"}
-    voted = {**receipt, "status": "voted", "missing": 1}
-    held = {**receipt, "status": "held", "held_until": "2026-03-02T09:10:00Z"}
-
-    again = {**receipt, "status": "answered", "asked_again": True}
-
-    receipts = [voted, held, again]
+    receipts: list[dict[str, Any]] = [
+        {**receipt, "status": "voted", "missing": 1},
+        {**receipt, "status": "held", "held_until": "2026-03-02T09:10:00Z"},
+        {**receipt, "status": "answered", "asked_again": True},
+    ]
     first, second, third = (line.text.partition("; ")[2] for line in receipt_lines(receipts))
     assert third == "with other arguments it is asked again, with a new preview: approve that too"
     assert first == "a vote; approvals that are missing: 1"

@@ -29,6 +29,7 @@ from temporalio.converter import DataConverter
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from abeyance import Graph
+from abeyance.runtime import answering
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.workflows.run import AgentRun
@@ -85,6 +86,10 @@ class Worker:
         temporal = lenient(temporal)
         self._converter: DataConverter = temporal.data_converter
         self._runner = Runner(server, self, graphs, temporal)
+        self._extern = {
+            **_EXTERN,
+            "abeyance_take_answer": lambda given: answering.take(graphs, given),
+        }
 
     # Workflow tasks
 
@@ -213,7 +218,7 @@ class Worker:
             defn=_DEFINITION,
             info=info,
             randomness_seed=execution.number,
-            extern_functions=_EXTERN,
+            extern_functions=self._extern,
             disable_eager_activity_execution=False,
             worker_level_failure_exception_types=[],
             patch_activation_callback=None,

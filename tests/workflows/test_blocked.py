@@ -12,9 +12,8 @@ import pytest
 from blocked_graphs import MODEL_URL, answering, exporting
 from killable import worker_process
 from model_server import ModelServer, serving
-from pydantic import BaseModel
-from sample_graphs import Decision, State, chain
-from temporal_site import ANYBODY, Site, eventually
+from sample_graphs import State, chain
+from temporal_site import Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
@@ -260,41 +259,6 @@ async def test_a_goto_to_a_renamed_node_is_blocked_with_what_was_done(
     )
     assert (ended.status, made) == ("cancelled", ["assess"])
     assert logged(caplog, run_id) == ["target_unknown"]
-
-
-async def test_an_accepted_answer_that_todays_code_cannot_read_waits_for_code_that_can(
-    temporal: TemporalClient,
-) -> None:
-    class Reasoned(BaseModel):
-        approved: bool
-        why: str
-
-    def asking(response: type[BaseModel]) -> Graph:
-        graph = Graph("asking", state=State)
-
-        @graph.node(retries=0)
-        async def decide(state: State, ctx: Context) -> dict[str, Any]:
-            answer = await ctx.interrupt("pay", response=response)
-            return {"log": [f"approved {answer.approved}"]}
-
-        graph.edge(START, "decide")
-        return graph
-
-    site = Site(temporal, asking(Decision))
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-    async with site.worker(asking(Reasoned)):
-        await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
-        view = await site.until_blocked(run_id)
-    async with site.worker():
-        ended = await site.ended(run_id)
-
-    (why,) = view.blocked
-    assert why.code == "values_incompatible"
-    assert "the answer to 'pay' does not fit its type" in why.message
-    assert "why" in why.message
-    assert ended.values["log"] == ["approved True"]
 
 
 async def test_a_blocked_finally_node_blocks_the_end_for_longer_than_its_timeout(
