@@ -274,13 +274,15 @@ def _terms_of(entry: Interrupt) -> dict[str, Any]:
 
 def ledger_of(settled: list[views.InterruptView]) -> Ledger:
     """Return the ledger of an ended run, by the interrupts of its closing record."""
-    own_shape = {"on_timeout", "digest", "parents", "votes", "reminders", "claim", "barred"}
+    own_shape = {"on_timeout", "digest", "parents", "prompt_values", "votes", "reminders"}
+    own_shape |= {"claim", "barred"}
     names = [name for name in _SHOWN if name not in own_shape]
     entries = [
         Interrupt(
             **{name: getattr(view, name) for name in names},
             by=view.answered_by,
             digest=view.digest or "",
+            prompt_values=tuple(view.prompt_values),
             votes=tuple(view.votes),
             accepted_at=None if view.answered_at == view.settled_at else view.answered_at,
         )

@@ -80,7 +80,10 @@ def test_all_that_is_asked_is_shown() -> None:
 
     # Lengths of time are shown as moments, and a result that is too large is refused with its limit.
     lengths = {"timeout", "remind", "escalate"}
-    assert asked - views.InterruptView.model_fields.keys() == {*lengths, "max_result", "terms"}
+    # The worker alone knows the type that reads an answer, and whether its written form can differ.
+    types = {"response_type", "rewrites"}
+    hidden = {*lengths, *types, "max_result", "terms"}
+    assert asked - views.InterruptView.model_fields.keys() == hidden
 
 
 def test_a_held_question_shows_the_whole_answer_that_will_count_if_there_is_room() -> None:

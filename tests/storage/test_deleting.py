@@ -12,7 +12,7 @@ from temporalio.client import Client as TemporalClient
 from abeyance import END, START, Graph
 from abeyance.client import Client
 from abeyance.core.policy import Principal
-from abeyance.errors import Code, Refusal, SettingsError
+from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.settings import Settings
 from abeyance.storage.blobs import FolderBlobs
 from abeyance.temporal.connection import connect_temporal
@@ -85,6 +85,6 @@ async def test_where_temporal_cannot_be_asked_nothing_is_deleted(
     )
     client = Client(elsewhere, blobs=blobs, patience=0.5)
 
-    with pytest.raises(SettingsError, match="no-such-namespace"):
+    with pytest.raises(Unavailable, match="no-such-namespace"):
         await client.runs.delete_blobs("somewhere")
     assert files(tmp_path)
