@@ -151,3 +151,14 @@ def test_who_goes_back_over_a_question_is_told_as_the_one_who_withdrew_it() -> N
 
     (told,) = run.facts("interrupt.cancelled")
     assert (told.actor, told.data["reason"]) == ("ada", "the run went back (rerun)")
+
+
+def test_a_question_whose_answer_could_not_be_read_says_why_as_text() -> None:
+    run = Drive(chain("work"))
+    why = "'x' is no number"
+    run.ask("work", replace(asked("amount", prompt="How much?"), misfit=why))
+
+    entry = run.open("amount")
+    assert entry.prompt == f"How much? (Asked again, because the answer does not fit: {why})"
+    ((start, end),) = entry.prompt_values
+    assert entry.prompt[start:end] == entry.prompt.removeprefix("How much?")

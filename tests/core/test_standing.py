@@ -25,7 +25,7 @@ from core_fans import sending, sent
 
 from abeyance.core import duties, standing
 from abeyance.core.events import Responded
-from abeyance.core.policy import EVERYTHING, TEMPORAL, Principal
+from abeyance.core.policy import EVERYTHING, TEMPORAL, Principal, is_reserved
 from abeyance.core.snapshots import forked
 from abeyance.core.spec import START, Default, FunctionNode
 from abeyance.core.terms import STARTER, Escalation, Quorum, Terms
@@ -486,3 +486,9 @@ def test_a_question_whose_rules_can_be_fulfilled_warns_of_nothing() -> None:
     assert (
         warnings_of(Drive(graph(asks, "work", gate("one"), nested("sub", inner), ways=ways))) == []
     )
+
+
+@pytest.mark.parametrize("subject", ["temporal", "timeout", "group:finance"])
+def test_nobody_may_be_called_what_the_run_itself_is_called_or_a_group(subject: str) -> None:
+    assert is_reserved(subject)
+    assert not is_reserved("ada")

@@ -417,6 +417,22 @@ def test_an_approval_with_other_arguments_asks_about_those_and_is_their_first_vo
     assert (fact.shown["reason"], fact.shown["digest"]) == (entry.reason, entry.digest)
 
 
+def test_who_changes_the_arguments_of_a_call_is_told_that_its_preview_is_made_anew() -> None:
+    run = approving(1)
+    id_ = run.open("approve").id
+
+    def told(answer: Json) -> bool | None:
+        event = Responded(now=run.now, **run.response({id_: answer}))
+        (receipt,) = idempotency.receipts(run.state.ledger, event)
+        return receipt.asked_again
+
+    assert [told(OTHER), told(YES), told({**YES, "arguments": {"amount": 10}})] == [
+        True,
+        None,
+        None,
+    ]
+
+
 def test_the_arguments_that_were_approved_reach_the_call() -> None:
     run = approving()
     vote(run, ADA, OTHER)
