@@ -381,7 +381,7 @@ def _requires(capability: str) -> Dependency:
     return Dependency(check)
 
 
-RESPONDS: Final = "runs:respond"
+RESPONDS: Final = authority.RESPOND
 """The capability to answer."""
 STARTS: Final = "runs:start"
 """The capability to start."""

@@ -188,6 +188,7 @@ def migrated(
         now=now,
         principal=order.principal,
         spec=spec,
+        dry_run=order.dry_run,
         versions=versions,
         patch=patch,
         renames=order.map,

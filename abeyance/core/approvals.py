@@ -247,12 +247,23 @@ def first_invalid(state: RunState, visit: Visit) -> Approval | None:
     for unit in (visit, *_around(state, visit)):
         values = items.values_of(state, unit)
         for each in _latest(of_others(unit)):
-            differs = any(
-                hash_at(values, path) != hash_ for path, hash_ in each.shown_hashes.items()
-            )
-            if each.broken or (differs and not each.begun):
+            if each.broken or (not each.begun and _differs(each, values)):
                 return each
     return None
+
+
+def are_unchanged(state: RunState, visit: Visit) -> bool:
+    """Return whether the values that the gates of a visit showed are those that were approved."""
+    return not any(
+        each.broken or _differs(each, items.values_of(state, unit))
+        for unit in (visit, *_around(state, visit))
+        for each in _latest(unit.approvals)
+        if not each.is_open
+    )
+
+
+def _differs(approval: Approval, values: Mapping[str, Json]) -> bool:
+    return any(hash_at(values, path) != hash_ for path, hash_ in approval.shown_hashes.items())
 
 
 def first_inherited(state: RunState, visit: Visit) -> Approval | None:

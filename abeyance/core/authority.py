@@ -29,8 +29,11 @@ from abeyance.errors import Code, Refusal
 READ: Final = "runs:read"
 CONTROL: Final = "runs:control"
 STEER: Final = "runs:steer"
+RESPOND: Final = "runs:respond"
 
 _FILLING: Final = re.compile(r"[^\s*:,\x00-\x1f\x7f]+")
+
+_CHANGES: Final = "Changing what was approved requires permission to approve it."
 
 COURSE: Final = frozenset({"rerun", "go_back", "skip", "update_state"})
 """Directives that change the course of a run."""
@@ -60,12 +63,19 @@ def demand(state: RunState, principal: Principal, doing: str) -> None:
         raise lacks(principal, doing, lacking)
 
 
-def lacks(principal: Principal, doing: str, lacking: tuple[str, ...]) -> Refusal:
+def demand_only(principal: Principal, *capabilities: str, doing: str, why: str) -> None:
+    """Refuse what takes these capabilities, and no approval, to a principal without them."""
+    if principal != TEMPORAL and (lacking := principal.lacks(capabilities)):
+        raise lacks(principal, doing, lacking, why=why)
+
+
+def lacks(
+    principal: Principal, doing: str, lacking: tuple[str, ...], *, why: str = _CHANGES
+) -> Refusal:
     """Return the Refusal that names every missing capability."""
     return Refusal(
         Code.CAPABILITY_REQUIRED,
-        f"{principal.subject!r} may not {doing}: missing {', '.join(map(repr, lacking))}. "
-        "Changing what was approved requires permission to approve it.",
+        f"{principal.subject!r} may not {doing}: missing {', '.join(map(repr, lacking))}. {why}",
         capability=lacking[0],
         capabilities=list(lacking),
     )
@@ -99,6 +109,10 @@ def refuse(state: RunState, event: events.Event) -> None:
             demand(state, principal, "edit the values of the run")
         case events.DeadlineEdited(principal=principal):
             demand(state, principal, "edit a deadline of the run")
+        case events.Migrated(principal=principal, dry_run=True):
+            demand_only(
+                principal, READ, doing="try a migration of the run", why="It reads the run."
+            )
         case events.Migrated(principal=principal):
             demand(state, principal, "migrate the run")
         case events.Responded(principal=principal, answers=answers):
@@ -128,10 +142,6 @@ def _beyond_answering(state: RunState, entry: Interrupt, answer: Json) -> str | 
             return f"edit the values of the run at {entry.name!r}"
         case "error", {"action": "skip"}:
             return f"skip {state.visits[entry.visit].node!r}"
-        case "error", {"action": "retry"} if any(
-            not each.is_open for each in state.visits[entry.visit].approvals
-        ):
-            return f"have {state.visits[entry.visit].node!r} done again, which was approved once"
         case _:
             return None
 

@@ -325,10 +325,11 @@ class Migrated(ByPrincipal):
     `renames` maps names of nodes of the run's graph to those in `spec`, nested ones as `outer.inner`.
     `patch` sets fields of the values. `request` is a hash of the call, by which its repeat is recognised.
     `versions` are those of the graph before and after, as callers know them: those of the specs change
-    with the breakpoints of a run too.
+    with the breakpoints of a run too. `dry_run`: somebody only asks whether it could be done.
     """
 
     spec: GraphSpec
+    dry_run: bool = False
     versions: tuple[str, str] = ("", "")
     request: str = ""
     patch: Mapping[str, Json] = field(default_factory=dict)

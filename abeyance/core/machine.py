@@ -63,7 +63,7 @@ from abeyance.core.outcome import (
     Finished,
     Interrupted,
     Stopped,
-    VisitOutcome,
+    has_begun,
 )
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import END, Default, GoTo, GraphSpec, Halt
@@ -171,6 +171,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
             duties.refuse_both(state, event)
             decisions.refuse(state, event)
             authority.refuse(state, event)
+            operator_questions.refuse_retries(state, event)
             operator_questions.refuse_edits(state, event)
             schedule.refuse_large_answers(state, event)
         case events.Paused(on_timeout=GoTo(node=node)):
@@ -321,7 +322,7 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
     budgets.charge(draft, visit, outcome, event.worked)
     if not isinstance(outcome, Stopped | Blocked):
         blocked.unblock(draft, visit)
-    if _has_begun(outcome):
+    if has_begun(outcome):
         approvals.use_up(visit, running)
     elif ending is None:
         approvals.not_begun(draft, visit)
@@ -344,16 +345,6 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
                 routing.fail(draft, visit, Failure(code=code, message=message), fatal=fatal)
         case _:
             assert_never(outcome)
-
-
-def _has_begun(outcome: VisitOutcome) -> bool:
-    match outcome:
-        case Stopped(begun=begun):
-            return begun
-        case Blocked(journal=journal):
-            return journal is not None
-        case _:
-            return True
 
 
 def _left_to_run_again(

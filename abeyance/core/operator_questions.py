@@ -7,20 +7,29 @@ changed since. Shown and editable is what the visit reads: within a fan-out its 
 
 *Error questions* are asked where a node declares `on_error="interrupt"`: try the visit again, skip it
 with a patch, or let it fail. The visit keeps its place and its journal, so trying again repeats no
-finished step.
+finished step. Trying again what a gate allowed needs nobody's approval if what was approved is unchanged
+and can be repeated (`demand_repeat`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final, Literal
+from typing import Final, Literal, assert_never
 
-from abeyance.core import approvals, events, interrupts, items, undo
+from abeyance.core import approvals, authority, events, interrupts, items, undo
 from abeyance.core.copying import replace
 from abeyance.core.json import Json, differing
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Asked, key_of
-from abeyance.core.spec import GraphSpec, InterruptSpec
+from abeyance.core.policy import Principal
+from abeyance.core.spec import (
+    FunctionNode,
+    GraphSpec,
+    InterruptNode,
+    InterruptSpec,
+    Node,
+    SubgraphNode,
+)
 from abeyance.core.state import RunState
 from abeyance.core.visit import Failure, FanOutBranch, Visit, Waiting, transition
 from abeyance.core.working_state import WorkingState
@@ -142,6 +151,61 @@ def refuse_edits(state: RunState, event: events.Responded) -> None:
                 errors=[{"pointer": f"/values/{name}", "message": message} for name in beyond],
             )
         edited.add(place)
+
+
+def refuse_retries(state: RunState, event: events.Responded) -> None:
+    """Refuse to have a failed visit tried again to a principal who may not repeat what was approved."""
+    for id_, answer in event.answers.items():
+        entry = state.ledger.open.get(id_)
+        match entry, answer:
+            case Interrupt(kind="error"), {"action": "retry"}:
+                visit = state.visits[entry.visit]
+                # Its code may be over, and only the way out of its node have failed.
+                is_over = visit.routing is not None or (
+                    visit.pending is not None and not visit.pending.patch
+                )
+                has_begun = visit.activations > 0 or isinstance(state.node_of(visit), SubgraphNode)
+                may_have_happened = has_begun and not is_over
+                demand_repeat(state, visit, event.principal, may_have_happened=may_have_happened)
+            case _:
+                pass
+
+
+def demand_repeat(
+    state: RunState, visit: Visit, principal: Principal, *, may_have_happened: bool
+) -> None:
+    """Refuse to do again what gates have allowed once to a principal who may not.
+
+    Exactly what was approved takes control of the run and the right to answer, if it has not happened or
+    its author lets it be retried. Everything else is a change of course.
+    """
+    lacking = authority.missing(state, principal)
+    if not lacking or not approvals.are_guarded(visit.approvals):
+        return
+    doing = f"have {visit.node!r} done again, which was approved once"
+    if not approvals.are_unchanged(state, visit):
+        why = "The values that were approved have changed since, so this requires all approvals."
+        raise authority.lacks(principal, doing, lacking, why=why)
+    if may_have_happened and not _may_be_retried(state.node_of(visit)):
+        why = (
+            "It may have happened, and its author allows no retries of it (retries=0), so this requires "
+            "all approvals."
+        )
+        raise authority.lacks(principal, doing, lacking, why=why)
+    why = "Nothing has changed since it was approved, so no approval is needed."
+    authority.demand_only(principal, authority.CONTROL, authority.RESPOND, doing=doing, why=why)
+
+
+def _may_be_retried(node: Node) -> bool:
+    match node:
+        case FunctionNode(retry=policy):
+            return policy.retries != 0
+        case SubgraphNode(graph=graph):
+            return all(map(_may_be_retried, graph.nodes.values()))
+        case InterruptNode():
+            return True
+        case unknown:
+            assert_never(unknown)
 
 
 def _breakpoint_schema(graph: GraphSpec) -> Json:

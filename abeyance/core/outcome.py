@@ -217,6 +217,17 @@ class Blocked:
 VisitOutcome: TypeAlias = Finished | Interrupted | Stopped | AttemptFailed | Failed | Blocked
 
 
+def has_begun(outcome: VisitOutcome) -> bool:
+    """Return whether the author's code was called, as far as anybody knows."""
+    match outcome:
+        case Stopped(begun=begun):
+            return begun
+        case Blocked(journal=journal):
+            return journal is not None
+        case _:
+            return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
     """A visit that ran in the activity of another one, and what it came to. `attempt` counts the attempts

@@ -10,7 +10,7 @@ end. So the closing record of a run has to keep its whole state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from abeyance.core import (
@@ -37,9 +37,10 @@ from abeyance.core.outcome import (
     Ran,
     Stopped,
     VisitOutcome,
+    has_begun,
     key_of,
 )
-from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.policy import Principal
 from abeyance.core.spec import Else, FunctionNode, GraphSpec, InterruptNode
 from abeyance.core.state import Counters, Ending, Resumption, RunState
 from abeyance.core.visit import (
@@ -109,10 +110,15 @@ def retried(
         )
     before, outcomes = _reopened(state, ending)
     spec = before.spec if spec is None else spec
-    if patch or spec != before.spec or _does_again(before, outcomes, ending.ahead):
+    if patch or spec != before.spec:
         authority.demand(before, principal, "retry the run")
-    elif principal != TEMPORAL and not principal.may(authority.CONTROL):
-        raise authority.lacks(principal, "retry the run", (authority.CONTROL,))
+    else:
+        why = "Nothing that was approved changes."
+        authority.demand_only(principal, authority.CONTROL, doing="retry the run", why=why)
+        for visit, may_have_happened in _done_again(before, outcomes, ending.ahead):
+            operator_questions.demand_repeat(
+                before, visit, principal, may_have_happened=may_have_happened
+            )
     migration.refuse(before, spec, changes=patch, renames=renames)
     draft = WorkingState(before, now)
     draft.state.last_activity_at = now
@@ -334,25 +340,25 @@ def _as_started(visit: Visit, journal: Json) -> Json:
     return steps
 
 
-def _does_again(
+def _done_again(
     state: RunState, outcomes: Mapping[str, VisitOutcome], ahead: Mapping[str, tuple[Ran, ...]]
-) -> bool:
-    """Return whether a retry runs code again that an approval has allowed once. `ahead` are the visits
-    that ran after others in their activities, covered as these are.
+) -> Iterator[tuple[Visit, bool]]:
+    """Yield the visits whose code a retry runs again, and whether what it does may have happened. `ahead`
+    are the visits that ran after others in their activities, covered as these are.
     """
-    return any(
-        approvals.are_guarded(visit.approvals)
-        and visit.activations
-        and not all(
-            isinstance(outcome, Finished)
-            for outcome in (
-                outcomes.get(visit.address),
-                *(ran.outcome for ran in ahead.get(visit.address, ())),
-            )
-        )
-        for kind in (Ready, Running)
-        for visit in state.visits_in(kind)
-    )
+    for kind in (Ready, Running):
+        for visit in state.visits_in(kind):
+            outcome = outcomes.get(visit.address)
+            then = ahead.get(visit.address, ())
+            all_ = (outcome, *(ran.outcome for ran in then))
+            if not visit.activations or all(isinstance(each, Finished) for each in all_):
+                continue
+            is_first = visit.activations == 1 and not then
+            began = outcome is None or not is_first or has_begun(outcome)
+            # People are asked what became of a call that may run only once.
+            is_asked = visit.call is not None and visit.call.once
+            is_over = visit.routing is not None
+            yield visit, began and not (is_asked or is_over)
 
 
 # The past of a fork

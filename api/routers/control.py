@@ -249,9 +249,12 @@ async def migrate(run_id: RunId, call: CallDep, body: MigrateBody = None) -> vie
     by its name or as `map` says, and its values, with `patch`. Otherwise `cannot_migrate` lists all that
     has none, and nothing changes. With `dry_run` nothing changes either way, and `obstacles` lists it.
     `versions_differ` means that this service has another version of the graph than the worker. This
-    requires every capability in the run's `guarded_by`.
+    requires every capability in the run's `guarded_by`, and a dry run only `runs:read`.
     """
-    await require_course(call.caller, call.client, run_id)
+    if body is not None and body.dry_run:
+        require(call.caller, authority.READ)
+    else:
+        await require_course(call.caller, call.client, run_id)
     run = call.client.run(run_id)
     own = call.backend.graphs.get(await run.graph_of() or "")
     version = None if own is None else own.build().version
@@ -282,9 +285,9 @@ async def retry(run_id: RunId, call: CallDep, body: RetryBody = None) -> views.R
     """Let a run that failed, was halted or was cancelled go on from where it ended, under its id.
 
     Finished visits, answers and messages are kept, and open questions are open again. With `graph: today`
-    the run moves to today's graph, as by a migration. A patch, today's graph, and the repeat of what a
-    gate allowed require every capability in the run's `guarded_by`. Without `runs:read` the response has
-    only the run's id and status.
+    the run moves to today's graph, as by a migration. A patch, and today's graph, require every
+    capability in the run's `guarded_by`; the repeat of exactly what a gate allowed requires
+    `runs:respond`. Without `runs:read` the response has only the run's id and status.
     """
     order = body or commands.RetryBody()
     graph = None

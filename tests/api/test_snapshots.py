@@ -53,7 +53,8 @@ async def test_a_run_is_tried_then_migrated(place: Site, today: Api) -> None:
     run_id = await earlier(place)
     path = f"/runs/{run_id}/migrate"
     misfit = {"patch": {"amount": "much"}}
-    tried = await today.http.post(path, json={**misfit, "dry_run": True})
+    reader = {**AS_OPERATOR, "X-Abeyance-Capabilities": "runs:read"}
+    tried = await today.http.post(path, json={**misfit, "dry_run": True}, headers=reader)
     refused = problem(await today.http.post(path, json=misfit), 409, "cannot_migrate")
     renamed = {"map": {"pay": "payout"}}
     lacking = problem(

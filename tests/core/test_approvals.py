@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_gated import APPROVER, BOSS, CLERK, OPERATOR, Gated, approving, forked, refund, remark
+from core_gated import APPROVER, BOSS, CLERK, Gated, approving, forked, refund, remark
 
 from abeyance.core import events
 from abeyance.core.json import Json
@@ -354,17 +354,6 @@ def failing(**about: Any) -> Gated:
     run.says(APPROVER, "ask")
     run.fail("pay")
     return run
-
-
-def test_an_approved_visit_that_failed_is_tried_again_by_who_may_approve_it() -> None:
-    run = failing()
-    answer = {run.open("error").id: {"action": "retry"}}
-    refusal = run.refused(events.Responded, **run.response(answer, principal=OPERATOR))
-    assert refusal.code is Code.CAPABILITY_REQUIRED
-    assert refusal.details["capabilities"] == ["approve"]
-    run.says(BOSS, "error", {"action": "retry"})
-
-    assert run.ran_with("pay") == [(250, "A-7")] * 2
 
 
 def test_an_approved_visit_that_failed_may_be_let_fail_by_anybody() -> None:

@@ -25,6 +25,9 @@ COURSE = {"runs:control", "approve", "audit"}
 PEOPLE: Mapping[str, Principal] = {
     "nobody": Principal(subject="nobody"),
     "controls": Principal(subject="controls", capabilities=("runs:control",)),
+    "controls and answers": Principal(
+        subject="controls and answers", capabilities=("runs:control", "runs:respond")
+    ),
     "steers": Principal(subject="steers", capabilities=("runs:steer",)),
     "approves": Principal(subject="approves", capabilities=("approve",)),
     "controls and approves": Principal(
@@ -161,7 +164,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "clear messages": controls(events.MessagesCleared),
 }
 
-# What it takes: * all that the run can ask for and control, C control, A the gate's own, - nothing;
+# What it takes: * all that the run can ask for and control, C control, R control and the right to answer
+# (or *), A the gate's own, - nothing;
 # and after that why it comes to nothing all the same. A dot: there is nothing that it could be done to.
 CODES = {"behind": "action_not_allowed", "runs": "not_stopped", "over": "not_running"}
 # fmt: off
@@ -172,7 +176,7 @@ TABLE: Mapping[str, str] = {
     "go on":                     ".         .         .         .        -       .      .",
     "edit at a look":            ".         .         .         .        *       .      .",
     "edit nothing at a look":    ".         .         .         .        *       .      .",
-    "retry":                     ".         .         .         .        .       *      .",
+    "retry":                     ".         .         .         .        .       R      .",
     "skip at an error":          ".         .         .         .        .       *      .",
     "skip with a patch":         ".         .         .         .        .       *      .",
     "let fail":                  ".         .         .         .        .       -      .",
@@ -211,9 +215,17 @@ def test_the_table_is_of_every_operation() -> None:
 
 
 def missing(takes: str, who: Principal, moment: str) -> set[str]:
-    wanted = {"*": COURSE, "C": {"runs:control"}, "A": {"approve"}, "-": set()}[takes]
+    wanted = {
+        "*": COURSE,
+        "C": {"runs:control"},
+        "R": {"runs:control", "runs:respond"},
+        "A": {"approve"},
+        "-": set(),
+    }[takes]
     if who == TEMPORAL and takes != "A":
         wanted = wanted & {"approve"} if moment == "open" else set()
+    if takes == "R" and {*who.capabilities} >= COURSE:
+        return set()
     return set() if "*" in who.capabilities else wanted - {*who.capabilities}
 
 

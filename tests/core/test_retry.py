@@ -15,6 +15,7 @@ from abeyance.core import events
 from abeyance.core.effects import Publish
 from abeyance.core.outcome import Blocked, Failed, Finished, Interrupted, Stopped
 from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.retries import RetryPolicy
 from abeyance.core.snapshots import retried
 from abeyance.core.spec import (
     END,
@@ -29,6 +30,7 @@ from abeyance.core.state import Limits
 from abeyance.errors import Refusal
 
 ROOT = Principal(subject="root", capabilities=("*",))
+ONCE = FunctionNode(id="pay", retry=RetryPolicy(retries=0))
 
 
 def retry(run: Drive, *, principal: Principal = ROOT, **fields: Any) -> None:
@@ -368,12 +370,6 @@ def test_a_retry_of_what_runs_or_completed_is_refused() -> None:
     assert (refused.code, refused.details) == ("run_finished", {"run_status": "completed"})
 
 
-def guarded() -> Drive:
-    run = Drive(chain(gate("ask", capability="approve"), "pay"))
-    run.answer("ask", principal=ROOT)
-    return run
-
-
 @pytest.mark.parametrize(
     "fields", [{"patch": {"x": 1}}, {"spec": chain(gate("ask", prompt="?"), "pay")}]
 )
@@ -400,7 +396,8 @@ def test_a_retry_of_what_nobody_approved_takes_no_capability_of_a_gate() -> None
 
 
 def test_a_retry_of_what_was_approved_once_takes_the_capability_of_its_gate() -> None:
-    run = guarded()
+    run = Drive(chain(gate("ask", capability="approve"), ONCE))
+    run.answer("ask", principal=ROOT)
     run.fail("pay")
     assert refusal(run, principal=ADA).details["capabilities"] == ["approve"]
     retry(run)

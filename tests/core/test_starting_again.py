@@ -9,9 +9,11 @@ from core_gated import APPROVER, BOSS, CLERK, OPERATOR, Gated, approving, forked
 
 from abeyance.core import events
 from abeyance.core.outcome import Call
+from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import AskHuman, FunctionNode, GoTo
 
 WATCHED = FunctionNode(id="pay", on_error=AskHuman())
+ONCE = FunctionNode(id="pay", retry=RetryPolicy(retries=0))
 
 
 def needed_to_retry(run: Gated) -> list[str]:
@@ -54,7 +56,7 @@ def test_where_the_failure_of_a_question_leads_is_entered_at_once() -> None:
 
 
 def test_a_nested_graph_that_is_tried_again_is_covered_by_the_gate_before_it() -> None:
-    sub = nested("sub", refund("pay", name="inner"), on_error=AskHuman())
+    sub = nested("sub", refund(ONCE, name="inner"), on_error=AskHuman())
     run = Gated(refund(approving(), sub))
     run.says(APPROVER, "ask")
     for _ in range(2):
