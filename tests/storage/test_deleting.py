@@ -12,7 +12,7 @@ from temporalio.client import Client as TemporalClient
 from abeyance import END, START, Graph
 from abeyance.client import Client
 from abeyance.core.policy import Principal
-from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.errors import Code, Refusal, SettingsError
 from abeyance.settings import Settings
 from abeyance.storage.blobs import FolderBlobs
 from abeyance.temporal.connection import connect_temporal
@@ -80,11 +80,10 @@ async def test_where_temporal_cannot_be_asked_nothing_is_deleted(
 ) -> None:
     blobs = FolderBlobs(tmp_path)
     await blobs.put("somewhere", b"kept")
-    elsewhere = await connect_temporal(
-        temporal.service_client.config.target_host, namespace="no-such-namespace"
-    )
+    address = temporal.service_client.config.target_host
+    elsewhere = await TemporalClient.connect(address, namespace="no-such-namespace")
     client = Client(elsewhere, blobs=blobs, patience=0.5)
 
-    with pytest.raises(Unavailable, match="no-such-namespace"):
+    with pytest.raises(SettingsError, match="no-such-namespace"):
         await client.runs.delete_blobs("somewhere")
     assert files(tmp_path)
