@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
@@ -88,6 +89,7 @@ class AgentFramework:
                 name=name,
                 description=tool.description,
                 parameters=tool.parameters(),
+                judge=partial(_judge, tool),
                 approve=tool.approval_mode == "always_require",
             )
             for name, tool in self._tools.items()
@@ -232,7 +234,7 @@ class _Held:
             known = self._results.pop(id_, None)
             if known is None:
                 call = self.calls[id_]
-                self.arguments[id_] = dict(arguments or {})
+                self.arguments[id_] = _as_model(tool, call, dict(arguments or {}))
                 request = Content.from_function_approval_request(str(call.id), call)
                 raise UserInputRequiredException([request])
             content = known.content
@@ -240,3 +242,22 @@ class _Held:
 
         held.invoke = invoke  # type: ignore[method-assign]
         return held
+
+
+def _judge(tool: FunctionTool, arguments: dict[str, Any]) -> None:
+    try:
+        tool._prepare_arguments(arguments)  # noqa: SLF001 it has no other name
+    except TypeError as error:
+        hidden = error.__cause__ or error
+        raise hidden from hidden.__cause__
+
+
+def _as_model(tool: FunctionTool, call: Content, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call as its model would write them: middleware gets typed ones."""
+    said = call.parse_arguments() or {}
+    try:
+        if tool._prepare_arguments(said) == tool._prepare_arguments(arguments):  # noqa: SLF001
+            return said
+    except TypeError:
+        pass  # The framework says so where the arguments are judged.
+    return dict(to_jsonable_python(arguments))

@@ -11,11 +11,13 @@ question whose answer is the result.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_ai import (
     Agent,
     ApprovalRequired,
@@ -24,6 +26,7 @@ from pydantic_ai import (
     DeferredToolResults,
     ModelRetry,
     RunContext,
+    Tool,
     ToolApproved,
     UsageLimits,
 )
@@ -60,7 +63,8 @@ from abeyance.agents.foreign import (
     warn_untested,
 )
 from abeyance.agents.model_request import can_stream, name_of, resolve_model, with_unique_call_ids
-from abeyance.agents.tool_errors import ResultError
+from abeyance.agents.tool_errors import ArgumentsError, ResultError
+from abeyance.core.json import Json
 from abeyance.errors import AgentFailed, FailureCode
 
 TESTED: Final = ("pydantic-ai-slim", "2.68.0", "3.0.0")
@@ -114,10 +118,19 @@ class PydanticAI:
                 name=name,
                 description=tool.tool_def.description or "",
                 parameters=tool.tool_def.parameters_json_schema,
+                judge=partial(self._judge, tool),
                 approve=tool.requires_approval,
             )
             for name, tool in entries
         ]
+
+    def _judge(self, tool: Tool[Any], arguments: dict[str, Json]) -> None:
+        # Its context is made of the run's, which no approver's edit has.
+        if self._agent.validation_context is None:
+            try:
+                tool.function_schema.validator.validate_json(json.dumps(arguments))
+            except ModelRetry as retry:
+                raise ValueError(retry.message) from retry
 
     def output(self) -> Any:
         declared = self._agent.output_type
@@ -132,7 +145,7 @@ class PydanticAI:
         model = agent.model or "test"
         journaled = _Journaled(resolve_model(name_of(model), model), turn)
         approvals: dict[str, Any] = {id_: ToolApproved() for id_ in kept["open"]}
-        held: dict[str, tuple[str, dict[str, Any]]] = {}
+        held: dict[str, _HeldCall] = {}
         asks: set[str] = set()
         leaves = {id(leaf) for leaf in self._toolsets.values()}
 
@@ -195,17 +208,18 @@ class PydanticAI:
         state["open"] = [call.tool_call_id for call in open_]
         calls = []
         for call in open_:
-            name, arguments = held[call.tool_call_id]
-            if name != call.tool_name:
+            reached = held[call.tool_call_id]
+            if reached.tool != call.tool_name:
                 message = (
-                    f"a toolset of {self.name!r} calls {call.tool_name!r} by another name, {name!r}"
+                    f"a toolset of {self.name!r} calls {call.tool_name!r} by another name, "
+                    f"{reached.tool!r}"
                 )
                 raise AgentFailed(FailureCode.NODE_FAILED, message)
             calls.append(
                 ForeignCall(
                     id=call.tool_call_id,
-                    tool=name,
-                    arguments=self._as_model(call, arguments),
+                    tool=reached.tool,
+                    arguments=self._as_model(call, reached),
                     approve=call.tool_call_id in asks,
                 )
             )
@@ -224,8 +238,18 @@ class PydanticAI:
         toolset = self._toolsets[name]
         async with toolset:
             tool = (await toolset.get_tools(context))[name]
-            typed = tool.args_validator.validate_python(arguments)
+            given = self._agent.validation_context
+            context = replace(
+                context, validation_context=given(context) if callable(given) else given
+            )
             try:
+                typed = tool.args_validator.validate_json(
+                    json.dumps(arguments), context=context.validation_context
+                )
+                if tool.args_validator_func is not None:
+                    verdict = tool.args_validator_func(context, **typed)
+                    if inspect.isawaitable(verdict):
+                        await verdict
                 result = await toolset.call_tool(name, typed, context, tool)
             except ApprovalRequired:
                 raise NeedsApproval from None
@@ -236,6 +260,8 @@ class PydanticAI:
                 return await answer_of(ctx, "result", reason)
             except ModelRetry as retry:
                 raise ResultError(retry.message) from retry
+            except ValidationError as error:
+                raise ArgumentsError(str(error)) from error
         returned = getattr(result, "return_value", result)
         try:
             # Models of the framework read bytes as base64.
@@ -243,18 +269,18 @@ class PydanticAI:
         except ValueError:
             return returned  # The call's own check names what is not JSON.
 
-    def _as_model(self, call: ToolCallPart, arguments: dict[str, Any]) -> Any:
+    def _as_model(self, call: ToolCallPart, reached: _HeldCall) -> Any:
         """Return the arguments of a call as its model would write them."""
         schema = self._toolsets[call.tool_name].tools[call.tool_name].function_schema
         if isinstance(call.args, str):
-            said = schema.validator.validate_json(call.args or "{}")
+            said = schema.validator.validate_json(call.args or "{}", context=reached.context)
         else:
-            said = schema.validator.validate_python(call.args or {})
-        if said == arguments:
+            said = schema.validator.validate_python(call.args or {}, context=reached.context)
+        if said == reached.arguments:
             return call.args or {}
-        changed = arguments
+        changed: Any = reached.arguments
         if schema.single_arg_name is not None:
-            changed = arguments[schema.single_arg_name]
+            changed = reached.arguments[schema.single_arg_name]
         return to_jsonable_python(changed)
 
     def _made_deps(self) -> Any:
@@ -262,21 +288,30 @@ class PydanticAI:
         return made() if inspect.isfunction(made) or inspect.isclass(made) else made
 
 
+@dataclass(frozen=True, slots=True)
+class _HeldCall:
+    """A call that waits: its tool, the arguments that reached it, and the context of their validation."""
+
+    tool: str
+    arguments: dict[str, Any]
+    context: Any
+
+
 @dataclass
 class _Held(WrapperToolset[Any]):
     """A toolset whose calls wait, and then return what they came to.
 
-    `held` are the calls that wait, by id: the tool of each, and the arguments that reached it.
+    `held` are the calls that wait, by id.
     """
 
     turn: ForeignTurn
-    held: dict[str, tuple[str, dict[str, Any]]]
+    held: dict[str, _HeldCall]
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
         del tool
         known = self.turn.results.get(ctx.tool_call_id)
         if known is None:
-            self.held[ctx.tool_call_id] = (name, tool_args)
+            self.held[ctx.tool_call_id] = _HeldCall(name, tool_args, ctx.validation_context)
             raise ApprovalRequired
         return known.content
 

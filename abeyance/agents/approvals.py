@@ -207,10 +207,12 @@ def declared_question(
     on_timeout: OnApprovalTimeout,
     terms: Terms | None,
     rewrites: bool = False,
+    is_judged_elsewhere: bool = False,
 ) -> InterruptSpec:
     """Return the part of an approval that all calls of a tool share; errors are added to `errors`.
 
     `rewrites`: the types of the arguments can write them otherwise than an approver does.
+    `is_judged_elsewhere`: an approver may edit them to what their schema does not allow.
     """
     rejection = {"approved": False, "reason": UNANSWERED}
     default = errors.named_default(on_timeout, label, word="reject", answer=rejection)
@@ -221,7 +223,7 @@ def declared_question(
         label,
         errors,
         _NO_STATE,
-        response=_answer_schema(schema),
+        response=_answer_schema(schema, is_judged_elsewhere=is_judged_elsewhere),
         requested_capability=errors.plain_capability(requested_capability, label),
         timeout=timeout,
         on_timeout=default,
@@ -230,9 +232,11 @@ def declared_question(
     return replace(question, rewrites=rewrites)
 
 
-def _answer_schema(arguments_schema: Json) -> Json:
+def _answer_schema(arguments_schema: Json, *, is_judged_elsewhere: bool) -> Json:
     # Not `oneOf`: its validation errors name no field and repeat the whole answer.
     arguments = {key: value for key, value in arguments_schema.items() if key not in _ROOT_KEYWORDS}
+    if is_judged_elsewhere:
+        arguments = {"anyOf": [arguments, {"type": "object"}]}
     schema: dict[str, Json] = {
         "type": "object",
         "properties": {

@@ -29,6 +29,7 @@ from abeyance.agents.tool_decorator import tool
 from abeyance.agents.tool_dispatch import MUST_ASK
 from abeyance.agents.tool_errors import ResultError
 from abeyance.agents.tool_results import blobs_of
+from abeyance.agents.tool_schema import Judge, SchemaArguments, judged_when_called
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended
 from abeyance.core.json import Json, why_not_json
@@ -54,14 +55,18 @@ ToolRules: TypeAlias = Mapping[str, Mapping[str, Any]]
 class ForeignTool:
     """A tool that the model of a framework may call.
 
-    `parameters` is the JSON Schema of its arguments, an object. `approve` is the framework's own way of
-    asking: True, False, or a predicate of the arguments. `timeout` bounds one attempt, in seconds. With
-    `is_question` the framework itself asks by it: the model does not know of it, and no rule is for it.
+    `parameters` is the JSON Schema of its arguments, an object, which models and people see. `judge` is
+    the framework's own validation of the arguments as the model writes them, and raises ValueError or
+    TypeError; by default the framework judges them when the tool runs. `approve` is the framework's own
+    way of asking: True, False, or a predicate of the arguments. `timeout` bounds one attempt, in seconds.
+    With `is_question` the framework itself asks by it: the model does not know of it, and no rule is for
+    it.
     """
 
     name: str
     description: str
     parameters: Mapping[str, Json]
+    judge: Judge = judged_when_called
     approve: bool | Predicate = False
     timeout: float | None = None
     is_question: bool = False
@@ -218,7 +223,9 @@ class ForeignAgent(Agent):
         held: Tool = tool(
             name=foreign.name,
             description=foreign.description,
-            schema=without_lookaround(dict(foreign.parameters)),
+            schema=SchemaArguments(
+                schema=without_lookaround(dict(foreign.parameters)), judge=foreign.judge
+            ),
             timeout=foreign.timeout,
             **options,
         )(run)

@@ -63,7 +63,7 @@ def tool(
     *,
     name: str | None = ...,
     description: str | None = ...,
-    schema: Mapping[str, Json] | None = ...,
+    schema: Mapping[str, Json] | SchemaArguments | None = ...,
     approve: Approve = ...,
     timeout: Duration | None = ...,
     retries: int | None = ...,
@@ -90,7 +90,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    schema: Mapping[str, Json] | None = None,
+    schema: Mapping[str, Json] | SchemaArguments | None = None,
     approve: Approve = False,
     timeout: Duration | None = None,
     retries: int | None = None,
@@ -188,6 +188,7 @@ def tool(
                 terms, "its approval", errors, decisions=decisions, max_result=max_result
             ),
             rewrites=arguments is not None and arguments.rewrites,
+            is_judged_elsewhere=arguments is not None and arguments.is_judged_elsewhere,
         )
         previewing = _preview(preview, arguments, schema, faults)
         timeout_seconds = errors.seconds(timeout, "timeout=")
@@ -223,10 +224,15 @@ def tool(
 
 
 def _arguments(
-    function: Callable[..., Any], schema: Mapping[str, Json] | None, faults: list[str]
+    function: Callable[..., Any],
+    schema: Mapping[str, Json] | SchemaArguments | None,
+    faults: list[str],
 ) -> Arguments | None:
+    judge = None
     if schema is None:
         return arguments_of(function, faults)
+    if isinstance(schema, SchemaArguments):
+        judge, schema = schema.judge, schema.schema
     before = len(faults)
     if not can_take(function, 2):
         faults.append("it has a schema=, so it must take (context, arguments)")
@@ -237,13 +243,13 @@ def _arguments(
         return None
     if checked.get("type") != "object":
         faults.append(f"schema= has the type {checked.get('type')!r}: use 'object'")
-    return None if len(faults) > before else SchemaArguments(schema=checked)
+    return None if len(faults) > before else SchemaArguments(schema=checked, judge=judge)
 
 
 def _preview(
     function: Callable[..., Any] | None,
     arguments: Arguments | None,
-    schema: Mapping[str, Json] | None,
+    schema: Mapping[str, Json] | SchemaArguments | None,
     faults: list[str],
 ) -> Preview | None:
     if function is None:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, get_type_hints
+from typing import Any, Final, Protocol, TypeAlias, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -51,6 +51,10 @@ class Arguments(Protocol):
     def rewrites(self) -> bool:
         """Return whether `read` can return other arguments than it was given."""
 
+    @property
+    def is_judged_elsewhere(self) -> bool:
+        """Return whether arguments may be valid that the schema does not allow."""
+
     def read(self, tool: str, arguments: str | Mapping[str, Json]) -> dict[str, Json]:
         """Validate the arguments of a call, and return them as JSON. Raises ArgumentsError."""
 
@@ -76,6 +80,10 @@ class TypedArguments:
     @property
     def rewrites(self) -> bool:
         return True
+
+    @property
+    def is_judged_elsewhere(self) -> bool:
+        return False
 
     def read(self, tool: str, arguments: str | Mapping[str, Json]) -> dict[str, Json]:
         typed = self._typed(tool, _text(tool, arguments))
@@ -107,15 +115,31 @@ class TypedArguments:
             raise _refused(tool, list(_sentences(errors, self.schema))) from error
 
 
+Judge: TypeAlias = Callable[[dict[str, Json]], object]
+
+
+def judged_when_called(_: dict[str, Json]) -> None:
+    """Let all arguments through: their owner judges them where the tool runs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaArguments:
-    """Arguments declared by a JSON Schema: the function takes the context and one mapping."""
+    """Arguments declared by a JSON Schema: the function takes the context and one mapping.
+
+    With `judge`, the schema only describes the arguments: the tool belongs to a framework or a server,
+    whose own validation decides. `judge` raises ValueError or TypeError with the words of the owner.
+    """
 
     schema: Json
+    judge: Judge | None = None
 
     @property
     def rewrites(self) -> bool:
         return False
+
+    @property
+    def is_judged_elsewhere(self) -> bool:
+        return self.judge is not None
 
     def read(self, tool: str, arguments: str | Mapping[str, Json]) -> dict[str, Json]:
         try:
@@ -125,12 +149,21 @@ class SchemaArguments:
         if not isinstance(parsed, dict):
             raise _refused(tool, [f"they must be one JSON object; this is {_value_text(parsed)}"])
         checked = _require_json(tool, parsed)
-        faults = [
-            f"{fault.pointer.removeprefix('/') or 'the arguments'}: {fault.message}"
-            for fault in faults_of(self.schema, checked)
-        ]
-        if faults:
-            raise _refused(tool, faults)
+        if self.judge is None:
+            faults = [
+                f"{fault.pointer.removeprefix('/') or 'the arguments'}: {fault.message}"
+                for fault in faults_of(self.schema, checked)
+            ]
+            if faults:
+                raise _refused(tool, faults)
+            return checked
+        try:
+            self.judge(checked)
+        except ValidationError as error:
+            errors = error.errors(include_url=False, include_context=False)
+            raise _refused(tool, list(_sentences(errors, self.schema))) from error
+        except (ValueError, TypeError) as error:
+            raise _refused(tool, [str(error)]) from error
         return checked
 
     def bound(

@@ -14,6 +14,7 @@ from typing import Any
 from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.tool_decorator import tool
 from abeyance.agents.tool_errors import ResultError, ToolDeclarationError, ToolFailed
+from abeyance.agents.tool_schema import SchemaArguments, judged_when_called
 from abeyance.authoring.interrupts import Suspended, lowered
 from abeyance.core.json import Json, canonical
 from abeyance.errors import Blocked, BlockedCode
@@ -65,7 +66,9 @@ class McpToolset:
             return tool(
                 name=name,
                 description=mcp_tool.description,
-                schema=without_lookaround(mcp_tool.parameters),
+                schema=SchemaArguments(
+                    schema=without_lookaround(mcp_tool.parameters), judge=judged_when_called
+                ),
                 approve=needs_approval if callable(server.approve) else server.approve,
                 requested_capability=server.requested_capability if server.approve else None,
                 decisions=server.decisions if server.approve else None,

@@ -52,8 +52,9 @@ function approvalCard(question) {
   const schema = question.response_schema ?? {};
   const {arguments: asked} = question.reason;
   const decisions = new Set(question.decisions ?? ["approve", "edit", "reject"]);
-  const isEditable = decisions.has("edit") && schema.properties?.arguments;
-  const form = isEditable ? formFor(schema.properties.arguments, {label: "Arguments", start: asked, root: schema, isWhole: true}) : null;
+  // The owner of a tool may take arguments that do not fit their shape, which is then the first alternative.
+  const shape = schema.properties?.arguments?.type ? schema.properties.arguments : schema.properties?.arguments?.anyOf?.[0];
+  const form = decisions.has("edit") && shape ? formFor(shape, {label: "Arguments", start: asked, root: schema, isWhole: true}) : null;
   const reason = element("textarea", {id: "why", rows: 2, maxlength: 2000});
   const result = element("textarea", {id: "in-place", rows: 3});
   const edited = () => {

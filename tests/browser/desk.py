@@ -19,6 +19,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo
 
 from abeyance import START, Agent, Budget, Context, Graph, Interrupt, Quorum, tool
+from abeyance.agents.tool_schema import SchemaArguments, judged_when_called
 from abeyance.mcp.elicitation import Elicitation, elicitation_question
 
 
@@ -218,6 +219,23 @@ async def move(
     return f"moved {record_id} {balance} {parts} {times} {note}"
 
 
+@tool(
+    name="book",
+    approve=True,
+    prompt="Book for {people}?",
+    schema=SchemaArguments(
+        schema={
+            "type": "object",
+            "properties": {"people": {"type": "integer"}, "note": {"type": "string"}},
+        },
+        judge=judged_when_called,
+    ),
+)
+async def book_as_its_owner_says(ctx: Context, arguments: dict[str, Any]) -> str:
+    """Book a table."""
+    return f"booked {arguments}"
+
+
 async def would_give(amount: int) -> dict[str, Any]:
     """Say what a call of `give` would do."""
     return {"summary": f"{500 - amount} EUR are left"}
@@ -299,6 +317,7 @@ graph = [
         ),
         tools=[move],
     ),
+    desk("booking", model=calls("book", people="5", note="a"), tools=[book_as_its_owner_says]),
     desk("giving", model=calls("give", amount=480), tools=[give]),
     stopping,
     failing,

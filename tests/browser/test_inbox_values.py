@@ -67,6 +67,17 @@ def test_an_edit_sends_what_was_changed_and_all_else_as_it_was(page: Page, runni
     }
 
 
+def test_a_call_whose_owner_judges_it_is_edited_field_by_field(page: Page, running: Stack) -> None:
+    id_ = question_of(running.api, asked(running.api, "go", graph="booking"))
+    page.open("Book for 5?")
+    assert page.field("People").get_attribute("value") == "5"
+    page.field("Note").clear()
+    page.field("Note").send_keys("b")
+    page.press("Approve")
+    page.says("article [role=status]", "with note b (was a)")
+    assert answer_to(running.api, id_)["arguments"] == {"people": "5", "note": "b"}
+
+
 def test_a_number_that_is_typed_arrives_digit_by_digit(page: Page, running: Stack) -> None:
     id_ = question_of(running.api, asked(running.api, "go", graph="moving"))
     page.open("Move 12.50?")

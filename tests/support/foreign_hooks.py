@@ -24,7 +24,7 @@ from foreign_office import (
 
 from abeyance.adapters import ForeignAgent
 
-Does: TypeAlias = Literal["no", "change", "error", "no later"]
+Does: TypeAlias = Literal["nothing", "no", "change", "error", "no later"]
 """`no later` lets a call through when it is first asked, and never again."""
 
 
