@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from tests.simulation.server import Timer
     from tests.simulation.worker import Worker
 
+_NOT_STARTED: Final = Payloads(
+    payloads=[Payload(metadata={"encoding": b"json/plain"}, data=b'"ACTIVITY_ID_NOT_STARTED"')]
+)
+"""What Temporal says of an activity that it cancels while no worker has it, in clear text."""
 _SCHEDULED: Final = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 _STARTED: Final = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 _HEARTBEAT: Final = TimeoutType.TIMEOUT_TYPE_HEARTBEAT
@@ -108,7 +112,8 @@ class Activity:
     def cancelled(self, failure: Failure | None = None) -> None:
         resolution = ActivityResolution()
         canceled = Failure(
-            message="activity cancelled", canceled_failure_info=CanceledFailureInfo()
+            message="activity cancelled",
+            canceled_failure_info=CanceledFailureInfo(details=_NOT_STARTED),
         )
         resolution.cancelled.failure.CopyFrom(
             self._wrapped(failure or canceled, RetryState.RETRY_STATE_UNSPECIFIED)

@@ -15,6 +15,7 @@ from abeyance.core import approvals, events, idempotency
 from abeyance.core.outcome import Finished, Stopped
 from abeyance.core.policy import Principal
 from abeyance.core.state import RunState, parted
+from abeyance.temporal.workarounds import payloads
 from abeyance.workflows import continue_as_new, run, visibility
 
 _swap = mock.patch.object
@@ -93,6 +94,9 @@ FAULTS: Final[Mapping[str, Callable[[], AbstractContextManager[Any]]]] = {
     ),
     "a gate is not asked again where its values have changed": lambda: _swap(
         approvals, "first_invalid", return_value=None
+    ),
+    "what Temporal writes in clear text ends a run that requires encryption": lambda: _swap(
+        payloads, "_details_of", return_value=()
     ),
 }
 """The faults by what they do."""

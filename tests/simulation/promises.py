@@ -23,8 +23,10 @@ from abeyance.core.ledger import Receipt
 from abeyance.core.policy import EVERYTHING
 from abeyance.core.state import RunState, Status
 from abeyance.core.visit import Nested
+from abeyance.storage.converter import of_run
 from tests.simulation.execution import Attempt, Execution
 from tests.simulation.graphs import Effects
+from tests.simulation.payloads import CLEAR, SEALED, opened_job
 from tests.simulation.server import Broken
 
 Step = tuple[RunState, events.Event, RunState, tuple[Effect, ...]]
@@ -145,6 +147,7 @@ class Promises:
     @staticmethod
     def _is_what_it_came_to(execution: Execution, attempt: Attempt) -> None:
         """What the code of a visit came to is what its run knows."""
+        converter = of_run(SEALED if execution.server.is_sealed else CLEAR, execution.workflow_id)
         known = {
             event.visit: event.outcome
             for _, event, *_ in attempt.seen
@@ -154,6 +157,7 @@ class Promises:
             resolved = job.resolve_activity
             if not resolved.result.HasField("completed") or resolved.is_local:
                 continue
+            resolved = opened_job(job, converter).resolve_activity
             address = execution.visits[resolved.seq]
             if address not in known:
                 continue

@@ -13,6 +13,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.bridge.proto.workflow_activation import WorkflowActivationJob as Job
 from temporalio.client import Client as TemporalClient
 from temporalio.common import MetricMeter, Priority, RawValue, _CompositeEvent
+from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from abeyance import Graph, names, wire
@@ -20,6 +21,7 @@ from abeyance.activities.maintenance import read_journals
 from abeyance.activities.node import NodeActivities
 from abeyance.client import Client
 from abeyance.storage.blobs import MemoryBlobs
+from abeyance.storage.converter import of_run
 from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
 from tests.simulation.activity import Activity
 from tests.simulation.execution import Execution
@@ -63,7 +65,8 @@ class Runner:
     async def _run(self, activity: Activity, token: bytes, attempt: int) -> None:
         server = self._server
         await asyncio.sleep(server.delay())
-        details = await self._converter.decode(activity.details) if activity.details else []
+        converter = of_run(self._converter, activity.execution.workflow_id)
+        details = await converter.decode(activity.details) if activity.details else []
         result, failure, is_cancelled = await self._executed(
             activity.execution,
             activity.order,
@@ -125,6 +128,7 @@ class Runner:
         is_local: bool = False,
     ) -> tuple[Any, Failure | None, bool]:
         """Call the activity in a context as the SDK makes one; its result, or how it failed."""
+        converter = of_run(self._converter, execution.workflow_id)
         info = sdk.Info(
             activity_id=order.activity_id or str(order.seq),
             activity_type=order.activity_type,
@@ -150,7 +154,7 @@ class Runner:
         )
         context = sdk._Context(
             info=lambda: info,
-            heartbeat=lambda *beat: self._beat(token, beat),
+            heartbeat=lambda *beat: self._beat(token, beat, converter),
             cancelled_event=_event(),
             worker_shutdown_event=_event(),
             shield_thread_cancel_exception=None,
@@ -161,7 +165,7 @@ class Runner:
         )
         sdk._Context.set(context)
         self._contexts[token] = context
-        running = asyncio.create_task(self._called(order))
+        running = asyncio.create_task(self._called(order, converter))
         self._by_token[token] = running
         try:
             report = await running
@@ -172,38 +176,33 @@ class Runner:
             if why is not None and why.worker_shutdown:
                 # The SDK's core reports it as failed, so that it is tried again.
                 left = ApplicationError("the worker shuts down", type="WorkerShutdown")
-                return None, await self._failure(left), False
-            return None, await self._failure(CancelledError("Cancelled")), True
+                return None, await _failure(left, converter), False
+            return None, await _failure(CancelledError("Cancelled"), converter), True
         except Exception as error:  # noqa: BLE001 as the SDK does it
-            return None, await self._failure(error), False
+            return None, await _failure(error, converter), False
         finally:
             del self._by_token[token]
-        (payload,) = await self._converter.encode([report])
+        (payload,) = await converter.encode([report])
         return payload, None, False
 
-    async def _called(self, order: Any) -> Any:
+    async def _called(self, order: Any, converter: DataConverter) -> Any:
         if order.activity_type == names.READ_JOURNALS_ACTIVITY:
-            (which,) = await self._converter.decode(order.arguments, [wire.ReadJournals])
+            (which,) = await converter.decode(order.arguments, [wire.ReadJournals])
             return await read_journals(which)
-        arguments = await self._converter.decode(order.arguments, [RawValue] * len(order.arguments))
+        arguments = await converter.decode(order.arguments, [RawValue] * len(order.arguments))
         return await self._nodes.run(arguments)
 
-    async def _failure(self, error: BaseException) -> Failure:
-        failure = Failure()
-        await self._converter.encode_failure(error, failure)
-        return failure
-
-    def _beat(self, token: bytes, details: Sequence[Any]) -> None:
+    def _beat(self, token: bytes, details: Sequence[Any], converter: DataConverter) -> None:
         """Send a heartbeat as the SDK does: soon, but not until its throttle lets it go."""
         is_held_back = token in self._beats
         self._beats[token] = details
         if not is_held_back:
-            self._process.spawn(self._send_heartbeats(token))
+            self._process.spawn(self._send_heartbeats(token, converter))
 
-    async def _send_heartbeats(self, token: bytes) -> None:
+    async def _send_heartbeats(self, token: bytes, converter: DataConverter) -> None:
         while (details := self._beats[token]) is not None:
             self._beats[token] = None
-            payloads = await self._converter.encode(details)
+            payloads = await converter.encode(details)
             await asyncio.sleep(self._server.chance.choice(_ON_ITS_WAY))
             activity = self._server.activities.get(token)
             if activity is None:
@@ -229,6 +228,12 @@ class Runner:
         for token in [*self._by_token]:
             self._contexts[token].worker_shutdown_event.set()
             self.stop(token, sdk.ActivityCancellationDetails(worker_shutdown=True))
+
+
+async def _failure(error: BaseException, converter: DataConverter) -> Failure:
+    failure = Failure()
+    await converter.encode_failure(error, failure)
+    return failure
 
 
 def _event() -> _CompositeEvent:

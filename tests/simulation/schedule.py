@@ -110,6 +110,7 @@ class Site:
     ) -> None:
         self.loop, self.chance = loop, chance
         self.server = Server(loop, chance)
+        self.server.is_sealed = chance.origin % 2 == 1
         self.effects = Effects(is_awaited=self.server.activities.__contains__)
         self.steps = Steps()
         self.promises = Promises(self.effects)

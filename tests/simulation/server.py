@@ -60,7 +60,9 @@ class Timer:
 
 
 class Server:
-    """All executions. `log` tells what happened, in the words of somebody who looks on."""
+    """All executions. `log` tells what happened, in the words of somebody who looks on. If it
+    `is_sealed`, its clients and workers require encryption.
+    """
 
     def __init__(self, loop: VirtualLoop, chance: Chance) -> None:
         self.loop = loop
@@ -74,6 +76,7 @@ class Server:
         self.idle: list[Callable[[], None]] = []
         self.committed: Callable[[Execution, Attempt], None] = lambda *_: None
         self.is_calm = False
+        self.is_sealed = False
         self.forgotten: set[str] = set()
         self._numbers = 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -18,32 +17,15 @@ from temporalio.api.update.v1 import UpdateRef
 from temporalio.api.workflowservice import v1 as api
 from temporalio.bridge.proto.workflow_activation import WorkflowActivationJob as Job
 from temporalio.client import Client as TemporalClient
-from temporalio.converter import DefaultFailureConverter, PayloadConverter
-from temporalio.exceptions import FailureError
 from temporalio.service import ConnectConfig, RPCError, RPCStatusCode, ServiceClient
 
-from abeyance.temporal.converter import data_converter
 from tests.simulation.execution import Execution, Update
-from tests.simulation.graphs import Wanted
+from tests.simulation.payloads import CLEAR, SEALED
 from tests.simulation.server import Server
 from tests.simulation.worker import Worker
 
 _COMPLETED: Final = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
 _DEFAULT: Final = timedelta(seconds=10)
-
-
-class _Untraced(DefaultFailureConverter):
-    """Writes no stack trace of an error that is meant to be: nobody reads it, and it takes long."""
-
-    def to_failure(
-        self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure
-    ) -> None:
-        if isinstance(exception, FailureError | Wanted):
-            exception = exception.with_traceback(None)
-        super().to_failure(exception, payload_converter, failure)
-
-
-_CONVERTER: Final = replace(data_converter(), failure_converter_class=_Untraced)
 
 
 class Connection(ServiceClient):
@@ -271,4 +253,5 @@ class Connection(ServiceClient):
 def connected(server: Server) -> tuple[TemporalClient, Connection]:
     """A client over a connection of its own."""
     connection = Connection(server)
-    return TemporalClient(connection, data_converter=_CONVERTER), connection
+    converter = SEALED if server.is_sealed else CLEAR
+    return TemporalClient(connection, data_converter=converter), connection

@@ -30,12 +30,14 @@ from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, Workf
 
 from abeyance import Graph
 from abeyance.runtime import answering
+from abeyance.storage.converter import of_run
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowRunner
 from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.workflows.run import AgentRun
 from tests.simulation.activity import Activity
 from tests.simulation.clock import EPOCH
 from tests.simulation.execution import Attempt, Execution
+from tests.simulation.payloads import open_activation, opened_commands, opened_memo, seal_completion
 from tests.simulation.runner import Runner
 from tests.simulation.server import Broken, Server
 
@@ -174,16 +176,23 @@ class Worker:
             events = [event for _, event, *_ in self._steps.taken()]
             if events != done.events:
                 raise Broken(f"a replay has other events: {events}, at first {done.events}")
-            if commands != done.commands:
+            converter = self._converter_of(execution)
+            if opened_commands(commands, converter) != opened_commands(done.commands, converter):
                 raise Broken(f"a replay wants something else: {commands}, at first {done.commands}")
         return cached
 
     def _activated(self, execution: Execution, cached: Cached, act: WorkflowActivation) -> Any:
+        converter = self._converter_of(execution)
+        open_activation(act, converter)
         completion = _activated(cached.instance, act)
         if completion.HasField("failed"):
             failure = completion.failed.failure
             raise Broken(f"a workflow task failed: {failure.message}\n{failure.stack_trace}")
+        seal_completion(completion, converter)
         return completion.successful
+
+    def _converter_of(self, execution: Execution) -> DataConverter:
+        return of_run(self._converter, execution.workflow_id)
 
     def _created(self, execution: Execution) -> WorkflowInstance:
         info = workflow.Info(
@@ -198,7 +207,7 @@ class Worker:
             parent=None,
             root=None,
             priority=Priority.default,
-            raw_memo=dict(execution.memo_at_start),
+            raw_memo=opened_memo(execution.memo_at_start, self._converter_of(execution)),
             retry_policy=None,
             run_id=execution.run_id,
             run_timeout=None,
