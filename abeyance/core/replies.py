@@ -189,7 +189,7 @@ def _check_open(interrupt: Interrupt, event: Responded) -> None:
     if faults:
         raise Refusal(
             Code.INVALID_ANSWER,
-            f"The answer to {interrupt.name!r} does not fit its schema: "
+            f"The answer to {interrupt.name!r} does not fit: "
             + "; ".join(f"{fault.pointer or '(the answer)'}: {fault.message}" for fault in faults)
             + ". The interrupt stays open.",
             interrupt_id=interrupt.id,

@@ -39,6 +39,8 @@ def resolved(schema: Any, root: Any) -> Any:
 
 
 _DECIMAL: Final = r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+_NAIVE: Final = r"^[^Zz+]{0,11}[^Zz+-]*$"
+"""A date and a time without a zone: only the date has hyphens."""
 _MOST_FAULTS: Final = 20
 _MOST_CHARS: Final = 500
 _SEARCHED_BYTES: Final = 20_000
@@ -179,7 +181,8 @@ def escaped(part: str) -> str:
 class AnswerSchema(GenerateJsonSchema):
     """Generates a schema that accepts what the type accepts, and what it writes.
 
-    A Decimal is a number or a text, whatever its bounds: only its type can check the bounds of a text.
+    A Decimal is a number or a text, whatever its bounds: only its type can check the bounds of a text. A
+    pattern tells the pickers of forms that a time has no zone.
     """
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
@@ -189,7 +192,9 @@ class AnswerSchema(GenerateJsonSchema):
     def datetime_schema(self, schema: core_schema.DatetimeSchema) -> JsonSchemaValue:
         found = super().datetime_schema(schema)
         is_naive = schema.get("tz_constraint") == "naive"
-        return {**found, "examples": ["2026-01-31T10:00:00"]} if is_naive else found
+        return (
+            {**found, "pattern": _NAIVE, "examples": ["2026-01-31T10:00:00"]} if is_naive else found
+        )
 
 
 def places_fault(schema: Json) -> str | None:

@@ -21,9 +21,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticSerializationError
 
-from abeyance import wire
 from abeyance.core import spec
 from abeyance.core.json import Json, canonical, why_not_json
 from abeyance.core.spec import FieldSpec
@@ -54,8 +52,6 @@ union: Final = Reducer("union")
 
 
 _MOST_ERRORS: Final = 20
-WRITES_ALIASES: Final = True
-"""Whether nested models are written under the aliases of their fields, which conditions then name."""
 
 
 class ValuesError(Exception):
@@ -442,16 +438,12 @@ def _instance(model: type[BaseModel], given: Mapping[str, Any]) -> BaseModel:
 
 def _written(name: str, adapter: TypeAdapter[Any], value: Any) -> Json:
     try:
-        dumped = adapter.dump_python(value, mode="json", by_alias=WRITES_ALIASES, round_trip=True)
-        wire.refuse_too_deep(dumped)
-        fault = why_not_json(dumped)
-    except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
-        fault = str(error)
-    if fault is not None:
-        message = f"the value of {name!r} cannot be written as JSON: {fault}"
-        raise ValuesError(message, [{"pointer": f"/{escaped(name)}", "message": fault}])
-    # The order of a set differs between processes, and values are compared.
-    return sorted(dumped, key=canonical) if isinstance(value, set | frozenset) else dumped
+        return answer_types.dumped(adapter, value)
+    except ValueError as error:
+        message = f"the value of {name!r} cannot be written as JSON: {error}"
+        raise ValuesError(
+            message, [{"pointer": f"/{escaped(name)}", "message": str(error)}]
+        ) from error
 
 
 def _open_value(name: str, value: Any) -> Json:

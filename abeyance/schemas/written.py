@@ -21,7 +21,7 @@ from pydantic_core import core_schema
 from abeyance.core.json import Json, canonical
 from abeyance.core.patch import kind_of
 from abeyance.schemas.json_types import DEFINED, Kinds, definitions_of, in_words, kinds
-from abeyance.schemas.state_model import WRITES_ALIASES, StateModel
+from abeyance.schemas.state_model import StateModel
 
 _MOST_LISTED: Final = 12
 _DEEPEST: Final = 50
@@ -126,7 +126,7 @@ class WrittenValues:
         if name not in self._fields:
             try:
                 self._fields[name] = self._states.adapters[name].json_schema(
-                    by_alias=WRITES_ALIASES, mode="serialization", schema_generator=_WrittenSchema
+                    by_alias=True, mode="serialization", schema_generator=_WrittenSchema
                 )
             except (PydanticUserError, PydanticUndefinedAnnotation):
                 # The graph reports this error itself.

@@ -116,3 +116,10 @@ def test_ordinary_answers_cost_no_rewriting() -> None:
     assert [
         type_ for type_ in (Decimal, time, UUID, types.Share, types.Cat) if not rewrites(type_)
     ] == []
+
+
+@pytest.mark.parametrize("zone", ["", "Z", "z", "+02:00", "-05:00", "+0530"])
+@pytest.mark.parametrize("text", ["2026-01-31T10:00", "2026-01-31 10:00:00.25"])
+def test_people_see_that_a_time_without_a_zone_takes_none(text: str, zone: str) -> None:
+    assert bool(faults_of(schema_of(types.Naive), f"{text}{zone}")) is bool(zone)
+    assert faults_of(schema_of(datetime), f"{text}{zone}") == ()
