@@ -23,6 +23,7 @@ from abeyance.core.spec import InterruptSpec
 from abeyance.core.terms import Terms
 from abeyance.core.text import truncate
 from abeyance.duration import Duration
+from abeyance.schemas.json_schema import without_loops
 from abeyance.schemas.state_model import StateModel
 
 if TYPE_CHECKING:
@@ -233,6 +234,8 @@ def declared_question(
 
 
 def _answer_schema(arguments_schema: Json, *, is_judged_elsewhere: bool) -> Json:
+    # Where the arguments refer to themselves, the tool's types alone decide.
+    arguments_schema = without_loops(arguments_schema)
     # Not `oneOf`: its validation errors name no field and repeat the whole answer.
     arguments = {key: value for key, value in arguments_schema.items() if key not in _ROOT_KEYWORDS}
     if is_judged_elsewhere:

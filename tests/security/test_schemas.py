@@ -1,5 +1,5 @@
-"""Schemas that are endless work: refused where they are declared, offered or asked; and answers that make
-the most of a schema that is not: refused before they are validated.
+"""Schemas that are endless work: refused where they are declared, offered or asked; and answers that are
+too large for a schema that is not: refused before they are validated.
 
 Regular expressions and references to files and addresses are tried in `tests/authoring/test_schema.py`,
 templates in `tests/core/test_template.py`, YAML in `tests/yaml/test_faults.py`, and the texts of CLIPS in
@@ -30,7 +30,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 from pydantic_ai.models.function import AgentInfo
-from schema_shapes import doubled, each_other, nested
+from schema_shapes import doubled
 from temporal_site import ANYBODY as ADA
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
@@ -54,7 +54,7 @@ from abeyance.errors import Code
 from abeyance.mcp.server import close_servers
 from abeyance.schemas.json_schema import faults_of, schema_of
 
-TOO_MANY = "68,719,476,734 places with its references expanded: the limit is 10,000"
+TOO_MANY = "more than 10,000 places with its references written out"
 """What is told of the schema that hung a worker: each of 34 definitions refers twice to the next."""
 A_MEGABYTE = 1_000_000
 LONG_ENOUGH = 1.5
@@ -90,9 +90,7 @@ def test_references_that_double_are_refused_by_whatever_they_are_combined(way: s
     named = {f"a{n}": two([{"$ref": f"#/$defs/a{n + 1}"}] * 2) for n in range(40)}
     began = time.thread_time()
 
-    with pytest.raises(
-        ValueError, match="places with its references expanded: the limit is 10,000"
-    ):
+    with pytest.raises(ValueError, match=TOO_MANY):
         schema_of({"$ref": "#/$defs/a0", "$defs": {**named, "a40": {"type": "string"}}})
     assert time.thread_time() - began < 0.5
 
@@ -126,7 +124,7 @@ def test_it_is_a_fault_of_a_state_of_which_questions_are_made() -> None:
     graph.interrupt("ask", prompt="Go?")
     graph.edge(START, "ask")
 
-    with pytest.raises(GraphError, match=r"the state State .* it has 15,\d\d\d places"):
+    with pytest.raises(GraphError, match=f"the state State .* it has {TOO_MANY}"):
         graph.build()
 
 
@@ -138,9 +136,7 @@ def test_a_field_and_what_is_answered_to_it_are_counted_together() -> None:
     graph.interrupt("ask", prompt="?", response={"enum": list(range(5_000))}, answer_to="name")
     graph.edge(START, "ask")
 
-    with pytest.raises(
-        GraphError, match=r"the interrupt 'ask', response=: .* it has 11,\d\d\d places"
-    ):
+    with pytest.raises(GraphError, match=f"the interrupt 'ask', response=: .* it has {TOO_MANY}"):
         graph.build()
 
 
@@ -150,6 +146,77 @@ def test_it_cannot_be_the_schema_of_a_tool() -> None:
         @tool(schema={"type": "object", **doubled(34)})
         def send(ctx: object, arguments: Mapping[str, Any]) -> None:
             """Send something."""
+
+
+class Tree(BaseModel):
+    name: str
+    parts: list[Tree] = []
+
+
+TO_ITSELF = (
+    "a question's answer schema may not refer to itself: '#/$defs/Tree' does. Write out as many levels "
+    "as a person may fill in"
+)
+
+
+def test_an_answer_that_may_contain_answers_of_its_type_is_a_fault_of_its_graph() -> None:
+    with pytest.raises(GraphError, match=re.escape(f"the interrupt 'ask', response=: {TO_ITSELF}")):
+        gate(Tree).build()
+
+
+async def test_a_visit_whose_code_asks_for_one_fails_and_says_so() -> None:
+    run = await testing.run(asking(Tree))
+
+    assert run.status == "failed"
+    ending = run.state.ending
+    assert ending is not None
+    assert ending.error is not None
+    assert TO_ITSELF in ending.error.message
+
+
+@tool(approve=True)
+async def plant(tree: Tree) -> str:
+    """Plant a tree."""
+    return " ".join(part.name for part in tree.parts)
+
+
+async def test_the_arguments_of_a_tool_may_contain_each_other_and_an_approver_edits_them() -> None:
+    model = Model("plant", {"tree": {"name": "oak"}})
+    graph = Graph("garden")
+    graph.agent("do", Agent("gardener", model=model, tools=[plant]), input="task", output="said")
+    graph.edge(START, "do")
+    run = testing.InMemoryRun(graph, {"task": "plant"})
+    await run.start()
+
+    def edited(*parts: Any) -> Any:
+        return {"approved": True, "arguments": {"tree": {"name": "oak", "parts": list(parts)}}}
+
+    with pytest.raises(Refusal) as refused:
+        await run.respond("approve", edited({"parts": []}))
+    await run.respond("approve", edited({"name": "leaf", "parts": [{"name": "vein"}]}))
+
+    assert refused.value.code is Code.INVALID_ANSWER
+    assert run.values["said"] == "leaf"
+
+
+async def test_a_field_of_a_state_may_contain_values_of_its_type() -> None:
+    class Garden(BaseModel):
+        tree: Tree
+
+    graph = Graph("garden", state=Garden, interrupt_before="water")
+
+    @graph.node
+    async def water(state: Garden) -> None:
+        assert state.tree.parts[0].parts[0].name == "vein"
+
+    graph.edge(START, "water")
+    run = testing.InMemoryRun(graph, {"tree": {"name": "oak"}})
+    await run.start()
+    tree = {"name": "oak", "parts": [{"name": "leaf", "parts": [{"name": "vein"}]}]}
+    (asked,) = await run.interrupts()
+    await run.respond(asked.id, {"values": {"tree": tree}, "version": asked.payload["version"]})
+
+    assert run.status == "completed"
 
 
 def asking(response: Any) -> Graph:
@@ -173,10 +240,6 @@ async def test_a_visit_whose_code_asks_with_it_fails_and_says_how_many_places() 
     assert TOO_MANY in ending.error.message
 
 
-def lists(depth: int, leaf: Any) -> Any:
-    return json.loads("[" * depth + json.dumps(leaf) + "]" * depth)
-
-
 def texts(letters: str, length: int) -> str:
     drawn = random.Random(7)
     return "".join(drawn.choice(letters) for _ in range(length))
@@ -187,8 +250,6 @@ def chained(levels: int, **more: Any) -> dict[str, Any]:
     return {"$ref": "#/$defs/u0", "$defs": {**named, f"u{levels}": {"properties": {"a": True}}}}
 
 
-AT_ONCE = {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}, {"type": "null"}]} for n in range(48)}
-"""Definitions that lead to each other at one place of an answer, as far as they may."""
 HEAVY = r"(?:x{1,100}){1,100}y"
 """A pattern of ten thousand states: a megabyte of x takes it four minutes."""
 WORST: dict[str, tuple[Any, Any]] = {
@@ -204,11 +265,6 @@ WORST: dict[str, tuple[Any, Any]] = {
     "alternatives to list": ({"items": {"anyOf": [{"const": n} for n in range(50)]}}, ["x"] * 480),
     "equal lists": ({"items": {"enum": [[0] * 60 + [n] for n in range(150)]}}, [[0] * 61] * 5_000),
     "unique items": ({"uniqueItems": True}, [[n] for n in range(150_000)]),
-    "unique items, nested": (
-        {"uniqueItems": True, "items": {"$ref": "#"}},
-        lists(90, list(range(140_000))),
-    ),
-    "unique items, in each other": ({"uniqueItems": True, "items": {"$ref": "#"}}, [[[]]] * 2_000),
     "contains": ({"items": {"contains": {"contains": {"const": 5}}}}, [[[1] * 30] * 30] * 350),
     "many names": (
         {"patternProperties": {f"^a{n}[0-9]+$": {"type": "integer"} for n in range(3_000)}},
@@ -227,22 +283,11 @@ WORST: dict[str, tuple[Any, Any]] = {
     "heavy texts": ({"items": {"pattern": HEAVY}}, ["x" * 1_000] * 990),
     "one heavy text": ({"pattern": HEAVY}, "x" * 990_000),
     "as heavy as may be": ({"pattern": HEAVY}, "x" * 1_990),
-    "many heavy patterns": (doubled(9, {"pattern": HEAVY}, "allOf"), "x" * 900),
+    "many heavy patterns": (doubled(2, {"pattern": HEAVY}, "allOf"), "x" * 490),
     "states without end": ({"pattern": "(?:[01]*1[01]{200})y"}, texts("01", 30_000) + "y"),
     "looking around": ({"pattern": "(?=.*y)(?=.*z).*"}, "x" * 990_000),
     "looking around, in few texts": ({"pattern": "(?:(?=.*z).)*y"}, "x" * 19_000 + "z"),
     "unevaluated": (chained(3, unevaluatedProperties=False), {f"b{n}": 1 for n in range(90_000)}),
-    "of many kinds": (each_other(30), nested(60, "x")),
-    "of few kinds": (each_other(2), nested(48, "x")),
-    "of kinds that are told": (
-        each_other(12, tagged=True),
-        [nested(40, {"kind": "k0"}, kind="k0")] * 600,
-    ),
-    "as deep as a stack may be": (
-        {"$ref": "#/$defs/a0", "$defs": AT_ONCE | {"a48": {"items": {"$ref": "#/$defs/a0"}}}},
-        lists(99, "x"),
-    ),
-    "deep": ({"type": "array", "items": {"$ref": "#"}}, [lists(95, 1)] * 4_000),
 }
 
 
@@ -297,21 +342,19 @@ async def test_answers_that_come_together_take_no_longer_than_one() -> None:
 async def test_an_answer_over_a_real_server_is_refused_and_the_worker_goes_on(
     temporal: TemporalClient,
 ) -> None:
-    schema = each_other(30)
-    site = Site(temporal, asking({"anyOf": [schema, {"type": "string"}], "$defs": schema["$defs"]}))
+    site = Site(temporal, asking({"items": {"enum": list(range(9_000))}}))
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        # Without a bound, it is validated for longer than the universe is old.
         with pytest.raises(Refusal) as refused:
-            await site.client.run(run_id).respond(response=nested(40, "x"), principal=ADA)
+            await site.client.run(run_id).respond(response=[-1] * 3_000, principal=ADA)
         other = await site.start()
         await site.until(other, "awaiting-input")
         await site.client.run(run_id).respond(response="Ada", principal=ADA)
         ended = await site.ended(run_id)
 
     assert refused.value.code is Code.INVALID_ANSWER
-    assert "it is too large or too deep to be validated against its schema" in refused.value.message
+    assert "it is too large to be validated against its schema" in refused.value.message
     assert ended.values["name"] == "Ada"
     await site.replays(run_id)
 
@@ -371,7 +414,7 @@ async def test_a_servers_tool_with_an_endless_schema_is_left_out_and_the_others_
     assert run.values["said"] == "honest was called"
     (told,) = {each.getMessage() for each in caplog.records if "not offered" in each.getMessage()}
     assert told.startswith("server=hostile tool=endless | not offered: ")
-    assert re.search(r"it has [0-9,]+ places with its references expanded", told)
+    assert re.search(TOO_MANY, told)
 
 
 @pytest.mark.usefixtures("servers_closed")

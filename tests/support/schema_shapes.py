@@ -1,4 +1,4 @@
-"""Schemas and answers that are small to write and large to look at."""
+"""Schemas that are small to write and large to look at."""
 
 from __future__ import annotations
 
@@ -18,23 +18,15 @@ def doubled(levels: int, leaf: Any = True, word: str = "anyOf") -> dict[str, Any
     return {"$ref": "#/$defs/a0", **doubling(levels, leaf, word)}
 
 
-def each_other(kinds: int, *, tagged: bool = False) -> dict[str, Any]:
+def each_other(kinds: int) -> dict[str, Any]:
     """Objects of so many kinds, in each of which the member `of` may be of each kind."""
     named = [f"k{number}" for number in range(kinds)]
     inner = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in named]}
     of = {
         name: {
             "type": "object",
-            "properties": {"of": inner, **({"kind": {"const": name}} if tagged else {})},
-            **({"required": ["kind"]} if tagged else {}),
+            "properties": {"of": inner},
         }
         for name in named
     }
     return {"$ref": "#/$defs/k0", "$defs": of}
-
-
-def nested(depth: int, leaf: Any, **members: Any) -> Any:
-    """A value as the innermost member `of` of so many objects."""
-    for _ in range(depth):
-        leaf = {"of": leaf, **members}
-    return leaf
