@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from abeyance.agents import tool_results
 from abeyance.agents.agent import ENTRY_NODE, MODEL_NODE, Agent, AgentTool
-from abeyance.agents.approvals import APPROVE, OUTCOME
+from abeyance.agents.approvals import APPROVE
 from abeyance.agents.prompts import Input, read_input
 from abeyance.agents.state import MEMORY_FIELDS, AgentState, AgentValues
 from abeyance.agents.tool import Tool
@@ -26,7 +26,6 @@ from abeyance.authoring.callables import NodeCode, call, can_take, refuses, summ
 from abeyance.authoring.compiler import placeholder_spec
 from abeyance.authoring.context import Context
 from abeyance.authoring.graph import Graph
-from abeyance.authoring.question_names import CodeQuestions, of_question, questions_in
 from abeyance.core.outcome import Finished, key_of
 from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import START, FunctionNode, ReturnErrorToCaller, SubgraphNode
@@ -167,22 +166,10 @@ def compile_agent(agent: Agent, prompt: Prompt) -> Graph:
         _declare_entry(graph, agent)
     for agent_tool in agent.agents.values():
         graph.declare(_nested(agent, agent_tool), inner=compile_agent(agent_tool.agent, _task))
-    graph.code_questions = _questions_of(agent)
     graph.edge(START, MODEL_NODE)
     if nodes:
         graph.edge(nodes, MODEL_NODE)
     return graph
-
-
-def _questions_of(agent: Agent) -> CodeQuestions:
-    """Return what the tools of an agent ask, and their approvals. Hooks and servers may ask more."""
-    found = CodeQuestions(
-        names=frozenset({APPROVE, OUTCOME}), is_closed=not (agent.hooks or agent.servers)
-    )
-    for tool in agent.tools.values():
-        own = CodeQuestions(bars=tuple((tool.name, name) for _, name in of_question(tool.question)))
-        found |= own | questions_in(tool.function)
-    return found
 
 
 def agent_node(name: str, agent: Agent, output: str | None) -> SubgraphNode:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from abeyance.authoring import validation
 from abeyance.authoring.declarations import DeclarationErrors, type_faults
-from abeyance.authoring.question_names import misnamed, questions_in
 from abeyance.authoring.rules import compile_rules
-from abeyance.authoring.validation import faults_of, finally_asks, value_faults
+from abeyance.authoring.validation import faults_of, value_faults
 from abeyance.core.spec import (
     END,
     START,
@@ -184,13 +183,6 @@ def compile_graph(
         interrupt_after=_breakpoints(declared.interrupt_after, nodes, finally_),
     )
     faults += [*type_faults(spec)] or [*faults_of(spec), *value_faults(spec, states)]
-    faults += [
-        finally_asks(name)
-        for name in finally_
-        if name in graph.code and questions_in(graph.code[name].function).names
-    ]
-    if not (faults or graph.is_nested):
-        faults += misnamed(graph, spec)
     if faults:
         # A nested graph and the outer one may report the same fault.
         raise GraphError(graph.name, list(dict.fromkeys(faults)))

@@ -17,7 +17,6 @@ from abeyance.authoring import compiler, rules
 from abeyance.authoring.budgets import Budget, budget_of
 from abeyance.authoring.callables import NodeCode, code_of, reads_inbox, summary
 from abeyance.authoring.declarations import DeclarationErrors, question_of
-from abeyance.authoring.question_names import CodeQuestions, questions_in, repeated_faults
 from abeyance.authoring.retired import RetiredNode, RetiredNodes
 from abeyance.authoring.retries import (
     ANY_ERROR,
@@ -95,9 +94,6 @@ class Graph:
         """The field that the first agent names as its `input`: a user interface puts a message there."""
         self.is_mcp_tool = False
         """Whether the API offers the graph as a tool of MCP."""
-        self.code_questions = CodeQuestions()
-        self.is_nested = False
-        """Whether it stands in another graph, whose questions its own may name."""
         self._intake = DeclarationErrors(self.states)
         self.answer_types = self._intake.types
         self._retired = RetiredNodes(self, self._intake)
@@ -189,9 +185,6 @@ class Graph:
                 self._by_default.add(id_)
             if fuse is None and not local:
                 self._fusing.add(id_)
-            for fault in repeated_faults(function, label):
-                intake.note(fault)
-            self.code_questions |= questions_in(function)
             self.code[id_] = code_of(
                 function,
                 intake.takes(function, label),
@@ -336,7 +329,6 @@ class Graph:
         if code is not None:
             self.code[node.id] = code
         if inner is not None:
-            inner.is_nested = True
             self.subgraphs[node.id] = inner
         self._add(node)
 
@@ -476,7 +468,6 @@ class Graph:
             finally_nodes=tuple(self._finally),
             interrupt_before=before,
             interrupt_after=after,
-            asked=tuple(sorted(self.code_questions.names)),
             budget=self._budget,
         )
         return compiler.compile_graph(

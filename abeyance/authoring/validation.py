@@ -386,11 +386,6 @@ def _target_fault(spec: GraphSpec, label: str, target: str) -> Iterator[str]:
         yield f"{label} leads to the finally node {target!r}, which runs only after the end"
 
 
-def finally_asks(name: str) -> str:
-    """Return the fault of a finally node that asks."""
-    return f"the finally node {name!r} may not ask a person: the run is over by then"
-
-
 def _finally_faults(spec: GraphSpec) -> Iterator[str]:
     for name in spec.finally_nodes:
         node = spec.nodes.get(name)
@@ -398,7 +393,7 @@ def _finally_faults(spec: GraphSpec) -> Iterator[str]:
             yield f"finally names an unknown node {name!r}"
             continue
         if not isinstance(node, FunctionNode) or node.asks:
-            yield finally_asks(name)
+            yield f"the finally node {name!r} may not ask a person: the run is over by then"
         elif (
             node.to
             or isinstance(node.on_error, GoTo | AskHuman)

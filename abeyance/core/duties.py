@@ -25,9 +25,9 @@ from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
 ALWAYS_KNOWN: Final = frozenset(
-    {STARTER, "error", "interrupt_before", "interrupt_after", "approve_fork"}
+    {STARTER, "error", "interrupt_before", "interrupt_after", "approve", "outcome", "approve_fork"}
 )
-"""In `not_by`: the starter, and the questions that runs ask by themselves."""
+"""In `not_by`: the starter, and the questions that runs and agents ask by themselves."""
 _MOST_NAMES: Final = 200
 """How many names a graph, or an item of a fan-out, remembers. Code may ask under ever new names."""
 

@@ -378,9 +378,7 @@ class BudgetSpec:
 # Without slots, because it keeps what is derived from it.
 @dataclass(frozen=True, kw_only=True)
 class GraphSpec:
-    """A graph. Nodes are in order of declaration; `open_values` lets patches add any field. `asked` are
-    the names of the questions that its code asks, as far as its source says.
-    """
+    """A graph. Nodes are in order of declaration; `open_values` lets patches add any field."""
 
     name: str
     description: str = ""
@@ -394,7 +392,6 @@ class GraphSpec:
     finally_nodes: tuple[str, ...] = ()
     interrupt_before: tuple[str, ...] = ()
     interrupt_after: tuple[str, ...] = ()
-    asked: tuple[str, ...] = ()
     budget: BudgetSpec | None = None
 
     @property
@@ -465,8 +462,8 @@ class GraphSpec:
 
     @property
     def question_names(self) -> frozenset[str]:
-        """The names under which nodes, rules and code of the graph ask, without those in nested ones."""
-        return frozenset((*(each.name for each in self._of_nodes_and_rules), *self.asked))
+        """The names under which nodes and rules of the graph ask, without those in nested ones."""
+        return frozenset(each.name for each in self._of_nodes_and_rules)
 
     def asks_of(self, node: str) -> tuple[str, ...]:
         """Return the capabilities that a node declares for its questions."""

@@ -220,7 +220,6 @@ async def test_the_terms_of_a_question_are_those_of_a_budget_too() -> None:
         (Budget(turns=1, quorum=2), "has quorum, and its answer is no yes or no"),
         (Budget(turns=1, requested_capability="a b"), "requests the capability 'a b'"),
         (Budget(turns=1, timeout="2bd"), "needs calendar="),
-        (Budget(turns=1, not_by="aproval"), "nothing asks 'aproval', which would bar nobody"),
     ],
 )
 def test_a_budget_that_cannot_be_is_a_fault(budget: Any, fault: str) -> None:

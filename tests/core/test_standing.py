@@ -203,8 +203,7 @@ def restored_drive(run: Drive) -> Drive:
 
 def test_a_question_that_nobody_answered_bars_nobody() -> None:
     default = Default(answer="yes")
-    spec = chain(gate("one", timeout=5, on_timeout=default), eyes("ask", "one", "never"))
-    run = Drive(replace(spec, asked=("never",)))
+    run = Drive(chain(gate("one", timeout=5, on_timeout=default), eyes("ask", "one", "outcome")))
     run.tick(5)
     assert run.open("ask").barred == {}
     run.answer("ask", "yes", principal=ADA)
