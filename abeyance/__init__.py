@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from abeyance.filters import EventFilter, InboxFilter, RunFilter
     from abeyance.handle import Forked, MessageFields, RunHandle, Started, Steered
     from abeyance.mcp.server import McpServer
-    from abeyance.schemas.state_model import add, append, merge, union
+    from abeyance.schemas.state_model import FromStart, add, append, merge, union
     from abeyance.settings import Settings
     from abeyance.temporal.workers import LiveWorker, Service
     from abeyance.views import (
@@ -85,6 +85,7 @@ __all__ = [
     "EventFilter",
     "Fatal",
     "Forked",
+    "FromStart",
     "Goto",
     "Graph",
     "GraphError",
@@ -154,6 +155,7 @@ _MODULES = {
     "EventFilter": "filters",
     "Fatal": "errors",
     "Forked": "handle",
+    "FromStart": "schemas.state_model",
     "Goto": "authoring.context",
     "Graph": "authoring.graph",
     "GraphError": "errors",

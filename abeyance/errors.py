@@ -72,6 +72,7 @@ class Code(StrEnum):
     INVALID_BODY = "invalid_body"
     INVALID_RUN_ID = "invalid_run_id"
     INVALID_INPUT = "invalid_input"
+    READ_ONLY_FIELD = "read_only_field"
     INVALID_ANSWER = "invalid_answer"
     DECISION_NOT_ALLOWED = "decision_not_allowed"
     NO_SUCH_PAST = "no_such_past"
@@ -96,6 +97,7 @@ class FailureCode(StrEnum):
     UNKNOWN_NODE = "unknown_node"
     UNDECLARED_CAPABILITY = "undeclared_capability"
     UNKNOWN_QUESTION = "unknown_question"
+    UNKNOWN_PERSON = "unknown_person"
 
 
 class BlockedCode(StrEnum):

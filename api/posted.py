@@ -37,6 +37,7 @@ TALK_CODES: Final = (
     Code.ERASED,
     Code.INVALID_INPUT,
     Code.INVALID_ANSWER,
+    Code.READ_ONLY_FIELD,
     Code.INVALID_MESSAGE,
     Code.QUEUE_FULL,
     Code.TOO_MANY_RUNS,

@@ -69,6 +69,7 @@ PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
     Code.INVALID_BODY: (422, "Invalid request"),
     Code.INVALID_RUN_ID: (422, "Invalid run id"),
     Code.INVALID_INPUT: (422, "Invalid graph input"),
+    Code.READ_ONLY_FIELD: (422, "Field that only the start sets"),
     Code.INVALID_ANSWER: (422, "Invalid answer"),
     Code.DECISION_NOT_ALLOWED: (422, "Decision not allowed"),
     Code.NO_SUCH_PAST: (422, "Fork back further than the past"),

@@ -258,7 +258,7 @@ class Graph:
             from_input=from_input,
             timeout=timeout,
             on_timeout=on_timeout,
-            terms=terms_of(terms, label, self._intake),
+            terms=terms_of(terms, label, self._intake, fills=True),
         )
         self._add(InterruptNode(id=name, question=question, answer_to=answer_to))
 

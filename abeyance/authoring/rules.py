@@ -173,7 +173,7 @@ class RuleParser:
             label,
             self._intake,
             self._states,
-            terms=terms_of(terms, label, self._intake),
+            terms=terms_of(terms, label, self._intake, fills=True),
             **options,
         )
         return Ask(question=question, answer_to=options.get("answer_to"))

@@ -21,7 +21,7 @@ from typing import Any, Final, TypedDict, get_args
 from abeyance.authoring.declarations import DeclarationErrors
 from abeyance.core import terms as core
 from abeyance.core.business_time import is_zone
-from abeyance.core.json import Json
+from abeyance.core.json import Json, fill_by
 from abeyance.core.spec import InterruptSpec
 from abeyance.core.terms import BusinessTime, Decision, Priority, Span, Terms
 from abeyance.duration import Duration
@@ -111,8 +111,12 @@ def terms_of(
     *,
     decisions: Sequence[Decision] | None = None,
     max_result: int = core.MAX_RESULT,
+    fills: bool = False,
 ) -> Terms | None:
-    """Return the terms that an author's options declare, None without any; faults are collected."""
+    """Return the terms that an author's options declare, None without any; faults are collected.
+
+    `fills`: the question is declared, so fields of the state may name its people, as `{requester}`.
+    """
     unknown = sorted(options.keys() - TERMS)
     for name in unknown:
         errors.note(f"{label} has no option {name!r}: it has {', '.join(sorted(TERMS))}")
@@ -122,7 +126,7 @@ def terms_of(
         return None
     quorum, escalate = given.get("quorum"), given.get("escalate", ())
     terms = Terms(
-        assignees=people(given.get("assignees", ()), f"{label}, assignees=", errors),
+        assignees=people(given.get("assignees", ()), f"{label}, assignees=", errors, fills=fills),
         assignees_only=_flag(
             given.get("assignees_only", False), f"{label}, assignees_only", errors
         ),
@@ -139,9 +143,9 @@ def terms_of(
             if (escalation := _escalation(each, f"{label}, escalate=", errors)) is not None
         ),
         calendar=_calendar(given.get("calendar"), label, errors),
-        quorum=None if quorum is None else _quorum(quorum, label, errors),
+        quorum=None if quorum is None else _quorum(quorum, label, errors, fills=fills),
         hold=_hold(given.get("hold"), label, errors),
-        not_by=_not_by(given.get("not_by", ()), label, errors),
+        not_by=_not_by(given.get("not_by", ()), label, errors, fills=fills),
         decisions=chosen,
         max_result=max_result,
     )
@@ -242,16 +246,31 @@ def decisions_of(
     return tuple(decision for decision in core.DECISIONS if decision in names)
 
 
-def people(value: object, label: str, errors: DeclarationErrors) -> tuple[str, ...]:
-    """Return subjects and groups; a single string is one of them."""
+def people(
+    value: object, label: str, errors: DeclarationErrors, *, fills: bool = False
+) -> tuple[str, ...]:
+    """Return subjects and groups; a single string is one of them. `fills`: fields may name some."""
     names = errors.texts(value, label)
     for name in names:
-        if not _SUBJECT.fullmatch(name) or name == core.GROUP:
+        if core.is_template(name):
+            _note_template(name, label, errors, fills=fills)
+        elif not _SUBJECT.fullmatch(name) or name == core.GROUP:
             errors.note(
                 f"{label}: {name!r} is neither a subject nor a group: write 'ada' or 'group:finance', "
                 "without blanks and commas"
             )
     return tuple(dict.fromkeys(names))
+
+
+def _note_template(name: str, label: str, errors: DeclarationErrors, *, fills: bool) -> None:
+    """Collect the fault of a name with a brace. Whether there is such a field is checked later."""
+    if not fills:
+        errors.note(
+            f"{label}: {name!r} has a brace, and fields of the state name people only in assignees=, "
+            "not_by= and the quorum of a declared question: write a name"
+        )
+    elif not set(fill_by(name, lambda _: "")).isdisjoint("{}"):
+        errors.note(f"{label}: {name!r} has a brace that is not part of a {{field}}: correct it")
 
 
 def _listed(value: Any) -> Sequence[Any]:
@@ -290,11 +309,15 @@ def _hold(value: Duration | None, label: str, errors: DeclarationErrors) -> floa
     return seconds
 
 
-def _not_by(value: object, label: str, errors: DeclarationErrors) -> tuple[str, ...]:
+def _not_by(
+    value: object, label: str, errors: DeclarationErrors, *, fills: bool
+) -> tuple[str, ...]:
     names = errors.texts(value, f"{label}, not_by=")
     # A rule that is misspelt would bar nobody.
     for name in names:
-        if name.startswith("@") and name != core.STARTER:
+        if core.is_template(name):
+            _note_template(name, f"{label}, not_by=", errors, fills=fills)
+        elif name.startswith("@") and name != core.STARTER:
             errors.note(
                 f"{label}, not_by=: {name!r} is no rule: write {core.STARTER!r}, or the name of a "
                 "question"
@@ -420,7 +443,9 @@ def _escalation(value: object, label: str, errors: DeclarationErrors) -> core.Es
     return core.Escalation(after=after or 0.0, to=to, requested_capability=capability)
 
 
-def _quorum(value: object, label: str, errors: DeclarationErrors) -> core.Quorum | None:
+def _quorum(
+    value: object, label: str, errors: DeclarationErrors, *, fills: bool
+) -> core.Quorum | None:
     match value:
         case Quorum():
             pass
@@ -437,5 +462,5 @@ def _quorum(value: object, label: str, errors: DeclarationErrors) -> core.Quorum
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         errors.note(f"{label}: quorum={count!r} is invalid: use a whole number above zero")
         return None
-    of = people(value.of, f"{label}, quorum, of=", errors)
+    of = people(value.of, f"{label}, quorum, of=", errors, fills=fills)
     return core.Quorum(count=count, of=of, veto=_flag(value.veto, f"{label}, quorum, veto", errors))

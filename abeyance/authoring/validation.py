@@ -36,6 +36,7 @@ from abeyance.core.spec import (
     SubgraphNode,
     When,
 )
+from abeyance.core.terms import PLAIN, Terms, is_template
 from abeyance.core.text import truncate
 from abeyance.schemas.json_schema import places_fault
 from abeyance.schemas.json_types import Kinds, in_words, kinds
@@ -193,6 +194,10 @@ def value_faults(spec: GraphSpec, states: StateModel) -> Iterator[str]:
         for path in dict.fromkeys(paths(capability)):
             if (fault := values.path_fault(path)) is not None:
                 yield f"{label} requests the capability {capability!r} with {path!r}, {fault}"
+        named = (path for path in paths(_named(question.terms or PLAIN)) if "." in path)
+        for path in dict.fromkeys(named):
+            if (fault := values.path_fault(path)) is not None:
+                yield f"{label} names people by {{{path}}}, {fault}"
 
 
 def _comparison_faults(
@@ -275,9 +280,20 @@ def _subgraph_faults(spec: GraphSpec, node: SubgraphNode) -> Iterator[str]:
             yield f"{label}, input=: {target!r} is not a field of the state of {inner.name!r}"
         if not _knows(spec, source):
             yield f"{label}, input=: {source!r} is not a field of the state"
+    inputs = node.input
+    if inputs is None:
+        inputs = {name: name for name in inner.fields if name in spec.fields}
+    for target, source in inputs.items():
+        if _is_fixed(inner, target) and not _is_fixed(spec, source):
+            yield (
+                f"{label}, input=: only the start of a run sets {target!r} (FromStart), and {source!r} "
+                f"can change: declare it in {spec.name!r} with FromStart too"
+            )
     for target, source in (node.output or {}).items():
         if not _knows(spec, target):
             yield f"{label}, output=: {target!r} is not a field of the state"
+        if _is_fixed(spec, target):
+            yield f"{label}, output=: only the start of a run sets {target!r} (FromStart): leave it out"
         if not _knows(inner, source):
             yield f"{label}, output=: {source!r} is not a field of the state of {inner.name!r}"
     if isinstance(node.on_error, GoTo):
@@ -308,8 +324,41 @@ def _question_faults(
         yield f"{label} has on_timeout but no timeout: add a timeout"
     if isinstance(question.on_timeout, GoTo):
         yield from _target_fault(spec, f"{label}, on_timeout,", question.on_timeout.node)
-    if answer_to is not None and not _knows(spec, answer_to):
+    yield from _people_faults(spec, label, question.terms or PLAIN)
+    if answer_to is None:
+        return
+    if not _knows(spec, answer_to):
         yield f"{label} has answer_to={answer_to!r}, which is not a field of the state"
+    elif _is_fixed(spec, answer_to):
+        yield f"{label} has answer_to={answer_to!r}, which only the start of a run sets (FromStart)"
+
+
+def _named(terms: Terms) -> dict[str, tuple[str, ...]]:
+    """Return the names by which a question is for people, or not, by the options that have them."""
+    quorum = () if terms.quorum is None else terms.quorum.of
+    return {"assignees=": terms.assignees, "not_by=": terms.not_by, "quorum, of=": quorum}
+
+
+def _people_faults(spec: GraphSpec, label: str, terms: Terms) -> Iterator[str]:
+    """Yield the `{field}`s that are to name people and cannot: code or a person could change whom."""
+    for option, names in _named(terms).items():
+        for name in filter(is_template, names):
+            found = [*paths(name)]
+            if option == "not_by=" and found and name != f"{{{found[0]}}}":
+                yield f"{label}, {option}: {name!r} bars nobody: write {{field}} and nothing beside it"
+            for path in found:
+                field = path.partition(".")[0]
+                if not _is_fixed(spec, field):
+                    why = "is not a field of the state"
+                    if field in spec.fields:
+                        why = "is not set by the start alone, so nodes and people can change it"
+                    yield (
+                        f"{label}, {option}: {name!r} names people, and {field!r} {why}: declare "
+                        f"`{field}: Annotated[str, FromStart]`, in YAML `{field}: from_start`"
+                    )
+                elif path == field and "string" not in (spec.fields[field].kinds or {"string"}):
+                    kinds_ = " or ".join(spec.fields[field].kinds)
+                    yield f"{label}, {option}: {name!r} names people, and {field!r} is {kinds_}, not text"
 
 
 def _rule_faults(spec: GraphSpec) -> Iterator[str]:
@@ -425,6 +474,10 @@ def _reach_faults(spec: GraphSpec) -> Iterator[str]:
     for name in spec.nodes:
         if name not in reached and name not in spec.finally_nodes:
             yield f"the node {name!r} is unreachable from START: add an edge, route or goto to it"
+
+
+def _is_fixed(spec: GraphSpec, field: str) -> bool:
+    return field in spec.fields and spec.fields[field].reducer == "start"
 
 
 def _knows(spec: GraphSpec, field: str) -> bool:

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 from abeyance.core.json import canonical
-from abeyance.core.terms import STARTER
+from abeyance.core.terms import STARTER, is_template
 from abeyance.core.text import truncate, visible
 from abeyance.core.votes import is_yes
 
@@ -330,6 +330,8 @@ def _urgency_lines(entry: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def _why_barred(rule: str) -> str:
+    if is_template(rule):
+        return f"the run's {one_line(rule[1:-1])}"
     return "started the run" if rule == STARTER else f"answered {one_line(rule)}"
 
 

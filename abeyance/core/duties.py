@@ -16,9 +16,9 @@ from abeyance.core.copying import replace
 from abeyance.core.events import Responded
 from abeyance.core.ledger import BARRING, BY_NAME, Interrupt
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.standing import Answerer
+from abeyance.core.standing import Answerer, person
 from abeyance.core.state import Item, RunState, Scope
-from abeyance.core.terms import STARTER, Terms, named
+from abeyance.core.terms import STARTER, Terms, is_template, named
 from abeyance.core.visit import FanOutBranch, Visit
 from abeyance.core.votes import Vote
 from abeyance.core.working_state import WorkingState
@@ -46,15 +46,21 @@ def known_to(state: RunState, visit: Visit) -> Mapping[str, Answerer]:
 
 
 def barred(
-    state: RunState, visit: Visit, terms: Terms | None, own: str | None = None
+    state: RunState, visit: Visit, terms: Terms | None, before: Interrupt | None = None
 ) -> Mapping[str, str]:
-    """Return whom the terms of a visit's question bar, each with the rule that does. `own` is the id of
-    the question, if it is open: the votes on it bar nobody from it.
+    """Return whom the terms of a visit's question bar, each with the rule that does. `before` is the
+    question, if it is open: the votes on it bar nobody from it, and whom a field named stays barred.
     """
     found: dict[str, str] = {}
-    for rule in () if terms is None else terms.not_by:
+    own = None if before is None else before.id
+    # Whom a field names is barred because of that, whatever else bars them until something changes.
+    for rule in () if terms is None else sorted(terms.not_by, key=is_template, reverse=True):
         people: tuple[str, ...] = state.starters
-        if rule != STARTER:
+        if is_template(rule) and before is None:
+            people = (person(rule, items.values_of(state, visit)),)
+        elif is_template(rule) and before is not None:
+            people = tuple(who for who, by in before.barred.items() if by == rule)
+        elif rule != STARTER:
             last = answered_by(state, visit, rule)
             people = (*_undecided(state, visit, rule, own), *(() if last is None else last.people))
         found.update(dict.fromkeys(people, rule) | found)
@@ -79,6 +85,7 @@ def why_unknown(
 def _is_known(state: RunState, visit: Visit, name: str) -> bool:
     return (
         name in ALWAYS_KNOWN
+        or is_template(name)
         or _is_declared(state, visit, name)
         or answered_by(state, visit, name) is not None
         or any(_sees(state, visit, each) for each in state.ledger.open_table.found(BY_NAME, name))
@@ -109,7 +116,7 @@ def bar(draft: WorkingState, name: str) -> None:
     """Update whom the question of a name bars from other open ones, after an answer or a vote on it."""
     for found in draft.state.ledger.open_table.found(BARRING, name):
         visit = draft.state.visits[found.visit]
-        now_barred = barred(draft.state, visit, found.terms, found.id)
+        now_barred = barred(draft.state, visit, found.terms, found)
         entry = draft.open[found.id] = replace(found, barred=now_barred)
         if void := now_barred.keys() & {*_voters(entry)}:
             left = tuple(vote for vote in entry.votes if not vote.people & void)

@@ -69,6 +69,7 @@ def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
             f"The edit is not JSON: {fault}.",
             errors=[{"pointer": "", "message": fault}],
         )
+    patch.refuse_fixed(state.spec, state.root.values, event.patch)
     for name, value in event.patch.items():
         try:
             patch.refuse_misfits(state.spec, {name: value})

@@ -17,6 +17,7 @@ from abeyance.core import (
     items,
     ledger,
     reminders,
+    standing,
 )
 from abeyance.core.address import below
 from abeyance.core.business_time import moment
@@ -40,14 +41,18 @@ _OF_THE_RUN: Final = {"static", "error", "budget"}
 
 
 def fault_of(draft: WorkingState, visit: Visit, question: InterruptSpec) -> Failure | None:
-    """Return why a declared question cannot be opened: a field of its capability has no usable value, or
-    nobody is barred by what its terms name.
+    """Return why a declared question cannot be opened: a field of its capability has no usable value, one
+    that is to name a person does not, or nobody is barred by what its terms name.
     """
+    values = items.values_of(draft.state, visit)
+    code = FailureCode.UNDECLARED_CAPABILITY
     try:
-        authority.filled(question.requested_capability or "", items.values_of(draft.state, visit))
+        authority.filled(question.requested_capability or "", values)
+        code = FailureCode.UNKNOWN_PERSON
+        standing.filled(question.terms, values)
     except ValueError as error:
         message = f"the question {question.name!r} of {visit.node!r} cannot be asked: {error}"
-        return Failure(code=FailureCode.UNDECLARED_CAPABILITY, message=message)
+        return Failure(code=code, message=message)
     return misnamed(draft.state, visit, [question])
 
 
@@ -69,14 +74,15 @@ def open_question(
 ) -> None:
     """Ask a person on behalf of a visit, which waits from now on. What is shown is frozen here.
 
-    `{field}` in the prompt, the reason, the payload and the capability is filled; `fault_of` says whether
-    the last can be.
+    `{field}` in the prompt, the reason, the payload, the capability and the names of people is filled;
+    `fault_of` says whether the last two can be.
     """
     values = items.values_of(draft.state, visit)
     capability = authority.asked_for(draft.graph(visit.scope), visit.node, question)
     if capability is not None:
         capability = authority.filled(capability, values)
-    question = replace(question, requested_capability=capability)
+    terms = standing.filled(question.terms, values)
+    question = replace(question, requested_capability=capability, terms=terms)
     fields = approvals.shown_by(question, values)
     transition(visit, "ask", Waiting(stage="rules" if kind == "rule" else "body"))
     ask(draft, visit, _filled(question, values, kind), fields=fields)
@@ -220,7 +226,12 @@ def update_questions(draft: WorkingState, scope: str) -> None:
             declared = by.question
             values = items.values_of(draft.state, visit)
             capability = entry.requested_capability
-            declared = replace(declared, requested_capability=capability)
+            try:
+                terms = standing.filled(declared.terms, values)
+            except ValueError:
+                # The run has moved to a graph with another field, and people stay who they were.
+                terms = entry.terms
+            declared = replace(declared, requested_capability=capability, terms=terms)
             fields = approvals.shown_by(declared, values)
             ask_anew(draft, entry, _filled(declared, values, entry.kind), fields)
         elif visit.call is None and isinstance(waiting := visit.state, Waiting):

@@ -57,8 +57,11 @@ def refuse(
 ) -> None:
     """Refuse to move a run to another graph if anything has no place there.
 
-    Raises `cannot_migrate`, with all obstacles.
+    Raises `cannot_migrate`, with all obstacles, and `read_only_field` for a patch of what only the start
+    sets, in either graph.
     """
+    for graph in (state.spec, spec):
+        patch.refuse_fixed(graph, state.root.values, changes, "/patch")
     places = Places(state, spec, renames)
     move = _Move(state, places)
     move.check_patch(changes)

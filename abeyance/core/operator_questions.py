@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, Literal, assert_never
 
-from abeyance.core import approvals, authority, events, interrupts, items, undo
+from abeyance.core import approvals, authority, events, interrupts, items, patch, undo
 from abeyance.core.copying import replace
 from abeyance.core.json import Json, differing
 from abeyance.core.ledger import Interrupt
@@ -128,9 +128,14 @@ def refuse_edits(state: RunState, event: events.Responded) -> None:
     edited: set[tuple[str, tuple[FanOutBranch, ...]]] = set()
     for id_, answer in event.taken.items():
         entry = state.ledger.open.get(id_)
-        if entry is None or entry.kind != "static" or answer is None:
+        if entry is None or answer is None or entry.kind not in {"static", ERROR}:
             continue
         visit = state.visits[entry.visit]
+        graph, values = state.graph_of(entry.scope), items.values_of(state, visit)
+        if entry.kind == ERROR:
+            patch.refuse_fixed(graph, values, answer.get("patch", {}), "/patch")
+            continue
+        patch.refuse_fixed(graph, values, answer["values"], "/values")
         version = items.version_of(state, visit)
         place = (entry.scope, visit.members)
         if answer["version"] != version or place in edited:

@@ -1,8 +1,9 @@
 """Merging what a visit changed into the values of its scope.
 
 Each field has a reducer: `last` replaces, `append` extends a list by a list, `merge` updates a mapping,
-`add` sums numbers (a Decimal is a text), `union` keeps the distinct items of lists. Reducers are data,
-not functions, because the merge happens here, in the same way in every replay.
+`add` sums numbers (a Decimal is a text), `union` keeps the distinct items of lists, and `start` keeps
+what the start of the run has set. Reducers are data, not functions, because the merge happens here, in
+the same way in every replay.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
 
 from abeyance.core.json import Json, canonical, why_not_json
 from abeyance.core.spec import FieldSpec, GraphSpec, Reducer
+from abeyance.errors import Code, Refusal
 
 _LAST = FieldSpec()
 _DIGITS = 1_000
@@ -35,6 +37,11 @@ def merged(
     for name, value in patch.items():
         if (fault := why_not_json(value)) is not None:
             raise PatchError(f"the field {name!r} is not JSON: {fault}")
+    if fixed := _fixed(spec, values, patch):
+        raise PatchError(
+            f"the patch changes {', '.join(map(repr, fixed))}, which only the start of the run sets "
+            "(FromStart): leave it out"
+        )
     return applied(spec, values, patch)
 
 
@@ -56,6 +63,29 @@ def refuse_misfits(spec: GraphSpec, changes: Mapping[str, Json]) -> None:
         if kinds and kind_of(value) not in kinds:
             message = f"the field {name!r} takes {' or '.join(kinds)}, and not {kind_of(value)}"
             raise PatchError(message)
+
+
+def refuse_fixed(
+    spec: GraphSpec, values: Mapping[str, Json], changes: Mapping[str, Json], at: str = ""
+) -> None:
+    """Refuse what a person changes if only the start of the run sets it. `at` points to the changes."""
+    if fixed := _fixed(spec, values, changes):
+        message = "only the start of the run sets this field (FromStart): leave it out"
+        raise Refusal(
+            Code.READ_ONLY_FIELD,
+            f"The change sets {', '.join(map(repr, fixed))}: {message}.",
+            errors=[{"pointer": f"{at}/{name}", "message": message} for name in fixed],
+        )
+
+
+def _fixed(spec: GraphSpec, values: Mapping[str, Json], changes: Mapping[str, Json]) -> list[str]:
+    """Return the fields among the changes that only the start sets, and that are not as they were."""
+    return [
+        name
+        for name, value in changes.items()
+        if spec.fields.get(name, _LAST).reducer == "start"
+        and (name not in values or canonical(values[name]) != canonical(value))
+    ]
 
 
 def kind_of(value: Json) -> str:
@@ -96,7 +126,7 @@ def contribution(spec: FieldSpec | None, before: Json, after: Json) -> Json:
 
 def _reduced(reducer: Reducer, name: str, old: Json, new: Json) -> Json:
     match reducer:
-        case "last":
+        case "last" | "start":
             return new
         case "append" if _are(list, old, new):
             return [*(old or []), *new]

@@ -487,7 +487,7 @@ def _ask_in_fork(draft: WorkingState, entry: Interrupt) -> None:
         ledger.reopened(entry, draft.now, ()),
         id=id_,
         claim=None,
-        barred=duties.barred(draft.state, visit, entry.terms),
+        barred=duties.barred(draft.state, visit, entry.terms, entry),
         created_at=draft.now,
         deadline=None if whole is None else draft.now + whole,
         parents=tuple(

@@ -120,7 +120,7 @@ START = "START"
 END = "END"
 """The target of an edge that ends its branch."""
 
-Reducer: TypeAlias = Literal["last", "append", "merge", "add", "union"]
+Reducer: TypeAlias = Literal["last", "append", "merge", "add", "union", "start"]
 Join: TypeAlias = Literal["all", "arrived"]
 
 

@@ -13,14 +13,16 @@ The rule rests on the question and the request alone, so a list of questions can
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
-from abeyance.core.json import rfc3339
-from abeyance.core.policy import TEMPORAL, Principal
-from abeyance.core.terms import PLAIN, STARTER, Escalation
+from abeyance.core.copying import replace
+from abeyance.core.json import Json, canonical, fill_by, look_up, rfc3339
+from abeyance.core.policy import TEMPORAL, Principal, is_reserved
+from abeyance.core.terms import PLAIN, STARTER, Escalation, Terms, is_template
 from abeyance.core.votes import Vote
 from abeyance.errors import Code, Refusal
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from abeyance.core.ledger import Interrupt
 
 _MOST_NAMED: Final = 20
+_SUBJECT: Final = re.compile(r"[^\s,*@{}\x00-\x1f\x7f][^\s,{}\x00-\x1f\x7f]*")
+"""What a value may be that names a person: nobody's rule, and no group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +257,39 @@ def _no_right(question: Interrupt, request: Request) -> Refusal:
     )
 
 
+def filled(terms: Terms | None, values: Mapping[str, Json]) -> Terms | None:
+    """Return the terms of a declared question for the people whom the values name. Raise ValueError if a
+    field names nobody. `not_by` keeps its templates: whom they name is among the `barred`.
+    """
+    if terms is None:
+        return None
+    for each in filter(is_template, terms.not_by):
+        person(each, values)
+    quorum, assignees = terms.quorum, _people(terms.assignees, values)
+    if quorum is not None:
+        quorum = replace(quorum, of=_people(quorum.of, values))
+    return replace(terms, assignees=assignees, quorum=quorum)
+
+
+def _people(names: tuple[str, ...], values: Mapping[str, Json]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(person(name, values) for name in names))
+
+
+def person(name: str, values: Mapping[str, Json]) -> str:
+    """Return a subject or group with each `{field}` filled. Raise ValueError if that is nobody's name."""
+
+    def value_of(path: str) -> str:
+        value = look_up(values, path)
+        if not isinstance(value, str) or not _SUBJECT.fullmatch(value) or is_reserved(value):
+            raise ValueError(
+                f"{name!r} is to name a person, and {path!r} is {canonical(value)[:100]}: start the run "
+                "with the name of one subject, without blanks, commas, braces, '@' before it or 'group:'"
+            )
+        return value
+
+    return fill_by(name, value_of)
+
+
 def _refuse_barred(question: Interrupt, principal: Principal, name: str | None) -> None:
     barred: Mapping[str, str] = question.barred
     if principal == TEMPORAL and question.terms is not None and question.terms.not_by:
@@ -262,7 +299,11 @@ def _refuse_barred(question: Interrupt, principal: Principal, name: str | None) 
         if who is None:
             return
         rule = barred[who]
-        did = "started the run" if rule == STARTER else f"answered {rule!r}"
+        did = f"answered {rule!r}"
+        if rule == STARTER:
+            did = "started the run"
+        elif is_template(rule):
+            did = f"is the {rule[1:-1]!r} of the run"
         why = f"and {who!r} {did}: somebody else has to answer"
     raise Refusal(
         Code.SEPARATION_OF_DUTIES,

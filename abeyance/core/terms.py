@@ -86,7 +86,9 @@ class Terms:
 
     `assignees` are subjects and groups (`group:finance`); with `assignees_only` nobody else may answer.
     `remind` are moments after opening, or, if negative, before the deadline. `hold` is in seconds.
-    `not_by` are `@starter` and names of questions whose last answerer may not answer this one.
+    `not_by` are `@starter`, names of questions whose last answerer may not answer this one, and
+    `{field}`, whose person may not. Only a declared question has a `{field}`, there, among `assignees`
+    and in `quorum`: it names a field that only the start of the run sets.
     `decisions` are those that the answer to an approval may take, and `max_result` are the bytes that a
     result in place of the call may take.
     """
@@ -114,19 +116,24 @@ def is_restricted(terms: Terms | None) -> bool:
     return terms is not None and bool(terms.assignees_only or terms.quorum or terms.not_by)
 
 
+def is_template(name: str) -> bool:
+    """Return whether a field of the values says whom a name is of."""
+    return "{" in name
+
+
 def named(terms: Terms) -> frozenset[str] | None:
     """Return the only people who may ever answer a question; None if that cannot be said, because it is
-    up to who has a capability, or is in a group.
+    up to who has a capability, is in a group, or is named by the run's values.
     """
     limits = [terms.assignees] if terms.assignees_only else []
     if terms.quorum is not None and terms.quorum.of:
         limits.append(terms.quorum.of)
-    known = [frozenset(people) for people in limits if not _has_group(people)]
+    known = [frozenset(people) for people in limits if not _is_undecided(people)]
     later = [each.to for each in terms.escalate]
-    if not known or any(not people or _has_group(people) for people in later):
+    if not known or any(not people or _is_undecided(people) for people in later):
         return None
     return frozenset.intersection(*known).union(*later)
 
 
-def _has_group(people: tuple[str, ...]) -> bool:
-    return any(name.startswith(GROUP) for name in people)
+def _is_undecided(people: tuple[str, ...]) -> bool:
+    return any(name.startswith(GROUP) or is_template(name) for name in people)

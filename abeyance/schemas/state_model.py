@@ -50,6 +50,9 @@ add: Final = Reducer("add")
 union: Final = Reducer("union")
 """Add the items of a list that are not there yet, in their order."""
 
+FromStart: Final = Reducer("start")
+"""Keep what the start of the run has set: neither code nor a person changes the field."""
+
 
 _MOST_ERRORS: Final = 20
 

@@ -22,6 +22,7 @@ from abeyance.core.json import Json, canonical
 from abeyance.core.spec import START
 from abeyance.errors import GraphError
 from abeyance.schemas import json_schema
+from abeyance.schemas.state_model import FromStart
 from abeyance.util import ImportStringError, import_string
 from abeyance.yaml.forms import REFERENCE
 from abeyance.yaml.schema import (
@@ -60,9 +61,11 @@ FieldType: TypeAlias = str | Mapping[str, Json]
 
 def state_model(graph: str, fields: Mapping[str, FieldType]) -> type[BaseModel]:
     """Return the model of a graph's state, named after it. A field that is absent is null."""
-    definitions: dict[str, Any] = {
-        name: (_type(what) | None, None) for name, what in fields.items()
-    }
+    definitions: dict[str, Any] = {}
+    for name, what in fields.items():
+        is_fixed = what == "from_start"
+        type_ = Annotated[str | None, FromStart] if is_fixed else _type(what) | None
+        definitions[name] = (type_, None)
     return create_model(graph, __config__=ConfigDict(protected_namespaces=()), **definitions)
 
 

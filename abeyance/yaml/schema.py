@@ -83,7 +83,7 @@ class QuorumForm(Form):
     """How many people have to approve."""
 
     count: int = Field(ge=1)
-    of: list[str] = Field([], description="of whom: subjects and groups")
+    of: list[str] = Field([], description="of whom: subjects, groups and {field}")
     veto: bool = Field(default=True, description="the first rejection rejects")
 
 
@@ -112,7 +112,7 @@ class TermsForm(Form):
     timeout: Span | None = None
     on_timeout: OnTimeout = "halt"
     assignees: People | None = Field(
-        None, description="for whom it is: subjects, and groups as group:finance"
+        None, description="for whom it is: subjects, groups as group:finance, and {field}"
     )
     assignees_only: bool | None = Field(None, description="nobody but the assignees may answer")
     priority: Literal["high", "normal", "low"] | None = None
@@ -135,7 +135,7 @@ class TermsForm(Form):
         | None
     ) = Field(None, description="a country and its subdivision such as DE-BY, or a calendar")
     not_by: People | None = Field(
-        None, description="@starter, and names of questions: who may not answer"
+        None, description="@starter, names of questions, and {field}: who may not answer"
     )
 
     def options(self) -> dict[str, Any]:
@@ -386,7 +386,7 @@ class RuleForm(Form):
     then: list[ActionForm]
 
 
-TypeName: TypeAlias = Literal["str", "int", "float", "bool", "list", "dict", "any"]
+TypeName: TypeAlias = Literal["str", "int", "float", "bool", "list", "dict", "any", "from_start"]
 FieldForm: TypeAlias = Annotated[
     Annotated[TypeName, Tag("text")] | Schema, by_sort("the name of a type, or a JSON Schema")
 ]

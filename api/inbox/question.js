@@ -122,13 +122,15 @@ function progress(question) {
 
 const isYes = (answer) => answer === true || answer?.approved === true;
 
+const notBy = (name) => (name === "@starter" ? "who started the run" : name.startsWith("{") ? `the run's ${name.slice(1, -1)}` : `who answered ${name}`);
+
 function details(question) {
   const rows = [
     ["Graph", question.graph],
     ["Run", element("a", {href: `/inbox/runs/${encodeURIComponent(question.run_id)}`}, question.run_id)],
     ["For", question.assignees?.length ? question.assignees.join(", ") + (question.assignees_only ? " only" : "") : ""],
     ["May answer", mayAnswer(question)],
-    ["Not", question.not_by?.map((name) => (name === "@starter" ? "who started the run" : `who answered ${name}`)).join(", ")],
+    ["Not", question.not_by?.map(notBy).join(", ")],
     ["Asked", clock(question.created_at)],
     ["Deadline", question.deadline && `${clock(question.deadline)}, then ${inWords(question.on_timeout)}`],
     ["Reminders", (question.reminders ?? []).map(clock).join(", ")],

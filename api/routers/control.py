@@ -212,6 +212,7 @@ async def cancel(run_id: RunId, signal: SignalDep, body: CancelBody = None) -> S
         Code.NOT_STOPPED,
         Code.STALE,
         Code.INVALID_INPUT,
+        Code.READ_ONLY_FIELD,
     ),
 )
 async def edit_values(run_id: RunId, body: ValuesBody, call: CallDep) -> views.RunView | RunStatus:
@@ -240,6 +241,7 @@ async def edit_values(run_id: RunId, body: ValuesBody, call: CallDep) -> views.R
         Code.NATIVELY_PAUSED,
         Code.CANNOT_MIGRATE,
         Code.VERSIONS_DIFFER,
+        Code.READ_ONLY_FIELD,
     ),
 )
 async def migrate(run_id: RunId, call: CallDep, body: MigrateBody = None) -> views.Migration:
@@ -278,6 +280,7 @@ async def migrate(run_id: RunId, call: CallDep, body: MigrateBody = None) -> vie
         Code.CONVERSATION_BUSY,
         Code.CANNOT_MIGRATE,
         Code.INVALID_INPUT,
+        Code.READ_ONLY_FIELD,
         *_OF_STARTS,
     ),
 )

@@ -81,6 +81,7 @@ _ANSWER_CODES: Final = (
     Code.NATIVELY_PAUSED,
     Code.EXPIRED,
     Code.INVALID_ANSWER,
+    Code.READ_ONLY_FIELD,
     Code.DECISION_NOT_ALLOWED,
 )
 

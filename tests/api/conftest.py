@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
-from sample_graphs import filed, gated, gates
+from sample_graphs import filed, gated, gates, named_people
 from stack import Api, app_for, served
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
@@ -30,6 +30,7 @@ async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
             risk=70,
         ),
         gated("other-eyes", not_by="@starter"),
+        named_people(),
         gated("claimed"),
         gated("capable", capability="refunds:approve"),
         gates(2),

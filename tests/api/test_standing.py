@@ -108,6 +108,23 @@ async def test_who_started_the_run_may_not_answer(api: Api) -> None:
     assert (await answer(api, entry["id"], "bob")).status_code == 200
 
 
+async def test_whom_the_start_names_may_not_answer_and_nobody_names_another(api: Api) -> None:
+    run_id = new_id()
+    body = {"graph": "named-people", "run_id": run_id, "input": {"requester": "carol"}}
+    assert (await api.http.post("/runs", json=body)).status_code == 201
+    view = await api.until(run_id, "awaiting-input")
+    (entry,) = view["interrupts"]
+    assert (entry["not_by"], entry["barred"]) == (["{requester}"], {"carol": "{requester}"})
+    edit = {"patch": {"amount": 3, "requester": "eve"}, "version": view["version"]}
+    refused = problem(
+        await api.http.patch(f"/runs/{run_id}/values", json=edit), 422, "read_only_field"
+    )
+    assert [each["pointer"] for each in refused["errors"]] == ["/requester"]
+    barred = problem(await answer(api, entry["id"], "carol", "*"), 403, "separation_of_duties")
+    assert "'carol' is the 'requester' of the run" in barred["detail"]
+    assert (await answer(api, entry["id"], "bob")).status_code == 200
+
+
 async def test_a_claim_keeps_a_question_for_one_person_until_it_is_released(api: Api) -> None:
     run_id, id_ = await asking(api, "claimed")
     taken = await post(api, f"/interrupts/{id_}/claim", "ada", "runs:read", body={"for": "PT1H"})

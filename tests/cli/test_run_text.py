@@ -40,13 +40,15 @@ def test_another_reason_is_printed_beside_the_status() -> None:
 
 
 def test_a_run_is_printed_with_who_started_it_and_for_whom_and_whom_a_question_bars() -> None:
-    barred = {"carol": "@starter", "ada": "first"}
+    barred = {"carol": "@starter", "ada": "first", "eve": "{requester}"}
     asked = {**ASKED, "barred": barred}
     started = {**FAILED, "error": None, "started_by": "carol", "interrupts": [asked]}
     texts = [text for _, text in run_lines(started)]
 
     assert "g, started 2026-03-02T09:00:00Z by carol" in texts
-    assert "not by carol (started the run), ada (answered first)" in texts
+    assert (
+        "not by carol (started the run), ada (answered first), eve (the run's requester)" in texts
+    )
     (_, _, graph, *_) = run_lines({**started, "sent_by": "svc"})
     assert graph.text == "g, started 2026-03-02T09:00:00Z by svc for carol"
 

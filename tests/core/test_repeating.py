@@ -72,7 +72,7 @@ def test_what_was_approved_is_tried_again_by_who_is_on_call_and_nobody_is_asked(
     run.says(ON_CALL, "error", RETRY)
 
     assert run.ran_with("pay") == [(250, "A-7")] * 2
-    assert run.reopened == run.asking == []
+    assert (run.reopened, run.asking) == ([], [])
 
 
 def test_what_may_have_happened_and_has_no_retries_is_left_to_who_may_approve_it() -> None:
@@ -109,7 +109,7 @@ def test_code_that_never_began_is_tried_again_whatever_its_retries() -> None:
 
 
 def test_a_way_out_that_failed_is_looked_for_again_whatever_the_retries() -> None:
-    ways = [(START, "ask"), ("ask", "pay"), edge("pay", "notify", when={"note": "paid"})]
+    ways: list[Any] = [(START, "ask"), ("ask", "pay"), edge("pay", "notify", when={"note": "paid"})]
     run = Gated(graph(approving(), paying(0), "notify", ways=ways, fields=FIELDS))
     run.says(APPROVER, "ask")
     run.finish("pay")
@@ -217,7 +217,7 @@ def test_people_are_asked_what_became_of_a_call_that_may_run_only_once(once: boo
 def test_who_may_read_a_run_may_try_a_migration_of_it() -> None:
     run = Gated(refund(approving(), "pay"))
     reads = Principal(subject="reads", capabilities=("runs:read",))
-    wanted = {"spec": run.state.spec, "dry_run": True}
+    wanted: dict[str, Any] = {"spec": run.state.spec, "dry_run": True}
     machine.check(run.state, events.Migrated(now=run.now, principal=reads, **wanted))
     refusal = run.refused(events.Migrated, principal=OPERATOR, **wanted)
 

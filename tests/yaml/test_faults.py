@@ -36,7 +36,8 @@ rules:
 
 
 EXPECTED = {
-    "line 2": "'verdict' should be 'str', 'int', 'float', 'bool', 'list', 'dict' or 'any', not 'strng'",
+    "line 2": "'verdict' should be 'str', 'int', 'float', 'bool', 'list', 'dict', 'any' or 'from_start', "
+    "not 'strng'",
     "line 5": "the module 'triage_nodes' has no attribute 'clasify'",
     "line 6": "'timeout': 'soon' is not a duration: write seconds, '30s', '5m', '2h', '2d' or ISO 8601",
     "line 11": "'requested_capabilty' is not a key here: use prompt, reason, payload,",
@@ -407,3 +408,27 @@ def test_the_error_names_the_file_and_counts(loaded: Load) -> None:
     first, *listed = str(caught.value).splitlines()
     assert first.endswith("triage.yaml' has 2 errors:")
     assert [line.split(": ")[0] for line in listed] == ["  1. line 1", "  2. line 2"]
+
+
+NAMED = """\
+id: order
+state: {requester: from_start, note: str}
+nodes:
+  - id: gate
+    kind: interrupt
+    config:
+      prompt: Go on
+      assignees: ["{requester}", "{note}"]
+  - id: next
+    kind: interrupt
+    config:
+      prompt: Go on
+      not_by: ["{requestr}"]
+"""
+
+
+def test_a_field_that_names_nobody_is_told_with_the_line_of_its_question(faults: Faults) -> None:
+    first, second = faults(NAMED)
+
+    assert first.startswith("line 8: the interrupt 'gate', assignees=: '{note}' names people, and")
+    assert second.startswith("line 13: the interrupt 'next', not_by=: '{requestr}' names people")

@@ -1,0 +1,212 @@
+"""What only the start of a run sets, and the people whom it names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from core_askers import BOB, CAROL, ROOT, refusal_of
+from core_drive import Drive, chain, gate, graph, nested, restored
+from core_rules import ask, rule
+
+from abeyance.core import events
+from abeyance.core.json import Json
+from abeyance.core.snapshots import forked, retried
+from abeyance.core.spec import START, AskHuman, FunctionNode, GraphSpec, Reducer
+from abeyance.core.terms import Quorum, Terms
+from abeyance.errors import Code, Refusal
+
+FIELDS: Mapping[str, Reducer] = {"requester": "start", "lead": "start", "note": "last"}
+NAMED: dict[str, Json] = {"requester": "carol", "lead": "ada"}
+BY_REQUEST = Terms(not_by=("{requester}",))
+APPROVAL = {"properties": {"approved": {"type": "boolean"}}}
+
+
+def run_of(*nodes: Any, values: Mapping[str, Json] = NAMED, **about: Any) -> Drive:
+    return Drive(chain(*nodes, fields=FIELDS, **about), values=values)
+
+
+def open_as(run: Drive, name: str = "ask") -> tuple[tuple[str, ...], dict[str, str]]:
+    """For whom a question is, and whom it bars."""
+    entry = run.open(name)
+    assert entry.terms is not None
+    return entry.terms.assignees, dict(entry.barred)
+
+
+# people
+
+
+def test_the_people_of_a_question_are_those_whom_the_start_named() -> None:
+    quorum = Quorum(count=2, of=("{lead}", "bob", "ada", "{requester}"))
+    terms = Terms(
+        assignees=("{lead}", "group:of-{requester}"), not_by=("{requester}",), quorum=quorum
+    )
+    run = run_of(gate("ask", terms=terms, schema=APPROVAL))
+
+    assert open_as(run) == (("ada", "group:of-carol"), {"carol": "{requester}"})
+    assert run.open("ask").quorum == Quorum(count=2, of=("ada", "bob", "carol"))
+    refusal = refusal_of(run, CAROL)
+    assert (refusal.code, refusal.details["not_by"]) == (
+        Code.SEPARATION_OF_DUTIES,
+        ["{requester}"],
+    )
+    assert "'carol' is the 'requester' of the run" in refusal.message
+
+
+def test_a_rule_asks_the_people_whom_the_start_named() -> None:
+    terms = Terms(assignees=("{lead}",))
+    run = run_of("work", rules=[rule("ask", "work", ask("ask", terms=terms))])
+    run.finish("work")
+
+    assert open_as(run) == (("ada",), {})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [None, 5, "", "a b", "a,b", "{lead}", "*", "@starter", "group:all", "temporal", "timeout"],
+)
+@pytest.mark.parametrize("option", ["assignees", "not_by"])
+def test_a_question_for_nobody_is_not_asked(option: str, name: Json) -> None:
+    terms = Terms(**{option: ("{requester}",)})  # type: ignore[arg-type]
+    run = run_of(gate("ask", terms=terms), values={"requester": name})
+
+    assert (run.status, run.error[0]) == ("failed", "unknown_person")
+    assert "'requester' is " in run.error[1]
+
+
+def test_whom_the_start_named_stays_barred_whoever_answers_what() -> None:
+    terms = Terms(not_by=("first", "{requester}"))
+    ways = [(START, "first"), (START, "ask")]
+    spec = graph(gate("first"), gate("ask", terms=terms), ways=ways, fields=FIELDS)
+    run = Drive(spec, values=NAMED)
+    run.answer("first", "yes", principal=BOB)
+    run.state = restored(run.state)
+
+    assert open_as(run)[1] == {"carol": "{requester}", "bob": "first"}
+    copy = forked(run.state, run_id="r2", salt="s", back=0, now=run.now, principal=ROOT)
+    (asked,) = copy.ledger.open.values()
+    assert asked.barred == {"carol": "{requester}", "bob": "first"}
+
+
+def test_an_edit_asks_the_same_people_anew() -> None:
+    terms = Terms(assignees=("{lead}",), not_by=("{requester}",))
+    run = run_of(gate("ask", prompt="Buy {note}?", terms=terms), values={**NAMED, "note": "a"})
+    run.feed(events.ValuesEdited, principal=ROOT, patch={"note": "b"}, version=1)
+
+    assert run.open("ask").prompt == "Buy b?"
+    assert open_as(run) == (("ada",), {"carol": "{requester}"})
+
+
+def test_a_graph_that_names_people_by_a_field_that_is_new_leaves_them_as_they_were() -> None:
+    run = run_of(gate("ask", prompt="Buy {note}?", terms=Terms(assignees=("{lead}",))))
+    later = gate("ask", prompt="Buy {note}?", terms=Terms(assignees=("{owner}",)))
+    spec = chain(later, fields={**FIELDS, "owner": "start"})
+    run.feed(events.Migrated, principal=ROOT, spec=spec)
+    run.feed(events.ValuesEdited, principal=ROOT, patch={"note": "b"}, version=1)
+
+    assert (run.open("ask").prompt, open_as(run)[0]) == ("Buy b?", ("ada",))
+
+
+# the field
+
+
+@pytest.mark.parametrize("patch", [{"requester": "eve"}, {"requester": None}])
+def test_code_cannot_change_what_the_start_has_set(patch: dict[str, Json]) -> None:
+    run = run_of("work")
+    run.finish("work", patch)
+
+    assert (run.status, run.error[0]) == ("failed", "invalid_patch")
+    assert "'requester', which only the start of the run sets" in run.error[1]
+
+
+def test_code_may_return_what_the_start_has_set() -> None:
+    run = run_of("work")
+    run.finish("work", {"requester": "carol", "note": "x"})
+
+    assert (run.status, run.values) == ("completed", {**NAMED, "note": "x"})
+
+
+def test_an_answer_to_a_nested_question_does_not_change_it_around() -> None:
+    inner = chain("work", name="inner", fields={"requester": "last"})
+    run = run_of(nested("sub", inner, input=None, output=None))
+    run.finish("work", {"requester": "eve"})
+
+    assert (run.status, run.values["requester"]) == ("failed", "carol")
+
+
+def test_a_person_cannot_change_it_by_an_edit() -> None:
+    run = run_of(gate("ask"))
+    version = run.state.root.version
+    refusal = run.refused(
+        events.ValuesEdited, principal=ROOT, patch={"note": "x", "lead": "eve"}, version=version
+    )
+    assert refusal.code is Code.READ_ONLY_FIELD
+    assert [each["pointer"] for each in refusal.details["errors"]] == ["/lead"]
+
+    run.feed(
+        events.ValuesEdited, principal=ROOT, patch={"note": "x", "lead": "ada"}, version=version
+    )
+    assert run.values == {**NAMED, "note": "x"}
+
+
+def test_a_person_cannot_change_it_at_a_breakpoint() -> None:
+    run = run_of("work", before=["work"])
+    id_ = run.open("interrupt_before").id
+
+    def edit(**values: Json) -> dict[str, Any]:
+        return run.response({id_: {"values": values, "version": 1}}, principal=ROOT)
+
+    refusal = run.refused(events.Responded, **edit(requester="eve"))
+    assert refusal.code is Code.READ_ONLY_FIELD
+    assert refusal.details["errors"][0]["pointer"] == "/values/requester"
+    run.feed(events.Responded, **edit(requester="carol", note="x"))
+    assert run.orders("work")[0].values == {**NAMED, "note": "x"}
+
+
+def test_a_person_cannot_change_it_in_place_of_a_failed_node() -> None:
+    run = run_of(FunctionNode(id="work", on_error=AskHuman()))
+    run.fail("work")
+    id_ = run.open("error").id
+
+    def skip(**patch: Json) -> dict[str, Any]:
+        return run.response({id_: {"action": "skip", "patch": patch}}, principal=ROOT)
+
+    refusal = run.refused(events.Responded, **skip(lead="eve"))
+    assert refusal.code is Code.READ_ONLY_FIELD
+    assert refusal.details["errors"][0]["pointer"] == "/patch/lead"
+    run.feed(events.Responded, **skip(lead="ada", note="x"))
+    assert (run.status, run.values["note"]) == ("completed", "x")
+
+
+def other(fields: Mapping[str, Reducer]) -> GraphSpec:
+    return chain(gate("ask"), "after", fields=fields)
+
+
+@pytest.mark.parametrize("today", [FIELDS, {**FIELDS, "lead": "last"}])
+def test_no_migration_changes_it(today: Mapping[str, Reducer]) -> None:
+    run = run_of(gate("ask"))
+    moved = {"principal": ROOT, "spec": other(today)}
+    refusal = run.refused(events.Migrated, **moved, patch={"lead": "eve"})
+
+    assert refusal.code is Code.READ_ONLY_FIELD
+    run.feed(events.Migrated, **moved, patch={"lead": "ada", "note": "x"})
+    assert run.values == {**NAMED, "note": "x"}
+
+
+def test_no_migration_sets_a_field_that_only_the_start_sets_from_now_on() -> None:
+    run = run_of(gate("ask"))
+    moved = {"principal": ROOT, "spec": other({**FIELDS, "owner": "start"})}
+
+    refusal = run.refused(events.Migrated, **moved, patch={"owner": "eve"})
+    assert refusal.code is Code.READ_ONLY_FIELD
+
+
+def test_no_retry_changes_it() -> None:
+    run = run_of("work")
+    run.fail("work")
+    about: dict[str, Any] = {"spec": None, "versions": ("1", "1"), "renames": {}}
+    with pytest.raises(Refusal) as refused:
+        retried(run.state, now=run.now, principal=ROOT, patch={"lead": "eve"}, **about)
+
+    assert refused.value.code is Code.READ_ONLY_FIELD
