@@ -7,7 +7,7 @@ read leniently, so that a later worker can replay the run of an earlier one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from abeyance.core.live_text import LiveText
-from abeyance.core.outcome import Ran, VisitOutcome
+from abeyance.core.outcome import VisitOutcome
 from abeyance.core.spec import GraphSpec, Kind
 from abeyance.core.state import Limits
 from abeyance.core.text import LONGEST_ID
@@ -183,23 +183,13 @@ class StartRun(Record, Stamped):
 class VisitReport(Record, Stamped):
     """The result of an activity. `took` is how many seconds a local one took since it was scheduled. A
     stamp names the visit. `notify` is as in `StartRun`, by the worker's rules; None if it has none.
-    `then` are the visits that ran after it in the same activity, and `ended` is when it ended itself.
     `worked` is how many seconds its code ran, if that counts towards a budget.
     """
 
     outcome: VisitOutcome = Field(discriminator="kind")
     took: float | None = None
-    ended: datetime | None = Field(default=None, exclude_if=is_none)
-    then: tuple[Ran, ...] = Field(default=(), exclude_if=is_empty)
     notify: tuple[str, ...] | None = Field(default=None, exclude_if=is_none)
     worked: float | None = Field(default=None, exclude_if=is_none)
-
-    @classmethod
-    def of(cls, done: Sequence[Ran], **about: Any) -> Self:
-        """Return the report of visits that ran one after another; `about` are its other fields."""
-        first, *then = done
-        ended = first.ended if then else None
-        return cls(outcome=first.outcome, ended=ended, then=tuple(then), **about)
 
 
 class VisitBlocked(Request):
@@ -245,13 +235,11 @@ class Journal(Record):
     `visit` is its owner, "" if unknown. `steps` are the results of finished steps by name. `excused`
     counts the attempts that did not fail; the others were lost with their workers. `blocked_by` is the
     code of the reason that the run was told last, "" if it was told that the visit is not blocked.
-    `blocked_inside`: the code of the node had begun when the last attempt was blocked. `done` are the
-    visits that have ended in the activity; the rest is that of the one after them.
+    `blocked_inside`: the code of the node had begun when the last attempt was blocked.
     `live` is a part of what a model says now: it is for watchers, and no attempt reads it.
     """
 
     visit: str = ""
-    done: tuple[Ran, ...] = Field(default=(), exclude_if=is_empty)
     steps: dict[str, Any] = Field(default_factory=dict)
     excused: int = 0
     blocked_by: str | None = None
@@ -274,7 +262,6 @@ class Journal(Record):
         told = [each.blocked_by for each in journals if each.blocked_by is not None]
         return cls(
             visit=visit,
-            done=tuple(ran for each in journals for ran in each.done),
             steps={name: result for each in journals for name, result in each.steps.items()},
             excused=sum(each.excused for each in journals),
             blocked_by=told[-1] if told else None,
@@ -283,24 +270,17 @@ class Journal(Record):
 
 
 class ReadJournals(Record):
-    """Read what lost attempts left at these visits, whose journals belong to `execution`. At those of
-    `left`, for whose end nobody waits, also what an attempt has written that still runs.
-    """
+    """Read what lost attempts left at these visits, whose journals belong to `execution`."""
 
     execution: str
     visits: list[str]
-    left: list[str] = []
 
 
 class LostAttempts(Record):
-    """How many attempts at a visit were lost with their workers, and the journal that they left.
-
-    `left`: nobody waits for the end of the visit, so this is what the run, and the feed, have of it.
-    """
+    """How many attempts at a visit were lost with their workers, and the journal that they left."""
 
     count: int
     journal: Journal
-    left: bool = False
 
 
 class EvictInactive(Record):

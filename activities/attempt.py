@@ -29,7 +29,6 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from abeyance import wire
 from abeyance.activities.heartbeat import Heartbeater
-from abeyance.activities.hops import Hop, LeftHop, taken_over
 from abeyance.authoring.context import Context, RunChannel, VisitRuntime
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
@@ -80,11 +79,9 @@ class Attempt:
         blobs: Blobs,
         *,
         links_base: str,
-        hop: Hop,
         leaving: asyncio.Event,
     ) -> None:
         self._leaving = leaving
-        self._hop = hop
         self._input = visit_input
         self._links_base = links_base
         self._blobs = blobs
@@ -98,7 +95,7 @@ class Attempt:
             kept, None if self._info.is_local else self._keep, lambda: datetime.now(UTC)
         )
         # Those that ended without a word, as where their worker was killed.
-        self._lost = hop.attempt - 1 - heartbeater.journal.excused
+        self._lost = self._info.attempt - 1 - heartbeater.journal.excused
         counted = visit_input.attempts
         is_first = not counted.count and not self._lost
         self._before = counted.with_lost(self._lost, 0.0 if is_first else _waited(self._info))
@@ -119,7 +116,7 @@ class Attempt:
         except Blocked as error:
             return await self._blocked(error)
         except Superseded as error:
-            raise taken_over(visit_input) from error
+            raise _taken_over(visit_input) from error
         except _Left:
             text = "run=%s address=%s | this worker ends, and another one runs the visit again"
             _logger.warning(text, visit_input.run_id, visit_input.address)
@@ -136,7 +133,7 @@ class Attempt:
     async def _blocked(self, error: Blocked) -> VisitOutcome:
         visit_input = self._input
         is_bounded = visit_input.outcome is not None and visit_input.blocked_by is None
-        if self._info.is_local or is_bounded or self._hop.is_inside:
+        if self._info.is_local or is_bounded:
             # The run starts an activity that can wait: retries of a local one keep a workflow task open,
             # and those of a finally node are bounded by its timeout.
             return outcomes.Blocked(
@@ -208,12 +205,11 @@ class Attempt:
         """Return the outcome of code that raised. Raise what is no fault of it."""
         if isinstance(error, Blocked | Superseded):
             raise error
-        if self._hop.asked_to_stop or isinstance(error, LeftHop):
+        if _run_asked_to_stop():
             # Even if a library converts the cancellation to another error.
             return self._stopped()
         if isinstance(error, asyncio.CancelledError):
-            # A hop that is told to come back is cancelled too, which is nothing to its nodes.
-            if self._hop.is_cancelled or activity.is_worker_shutdown():
+            if activity.is_cancelled() or activity.is_worker_shutdown():
                 raise error
             error = RuntimeError("the node cancelled its own task")
         return self._failed(graph, context, error)
@@ -245,9 +241,7 @@ class Attempt:
     async def _excused(
         self, message: str, code: FailureCode | BlockedCode, retry_after: float | None = None
     ) -> VisitOutcome:
-        if self._hop.is_inside or await self._remember(
-            excused=self._heartbeater.journal.excused + 1
-        ):
+        if await self._remember(excused=self._heartbeater.journal.excused + 1):
             return self._stopped()
         # Without its cause, because Temporal truncates large failures, and then the code is lost.
         raise self._again(message, code, retry_after) from None
@@ -310,7 +304,7 @@ class Attempt:
             logger=VisitLog(
                 _logger, {"run_id": visit_input.run_id, "address": visit_input.address}
             ),
-            is_cancelled=lambda: self._is_late.is_set() or self._hop.is_cancelled,
+            is_cancelled=lambda: self._is_late.is_set() or activity.is_cancelled(),
             runtime=VisitRuntime(
                 journal=self._journal,
                 channel=self._channel,
@@ -340,6 +334,21 @@ async def _caught(graph: Graph, context: Context) -> VisitOutcome | BaseExceptio
 def _waited(info: activity.Info) -> float:
     """Return the seconds from the order of a visit to this attempt, both by the server's clock."""
     return max(0.0, (info.started_time - info.scheduled_time).total_seconds())
+
+
+def _taken_over(visit: VisitInput) -> ApplicationError:
+    """Return the error of an attempt that the server no longer waits for. Nobody waits for it."""
+    message = "the visit was taken over by another worker"
+    _logger.warning("run=%s address=%s | %s", visit.run_id, visit.address, message)
+    return ApplicationError(
+        message, type=FailureCode.NODE_FAILED, category=ApplicationErrorCategory.BENIGN
+    )
+
+
+def _run_asked_to_stop() -> bool:
+    """Return whether the run has cancelled the activity."""
+    details = activity.cancellation_details()
+    return details is not None and details.cancel_requested
 
 
 def _cancel_reason() -> str:

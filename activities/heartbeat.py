@@ -193,7 +193,7 @@ def kept_in(written: DecodedPayloads, visit: str) -> Kept | None:
     """Return the encoded journal among heartbeat details, None without one."""
     for payload, value in zip(written.payloads, written.values, strict=True):
         journal = wire.Journal.model_validate(value)
-        if (journal.steps or journal.done) and journal.is_of(visit):
+        if journal.steps and journal.is_of(visit):
             return Kept(payload=payload, journal=journal)
     return None
 
@@ -354,8 +354,7 @@ class Heartbeater:
         """
         with self._checkpoints.written():
             stored = self._kept
-            is_same = stored is not None and len(stored.journal.done) == len(journal.done)
-            if stored is None or not is_same or stored.journal.steps != journal.steps:
+            if stored is None or stored.journal.steps != journal.steps:
                 payload = await encode(journal.model_dump(mode="json"), self.report_blocked)
                 stored = Kept(payload=payload, journal=journal)
             beside = self._beside(stored, journal)

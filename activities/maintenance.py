@@ -100,7 +100,7 @@ class GraphActivities:
 
 @activity.defn(name=names.READ_JOURNALS_ACTIVITY)
 async def read_journals(order: wire.ReadJournals) -> dict[str, wire.LostAttempts]:
-    """Return the lost attempts at those of the visits whose next attempt has not begun, or is left."""
+    """Return the lost attempts at those of the visits whose next attempt has not begun."""
     info, temporal = activity.info(), activity.client()
     description = await temporal.workflow_service.describe_workflow_execution(
         DescribeWorkflowExecutionRequest(
@@ -114,9 +114,7 @@ async def read_journals(order: wire.ReadJournals) -> dict[str, wire.LostAttempts
     return {
         pending.activity_id: await _lost_attempts(pending, order)
         for pending in description.pending_activities
-        if pending.activity_id in order.visits
-        and (pending.state in _WAITING or pending.activity_id in order.left)
-        and _was_tried(pending)
+        if pending.activity_id in order.visits and pending.state in _WAITING and _was_tried(pending)
     }
 
 
@@ -138,7 +136,4 @@ async def _lost_attempts(
         )
     visit = pending.activity_id
     journal = journal_in(written, wire.Journal.owner(order.execution, visit))
-    # Those before belong to a visit of the hop that is done.
-    before = journal.done[-1].attempt - 1 if journal.done else 0
-    count = max(0, pending.attempt - 1 - before - journal.excused)
-    return wire.LostAttempts(count=count, journal=journal, left=visit in order.left)
+    return wire.LostAttempts(count=max(0, pending.attempt - 1 - journal.excused), journal=journal)

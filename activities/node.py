@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -22,12 +23,10 @@ from abeyance.activities.heartbeat import (
     encode,
     unreadable,
 )
-from abeyance.activities.hops import Hop, LeftHop
 from abeyance.authoring.graph import Graph
 from abeyance.client import Client
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
-from abeyance.core.outcome import VisitOutcome
 from abeyance.errors import BlockedCode, Refusal, StillPaused
 from abeyance.notifications.config import Notifications
 from abeyance.storage.blobs import Blobs
@@ -86,34 +85,29 @@ class NodeActivities:
         heartbeater = Heartbeater(
             before, activity.info(), Checkpoints(meter), visit, blockage, speech=speech
         )
-        hop = Hop(visit_input, heartbeater)
-
-        async def outcome_of(each: VisitInput) -> VisitOutcome:
-            channel = RunChannel(self._client, each, self._default_timeout, hop)
-            attempt = Attempt(
-                each,
-                self._graphs,
-                channel,
-                heartbeater,
-                self._blobs,
-                links_base=self._links_base,
-                hop=hop,
-                leaving=self._leaving,
-            )
-            return await attempt.run()
-
+        attempt = Attempt(
+            visit_input,
+            self._graphs,
+            RunChannel(self._client, visit_input, self._default_timeout),
+            heartbeater,
+            self._blobs,
+            links_base=self._links_base,
+            leaving=self._leaving,
+        )
         async with heartbeater.beating():
             if any(UNREADABLE_COUNT in payload.metadata for payload in before.payloads):
                 # A worker before this one could not read the input, and reported that.
                 blockage.reported = BlockedCode.PAYLOAD_UNREADABLE
                 await heartbeater.report_blocked(None, "")
-            done = await hop.run(outcome_of)
+            began = time.monotonic()
+            outcome = await attempt.run()
+            worked = time.monotonic() - began
             file = self._notifications
-            report = wire.VisitReport.of(
-                done,
+            report = wire.VisitReport(
+                outcome=outcome,
                 took=_took(activity.info()),
                 notify=None if file is None else file.events_of(visit_input.root),
-                worked=done[0].worked if visit_input.metered else None,
+                worked=worked if visit_input.metered else None,
             )
             if is_all_sealed(converter):
                 report = report.stamped(
@@ -152,14 +146,7 @@ _CANCELLED = "cancelled"
 class RunChannel:
     """The channel from a visit to its run. `default_timeout` is in seconds."""
 
-    def __init__(
-        self,
-        client: Client,
-        visit: VisitInput,
-        default_timeout: float,
-        hop: Hop | None = None,
-    ) -> None:
-        self._hop = hop
+    def __init__(self, client: Client, visit: VisitInput, default_timeout: float) -> None:
         self._client = client
         self._visit = visit
         self._default_timeout = default_timeout
@@ -172,11 +159,8 @@ class RunChannel:
         run_id, has_all = self._visit.run_id, self._has_all
         order = commands.TakeMessages(visit=self._visit.address, start=number, upto=number + 1)
         try:
-            is_inside = self._hop is not None and self._hop.is_inside
-            if (has_all or is_inside) and not await self._client.run(run_id).may_have_messages():
+            if has_all and not await self._client.run(run_id).may_have_messages():
                 return None
-            if is_inside:
-                raise LeftHop
             # Messages whose response was lost are taken, so ask again until a response arrives.
             self._has_all = False
             messages = await self._client.run(run_id).take_messages(order)
@@ -194,11 +178,8 @@ class RunChannel:
         if view.paused:
             others = frozenset({"running", "awaiting-input", "ending"})
             view = await self._client.run(run_id).wait(until=others, timeout=seconds)
-        # A pause cancels a hop too, only to have it come back after this node.
-        hop = self._hop
-        is_cancelled = activity.is_cancelled() if hop is None else hop.is_cancelled
         # A run that is ending does not resume either.
-        is_over = is_cancelled or view.outcome is not None
+        is_over = activity.is_cancelled() or view.outcome is not None
         if view.paused and not is_over:
             raise StillPaused(still_paused(view, seconds))
         return not is_over

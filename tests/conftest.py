@@ -15,8 +15,6 @@ from temporal_site import real_server, skipping_server
 from temporalio.client import Client as TemporalClient
 from temporalio.testing import WorkflowEnvironment
 
-from abeyance import Graph
-
 # How long an example takes says more of the machine than of what is tried.
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -92,10 +90,3 @@ def _ended_after(
             await test(*args, **named)
 
     return ended
-
-
-@pytest.fixture(params=["apart", "fused"])
-def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How the nodes of all graphs run that do not say so themselves."""
-    monkeypatch.setattr(Graph, "_is_fused", request.param == "fused")
-    return str(request.param)

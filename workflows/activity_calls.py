@@ -29,10 +29,10 @@ from temporalio.exceptions import (
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import commands, names, views, wire
-    from abeyance.core import effects, hops
+    from abeyance.core import effects
     from abeyance.core.address import Address
     from abeyance.core.effects import VisitInput
-    from abeyance.core.outcome import Failed, Ran, Stopped, lost_for_good
+    from abeyance.core.outcome import Failed, Stopped, lost_for_good
     from abeyance.core.state import RunState
     from abeyance.errors import Code, FailureCode, Refusal
     from abeyance.runtime import graph_today
@@ -47,8 +47,6 @@ _SLACK: Final = timedelta(seconds=10)
 """Added to twice the node's timeout, which the activity enforces itself with a better error."""
 _MAX_ID: Final = 255
 """In bytes, as stores of Temporal over SQL, and servers that have such a store, allow."""
-_MAX_NAME: Final = 200
-"""In bytes, with all nodes of a hop."""
 _RETRIES: Final = RetryPolicy(maximum_interval=timedelta(minutes=1))
 """Unlimited, for attempts that were lost or excused: the activity enforces the node's `retries`."""
 _READ_WITHIN: Final = timedelta(seconds=10)
@@ -82,14 +80,11 @@ class RunningCode:
     """The activity of a visit, and what it was given.
 
     `lost` are the attempts that were lost with their workers, if that was read before it is stopped.
-    `is_left`: the run does not wait for its end. `is_over`: the run knows what it came to.
     """
 
     input: VisitInput
     handle: workflow.ActivityHandle[wire.VisitReport]
     lost: wire.LostAttempts | None = None
-    is_left: bool = False
-    is_over: bool = False
 
 
 def start(effect: effects.RunNode, *, origin: str) -> RunningCode:
@@ -99,7 +94,7 @@ def start(effect: effects.RunNode, *, origin: str) -> RunningCode:
     """
     execution = workflow.info().first_execution_run_id
     visit_input = replace(effect.input, execution=execution, origin=origin)
-    name = _name(visit_input)
+    name = Address.parse(visit_input.address).label
     # A thread that outlives the timeout holds its retry back, at most as long again.
     timeout = (
         None if visit_input.timeout is None else 2 * timedelta(seconds=visit_input.timeout) + _SLACK
@@ -127,10 +122,7 @@ def start(effect: effects.RunNode, *, origin: str) -> RunningCode:
         schedule_to_close_timeout=timeout
         if visit_input.outcome is not None and visit_input.blocked_by is None
         else None,
-        # Of a hop, the activity bounds each node.
-        start_to_close_timeout=_UNBOUNDED
-        if timeout is None or visit_input.hop is not None
-        else timeout,
+        start_to_close_timeout=_UNBOUNDED if timeout is None else timeout,
         heartbeat_timeout=timedelta(seconds=effect.heartbeat),
         retry_policy=_RETRIES,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
@@ -139,33 +131,20 @@ def start(effect: effects.RunNode, *, origin: str) -> RunningCode:
     return RunningCode(visit_input, handle)
 
 
-def _name(visit_input: VisitInput) -> str:
-    """Return the name of a visit's activity: that of its node, with the nodes that may follow in it."""
-    name = Address.parse(visit_input.address).label
-    for node in () if visit_input.hop is None else visit_input.hop.nodes[1:]:
-        if len(f"{name}+{node}".encode()) > _MAX_NAME:
-            return f"{name}+..."
-        name = f"{name}+{node}"
-    return name
-
-
 async def read_journals(stopping: Sequence[RunningCode]) -> None:
     """Read what lost attempts left of visits that are to be stopped before their next attempt begins.
 
     Temporal drops it when it cancels such an activity.
     """
     visits = [each.input.address for each in stopping]
-    left = [each.input.address for each in stopping if each.is_left]
     execution = workflow.info().first_execution_run_id
-    order = wire.ReadJournals(execution=execution, visits=visits, left=left)
+    order = wire.ReadJournals(execution=execution, visits=visits)
     try:
         lost: dict[str, wire.LostAttempts] = await workflow.execute_activity(
             names.READ_JOURNALS_ACTIVITY,
             order,
             result_type=dict[str, wire.LostAttempts],
             start_to_close_timeout=_READ_WITHIN,
-            # An ending that is to come now does not wait until a worker has room.
-            schedule_to_close_timeout=_READ_WITHIN if left else None,
             retry_policy=_READS,
         )
     except ActivityError as error:
@@ -245,24 +224,12 @@ def _left_when_stopped(error: BaseException, running: RunningCode) -> wire.Visit
             return None
 
 
-def report_of_left(running: RunningCode) -> wire.VisitReport:
-    """Return the report of a hop for whose end the run does not wait, by what was read of it."""
-    nothing = wire.LostAttempts(count=0, journal=wire.Journal())
-    return _left_by(running.lost or nothing, running.input)
-
-
-def _left_by(lost: wire.LostAttempts, first: VisitInput) -> wire.VisitReport:
-    """Return what lost attempts at a visit came to, and at those after it in its activity."""
-    done, steps = lost.journal.done, lost.journal.steps or None
-    last = hops.following(first, done) if done else first
-    if last is None:
-        return wire.VisitReport.of(done)
-    attempts = last.attempts.as_of(workflow.now()).with_lost(lost.count)
-    failed = lost_for_good(last.node, lost.count, last.retry, attempts, journal=steps)
-    outcome = failed or Stopped(journal=steps, attempts=attempts)
-    now = workflow.now()
-    ran = Ran(visit=last.address, outcome=outcome, began=now, ended=now)
-    return wire.VisitReport.of((*done, ran))
+def _left_by(lost: wire.LostAttempts, visit: VisitInput) -> wire.VisitReport:
+    """Return what lost attempts at a visit came to."""
+    steps = lost.journal.steps or None
+    attempts = visit.attempts.as_of(workflow.now()).with_lost(lost.count)
+    failed = lost_for_good(visit.node, lost.count, visit.retry, attempts, journal=steps)
+    return wire.VisitReport(outcome=failed or Stopped(journal=steps, attempts=attempts))
 
 
 _GRAPH_WITHIN: Final = timedelta(seconds=8)

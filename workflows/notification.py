@@ -82,13 +82,11 @@ class Announcer:
         """Announce what the code of a visit has published. Return the start, with the worker's rules."""
         if report.notify not in (None, start.notify):
             start = start.model_copy(update={"notify": report.notify})
-        ended = [(address, report.outcome), *((ran.visit, ran.outcome) for ran in report.then)]
-        for visit, outcome in ended:
-            match outcome:
-                case Finished(emitted=emitted) | Interrupted(emitted=emitted) if emitted:
-                    self._announce(moments.of_emitted(state, start, visit, emitted))
-                case _:
-                    pass
+        match report.outcome:
+            case Finished(emitted=emitted) | Interrupted(emitted=emitted) if emitted:
+                self._announce(moments.of_emitted(state, start, address, emitted))
+            case _:
+                pass
         return start
 
     def _announce(self, found: list[Moment]) -> None:

@@ -11,7 +11,6 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core import events, items
     from abeyance.core.json import Json
     from abeyance.core.state import RunState
-    from abeyance.core.visit import Running
     from abeyance.workflows import continue_as_new
     from abeyance.workflows.continue_as_new import History
 
@@ -66,11 +65,6 @@ class RunReads(Protocol):
     @workflow.query(description="Everything that the run is, for a fork or a retry.")
     def snapshot(self) -> views.Snapshot:
         return views.Snapshot.of(self._state, self._start)
-
-    @workflow.query(description="Internal: whether the code of a visit is to stop now.")
-    def is_stopping(self, visit: str) -> bool:
-        state = self._state.visits.get(visit)
-        return state is None or not isinstance(state.state, Running) or state.state.stopping
 
     @workflow.query(description="Unread messages, in reading order.")
     def messages(self) -> list[events.Message]:

@@ -51,10 +51,8 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.workflows.visibility import VisibilityWriter
 
 _SHORTEST_TIMER: Final = timedelta(milliseconds=1)
-_READ_FIRST: Final[frozenset[effects.StopReason]] = frozenset(
-    {"pause", "rotation", "boundary", "left"}
-)
-"""Why code is stopped of which the run needs what it has done: it runs again later, or is not awaited."""
+_READ_FIRST: Final[frozenset[effects.StopReason]] = frozenset({"pause", "rotation"})
+"""Why code is stopped that runs again later: the run needs what it has done."""
 _node_logger: Final = workflow.LoggerAdapter(logging.getLogger("abeyance.node"), None)
 """Logs nothing while a history is replayed."""
 # Its lines are those of `activities.heartbeat`.
@@ -80,10 +78,8 @@ class AgentRun(QuestionUpdates, RunReads):
         self._signals = requests.Signals(self._orders)
         self._running: dict[str, activity_calls.RunningCode] = {}
         self._stopping: list[activity_calls.RunningCode] = []
-        # What is stopped to run again later, or is a hop, waits here until its journal is read.
+        # What is stopped to run again later waits here until its journal is read.
         self._pausing: list[activity_calls.RunningCode] = []
-        # Hops for whose end the run does not wait, with what was read of them.
-        self._left: list[tuple[activity_calls.RunningCode, wire.VisitReport]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._facts: list[effects.Publish] = []
         self._is_dirty = True
@@ -397,7 +393,6 @@ class AgentRun(QuestionUpdates, RunReads):
                 self._spawn(self._follow(running, now))
             case effects.StopNode(visit=visit):
                 if (stopped := self._running.get(visit)) is not None:
-                    stopped.is_left = stopped.is_left or effect.reason == "left"
                     is_read = effect.reason in _READ_FIRST and not stopped.input.local
                     (self._pausing if is_read else self._stopping).append(stopped)
             case effects.Publish():
@@ -438,24 +433,12 @@ class AgentRun(QuestionUpdates, RunReads):
 
     async def _follow(self, running: activity_calls.RunningCode, ordered: datetime) -> None:
         report = await activity_calls.report_of(running, self._orders)
-        self._ended(running, report, ordered)
-
-    def _ended(
-        self, running: activity_calls.RunningCode, report: wire.VisitReport, ordered: datetime
-    ) -> None:
-        if running.is_over:
-            return
-        running.is_over = True
         visit = running.input.address
         self._running.pop(visit, None)
         latest = self._state.updated_at
         now = activity_calls.ended_at(report, now=workflow.now(), ordered=ordered, latest=latest)
         ended = events.VisitEnded(
-            now=now,
-            visit=visit,
-            outcome=report.outcome,
-            then=report.then,
-            worked=report.worked or 0.0,
+            now=now, visit=visit, outcome=report.outcome, worked=report.worked or 0.0
         )
         self._feed(ended, is_local=running.input.local)
         self._start = self._announcer.visited(self._state, self._start, visit, report)
@@ -464,9 +447,6 @@ class AgentRun(QuestionUpdates, RunReads):
         """Stop what is to be stopped, once all that came with this task is applied: what a visit came to
         may be in it, and would be lost.
         """
-        while self._left:
-            left, report = self._left.pop(0)
-            self._ended(left, report, workflow.now())
         if self._pausing:
             pausing, self._pausing = self._pausing, []
             self._spawn(self._stop_for_now(pausing))
@@ -476,11 +456,8 @@ class AgentRun(QuestionUpdates, RunReads):
             await workflow.wait_condition(lambda: True)
 
     async def _stop_for_now(self, pausing: list[activity_calls.RunningCode]) -> None:
-        # One that is left only meanwhile is read again for that.
-        left = [each for each in pausing if each.is_left]
         await activity_calls.read_journals(pausing)
         self._stopping += pausing
-        self._left += [(each, activity_calls.report_of_left(each)) for each in left]
         self._is_dirty = True
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:

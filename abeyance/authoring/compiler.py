@@ -17,7 +17,6 @@ from abeyance.core.spec import (
     Condition,
     Edge,
     Else,
-    FunctionNode,
     GoTo,
     GraphSpec,
     InterruptNode,
@@ -187,14 +186,6 @@ def compile_graph(
         # A nested graph and the outer one may report the same fault.
         raise GraphError(graph.name, list(dict.fromkeys(faults)))
     return spec
-
-
-def fused(nodes: Mapping[str, Node], names: Collection[str]) -> dict[str, Node]:
-    """Return the nodes, of which those functions that are named may share an activity."""
-    return {
-        name: replace(node, fuse=True) if name in names and isinstance(node, FunctionNode) else node
-        for name, node in nodes.items()
-    }
 
 
 def placeholder_spec(name: str) -> GraphSpec:

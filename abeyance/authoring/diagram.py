@@ -3,7 +3,6 @@
 Functions are boxes, interrupt nodes hexagons, and nested graphs boxes with two bars. A label says in
 brackets if a person is also asked before or after a node, or when it fails. Solid arrows are edges and
 routes; dotted arrows are deadlines, errors, a returned Goto or Send, and rules. Author texts are escaped.
-Comments say which fused nodes share an activity.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final, assert_never
 
-from abeyance.core import fusing
 from abeyance.core.json import Json, canonical
 from abeyance.core.spec import (
     END,
@@ -56,9 +54,7 @@ _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60}
 
 def mermaid(spec: GraphSpec) -> str:
     """Return the flowchart of a graph, ending in a newline."""
-    # Comments, because a hop follows the way of a run, and not the edges of a graph.
-    hops = (f"%% {line}" for line in fusing.described(spec))
-    return "\n    ".join(["flowchart TD", *_Chart(spec).lines(), *hops]) + "\n"
+    return "\n    ".join(["flowchart TD", *_Chart(spec).lines()]) + "\n"
 
 
 class _Chart:

@@ -64,9 +64,6 @@ class Graph:
     this graph nested in another, use together.
     """
 
-    _is_fused = False
-    """Whether nodes that do not say otherwise are fused."""
-
     def __init__(
         self,
         name: str,
@@ -100,7 +97,6 @@ class Graph:
         self._spec: GraphSpec | None = None
         self._default_on_error = self._intake.on_error(on_error, "the graph")
         self._by_default: set[str] = set()
-        self._fusing: set[str] = set()
         self._before = self._intake.names(interrupt_before, "interrupt_before")
         self._after = self._intake.names(interrupt_after, "interrupt_after")
         self._budget = self._budget_of(budget)
@@ -122,7 +118,6 @@ class Graph:
         retry_on: RetryOn = ...,
         heartbeat: Duration = ...,
         local: bool = ...,
-        fuse: bool | None = ...,
         on_error: str | None = ...,
         to: Sequence[str] = ...,
         asks: str | Sequence[str] = ...,
@@ -141,7 +136,6 @@ class Graph:
         retry_on: RetryOn = ANY_ERROR,
         heartbeat: Duration = 5.0,
         local: bool = False,
-        fuse: bool | None = None,
         on_error: str | None = None,
         to: Sequence[str] = (),
         asks: str | Sequence[str] = (),
@@ -160,10 +154,9 @@ class Graph:
         fails the visit at once; a timeout counts as a TimeoutError.
         `heartbeat` is how long a worker may be silent before another worker gets the visit, which
         counts as an attempt. `local=True` is for idempotent work of less than a minute: it is faster,
-        but it cannot be cancelled, and cannot ask or record steps. `fuse=True` lets it run in one
-        activity with fused nodes before and after it; None uses the value that is passed to `build`.
-        `on_error` is `fail`, `goto:<node>`, or `interrupt`, which asks a person whether to retry, to
-        skip the node with a patch, or to fail. `to` names the targets of a returned `Goto` or `Send`.
+        but it cannot be cancelled, and cannot ask or record steps. `on_error` is `fail`,
+        `goto:<node>`, or `interrupt`, which asks a person whether to retry, to skip the node with a
+        patch, or to fail. `to` names the targets of a returned `Goto` or `Send`.
         `asks` names the capabilities that the code may request (`ctx.interrupt(...,
         requested_capability=...)`), or patterns such as `tenant:*:approve`; a question without a
         capability requests the first. Requesting any other fails the visit with
@@ -183,8 +176,6 @@ class Graph:
                 intake.short(bound, label)
             if on_error is None:
                 self._by_default.add(id_)
-            if fuse is None and not local:
-                self._fusing.add(id_)
             self.code[id_] = code_of(
                 function,
                 intake.takes(function, label),
@@ -205,7 +196,6 @@ class Graph:
                     ),
                     heartbeat=intake.seconds(heartbeat, f"{label}, heartbeat=") or 0.0,
                     local=local,
-                    fuse=bool(fuse),
                     on_error=Fail() if on_error is None else intake.on_error(on_error, label),
                     to=intake.names(to, f"{label}, to="),
                     asks=intake.capabilities(asks, label),
@@ -416,18 +406,13 @@ class Graph:
         self._spec = None
         self._finally += self._intake.names(nodes, "finally")
 
-    def build(
-        self, *, fuse: bool = False, mcp: bool = False, budget: Budget | None = None
-    ) -> GraphSpec:
+    def build(self, *, mcp: bool = False, budget: Budget | None = None) -> GraphSpec:
         """Return the frozen graph. Raise GraphError with all faults at once.
 
-        With `fuse`, all nodes without a `fuse` of their own are fused from then on: where they follow one
-        another, they run in one activity. With `mcp`, the API offers the graph as an MCP tool. `budget`
-        replaces the budget of the graph from then on.
+        With `mcp`, the API offers the graph as an MCP tool. `budget` replaces the budget of the graph
+        from then on.
         """
         self.is_mcp_tool = self.is_mcp_tool or mcp
-        if fuse and not self._is_fused:
-            self._is_fused, self._spec = True, None
         if budget is not None:
             self._spec, self._budget = None, self._budget_of(budget)
         if self._spec is None:
@@ -462,7 +447,7 @@ class Graph:
         declared = GraphSpec(
             name=self.name,
             description=self.description,
-            nodes=compiler.fused(self._nodes, self._fusing if self._is_fused else ()),
+            nodes=self._nodes,
             edges=tuple(self._edges),
             routes=tuple(self._routes),
             finally_nodes=tuple(self._finally),

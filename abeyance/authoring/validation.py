@@ -262,8 +262,6 @@ def _function_faults(spec: GraphSpec, node: FunctionNode) -> Iterator[str]:
     yield from _seconds_fault(label, "heartbeat", node.heartbeat)
     for target in node.to:
         yield from _target_fault(spec, f"{label}, to=,", target)
-    if node.local and node.fuse:
-        yield f"{label} has local=True and fuse=True, but a local node shares no activity: remove one"
     if isinstance(node.on_error, GoTo):
         yield from _target_fault(spec, f"{label}, on_error,", node.on_error.node)
 

@@ -50,7 +50,7 @@ class Impossible(Exception):
 def carry_out(draft: WorkingState) -> bool:
     """Carry out the first directive that is at its boundary. Return whether there was one."""
     state = draft.state
-    if state.ending is not None or state.rotation is not None or draft.ahead:
+    if state.ending is not None or state.rotation is not None:
         return False
     for message in state.mailbox.queue:
         if message.action not in messages.DIRECTIVES:

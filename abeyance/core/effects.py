@@ -15,30 +15,10 @@ from abeyance.core.events import Message
 from abeyance.core.json import Json
 from abeyance.core.outcome import Call
 from abeyance.core.retries import Attempts, RetryPolicy
-from abeyance.core.spec import GraphSpec, Rule
+from abeyance.core.spec import Rule
 from abeyance.core.standing import Answerer
-from abeyance.core.visit import Approval, Token
 
-StopReason: TypeAlias = Literal["pause", "rotation", "ending", "worker-started", "boundary", "left"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hop:
-    """What has to be known of a run to continue, in the activity of a visit, with the visits after it.
-
-    `graph` has the nodes that may run there, and in place of each node that they lead to beside those a
-    question, at which the hop ends. `nodes` are the former, the visit's own first. `approvals` cover the
-    visit. The rest is that of its scope and of the run's limits.
-    """
-
-    graph: GraphSpec
-    nodes: tuple[str, ...]
-    approvals: tuple[Approval, ...] = ()
-    tokens: Mapping[str, Mapping[str, tuple[Token, ...]]] = field(default_factory=dict)
-    ordinals: Mapping[str, int] = field(default_factory=dict)
-    visit_counts: Mapping[str, int] = field(default_factory=dict)
-    max_visits: int
-    visit_bytes: int
+StopReason: TypeAlias = Literal["pause", "rotation", "ending", "worker-started"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +46,7 @@ class VisitInput:
     `approver` is who approved it. `blocked_by` is the code of the reason that blocks
     the visit so far: while it holds, the driver tries again, and reports only a change. By `salt` and
     `ordinals` the ids of its own questions are known: the how manyth of its key each is, or will be; the
-    first unless said. `hop`: the visits that follow it may run in the same activity. `metered`: what it
-    uses counts towards a budget.
+    first unless said. `metered`: what it uses counts towards a budget.
     """
 
     kind: Literal["visit", "routes"] = "visit"
@@ -106,7 +85,6 @@ class VisitInput:
     blocked_by: str | None = None
     salt: str = ""
     ordinals: Mapping[str, int] = field(default_factory=dict)
-    hop: Hop | None = None
     metered: bool = False
 
 
@@ -123,10 +101,7 @@ class RunNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopNode:
-    """Stop a visit's code. `abandon`: do not wait for its outcome. With the reason `boundary`, the node
-    that runs comes to its end, and none begins after it in the same activity; with `left`, what the hop
-    has done by now is its outcome.
-    """
+    """Stop a visit's code. `abandon`: do not wait for its outcome."""
 
     visit: str
     reason: StopReason

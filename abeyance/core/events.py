@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from abeyance.core.delegations import Delegation
 from abeyance.core.json import Json
-from abeyance.core.outcome import Ran, VisitOutcome
+from abeyance.core.outcome import VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.spec import GraphSpec, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.standing import Request
@@ -95,13 +95,11 @@ class RotationDue(_Event):
 class VisitEnded(_Event):
     """A visit's code, or the evaluation of its routes, has ended.
 
-    `then` are the visits that ran after it in the same activity, in their order. `worked` is how many
-    seconds it ran itself, if that counts towards a budget.
+    `worked` is how many seconds it ran, if that counts towards a budget.
     """
 
     visit: str
     outcome: VisitOutcome
-    then: tuple[Ran, ...] = ()
     worked: float = 0.0
 
 

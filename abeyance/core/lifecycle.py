@@ -67,7 +67,7 @@ def paused(draft: WorkingState, event: Paused) -> None:
 def resumed(draft: WorkingState, event: Resumed) -> None:
     """Resume the run, if it is paused."""
     draft.state.last_activity_at = event.now
-    if draft.state.pause is None or draft.state.pause.is_over:
+    if draft.state.pause is None:
         draft.counters.resume_count += 1
     else:
         resume(draft, event.actor, event.reason)
@@ -152,23 +152,13 @@ def _bring(draft: WorkingState, visit: Visit) -> None:
 
 
 def stop_running(draft: WorkingState, *, abandon: bool) -> None:
-    """Stop every running visit; with `abandon` the run does not wait for them, only for the report of
-    what a hop has done.
-    """
+    """Stop every running visit; with `abandon` the run does not wait for them."""
     for visit, running in draft.state.running():
-        if abandon and running.hop is None:
+        if abandon:
             draft.emit(StopNode(visit=visit.code_address, reason="ending", abandon=True))
             draft.drop_visit(visit.address)
-        elif abandon:
-            _leave_hop(draft, visit, running)
         elif not running.stopping:
             _stop(draft, visit, running, "ending")
-
-
-def _leave_hop(draft: WorkingState, visit: Visit, running: Running) -> None:
-    """Wait no longer for the end of a hop, only for the report of what it has done."""
-    if running.hop != "left":
-        _stop(draft, visit, replace(running, hop="left"), "left")
 
 
 def leave_every_branch(draft: WorkingState) -> None:
@@ -266,27 +256,9 @@ def pause_is_due(draft: WorkingState, pause: Pause) -> None:
             resume(draft, TIMEOUT, "the pause's deadline passed")
         case Halt():
             begin_ending(draft, "halted", "pause-timeout", actor=TIMEOUT)
-        case GoTo():
-            draft.state.pause = replace(pause, is_over=True)
-            for visit, running in draft.state.running():
-                if running.hop is not None:
-                    _leave_hop(draft, visit, running)
-            go_elsewhere(draft)
+        case GoTo(node=node):
+            leave_every_branch(draft)
+            resume(draft, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
+            routing.go(draft, draft.state.root.address, node)
         case _:
             assert_never(pause.on_timeout)
-
-
-def go_elsewhere(draft: WorkingState) -> bool:
-    """Go where the deadline of a pause leads, once it is known what hops have done: that comes before it.
-    Return whether the run went there.
-    """
-    pause = draft.state.pause
-    if pause is None or not pause.is_over or draft.ahead or not isinstance(pause.on_timeout, GoTo):
-        return False
-    if any(running.hop is not None for _, running in draft.state.running()):
-        return False
-    node = pause.on_timeout.node
-    leave_every_branch(draft)
-    resume(draft, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
-    routing.go(draft, draft.state.root.address, node)
-    return True

@@ -37,7 +37,6 @@ from abeyance.core import (
     edits,
     events,
     fanout,
-    fusing,
     idempotency,
     interrupts,
     lifecycle,
@@ -131,7 +130,6 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
     if not state.finished:
         _apply(draft, event)
         _run_to_quiescence(draft)
-        fusing.leave(draft)
         # A run that was retried or forked may begin by waiting.
         was = None if state.resumption is not None else state.status
         if draft.state.status is Status.AWAITING_INPUT is not was:
@@ -198,7 +196,6 @@ def _refuse(state: RunState, event: events.Event) -> None:
             edits.refuse_claims(state, event)
         case events.Migrated():
             edits.refuse_ended(state, "it cannot be migrated")
-            fusing.refuse_migration(state)
             migration.refuse(state, event.spec, changes=event.patch, renames=event.renames)
             schedule.refuse_large_patch(state, event.patch)
         case _:
@@ -297,9 +294,7 @@ def _resume(draft: WorkingState, resumption: Resumption) -> None:
     draft.effects[:0] = resumption.facts
     for address, outcome in resumption.outcomes.items():
         visit = address_now(draft.state, address)
-        then = resumption.ahead.get(address, ())
-        ended = events.VisitEnded(now=draft.now, visit=visit, outcome=outcome, then=then)
-        _visit_ended(draft, ended)
+        _visit_ended(draft, events.VisitEnded(now=draft.now, visit=visit, outcome=outcome))
     if not draft.state.visits and not draft.state.counters.visits:
         visits.start_scope(draft, draft.state.root.address)
 
@@ -316,9 +311,7 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
     if (ending := draft.state.ending) is not None and not visit.is_finally:
         # A retry of the run takes it up there.
         outcomes = {**ending.outcomes, visit.address: outcome}
-        ahead = {**ending.ahead, visit.address: event.then} if event.then else ending.ahead
-        draft.state.ending = replace(ending, outcomes=outcomes, ahead=ahead)
-    fusing.came_back(draft, visit, running, event.then)
+        draft.state.ending = replace(ending, outcomes=outcomes)
     budgets.charge(draft, visit, outcome, event.worked)
     if not isinstance(outcome, Stopped | Blocked):
         blocked.unblock(draft, visit)
@@ -397,13 +390,7 @@ def _responded(draft: WorkingState, event: events.Responded) -> None:
 
 def _run_to_quiescence(draft: WorkingState) -> None:
     """Let everything happen that follows, until nothing moves."""
-    while (
-        lifecycle.go_elsewhere(draft)
-        or directives.carry_out(draft)
-        or schedule.start_ready(draft)
-        or fusing.settle(draft)
-        or _close(draft)
-    ):
+    while directives.carry_out(draft) or schedule.start_ready(draft) or _close(draft):
         while draft.queued:
             _apply(draft, draft.queued.pop(0))
 

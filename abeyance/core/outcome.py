@@ -228,24 +228,6 @@ def has_begun(outcome: VisitOutcome) -> bool:
             return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    """A visit that ran in the activity of another one, and what it came to. `attempt` counts the attempts
-    of the activity, from 1: it is the one in which the visit ended.
-    """
-
-    visit: str
-    outcome: VisitOutcome
-    began: datetime
-    ended: datetime
-    attempt: int = 1
-
-    @property
-    def worked(self) -> float:
-        """For how many seconds it ran."""
-        return max(0.0, (self.ended - self.began).total_seconds())
-
-
 def lost_for_good(
     node: str, lost: int, retry: RetryPolicy, attempts: Attempts, *, journal: Json
 ) -> Failed | None:

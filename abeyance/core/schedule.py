@@ -20,7 +20,6 @@ from abeyance.core import (
     duties,
     events,
     fanout,
-    fusing,
     interrupts,
     items,
     mailbox,
@@ -60,7 +59,7 @@ def start_ready(draft: WorkingState) -> bool:
     """Start the visits that may start, in order. Return whether that may have made more ready."""
     moved = False
     state = draft.state
-    if not draft.ahead and not state.visit_table.count(BY_STATE, Ready):
+    if not state.visit_table.count(BY_STATE, Ready):
         return False
     # Counted once, not for each of the ready visits.
     running = state.visit_table.count(BY_STATE, Running)
@@ -73,10 +72,6 @@ def start_ready(draft: WorkingState) -> bool:
         ready = state.visits.get(address)
         # Starting one may end the run, or a graph in it.
         if ready is None or not isinstance(ready.state, Ready):
-            continue
-        if (ran := draft.ahead.pop(address, None)) is not None:
-            fusing.start(draft, draft.visit(address), ran)
-            moved = True
             continue
         has_one = has_place()
         visit = draft.visit(address)
@@ -93,15 +88,12 @@ def _to_look_at(draft: WorkingState, running: int, has_place: Callable[[], bool]
     """Yield the visits that may start, in order: those that wait for a place as long as there is one."""
     state, ready = draft.state, draft.state.visit_table
     is_rotating = state.rotation == "hard" or (state.rotation == "soft" and not running)
-    is_held = state.pause is not None or is_rotating
-    # What has run already is entered in any case, and nothing that is entered meanwhile: a directive may
-    # come before it.
-    addresses = {address for address in draft.ahead if address in ready}
-    if not is_held:
-        addresses.update(visit.address for visit in ready.found(BY_STATE, "to start"))
+    if state.pause is not None or is_rotating:
+        return
+    addresses = (visit.address for visit in ready.found(BY_STATE, "to start"))
     to_start = deque(sorted((ready.number(address), address) for address in addresses))
     place = 0
-    while has_place() and not is_held:
+    while has_place():
         queued = state.visit_table.following(BY_STATE, "queued", after=place)
         if queued is not None and (not to_start or queued[0] < to_start[0][0]):
             place, visit = queued
@@ -244,10 +236,7 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
     approvals.begin(draft, visit)
     if reads_inbox:
         messages.read_at_start(draft, visit)
-    hop = fusing.hop_of(draft, visit)
-    answered = tuple(visit.questions.answers)
-    running = Running(answered_keys=answered, hop=None if hop is None else "fused")
-    transition(visit, "start", running)
+    transition(visit, "start", Running(answered_keys=tuple(visit.questions.answers)))
     visit.activations += 1
     visit.questions = replace(visit.questions, moment=_moment(draft.state, visit))
     timeout, retry = node.timeout, node.retry
@@ -281,7 +270,6 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
         outcome=None if draft.state.ending is None else draft.state.ending.outcome,
         call=visit.call,
         approver={} if visit.call is None else decisions.approver(draft.state, visit),
-        hop=hop,
     )
     draft.emit(RunNode(input=visit_input, heartbeat=node.heartbeat))
     return True

@@ -34,7 +34,6 @@ from abeyance.core.outcome import (
     CALL_STARTED,
     Failed,
     Finished,
-    Ran,
     Stopped,
     VisitOutcome,
     has_begun,
@@ -77,7 +76,7 @@ def migrated(
     migration.refuse(state, spec, changes=patch, renames=renames)
     draft = WorkingState(state, now)
     migration.migrate(draft, spec, changes=patch, renames=renames)
-    return _made(draft, {}, {})
+    return _made(draft, {})
 
 
 def retried(
@@ -115,7 +114,7 @@ def retried(
     else:
         why = "Nothing that was approved changes."
         authority.demand_only(principal, authority.CONTROL, doing="retry the run", why=why)
-        for visit, may_have_happened in _done_again(before, outcomes, ending.ahead):
+        for visit, may_have_happened in _done_again(before, outcomes):
             operator_questions.demand_repeat(
                 before, visit, principal, may_have_happened=may_have_happened
             )
@@ -148,7 +147,7 @@ def retried(
             draft.open[entry.id] = reminders.shifted(again, since, now - since, now)
         interrupts.publish_opened(draft, draft.open[entry.id])
     migration.migrate(draft, spec, changes=patch, renames=renames)
-    return _made(draft, outcomes, _ahead(ending))
+    return _made(draft, outcomes)
 
 
 def forked(
@@ -171,10 +170,9 @@ def forked(
     can. Raises `capability_required` if the principal may not fork it, and `not_finished` while it ends.
     """
     if state.ending is None:
-        source, outcomes, ahead = state, _outcomes(state, {}), {}
+        source, outcomes = state, _outcomes(state, {})
     else:
         source, outcomes = _reopened(state, _ending_of(state, "forked"))
-        ahead = _ahead(state.ending)
     authority.demand(source, principal, "fork the run")
     source = replace(
         source,
@@ -215,22 +213,17 @@ def forked(
             transition(draft.visit(entry.visit), "resume", Ready(stage="before"))
         else:
             _ask_in_fork(draft, entry)
-    return _made(draft, outcomes, ahead)
+    return _made(draft, outcomes)
 
 
-def _made(
-    draft: WorkingState,
-    outcomes: Mapping[str, VisitOutcome],
-    ahead: Mapping[str, tuple[Ran, ...]],
-) -> RunState:
+def _made(draft: WorkingState, outcomes: Mapping[str, VisitOutcome]) -> RunState:
     facts = tuple(effect for effect in draft.effects if isinstance(effect, Publish))
     running = {visit.code_address for visit in draft.state.visits_in(Running)}
     ended = {key: outcome for key, outcome in outcomes.items() if key in running}
     state = draft.frozen()
     if not facts and not ended:
         return state
-    ahead = {key: then for key, then in ahead.items() if key in ended}
-    return replace(state, resumption=Resumption(facts=facts, outcomes=ended, ahead=ahead))
+    return replace(state, resumption=Resumption(facts=facts, outcomes=ended))
 
 
 # The end of a run, undone
@@ -282,19 +275,6 @@ def _reopened(state: RunState, ending: Ending) -> tuple[RunState, dict[str, Visi
     return reopened, outcomes
 
 
-def _ahead(ending: Ending) -> dict[str, tuple[Ran, ...]]:
-    """Return the visits that ran after others in their activities; one that failed runs again."""
-    return {address: tuple(map(_again_if_failed, then)) for address, then in ending.ahead.items()}
-
-
-def _again_if_failed(ran: Ran) -> Ran:
-    match ran.outcome:
-        case Failed(journal=journal):
-            return replace(ran, outcome=Stopped(journal=journal))
-        case _:
-            return ran
-
-
 def _without_unread(visit: Visit, ending: Ending) -> Visit:
     """Return a visit without the messages that were reported because its code never began."""
     match ending.outcomes.get(visit.address):
@@ -341,20 +321,15 @@ def _as_started(visit: Visit, journal: Json) -> Json:
 
 
 def _done_again(
-    state: RunState, outcomes: Mapping[str, VisitOutcome], ahead: Mapping[str, tuple[Ran, ...]]
+    state: RunState, outcomes: Mapping[str, VisitOutcome]
 ) -> Iterator[tuple[Visit, bool]]:
-    """Yield the visits whose code a retry runs again, and whether what it does may have happened. `ahead`
-    are the visits that ran after others in their activities, covered as these are.
-    """
+    """Yield the visits whose code a retry runs again, and whether what it does may have happened."""
     for kind in (Ready, Running):
         for visit in state.visits_in(kind):
             outcome = outcomes.get(visit.address)
-            then = ahead.get(visit.address, ())
-            all_ = (outcome, *(ran.outcome for ran in then))
-            if not visit.activations or all(isinstance(each, Finished) for each in all_):
+            if not visit.activations or isinstance(outcome, Finished):
                 continue
-            is_first = visit.activations == 1 and not then
-            began = outcome is None or not is_first or has_begun(outcome)
+            began = outcome is None or visit.activations > 1 or has_begun(outcome)
             # People are asked what became of a call that may run only once.
             is_asked = visit.call is not None and visit.call.once
             is_over = visit.routing is not None

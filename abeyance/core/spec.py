@@ -143,7 +143,7 @@ class FunctionNode:
     `timeout` bounds one attempt. `to` names the targets that a returned `Goto` or `Send` may have.
     `reads_inbox`: it receives the messages that are unread when it starts. `guarded`: it runs again,
     rather than being left, while messages for it are unread. `asks` are the capabilities that its code
-    may ask for, as names or patterns such as `tenant:*:approve`. `fuse`: it may share an activity.
+    may ask for, as names or patterns such as `tenant:*:approve`.
     """
 
     kind: Literal["function"] = "function"
@@ -153,7 +153,6 @@ class FunctionNode:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     heartbeat: float = 5.0
     local: bool = False
-    fuse: bool = False
     on_error: OnError = field(default_factory=Fail)
     to: tuple[str, ...] = ()
     reads_inbox: bool = False

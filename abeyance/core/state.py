@@ -20,7 +20,7 @@ from abeyance.core.events import CancelMode, PauseMode
 from abeyance.core.json import Json
 from abeyance.core.ledger import DUE, Interrupt, Ledger
 from abeyance.core.mailbox import Mailbox
-from abeyance.core.outcome import Ran, VisitOutcome
+from abeyance.core.outcome import VisitOutcome
 from abeyance.core.spec import GraphSpec, Node, OnPauseTimeout, SubgraphNode
 from abeyance.core.standing import Answerer
 from abeyance.core.tables import ALL, Index, Table
@@ -204,9 +204,7 @@ class ScopeTable(Table[str, Scope]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """A pause: since when, by whom and until when. `is_over`: its deadline has passed, and what hops have
-    done is awaited before the run goes elsewhere.
-    """
+    """A pause: since when, by whom and until when."""
 
     since: datetime
     actor: str
@@ -214,12 +212,11 @@ class Pause:
     mode: PauseMode
     deadline: datetime | None
     on_timeout: OnPauseTimeout
-    is_over: bool = False
 
     @property
     def due(self) -> datetime | None:
         """The end of the pause."""
-        return None if self.is_over else self.deadline
+        return self.deadline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,8 +225,7 @@ class Ending:
     the outcome.
 
     `before` is the run as it was when it came to its end, from which it can be retried or forked, and
-    `outcomes` are those of visits that still ran then, by address. `ahead` are the visits that ran after
-    one of those in the same activity.
+    `outcomes` are those of visits that still ran then, by address.
     """
 
     outcome: Outcome
@@ -244,7 +240,6 @@ class Ending:
     secondary_errors: tuple[Failure, ...] = ()
     before: RunState | None = None
     outcomes: Mapping[str, VisitOutcome] = field(default_factory=dict)
-    ahead: Mapping[str, tuple[Ran, ...]] = field(default_factory=dict)
 
     @property
     def due(self) -> datetime | None:
@@ -268,12 +263,11 @@ class Counters:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption:
     """What the first event of a retried or forked run completes: `facts` to publish, and the `outcomes`
-    of visits that ran in the run before, by address. `ahead` is as in `Ending`.
+    of visits that ran in the run before, by address.
     """
 
     facts: tuple[Publish, ...] = ()
     outcomes: Mapping[str, VisitOutcome] = field(default_factory=dict)
-    ahead: Mapping[str, tuple[Ran, ...]] = field(default_factory=dict)
 
 
 Rotation: TypeAlias = Literal["soft", "hard"]

@@ -68,8 +68,6 @@ class Running:
 
     `answered_keys` are the keys of the answers that the code was started with. `stopping`: it was told to
     stop, and has not ended yet. `before_migration` is set if the run was migrated since its code began.
-    `hop`: visits after it may run in the same activity; `leaving`, that it was told to begin no other;
-    `left`, that its end is no longer awaited, only the report of what it has done.
     """
 
     kind: Literal["running"] = "running"
@@ -77,7 +75,6 @@ class Running:
     answered_keys: tuple[str, ...] = ()
     stopping: bool = False
     before_migration: BeforeMigration | None = None
-    hop: Literal["fused", "leaving", "left"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

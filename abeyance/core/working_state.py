@@ -22,7 +22,6 @@ from abeyance.core.effects import Effect, Publish
 from abeyance.core.events import Event
 from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
-from abeyance.core.outcome import Ran
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Counters, FanOut, Item, RunState, Scope, ScopeTable
 from abeyance.core.tables import Row
@@ -50,7 +49,6 @@ class WorkingState:
         "_scopes",
         "_settled",
         "_visits",
-        "ahead",
         "effects",
         "now",
         "queued",
@@ -68,8 +66,6 @@ class WorkingState:
         self.effects: list[Effect] = []
         # Events that happen right after this one.
         self.queued: list[Event] = []
-        # The visits that have run already, by address.
-        self.ahead: dict[str, Ran] = {}
         self._copies: list[object] = [self.state]
         self._kept: RunState | None = None
         self._visits: VisitTable | None = None

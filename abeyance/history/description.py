@@ -190,7 +190,6 @@ class RunDescription:
                 continue
             address, node = pending.activity_id, pending.activity_type.name
             if is_visit(node, address):
-                # The activity of fused nodes has the names of all.
                 node = Address.parse(address).label
             if address not in by_address and pending.state == _STARTED:
                 # Its code runs again, and the run was told that nothing blocks it, or could not be told.

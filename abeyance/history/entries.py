@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
@@ -34,9 +34,7 @@ def is_visit(activity: str, address: Any) -> bool:
         place = Address.parse(str(address))
     except ValueError:
         return False
-    # Of fused nodes, the activity has the names of all.
-    is_named = activity == place.label or activity.startswith(f"{place.label}+")
-    return place.segments[-1].type in {"node", "tool"} and is_named
+    return place.segments[-1].type in {"node", "tool"} and activity == place.label
 
 
 def visit_started(address: str, time: datetime | None = None) -> Entry:
@@ -61,41 +59,6 @@ def visit_failed(address: str, code: str, message: str) -> Entry:
 def node_or_tool(address: str) -> Literal["node", "tool"]:
     """The kind of a visit's events."""
     return "tool" if Address.parse(address).is_call else "node"
-
-
-def visits_reported(
-    address: str, report: Mapping[str, Any], recorded: datetime, *, told: int = 0
-) -> Iterator[Entry]:
-    """The events of an activity's result, and of the visits that ran after its own in it, without those
-    of the first `told` visits.
-    """
-    if not told:
-        for entry in visit_reported(address, report):
-            yield replace(entry, time=_until(recorded, report.get("ended")))
-    for ran in (report.get("then") or ())[max(0, told - 1) :]:
-        yield visit_started(ran["visit"], _until(recorded, ran["began"]))
-        for entry in visit_reported(ran["visit"], ran):
-            yield replace(entry, time=_until(recorded, ran["ended"]))
-
-
-def visit_lost(
-    address: str, written: Iterable[Mapping[str, Any]], recorded: datetime, *, told: int = 0
-) -> Iterator[Entry]:
-    """The events of an activity that its run stopped after its worker was lost, which had `written` this.
-
-    Of a hop these are the visits that were done in it; the one that ran then was not told yet.
-    """
-    done = [ran for journal in written for ran in journal.get("done") or ()]
-    if not done:
-        yield visit_stopped(address)
-        return
-    first, *then = done
-    yield from visits_reported(address, {**first, "then": then}, recorded, told=told)
-
-
-def _until(recorded: datetime, moment: str | None) -> datetime | None:
-    """A moment by a worker's clock, which may be wrong: not later than it was recorded."""
-    return None if moment is None else min(datetime.fromisoformat(moment), recorded)
 
 
 def visit_reported(address: str, report: Mapping[str, Any]) -> Iterator[Entry]:

@@ -33,9 +33,9 @@ from abeyance.history.entries import (
     run_ended,
     run_started,
     upserted,
-    visit_lost,
+    visit_reported,
     visit_started,
-    visits_reported,
+    visit_stopped,
 )
 
 _SAME_TASK: Final = frozenset(
@@ -63,10 +63,8 @@ class HistoryState:
     starts that are held back. `last` is the latest event and `count` how many events of the feed it
     made. `closing` is the record of a run that is about to end as cancelled. `origin` is the run's
     oldest execution, `recorded` when `last` was recorded, in microseconds, `capabilities` those of
-    interrupts by their ids. `journals` are what lost attempts left, by address: it was read by the
-    activities that the events `reading` scheduled. `told` is of how many visits of a hop there are
-    events already, by the address of its first: the run did not wait for its end. `blocked` are the
-    visits whose activity ended because they are blocked: the next one goes on with them.
+    interrupts by their ids. `blocked` are the visits whose activity ended because they are blocked: the
+    next one goes on with them.
     """
 
     run_id: str
@@ -81,9 +79,6 @@ class HistoryState:
     origin: str = ""
     recorded: int = 0
     capabilities: Mapping[str, str | None] = field(default_factory=dict)
-    reading: frozenset[int] = frozenset()
-    journals: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    told: Mapping[str, int] = field(default_factory=dict)
     blocked: frozenset[str] = frozenset()
 
 
@@ -101,9 +96,6 @@ def sources(event: HistoryEvent) -> Sequence[Payload]:
             return [metadata.summary] if metadata.HasField("summary") else []
         case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             return event.activity_task_completed_event_attributes.result.payloads[:1]
-        case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT if _is_stopped(event):
-            failure = event.activity_task_timed_out_event_attributes.failure
-            return failure.timeout_failure_info.last_heartbeat_details.payloads
         case EventType.EVENT_TYPE_MARKER_RECORDED:
             return local_sources(event)
         case _:
@@ -152,7 +144,7 @@ def translate(
 
 
 def _without_ended(event: HistoryEvent, state: HistoryState) -> HistoryState:
-    """Forget a visit whose activity is over: who reads its journal then has nothing to add."""
+    """Forget a visit whose activity is over."""
     match event.event_type:
         case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             scheduled = event.activity_task_completed_event_attributes.scheduled_event_id
@@ -253,24 +245,13 @@ def _advanced(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -
             )
         case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             name = event.activity_task_scheduled_event_attributes.activity_type.name
-            if name == names.READ_JOURNALS_ACTIVITY:
-                return replace(state, reading=state.reading | {event.event_id})
             if not values or not is_visit(name, values[0]):
                 return state
-            return replace(
-                state,
-                visits={**state.visits, event.event_id: values[0]},
-                journals={at: each for at, each in state.journals.items() if at != values[0]},
-                told={at: number for at, number in state.told.items() if at != values[0]},
-            )
+            return replace(state, visits={**state.visits, event.event_id: values[0]})
         case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             completed = event.activity_task_completed_event_attributes
-            if completed.scheduled_event_id not in state.reading:
-                address = state.visits.get(completed.scheduled_event_id)
-                return _with_blocked(state, address, mapping(values))
-            read = {address: lost["journal"] for address, lost in mapping(values).items()}
-            told = {at: len(written["done"]) for at, written in _left(values, state)}
-            return replace(state, journals={**state.journals, **read}, told={**state.told, **told})
+            address = state.visits.get(completed.scheduled_event_id)
+            return _with_blocked(state, address, mapping(values))
         case EventType.EVENT_TYPE_MARKER_RECORDED if values and is_local_visit(event, values[0]):
             return _with_blocked(state, values[0], mapping(values[1:]))
         case _:
@@ -280,19 +261,10 @@ def _advanced(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -
 def _with_blocked(
     state: HistoryState, address: str | None, report: Mapping[str, Any]
 ) -> HistoryState:
-    """Note the last visit of an activity's report, if it is blocked. `address` is that of the first."""
-    last = [{"visit": address, **report}, *(report.get("then") or ())][-1]
-    if address is None or (last.get("outcome") or {}).get("kind") != "blocked":
+    """Note the visit of an activity's report, if it is blocked."""
+    if address is None or (report.get("outcome") or {}).get("kind") != "blocked":
         return state
-    return replace(state, blocked=state.blocked | {last["visit"]})
-
-
-def _left(values: Sequence[Any], state: HistoryState) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The journals of hops for whose end the run does not wait, by the addresses of first visits."""
-    for address, lost in mapping(values).items():
-        is_left = lost.get("left") and lost["journal"].get("done")
-        if is_left and address in state.visits.values():
-            yield address, lost["journal"]
+    return replace(state, blocked=state.blocked | {address})
 
 
 def _carried_rows(event: HistoryEvent) -> Mapping[str, Payload]:
@@ -315,33 +287,23 @@ def _entries(event: HistoryEvent, values: Sequence[Any], state: HistoryState) ->
                 yield visit_started(address)
         case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             completed = event.activity_task_completed_event_attributes
-            recorded = event.event_time.ToDatetime(tzinfo=UTC)
-            if completed.scheduled_event_id in state.reading:
-                for at, left in _left(values, state):
-                    yield from visit_lost(at, [left], recorded)
-            elif (address := state.visits.get(completed.scheduled_event_id)) is not None:
-                told = state.told.get(address, 0)
-                yield from visits_reported(address, mapping(values), recorded, told=told)
+            if (address := state.visits.get(completed.scheduled_event_id)) is not None:
+                yield from visit_reported(address, mapping(values))
         case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
             failed = event.activity_task_failed_event_attributes
-            address = state.visits.get(failed.scheduled_event_id)
-            if address is not None and address not in state.told:
+            if (address := state.visits.get(failed.scheduled_event_id)) is not None:
                 yield broken(address, failed.failure)
         case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
             timed_out = event.activity_task_timed_out_event_attributes
             if (address := state.visits.get(timed_out.scheduled_event_id)) is not None:
                 if _is_stopped(event):
-                    recorded = event.event_time.ToDatetime(tzinfo=UTC)
-                    told = state.told.get(address, 0)
-                    yield from visit_lost(address, values, recorded, told=told)
-                elif address not in state.told:
+                    yield visit_stopped(address)
+                else:
                     yield broken(address, timed_out.failure)
         case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
             canceled = event.activity_task_canceled_event_attributes
             if (address := state.visits.get(canceled.scheduled_event_id)) is not None:
-                journal, told = state.journals.get(address, {}), state.told.get(address, 0)
-                recorded = event.event_time.ToDatetime(tzinfo=UTC)
-                yield from visit_lost(address, [journal], recorded, told=told)
+                yield visit_stopped(address)
         case EventType.EVENT_TYPE_MARKER_RECORDED:
             if values:
                 yield from local(event, values[0], mapping(values[1:]))

@@ -20,12 +20,12 @@ from abeyance import projections, wire
 from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
-from abeyance.core import effects, events, hops, machine
+from abeyance.core import effects, events, machine
 from abeyance.core import outcome as outcomes
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
 from abeyance.core.json import Json
-from abeyance.core.outcome import Ran, Stopped, VisitOutcome
+from abeyance.core.outcome import Stopped, VisitOutcome
 from abeyance.core.state import RunState
 from abeyance.errors import Blocked
 from abeyance.history import entries
@@ -187,32 +187,16 @@ class Driver:
                 assert_never(effect)
 
     async def _visit(self, visit_input: VisitInput) -> None:
-        done: tuple[Ran, ...] = ()
-        walk = hops.Walk(visit_input)
-        following: VisitInput | None = visit_input
-        worked = 0.0
-        while following is not None:
-            visit, began = following.address, self.now
-            if following.kind == "visit" and following.blocked_by is None:
-                self._publish(entries.visit_started(visit).type, visit)
-            clock = time.monotonic()
-            outcome = await self._outcome(following)
-            if visit_input.metered and following is visit_input:
-                worked = round(time.monotonic() - clock, 3)
-            if following.kind == "visit":
-                for event in entries.visit_reported(visit, {"outcome": asdict(outcome)}):
-                    self._publish(event.type, event.address, data=event.data)
-            ran = Ran(visit=visit, outcome=outcome, began=began, ended=self.now)
-            done, following = (*done, ran), deepcopy(walk.after(ran))
-        first, *then = done
-        ended = events.VisitEnded(
-            now=self.now,
-            visit=first.visit,
-            outcome=first.outcome,
-            then=tuple(then),
-            worked=worked,
-        )
-        self._advance(ended)
+        visit = visit_input.address
+        if visit_input.kind == "visit" and visit_input.blocked_by is None:
+            self._publish(entries.visit_started(visit).type, visit)
+        clock = time.monotonic()
+        outcome = await self._outcome(visit_input)
+        worked = round(time.monotonic() - clock, 3) if visit_input.metered else 0.0
+        if visit_input.kind == "visit":
+            for event in entries.visit_reported(visit, {"outcome": asdict(outcome)}):
+                self._publish(event.type, event.address, data=event.data)
+        self._advance(events.VisitEnded(now=self.now, visit=visit, outcome=outcome, worked=worked))
 
     async def _outcome(self, visit_input: VisitInput) -> VisitOutcome:
         """Make one attempt at a visit, and return its outcome."""

@@ -216,9 +216,6 @@ class FunctionForm(Form):
     )
     heartbeat: Seconds = 5.0
     local: bool = False
-    fuse: bool | None = Field(
-        None, description="it may run in one activity with the fused nodes before and after it"
-    )
     on_error: OnError | None = None
     to: Names = Field(
         default=[], description="the targets of a Goto or Send that the function returns"

@@ -58,9 +58,7 @@ def _graph(name: str, *, local: bool) -> Graph:
 
 ordinary = _graph("claim", local=False)
 quick = _graph("claim-local", local=True)
-fused = _graph("claim-fused", local=False)
-fused.build(fuse=True)
-graphs = [ordinary, quick, fused]
+graphs = [ordinary, quick]
 
 
 class OnAbeyance:
@@ -95,11 +93,9 @@ class OnAbeyance:
 
 
 @asynccontextmanager
-async def opened(
-    folder: Path, *, local: bool = False, fuse: bool = False
-) -> AsyncIterator[OnAbeyance]:
+async def opened(folder: Path, *, local: bool = False) -> AsyncIterator[OnAbeyance]:
     """Abeyance, with its server and its worker."""
-    graph = fused if fuse else quick if local else ordinary
+    graph = quick if local else ordinary
     async with served(folder, OURS, app="approval.on_abeyance:graphs") as (server, processes):
         client = await Client.connect(server.address)
         yield OnAbeyance(client, graph, processes)

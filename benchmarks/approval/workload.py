@@ -93,12 +93,6 @@ CONTENDERS: Final = (
     Contender(name="by-hand", title="Temporal by hand", module="approval.by_hand"),
     Contender(name="abeyance", title="Abeyance", module="approval.on_abeyance"),
     Contender(
-        name="abeyance-fused",
-        title="Abeyance, fused nodes",
-        module="approval.on_abeyance",
-        options={"fuse": True},
-    ),
-    Contender(
         name="by-hand-local",
         title="Temporal by hand, local activities",
         module="approval.by_hand",

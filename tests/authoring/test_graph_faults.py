@@ -147,7 +147,6 @@ def test_all_faults_are_told_at_once_and_numbered() -> None:
         ({"to": [nothing]}, "is not the name of a node"),
         ({"asks": [5]}, "asks=: 5 is not a capability: use a string"),
         ({"local": True, "timeout": "2m"}, "local=True is for work of at most 60 s"),
-        ({"local": True, "fuse": True}, "has local=True and fuse=True, but a local node shares no"),
         ({"name": ""}, "the node name '' must start with a letter"),
     ],
 )

@@ -16,7 +16,6 @@ _ROOT = Path(__file__).parents[2]
 _TITLES = {
     "by-hand": "Temporal by hand",
     "abeyance": "Abeyance",
-    "abeyance-fused": "Abeyance, fused nodes",
     "by-hand-local": "Temporal by hand, local activities",
     "abeyance-local": "Abeyance, local nodes",
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from killable import KillableServer, killable_server, worker_process
-from killed_graphs import fused, lingering
+from killed_graphs import chained, lingering
 from temporal_site import eventually
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
@@ -96,11 +96,11 @@ async def test_a_visit_that_is_paused_before_its_next_attempt_begins_goes_on_wit
         return [each.attempt for each in pending] == [2]
 
     with worker_process(server, _APP, tmp_path / "first.log") as first:
-        await client.runs.start(fused, files, run_id=run_id)
+        await client.runs.start(chained, files, run_id=run_id)
         await eventually(is_lost, seconds=90)
         assert first.poll() == -signal.SIGKILL
         # Temporal holds the next attempt back, for the run to come before it.
-        service, visit = client.temporal.workflow_service, "graph:fused;node:one"
+        service, visit = client.temporal.workflow_service, "graph:chained;node:two"
         namespace, execution = client.temporal.namespace, WorkflowExecution(workflow_id=run_id)
         await service.pause_activity(
             PauseActivityRequest(namespace=namespace, execution=execution, id=visit)
@@ -123,4 +123,4 @@ async def test_a_visit_that_is_paused_before_its_next_attempt_begins_goes_on_wit
     assert [line.partition("=")[0] for line in lines] == ended.values["log"]
     events = [each async for each in client.run(run_id).events()]
     finished = [each.address for each in events if each.type == "node.finished"]
-    assert finished == [f"graph:fused;node:{name}" for name in ended.values["log"]]
+    assert finished == [f"graph:chained;node:{name}" for name in ended.values["log"]]

@@ -1,4 +1,4 @@
-"""Gates with items, loops, hops and forks: what one person changes, another one approves."""
+"""Gates with items, loops and forks: what one person changes, another one approves."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from typing import Any
 import pytest
 from core_drive import chain, edge, gate, nested
 from core_forks import fork
-from core_fusing import comes_back, fused, ran
-from core_gated import APPROVER, BOSS, CLERK, OPERATOR, Gated, approving, forked, refund, remark
+from core_gated import APPROVER, BOSS, CLERK, Gated, approving, forked, refund, remark
 from core_rules import ask, rule
 
-from abeyance.core.outcome import Failed, Finished, Stopped, VisitOutcome
 from abeyance.core.policy import Principal
-from abeyance.core.snapshots import retried
 from abeyance.core.spec import AskHuman, FunctionNode, GraphSpec, InterruptNode, Node
 from abeyance.core.terms import Quorum, Terms
-from abeyance.errors import Code, Refusal
 
 AUDITOR = Principal(subject="auditor", capabilities=("audit",))
 SEVERAL: dict[str, Any] = {"terms": Terms(quorum=Quorum(count=1)), "schema": {"type": "boolean"}}
@@ -224,27 +220,6 @@ def test_in_a_loop_each_gate_is_asked_once_a_round_whatever_it_showed_before() -
     assert (run.reopened, run.open("ask").prompt) == ([], "Refund 60?")
     (visit,) = run.state.visits.values()
     assert len(visit.approvals) <= 3
-
-
-# hops
-
-
-@pytest.mark.parametrize("outcome", [Stopped(), Failed(code="node_failed", message="no")])
-def test_who_may_only_control_does_not_repeat_what_began_in_the_activity_of_another_visit(
-    outcome: VisitOutcome,
-) -> None:
-    run = Gated(refund(approving(), fused("check"), fused("pay")))
-    run.says(APPROVER, "ask")
-    first, second = (f"graph:g;node:{name}" for name in ("check", "pay"))
-    run.cancel()
-    comes_back(run, (ran(first, Finished()), ran(second, outcome)))
-    assert run.status == "cancelled"
-
-    again: dict[str, Any] = {"spec": None, "versions": ("1", "1"), "renames": {}, "patch": {}}
-    with pytest.raises(Refusal) as refused:
-        retried(run.state, now=run.now, principal=OPERATOR, **again)
-    assert refused.value.code is Code.CAPABILITY_REQUIRED
-    assert retried(run.state, now=run.now, principal=BOSS, **again).visits
 
 
 # forks

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from core_drive import CONTROL, T0, Drive, asked, chain, edge, gate, graph, nested, restored
+from core_drive import T0, Drive, asked, chain, edge, gate, graph, nested, restored
 from core_fans import sending, sent
-from core_fusing import address, comes_back, fused, log, ran
 from core_looks import BEFORE, before
 from core_renamed import ROOT, migrate
 
@@ -154,13 +153,3 @@ def test_a_deadline_that_leads_elsewhere_withdraws_what_else_its_visit_asks() ->
     (fact,) = run.facts("interrupt.cancelled")
     assert (fact.actor, fact.data["name"]) == ("timeout", "other")
     assert fact.data["reason"] == "the deadline of 'q' left this visit"
-
-
-def test_where_the_deadline_of_a_pause_leads_is_started_with_all_that_a_hop_has_done() -> None:
-    run = Drive(chain(fused("a"), fused("b"), gate("ask"), "x"))
-    given = {"actor": "ada", "capabilities": CONTROL, "timeout": 3.0}
-    run.feed(events.Paused, **given, on_timeout=GoTo(node="x"))
-    run.tick(3)
-    comes_back(run, (ran(address("a"), log("a")), ran(address("b"), log("b"))))
-
-    assert [order.values for order in run.orders("x")] == [{"log": ["a", "b"]}]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.common.v1 import ActivityType, Payload, Payloads
-from temporalio.api.enums.v1 import EventType, RetryState, TimeoutType, WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import EventType, TimeoutType, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import (
     ActivityFailureInfo,
     ApplicationFailureInfo,
@@ -129,104 +129,6 @@ def test_an_activity_that_ends_without_a_report_is_told_by_how_it_ended(
     assert end.data == data
 
 
-def ran(node: str) -> Mapping[str, Any]:
-    moment = NOON.isoformat()
-    return {"visit": node, "outcome": {"kind": "finished"}, "began": moment, "ended": moment}
-
-
-HOP = [{"steps": {"a": 1}, "done": [ran(NODE), ran("graph:g;node:m:1")]}, {"live": {"text": "so"}}]
-LOST = Failure(
-    timeout_failure_info=TimeoutFailureInfo(
-        timeout_type=TimeoutType.TIMEOUT_TYPE_HEARTBEAT,
-        last_heartbeat_details=Payloads(payloads=map(payload, HOP)),
-    )
-)
-READ: Mapping[str, Mapping[str, Any]] = {NODE: {"count": 1, "journal": HOP[0]}}
-OTHER = "graph:g;node:o:1"
-
-
-@pytest.mark.parametrize(
-    "ending",
-    [
-        [
-            event(
-                6,
-                "ACTIVITY_TASK_TIMED_OUT",
-                scheduled_event_id=5,
-                failure=LOST,
-                retry_state=RetryState.RETRY_STATE_CANCEL_REQUESTED,
-            )
-        ],
-        [
-            scheduled(6, name="read-journals"),
-            event(7, "ACTIVITY_TASK_COMPLETED", scheduled_event_id=6, result=payloads(READ)),
-            event(8, "ACTIVITY_TASK_CANCELED", scheduled_event_id=5),
-        ],
-    ],
-    ids=["the run hears of it", "the run has looked"],
-)
-def test_what_a_lost_worker_had_done_is_told_when_the_run_stops_its_activity(
-    ending: Sequence[HistoryEvent],
-) -> None:
-    found = [(each.type, each.address) for each in told(scheduled(5), *ending)]
-
-    assert found == [
-        ("node.started", NODE),
-        ("node.finished", NODE),
-        ("node.started", "graph:g;node:m:1"),
-        ("node.finished", "graph:g;node:m:1"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("ending", "more"),
-    [
-        ([], []),
-        ([event(8, "ACTIVITY_TASK_CANCELED", scheduled_event_id=5)], []),
-        ([event(8, "ACTIVITY_TASK_FAILED", scheduled_event_id=5, failure=BUG)], []),
-        ([event(8, "ACTIVITY_TASK_TIMED_OUT", scheduled_event_id=5, failure=TIMED_OUT)], []),
-        (
-            [
-                event(
-                    8,
-                    "ACTIVITY_TASK_COMPLETED",
-                    scheduled_event_id=5,
-                    result=payloads({**ran(NODE), "then": [ran("graph:g;node:m:1"), ran(OTHER)]}),
-                )
-            ],
-            [("node.started", OTHER), ("node.finished", OTHER)],
-        ),
-    ],
-    ids=["the run ends", "it is cancelled", "it fails", "it is lost", "it ends"],
-)
-def test_what_was_done_in_a_hop_is_told_once_where_the_run_does_not_wait_for_its_end(
-    ending: Sequence[HistoryEvent], more: list[tuple[str, str]]
-) -> None:
-    left = {NODE: {**READ[NODE], "left": True}}
-    read = event(7, "ACTIVITY_TASK_COMPLETED", scheduled_event_id=6, result=payloads(left))
-    events = told(scheduled(5), scheduled(6, name="read-journals"), read, *ending)
-
-    assert [(each.type, each.address) for each in events] == [
-        ("node.started", NODE),
-        ("node.finished", NODE),
-        ("node.started", "graph:g;node:m:1"),
-        ("node.finished", "graph:g;node:m:1"),
-        *more,
-    ]
-
-
-def test_what_is_read_of_a_hop_that_has_ended_meanwhile_is_not_told_again() -> None:
-    left = {NODE: {**READ[NODE], "left": True}}
-    events = told(
-        scheduled(5),
-        scheduled(6, name="read-journals"),
-        event(7, "ACTIVITY_TASK_COMPLETED", scheduled_event_id=5, result=payloads(ran(NODE))),
-        event(8, "ACTIVITY_TASK_COMPLETED", scheduled_event_id=6, result=payloads(left)),
-    )
-
-    assert [each.type for each in events] == ["node.started", "node.finished"]
-
-
 def test_the_end_of_a_call_is_told_with_how_it_ended_where_a_worker_said_so() -> None:
     address = "graph:g;node:n;agent:clerk;tool:pay:c1"
     start = scheduled(5, address, "g.clerk.pay")
@@ -272,21 +174,6 @@ def test_a_blocked_visit_that_goes_on_in_another_activity_has_one_start(
         "node.stopped",
         "node.started",
         "node.finished",
-    ]
-
-
-def test_a_visit_that_is_blocked_in_a_hop_has_one_start() -> None:
-    second = "graph:g;node:m:1"
-    blocked = {**ran(second), "outcome": {"kind": "blocked"}}
-    report = payloads({"outcome": {"kind": "finished"}, "then": [blocked]})
-    hop = event(6, "ACTIVITY_TASK_COMPLETED", scheduled_event_id=5, result=report)
-    events = told(scheduled(5), hop, scheduled(8, second, "g.m"), ended(9, "finished"))
-
-    assert [(each.type, each.address) for each in events] == [
-        ("node.started", NODE),
-        ("node.finished", NODE),
-        ("node.started", second),
-        ("node.finished", second),
     ]
 
 

@@ -18,19 +18,6 @@ async def nodes_one_after_another(stage: Stage) -> None:
         await run.ended()
 
 
-async def fused_nodes(stage: Stage) -> None:
-    graph = chain(4)
-    graph.interrupt("ask", prompt="Go on?")
-    graph.node(name="last")(_work)
-    graph.edge("n3", "ask")
-    graph.edge("ask", "last")
-    graph.build(fuse=True)
-    async with stage.run(graph) as run:
-        await run.waiting()
-        await run.answer(ask="yes")
-        await run.ended()
-
-
 async def local_nodes(stage: Stage) -> None:
     async with stage.run(chain(6, local=True)) as run:
         await run.ended()
@@ -243,7 +230,6 @@ def _ruled(*then: Mapping[str, Any]) -> Graph:
 
 SCENARIOS: tuple[Scenario, ...] = (
     nodes_one_after_another,
-    fused_nodes,
     local_nodes,
     local_and_other_nodes_side_by_side,
     fifty_branches,

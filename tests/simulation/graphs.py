@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from core_strategies import GOOD_PATCHES, fused_graphs, gated_graphs, graphs
+from core_strategies import GOOD_PATCHES, chained_graphs, gated_graphs, graphs
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 from pydantic import BaseModel
@@ -29,8 +29,6 @@ from tests.simulation.chance import Chance
 
 _SEEDS = 200
 _GRAPHS = 16
-_OF_FUSED = [8, 4, 5, 0.5, 1, 0.7, 0.5]
-"""How often a fused node does what: what ends its hop is rare."""
 _PATIENT = RetryPolicy(retries=99)
 
 
@@ -55,24 +53,8 @@ def graphs_for(number: int) -> Sequence[GraphSpec]:
 
 @functools.lru_cache(maxsize=4)
 def _batch(batch: int) -> Sequence[GraphSpec]:
-    kinds = [(gated_graphs(), _GRAPHS), (graphs(), _GRAPHS), (fused_graphs(), _GRAPHS // 2)]
-    specs = [spec for strategy, count in kinds for spec in _drawn(strategy, count, batch)]
-    return [spec if number % 5 else _fused(spec) for number, spec in enumerate(specs)]
-
-
-def _fused(spec: GraphSpec) -> GraphSpec:
-    nodes = {name: _fused_node(node) for name, node in spec.nodes.items()}
-    return replace(spec, nodes=nodes)
-
-
-def _fused_node(node: Node) -> Node:
-    match node:
-        case FunctionNode():
-            return replace(node, fuse=True)
-        case SubgraphNode(graph=inner):
-            return replace(node, graph=_fused(inner))
-        case _:
-            return node
+    kinds = [(gated_graphs(), _GRAPHS), (graphs(), _GRAPHS), (chained_graphs(), _GRAPHS // 2)]
+    return [spec for strategy, count in kinds for spec in _drawn(strategy, count, batch)]
 
 
 def _drawn(strategy: SearchStrategy[GraphSpec], count: int, number: int) -> list[GraphSpec]:
@@ -111,8 +93,7 @@ class Effects:
 
     `recorded` are the steps after which the code went on, and in which activity; `answers` are those that
     it was given. `repeated` are recorded steps that were done again, by an attempt that `is_awaited`:
-    what a worker still does after the server has given it up, nobody can prevent. `inside` is how often a
-    node began in the activity of another one.
+    what a worker still does after the server has given it up, nobody can prevent.
     """
 
     is_awaited: Callable[[bytes], bool] = lambda _: True
@@ -121,7 +102,6 @@ class Effects:
     repeated: list[tuple[str, str, str]] = field(default_factory=list)
     answers: dict[tuple[str, str], list[Json]] = field(default_factory=dict)
     runs: Counter[str] = field(default_factory=Counter)
-    inside: int = 0
     read: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -146,8 +126,7 @@ class RandomGraph(Graph):
         for node in spec.nodes.values():
             match node:
                 case FunctionNode():
-                    # A node that may run only once would end each hop.
-                    retry = RetryPolicy(retries=chance.choice([2, 1 if node.fuse else 0, 5]))
+                    retry = RetryPolicy(retries=chance.choice([2, 0, 5]))
                     timeout = chance.choice([None, None, None, 5.0])
                     if is_patient:
                         retry, timeout = _PATIENT, None
@@ -163,9 +142,6 @@ class RandomGraph(Graph):
         self._given = replace(spec, nodes=nodes, fields=_FIELDS)
         for route in spec.routes:
             self.route_code[route.source, route.name] = self._route(chance.choice(route.targets))
-        self._fused = {
-            n for n, each in nodes.items() if isinstance(each, FunctionNode) and each.fuse
-        }
         self._senders = {
             name
             for name in spec.nodes
@@ -195,7 +171,7 @@ class RandomGraph(Graph):
                 else [
                     draw.choices(
                         ["nothing", "nap", "step", "ask", "look", "fail", "long"],
-                        _OF_FUSED if ctx.node in self._fused else [8, 4, 5, 2, 2, 2, 0.5],
+                        [8, 4, 5, 2, 2, 2, 0.5],
                     )[0]
                     for _ in range(3)
                 ]
@@ -213,7 +189,6 @@ class RandomGraph(Graph):
     async def _run(self, state: State, ctx: Context) -> Any:
         plan, effects = self._plan(ctx), self._effects
         effects.runs[ctx.address] += 1
-        effects.inside += activity.info().activity_id != ctx.address
         for waiting in ctx.input.inbox:
             effects.read.setdefault(waiting.message_id, []).append(ctx.address)
         for number, act in enumerate(plan.acts):

@@ -16,7 +16,7 @@ from core_shown import Shown
 from core_standing import Standing
 from core_watch import Watch
 
-from abeyance.core import events, hops, machine
+from abeyance.core import events, machine
 from abeyance.core.effects import Effect, Publish
 from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Receipt
@@ -51,9 +51,7 @@ class Steps:
 
         def told(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effect, ...]]:
             after, effects = advance(state, event)
-            # The worker decides by it too what follows in a hop: that is no step of the run.
-            if hops.REST not in state.visits:
-                self._steps.append((state, event, after, effects))
+            self._steps.append((state, event, after, effects))
             return after, effects
 
         machine.advance = told

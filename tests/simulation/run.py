@@ -26,12 +26,11 @@ _CHUNK = 200
 @dataclass(frozen=True)
 class Batch:
     """What became of some schedules: `broken` is the seed of the first that broke a promise, with which
-    they end. `inside` is how often a node began in the activity of another one.
+    they end.
     """
 
     played: int
     steps: int
-    inside: int
     broken: int | None = None
 
 
@@ -95,13 +94,13 @@ def play_batch(seeds: Sequence[int]) -> Batch:
     """Play these schedules, up to the first that breaks a promise."""
     from tests.simulation.schedule import play
 
-    steps = inside = 0
+    steps = 0
     for number, seed in enumerate(seeds, 1):
         found = play(seed)
-        steps, inside = steps + found.steps, inside + found.inside
+        steps += found.steps
         if found.fault:
-            return Batch(number, steps, inside, seed)
-    return Batch(len(seeds), steps, inside)
+            return Batch(number, steps, seed)
+    return Batch(len(seeds), steps)
 
 
 def told(broken: int) -> str:

@@ -32,16 +32,13 @@ _PATIENCE = 86_400.0
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """What became of a schedule: `fault` is empty, or says which promise it broke. `inside` is how often
-    a node began in the activity of another one.
-    """
+    """What became of a schedule: `fault` is empty, or says which promise it broke."""
 
     seed: int
     draws: list[int]
     log: list[str]
     fault: str
     steps: int
-    inside: int
 
     @property
     def kind(self) -> str:
@@ -68,7 +65,6 @@ def play(seed: int, draws: Sequence[int] | None = None, *, quiet: float = QUIET)
         log=site.server.log,
         fault=fault,
         steps=site.promises.steps,
-        inside=site.effects.inside,
     )
 
 

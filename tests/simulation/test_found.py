@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
 from temporalio.bridge.proto.workflow_activation import WorkflowActivationJob as Job
 
-from abeyance import START, Graph, wire
-from abeyance.activities.maintenance import read_journals
+from abeyance import START, Graph
 from abeyance.client import Client
-from tests.simulation import runner
 from tests.simulation.chance import Chance
 from tests.simulation.clock import virtual_time
 from tests.simulation.graphs import State
@@ -57,55 +54,3 @@ def test_what_a_visit_came_to_counts_where_its_run_is_cancelled_in_the_same_task
 
     assert state is not None
     assert (state.status, state.root.values["log"]) == ("cancelled", ["done"])
-
-
-def test_what_a_hop_came_to_counts_where_it_comes_with_the_report_of_what_was_done(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with virtual_time() as loop:
-        loop.set_task_factory(task_factory)
-        site = Site(loop, Chance(0, []))
-        site.server.is_calm = True
-        site.graph = graph = Graph("g", state=State)
-        begun, read = asyncio.Event(), asyncio.Event()
-
-        @graph.node
-        async def first(state: State) -> dict[str, Any]:
-            return {"log": ["first"]}
-
-        @graph.node
-        async def work(state: State) -> dict[str, Any]:
-            begun.set()
-            await read.wait()
-            return {"log": ["done"]}
-
-        graph.edge(START, "first")
-        graph.edge("first", "work")
-        graph.build(fuse=True)
-
-        async def read_and_go_on(order: wire.ReadJournals) -> dict[str, wire.LostAttempts]:
-            lost = await read_journals(order)
-            # The end of the node comes with the same task, after this.
-            read.set()
-            return lost
-
-        monkeypatch.setattr(runner, "read_journals", read_and_go_on)
-
-        async def main() -> None:
-            site.worker_comes()
-            temporal, _ = connected(site.server)
-            client = Client(temporal, task_queue=QUEUE)
-            await client.runs.start(graph, run_id="r")
-            await begun.wait()
-            await asyncio.sleep(5)
-            await client.run("r").cancel(mode="now")
-            await asyncio.sleep(60)
-
-        try:
-            site.run(main())
-        finally:
-            site.close()
-    state = site.promises.state
-
-    assert state is not None
-    assert (state.status, state.root.values.get("log")) == ("cancelled", ["first", "done"])

@@ -35,7 +35,6 @@ def test_whatever_happens_every_promise_is_kept() -> None:
     batch = run.play_batch(range(200))
 
     assert batch.broken is None, run.told(batch.broken)
-    assert batch.inside >= 40, "fused nodes hardly ever share an activity"
 
 
 @pytest.mark.slow

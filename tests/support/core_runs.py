@@ -27,8 +27,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from abeyance.core import events, machine
-from abeyance.core.effects import VisitInput
-from abeyance.core.hops import following
 from abeyance.core.json import Json
 from abeyance.core.messages import for_visit
 from abeyance.core.outcome import (
@@ -36,7 +34,6 @@ from abeyance.core.outcome import (
     Failed,
     Finished,
     Interrupted,
-    Ran,
     Send,
     Stopped,
     VisitOutcome,
@@ -143,27 +140,6 @@ class Watched(RuleBasedStateMachine):
             messages_read=messages_read,
             journal=journal,
         )
-
-    @precondition(lambda self: any(each.hop for each in self.watch.orders.values()))
-    @rule(data=st.data(), most=st.integers(2, 5), ends=st.booleans())
-    def code_returns_with_what_followed_it(
-        self, data: st.DataObject, most: int, *, ends: bool
-    ) -> None:
-        hops = sorted(key for key, order in self.watch.orders.items() if order.hop)
-        first = self.watch.orders[data.draw(st.sampled_from(hops))]
-        done: tuple[Ran, ...] = ()
-        order: VisitInput | None = first
-        while order is not None and len(done) < most:
-            routed: tuple[str, ...] = ()
-            if targets := targets_of(self.watch.graph_of(order), order.node):
-                routed = tuple(data.draw(st.lists(st.sampled_from(targets), max_size=2)))
-            outcome: VisitOutcome = Finished(patch=data.draw(PATCHES), route_targets=routed)
-            if done and ends and len(done) + 1 == most:
-                outcome = Stopped(journal=data.draw(JOURNALS))
-            done += (Ran(visit=order.address, outcome=outcome, began=self.now, ended=self.now),)
-            order = following(first, done)
-        outcome, then = done[0].outcome, done[1:]
-        self.feed(events.VisitEnded, visit=first.address, outcome=outcome, then=then)
 
     @precondition(lambda self: bool(senders(self.watch)))
     @rule(data=st.data(), patch=PATCHES, is_lost=RARELY)

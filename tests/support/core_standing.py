@@ -28,11 +28,11 @@ from abeyance.core.address import Address
 from abeyance.core.effects import Effect, Publish, RunNode, VisitInput
 from abeyance.core.json import Json, fill
 from abeyance.core.ledger import Interrupt
-from abeyance.core.outcome import Finished, Ran
+from abeyance.core.outcome import Finished
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import Ask, FunctionNode, GoTo, InterruptNode, SubgraphNode
 from abeyance.core.state import RunState
-from abeyance.core.visit import Running, Visit
+from abeyance.core.visit import Visit
 
 SEPARATOR = "|"
 """Between the fields in a prompt, so that each can be read from it."""
@@ -94,7 +94,6 @@ class Standing:
         was = {key: dict(texts) for key, texts in self.approved.items()}
         visits = {**before.visits, **after.visits}
         beginning = {gate for order in orders for gate in self._gates(after, visits[order.address])}
-        beginning |= {gate for ran in ran_in(before, event) for gate in self._before(before, ran)}
         self._follows(before, event, after, facts, beginning)
         self._goes_out_and_in(before, event, after)
         for order in orders:
@@ -241,10 +240,6 @@ class Standing:
             writer = self._writer(before, event, after, visit)
             if writer is not None and visit.scope == scope and not visit.members:
                 yield writer
-        for ran in ran_in(before, event):
-            if ran.visit.rpartition(";")[0] == scope and isinstance(ran.outcome, Finished):
-                fields = frozenset(ran.outcome.patch)
-                yield Writer(node=Address.parse(ran.visit).segments[-1].id, fields=fields)
         for key, fan in before.scopes[scope].fans.items():
             if key not in after.scopes[scope].fans and not fan.outer:
                 node = Address.parse(key).segments[-1].id
@@ -351,11 +346,6 @@ class Standing:
                     f"{visit.address} begins with {name} {now!r}, and at {gate} was approved {text}"
                 )
 
-    def _before(self, state: RunState, ran: Ran) -> frozenset[Gate]:
-        """The gates that a visit lies behind which ran in the activity of another."""
-        path = state.scopes[ran.visit.rpartition(";")[0]].path
-        return self._behind(state, path, Address.parse(ran.visit).segments[-1].id)
-
     def _gates(self, state: RunState, visit: Visit) -> frozenset[Gate]:
         return self._behind(state, state.scopes[visit.scope].path, visit.node)
 
@@ -375,13 +365,6 @@ def _either(known: Texts, shown: Mapping[str, Text]) -> Texts:
         name: None if text is None or (old := known[name]) is None else old | text
         for name, text in shown.items()
     }
-
-
-def ran_in(state: RunState, event: events.Event) -> tuple[Ran, ...]:
-    """The visits that ran in the activity of the one that ends, if the run waits for it."""
-    visit = state.visits.get(event.visit) if isinstance(event, events.VisitEnded) else None
-    is_awaited = visit is not None and isinstance(visit.state, Running)
-    return event.then if isinstance(event, events.VisitEnded) and is_awaited else ()
 
 
 def is_led(before: RunState, event: events.Event, facts: list[Publish]) -> bool:

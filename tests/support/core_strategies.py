@@ -171,16 +171,16 @@ def gated_graphs(draw: st.DrawFn) -> GraphSpec:
 
 
 @st.composite
-def fused_graphs(draw: st.DrawFn, *, is_nested: bool = False) -> GraphSpec:
-    """A graph whose functions are fused: one after another, beside each other until they meet, one or
-    the other, with a gate or a nested graph between.
+def chained_graphs(draw: st.DrawFn, *, is_nested: bool = False) -> GraphSpec:
+    """A graph of functions one after another, beside each other until they meet, one or the other, with
+    a gate or a nested graph between.
     """
     nodes: list[Node] = []
     ways: list[Edge] = []
     last: tuple[str, ...] = (START,)
 
     def work(name: str) -> str:
-        nodes.append(FunctionNode(id=name, fuse=True, on_error=draw(_MENDED)))
+        nodes.append(FunctionNode(id=name, on_error=draw(_MENDED)))
         return name
 
     kinds = ["work", "work", "fork", "either", "gate", "graph"]
@@ -204,7 +204,7 @@ def fused_graphs(draw: st.DrawFn, *, is_nested: bool = False) -> GraphSpec:
                 last = (f"g{number}",)
             case "graph":
                 nodes.append(
-                    SubgraphNode(id=f"s{number}", graph=draw(fused_graphs(is_nested=True)))
+                    SubgraphNode(id=f"s{number}", graph=draw(chained_graphs(is_nested=True)))
                 )
                 ways.append(edge(first, f"s{number}"))
                 last = (f"s{number}",)
@@ -225,10 +225,7 @@ def _parts(draw: st.DrawFn, name: str, kind: str) -> Node:
         case "work":
             error: OnError = AskHuman() if draw(RARE) else Fail()
             asks = ("approve", "audit") if draw(RARE) else ()
-            reads, is_fused = draw(RARE), draw(st.booleans())
-            return FunctionNode(
-                id=name, on_error=error, asks=asks, reads_inbox=reads, fuse=is_fused
-            )
+            return FunctionNode(id=name, on_error=error, asks=asks, reads_inbox=draw(RARE))
         case "nested":
             kinds = draw(st.lists(st.sampled_from(["work", "remark", "gate"]), max_size=2))
             nodes = [draw(_parts(f"i{at}", each)) for at, each in enumerate([*kinds, "work"])]
@@ -301,14 +298,12 @@ def _nodes(
         case "function":
             to = draw(st.lists(somewhere, max_size=2, unique=True))
             asks = draw(st.sampled_from([("approve", "audit"), ("audit",), ("a:*", "approve"), ()]))
-            is_fused = draw(st.booleans())
             return FunctionNode(
                 id=name,
                 to=tuple(to),
                 on_error=on_error,
-                asks=() if is_fused else asks,
+                asks=asks,
                 reads_inbox=draw(RARE),
-                fuse=is_fused,
             )
         case "graph":
             inner = draw(graphs(is_nested=True))

@@ -75,11 +75,6 @@ class Watch:
                 self._has_stopped(ended)
             case _:
                 pass
-        for ran in event.then if isinstance(event, events.VisitEnded) else ():
-            assert ran.visit not in self.over, "a visit that is over is not started again"
-            self._starts[ran.visit] += 1
-            if isinstance(ran.outcome, Finished | Failed):
-                self._has_ended(after, ran.visit)
         for effect in effects:
             match effect:
                 case RunNode(input=given):

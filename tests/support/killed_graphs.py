@@ -139,11 +139,11 @@ async def linger(state: Files, ctx: Context) -> dict[str, Any]:
 
 lingering.edge(START, "linger")
 
-fused = Graph("fused", state=Points)
+chained = Graph("chained", state=Points)
 
 
-def _fused_node(name: str) -> None:
-    @fused.node(name=name, heartbeat="2s", retries=3)
+def _chained_node(name: str) -> None:
+    @chained.node(name=name, heartbeat="2s", retries=3)
     async def work(state: Points, ctx: Context) -> dict[str, Any]:
         """Leave a line in a step. At its point, the process kills itself or blocks its event loop."""
 
@@ -168,9 +168,8 @@ def _fused_node(name: str) -> None:
 
 
 for _name in ("one", "two", "three"):
-    _fused_node(_name)
-fused.edge(START, "one")
-fused.edge("one", "two")
-fused.edge("two", "three")
-fused.build(fuse=True)
-graphs = [patient, once, stepping, reading, lingering, fused]
+    _chained_node(_name)
+chained.edge(START, "one")
+chained.edge("one", "two")
+chained.edge("two", "three")
+graphs = [patient, once, stepping, reading, lingering, chained]

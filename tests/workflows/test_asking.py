@@ -21,8 +21,6 @@ from abeyance import (
 )
 from abeyance.errors import Code
 
-pytestmark = pytest.mark.usefixtures("both_ways")
-
 
 class State(BaseModel):
     count: int = 0

@@ -22,8 +22,6 @@ from abeyance.core.state import Limits
 from abeyance.filters import RunFilter
 from abeyance.history.feed import Feed
 
-pytestmark = pytest.mark.usefixtures("both_ways")
-_fused = pytest.mark.parametrize("both_ways", ["fused"], indirect=True)
 """For what starts a worker as a process: the other tests show what differs between the two ways."""
 
 _APP = "blocked_graphs:graphs"
@@ -53,7 +51,6 @@ def witness(tmp_path: Path) -> Path:
     return tmp_path / "witness"
 
 
-@_fused
 async def test_a_worker_without_an_extra_names_it_once_and_one_that_has_it_goes_on_at_once(
     temporal: TemporalClient, address: str, tmp_path: Path, witness: Path
 ) -> None:
@@ -88,7 +85,6 @@ async def test_a_worker_without_an_extra_names_it_once_and_one_that_has_it_goes_
     assert await listed(site, blocked=True) == []
 
 
-@_fused
 async def test_a_worker_that_starts_does_not_wait_for_the_end_of_a_long_pause(
     temporal: TemporalClient, address: str, tmp_path: Path
 ) -> None:

@@ -16,8 +16,6 @@ from abeyance.activities.heartbeat import HEARTBEAT_SECONDS
 from abeyance.errors import Code
 from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
 
-pytestmark = pytest.mark.usefixtures("both_ways")
-
 SOON = 15
 """In seconds, far more than it takes: on a machine that is busy, a second may be long. Where nobody sees
 to it that code hears in time, it hears after 24 seconds at the earliest."""

@@ -17,8 +17,6 @@ from abeyance.core.events import Message
 from abeyance.errors import StillPaused
 from abeyance.history.feed import Feed
 
-pytestmark = pytest.mark.usefixtures("both_ways")
-
 
 class Patient:
     """A graph whose node waits while its run is paused, and says how that ended."""

@@ -20,8 +20,6 @@ from abeyance.core.events import Message
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 
-pytestmark = pytest.mark.usefixtures("both_ways")
-
 
 class Read(BaseModel):
     log: Annotated[list[str], append] = []

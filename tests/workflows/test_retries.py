@@ -16,8 +16,6 @@ from temporalio.client import Client as TemporalClient
 from abeyance import START, Backoff, Context, Graph
 from abeyance.core.state import Limits
 
-pytestmark = pytest.mark.usefixtures("both_ways")
-
 QUICK = Backoff(first="100ms", factor=1, most="100ms")
 LATER = Backoff(first="3s", factor=1, most="3s")
 """Long enough for a pause or a hand-over to fall between two attempts."""
