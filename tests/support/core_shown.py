@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from core_behind import Gate, behind, fields_of, graph_at
-from core_standing import SEPARATOR, is_led, ran_in, text_of
+from core_standing import SEPARATOR, is_led, text_of
 
 from abeyance.core import events
 from abeyance.core.address import Address
@@ -55,11 +55,9 @@ class Shown:
         for fact in facts:
             if fact.type == "interrupt.answered":
                 self._answered(before, str(fact.data["id"]))
-        for ran in ran_in(before, event):
-            self._begins(after, ran.visit, None)
         for each in effects:
             if isinstance(each, RunNode) and each.input.kind == "visit":
-                self._begins(after, each.input.address, each.input)
+                self._begins(after, each.input)
 
     def _answered(self, before: RunState, id_: str) -> None:
         entry = before.ledger.open[id_]
@@ -74,7 +72,8 @@ class Shown:
         for name, text in zip(fields_of(node), entry.prompt.split(SEPARATOR), strict=True):
             self.texts.setdefault((*key, name), set()).add(text)
 
-    def _begins(self, after: RunState, address: str, order: VisitInput | None) -> None:
+    def _begins(self, after: RunState, order: VisitInput) -> None:
+        address = order.address
         for (scope, gate), known in list(self.answers.items()):
             if scope not in after.scopes or address in known:
                 continue
@@ -92,7 +91,7 @@ class Shown:
             is_behind = (path, gate) in self._gates(after.spec, path).get(visit.node, frozenset())
             node = graph.nodes[gate]
             assert isinstance(node, InterruptNode)
-            if order is None or order.address != visit.address or not is_behind or visit.members:
+            if order.address != visit.address or not is_behind or visit.members:
                 continue
             for name in fields_of(node):
                 if name != node.answer_to:
