@@ -65,6 +65,7 @@ def run_view(state: RunState, start: wire.StartRun) -> views.RunView:
         running=[visit.address for visit in state.visits_in(Running)],
         agents=agents(state)[:_MAX_AGENTS],
         interrupts=open_interrupts(state, beside=state.root.size),
+        open=len(state.ledger.open),
         queue_depth=len(state.mailbox.queue),
         max_queue_size=state.limits.max_queue_size,
         metrics=views.Metrics(

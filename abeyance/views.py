@@ -217,6 +217,7 @@ class RunView(Record):
 
     `sent_by` is who sent the start on behalf of `started_by`, if they did not start it themselves.
     `guarded_by` are the capabilities that its graph can ask for; changing its course requires them all.
+    `open` counts the open interrupts, of which `interrupts` may lack some if the view is `degraded`.
     `archived`: Temporal has deleted the run, and the view comes from the archive.
     """
 
@@ -240,6 +241,7 @@ class RunView(Record):
     running: list[str] = Field(default_factory=list)
     agents: list[AgentView] = Field(default_factory=list)
     interrupts: list[InterruptView] = Field(default_factory=list)
+    open: int = 0
     queue_depth: int = 0
     max_queue_size: int = 0
     todos: list[Any] = Field(default_factory=list)

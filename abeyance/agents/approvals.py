@@ -161,7 +161,7 @@ def approved_arguments(
 
 
 def outcome_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
-    """Return the question about the outcome of an approved call whose worker was lost during it.
+    """Return the question about the outcome of an approved call that was cut off.
 
     The answer is `{action: "done", result?}`, `{action: "retry"}` or `{action: "fail"}`. It has no
     deadline, because no default is safe.
@@ -169,7 +169,8 @@ def outcome_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
     question = InterruptSpec(
         name=OUTCOME,
         prompt=(
-            f"The worker that ran {tool.name!r} was lost, and the outcome of the call is unknown. "
+            f"The call of {tool.name!r} was cut off, and its outcome is unknown: its worker was lost, or "
+            "the run was stopped. "
             "Find out whether it was done, and answer: done (with its result), retry, or fail."
         ),
         reason={"tool": tool.name, "arguments": copy.deepcopy(dict(arguments))},
@@ -189,12 +190,12 @@ def outcome_of(tool: Tool, answer: Json) -> Outcome:
             return RetryCall()
         case {"action": "fail", **rest} if not rest:
             return FailCall(
-                text=f"The worker that ran {tool.name!r} was lost; an operator reports a failed call."
+                text=f"The call of {tool.name!r} was cut off; an operator reports that it failed."
             )
         case _:
             return FailCall(
-                text=f"The worker that ran {tool.name!r} was lost, and the operator's answer cannot be "
-                "read; the call may or may not have been done."
+                text=f"The call of {tool.name!r} was cut off, and the operator's answer cannot be read. "
+                "It may have been done."
             )
 
 

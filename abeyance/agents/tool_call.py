@@ -168,7 +168,7 @@ class _Call:
                     pass
                 case _:
                     return tool_results.error(
-                        f"The worker that ran {tool.name!r} was lost. The call may have been done."
+                        f"The call of {tool.name!r} was cut off. It may have been done."
                     )
         elif answers:
             name, answer = list(answers.items())[-1]

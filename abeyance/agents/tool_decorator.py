@@ -29,7 +29,7 @@ from abeyance.authoring.retries import (
     retry_policy,
 )
 from abeyance.authoring.terms import TermsOptions, terms_of, time_faults
-from abeyance.core.json import Json
+from abeyance.core.json import Json, paths
 from abeyance.core.terms import MAX_RESULT, Decision
 from abeyance.duration import Duration
 from abeyance.schemas.json_schema import schema_of
@@ -190,6 +190,8 @@ def tool(
             rewrites=arguments is not None and arguments.rewrites,
             is_judged_elsewhere=arguments is not None and arguments.is_judged_elsewhere,
         )
+        if arguments is not None:
+            faults.extend(_prompt_faults(prompt, arguments.schema))
         previewing = _preview(preview, arguments, schema, faults)
         timeout_seconds = errors.seconds(timeout, "timeout=")
         heartbeat_seconds = errors.seconds(heartbeat, "heartbeat=")
@@ -270,6 +272,16 @@ def _preview(
         for name in sorted(unknown)
     )
     return Preview(function=function, arguments=own)
+
+
+def _prompt_faults(prompt: str | None, schema: Json) -> Iterator[str]:
+    if schema.get("additionalProperties") is not False:
+        return
+    declared = schema.get("properties", {})
+    listed = ", ".join(map(repr, declared)) or "none"
+    for path in dict.fromkeys(paths(prompt)):
+        if path.partition(".")[0] not in declared:
+            yield f"prompt= shows {{{path}}}, which is no argument of the tool; there are {listed}"
 
 
 def _policy_faults(approve: object, on_unknown: object, max_result: object) -> Iterator[str]:

@@ -8,6 +8,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -59,6 +60,19 @@ Now = Annotated[
 ]
 
 
+_subject: Final[ContextVar[str | None]] = ContextVar("_subject", default=None)
+
+
+def call_as(subject: str | None) -> None:
+    """Name the caller of all calls of this command, for an API without authentication."""
+    if subject is not None:
+        from abeyance.token_file import subject_fault
+
+        if (fault := subject_fault(subject)) is not None:
+            raise typer.BadParameter(fault, param_hint="--as")
+    _subject.set(subject)
+
+
 def with_api(work: Callable[[Connection], Awaitable[T]]) -> T:
     """Run `work` with a connection to the API of ABEYANCE_URL. Raises what `Connection` raises."""
     from abeyance.http import Connection
@@ -67,7 +81,7 @@ def with_api(work: Callable[[Connection], Awaitable[T]]) -> T:
     settings = load_settings()
 
     async def done() -> T:
-        api = Connection(settings.url, settings.token)
+        api = Connection(settings.url, settings.token, subject=_subject.get())
         try:
             return await work(api)
         finally:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from abeyance.cli.answers import answering, people
-from abeyance.cli.api_call import PANEL, PrintJson
+from abeyance.cli.api_call import PANEL, PrintJson, call_as
 from abeyance.cli.audit import auditing
 from abeyance.cli.batch import bulk, clearing, conversing
 from abeyance.cli.control import controlling, moving, steering
@@ -83,8 +83,17 @@ def version(
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, help="Print the versions and exit.")
     ] = False,
+    subject: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="NAME",
+            help="Who calls an API without authentication, as that of dev is.",
+        ),
+    ] = None,
 ) -> None:
     """Durable human-in-the-loop runs of agent graphs, on Temporal."""
+    call_as(subject)
     if version:
         from importlib.metadata import PackageNotFoundError
         from importlib.metadata import version as of

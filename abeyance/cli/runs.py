@@ -335,7 +335,7 @@ def _run_row(view: Mapping[str, Any]) -> tuple[str, ...]:
         + "".join(f", blocked: {why['code']}" for why in view["blocked"][:1]),
         view["graph"],
         short_time(view["created_at"]),
-        str(len(view["interrupts"]) or "-"),
+        str(view["open"] or "-"),
         " ".join(f"{name}={value}" for name, value in view["labels"].items()) or "-",
     )
 

@@ -219,6 +219,7 @@ class RunDescription:
             )
             reason = reason or ended_because
         updated = summary.get("updated_at")
+        interrupts = self._interrupts() if self.is_running else []
         return views.RunView(
             run_id=self.run_id,
             graph=start.get("graph", ""),
@@ -237,7 +238,8 @@ class RunDescription:
             updated_at=self.ended_at
             or (datetime.fromisoformat(updated) if updated else self.started_at),
             ended_at=self.ended_at,
-            interrupts=self._interrupts() if self.is_running else [],
+            interrupts=interrupts,
+            open=summary.get("open", len(interrupts)) if self.is_running else 0,
             queue_depth=summary.get("queue_depth", 0),
             guarded_by=start.get("guarded_by", []),
             blocked=[*self._blocking(unreadable or self.unreadable)],

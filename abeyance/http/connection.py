@@ -19,6 +19,7 @@ _READ_SECONDS: Final = 60.0
 """Longer than the longest poll."""
 _STREAM_SECONDS: Final = 45.0
 """Read timeout of a stream, which sends a line every 15 seconds."""
+_SUBJECT_HEADER: Final = b"X-Abeyance-Principal"
 _AWAY: Final = frozenset({502, 503, 504})
 _UNAUTHENTICATED: Final = 401
 _DEFECT: Final = 500
@@ -67,10 +68,11 @@ class ApiUnavailable(ApiProblem, Unavailable):
 class Connection:
     """A connection to the API at `url`, with an optional bearer `token`.
 
-    Raises SettingsError for an invalid url, and for a token that no header can hold.
+    `subject` names the caller to an API without authentication. Raises SettingsError for an invalid url,
+    and for a token that no header can hold.
     """
 
-    def __init__(self, url: str, token: str | None = None) -> None:
+    def __init__(self, url: str, token: str | None = None, *, subject: str | None = None) -> None:
         self._address = url.rstrip("/")
         self.url = _checked(url)
         if token and _TOKEN.fullmatch(token) is None:
@@ -83,7 +85,10 @@ class Connection:
         # Certificates take long to load, and no connection to this API needs one.
         is_plain = is_local and address.scheme == "http"
         self._http = httpx.AsyncClient(
-            headers={"Authorization": f"Bearer {token}"} if token else {},
+            headers=[
+                *([(b"Authorization", f"Bearer {token}".encode())] if token else []),
+                *([] if subject is None else [(_SUBJECT_HEADER, subject.encode())]),
+            ],
             timeout=httpx.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS),
             # A proxy cannot reach the loopback of this machine.
             trust_env=not is_local,

@@ -27,10 +27,11 @@ async def test_a_call_whose_worker_was_lost_is_run_again_only_if_a_person_says_s
     asked = await ended(lost)
     (question,) = asked.interrupts
     assert (question.kind, question.question.name) == ("outcome", "outcome")
+    assert "its worker was lost, or the run was stopped" in (question.question.prompt or "")
     assert purse.paid == []
     for answer, told in (
         ({"action": "done", "result": "paid"}, "paid"),
-        ({"action": "fail"}, "an operator reports a failed call"),
+        ({"action": "fail"}, "an operator reports that it failed"),
         ({"action": "guess"}, "cannot be read"),
     ):
         found = await ended(lost, answers={"/outcome/outcome": answer}, journal=asked.journal)

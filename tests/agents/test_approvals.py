@@ -114,10 +114,10 @@ def test_an_approval_shows_the_tool_and_all_its_arguments() -> None:
 
 
 def test_a_prompt_is_filled_once_with_the_arguments() -> None:
-    tool_ = gated(prompt="Send {amount} to {to.iban}, {nobody}?")
+    tool_ = gated(prompt="Send {amount} to {to.iban}, {to.nobody}?")
     asked = approval_question(tool_, {"amount": 5, "to": {"iban": "{amount}"}})
 
-    assert asked.question.prompt == "Send 5 to {amount}, {nobody}?"
+    assert asked.question.prompt == "Send 5 to {amount}, {to.nobody}?"
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_a_person_says_what_became_of_a_call_that_was_lost() -> None:
     assert outcome_of(tool_, {"action": "retry"}) == RetryCall()
     failed = outcome_of(tool_, {"action": "fail"})
     assert isinstance(failed, FailCall)
-    assert "an operator reports a failed call" in failed.text
+    assert "an operator reports that it failed" in failed.text
 
 
 @pytest.mark.parametrize(

@@ -234,6 +234,16 @@ def test_an_approval_that_nobody_is_asked_for_is_a_fault(option: dict[str, Any])
     assert "no effect without an approval" in declared_with(pay, **option)[0]
 
 
+def test_a_prompt_shows_only_arguments_of_the_tool() -> None:
+    def pay(amount: int, payee: Payee) -> None: ...
+
+    assert declared_with(pay, approve=True, prompt="Pay {amont} to {payee.name}, {to.iban}?") == (
+        "prompt= shows {amont}, which is no argument of the tool; there are 'amount', 'payee'",
+        "prompt= shows {to.iban}, which is no argument of the tool; there are 'amount', 'payee'",
+    )
+    assert tool(approve=True, prompt="Pay {amount:,.2f} to {payee.iban}? {{sic}}")(pay).approve
+
+
 def test_a_default_answer_has_to_be_one_that_a_person_could_give() -> None:
     def pay(n: int) -> None: ...
 

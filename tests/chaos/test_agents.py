@@ -103,7 +103,7 @@ class Case:
         ("before", {"action": "retry"}, (1, "charge: success: charged bob")),
         ("in", {"action": "retry"}, (2, "charge: success: charged bob")),
         ("in", {"action": "done", "result": "yes, charged"}, (1, "charge: success: yes, charged")),
-        ("in", {"action": "fail"}, (1, "charge: failed: The worker that ran 'charge' was lost")),
+        ("in", {"action": "fail"}, (1, "charge: failed: The call of 'charge' was cut off")),
     ],
 )
 async def test_an_approved_call_whose_worker_is_lost_is_made_again_only_if_a_person_says_so(
@@ -139,7 +139,7 @@ async def test_an_approved_call_whose_worker_is_lost_is_made_again_only_if_a_per
     ("call", "made", "told"),
     [
         ("charge_again", 2, "charge_again: success: charged bob"),
-        ("charge_or_not", 1, "charge_or_not: failed: The worker that ran 'charge_or_not' was lost"),
+        ("charge_or_not", 1, "charge_or_not: failed: The call of 'charge_or_not' was cut off"),
         ("look", 2, "look: success: charged bob"),
     ],
 )
