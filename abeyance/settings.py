@@ -110,8 +110,7 @@ class Settings(BaseSettings):
     capabilities of the caller; `*` in it counts only with `jwt_allow_everything`. The claim
     `jwt_subject` names the caller, `jwt_groups` the groups of the caller, and `jwt_reads` the labels of
     the runs that the caller may see.
-    A caller has `head_timeout` and `body_timeout` to send a request, on one of `max_connections`, which
-    stays open for `keep_alive` between two requests.
+    A caller sends requests on one of `max_connections`, which stays open for `keep_alive` between two.
     `allowed_hosts` are further hosts (`name` or `name:port`) of the API, such as a proxy. Pages of
     `allowed_origins` may talk to the graphs with a token. `mcp` offers all graphs as tools of MCP, not
     only those that are built for it.
@@ -185,8 +184,6 @@ class Settings(BaseSettings):
     allowed_actions: Words = ()
     allowed_media_hosts: Hosts = ()
     max_body_size: int = Field(default=1_000_000, ge=1_000)
-    head_timeout: Seconds = Field(default=10.0, gt=0)
-    body_timeout: Seconds = Field(default=30.0, gt=0)
     keep_alive: Seconds = Field(default=75.0, gt=0)
     max_connections: int = Field(default=800, ge=1)
     max_visits: int = Field(default=1_000, ge=1)

@@ -24,7 +24,6 @@ from fastapi.routing import APIRoute
 from abeyance import tracing
 from abeyance.api import inbox, links, openapi, problems, signin
 from abeyance.api.auth import Tokens
-from abeyance.api.connections import Server
 from abeyance.api.dependencies import KNOWN_PARAMETERS, Backend, TemporalConnection
 from abeyance.api.jwt import JwtVerifier
 from abeyance.api.oidc import OidcClient
@@ -42,6 +41,7 @@ from abeyance.api.routers import (
     runs,
 )
 from abeyance.api.routers import graphs as graphs_router
+from abeyance.api.server import Server
 from abeyance.api.sessions import Sessions
 from abeyance.app import load_graphs
 from abeyance.authoring.graph import Graph

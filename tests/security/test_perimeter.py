@@ -7,7 +7,7 @@ Where the rest of the door is tested:
 | host names, rebinding, origins, Sec-Fetch, content types, sizes of bodies | tests/api/test_guard.py |
 | framing, links from other sites, what the page may load | tests/api/test_inbox_page.py |
 | markup in what a run says | tests/api/test_inbox_page.py, tests/browser/test_inbox.py |
-| deadlines of slow callers, a bound on connections | tests/api/test_connections.py |
+| a bound on connections | tests/api/test_connections.py |
 | JSON Web Tokens: algorithms, keys, claims, `*` | tests/api/test_issued_tokens.py, test_keyset.py |
 | hashed tokens, claimed principals | tests/api/test_auth.py |
 | the capability of each call | tests/docs/test_security_page.py |

@@ -17,8 +17,8 @@ from fastapi import FastAPI
 from temporal_site import Site
 
 from abeyance.api.app import create_app, listen
-from abeyance.api.connections import Server
 from abeyance.api.problems import MEDIA_TYPE
+from abeyance.api.server import Server
 from abeyance.settings import Settings
 
 _PARAMETER: Final = re.compile(r"\{[^}]+\}")
@@ -43,11 +43,6 @@ class Api:
     def under_way(self) -> int:
         """How many calls are being answered."""
         return len(self._server.server_state.tasks)
-
-    @property
-    def connections(self) -> int:
-        """How many callers are connected."""
-        return len(self._server.server_state.connections)
 
     def narrow(self) -> None:
         """Let little of what is sent wait on its way to those who are connected."""
