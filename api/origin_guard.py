@@ -118,7 +118,7 @@ class OriginGuard:
         ui, talk = self._ui_of(scope, headers), self._talk_of(scope, headers)
         send = _with_security_headers(send, ui, talk)
         try:
-            self.check_origin(scope, headers, ui or talk)
+            self._check_origin(scope, headers, ui or talk)
             if (ui or talk) is not None and scope["method"] == "OPTIONS":
                 # A preflight request has no credentials.
                 preflight = _PREFLIGHT if talk is None else _TALK_PREFLIGHT
@@ -175,7 +175,7 @@ class OriginGuard:
         is_allowed = len(origins) == 1 and origins[0] in self._talk_origins
         return origins[0] if is_allowed else None
 
-    def check_origin(self, scope: Scope, headers: Headers, page: str | None = None) -> None:
+    def _check_origin(self, scope: Scope, headers: Headers, page: str | None = None) -> None:
         """Refuse a host or an origin that is not allowed. `page` is the origin of a page that is."""
         hosts = headers.getlist("host")
         if scope["path"] not in _ANY_HOST and not (

@@ -70,7 +70,7 @@ App = Annotated[
 Port = typer.Option(min=0, max=65_535, help="Port to listen on; 0 picks a free one.")
 UI = Annotated[
     bool,
-    typer.Option("--ui", help="Also serve Temporal's UI, protected from calls by other sites."),
+    typer.Option("--ui", help="Also serve Temporal's UI."),
 ]
 UIPort = Annotated[
     int, typer.Option(min=0, max=65_535, help="Port of Temporal's UI; 0 picks a free one.")

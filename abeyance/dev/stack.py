@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import sys
 import tempfile
@@ -113,10 +112,10 @@ async def with_stack(
     with (
         claim_ports(plan.data_dir) as data_dir,
         _storage(plan, data_dir) as storage,
-        _ports(plan) as (api_port, ui_port, ports),
+        _ports(plan) as (api_port, ports),
     ):
         group = ProcessGroup(announce)
-        stack = Stack(group, api_port=api_port, ui_port=ui_port)
+        stack = Stack(group, api_port=api_port, ui_port=ports.ui)
         database = None if plan.in_memory else data_dir / "temporal.db"
         # The codec is called from the UI's pages, which send no token.
         is_open = not any(map(plan.environment.get, _AUTHENTICATION))
@@ -127,8 +126,8 @@ async def with_stack(
             # What links in notifications begin with.
             "ABEYANCE_URL": stack.api_url,
             **(
-                {"ABEYANCE_UI_ORIGIN": f"{stack.ui_url},http://localhost:{ui_port}"}
-                if ui_port
+                {"ABEYANCE_UI_ORIGIN": f"{stack.ui_url},http://localhost:{ports.ui}"}
+                if ports.ui
                 else {}
             ),
             **_environment(plan, ports.grpc),
@@ -147,10 +146,7 @@ async def with_stack(
             group.start(programs[WORKER])
             group.start(programs[API])
             await _until_ready(stack.api_url, logs=data_dir / "logs", announce=announce)
-            async with (
-                _ui(plan, ui_port, ports.ui),
-                _reloading(plan, environment, group, changes, announce),
-            ):
+            async with _reloading(plan, environment, group, changes, announce):
                 return await work(stack)
 
         with cancelled_by_signals(group.kill):
@@ -165,32 +161,17 @@ async def with_stack(
 
 
 @contextlib.contextmanager
-def _ports(plan: Plan) -> Iterator[tuple[int, int | None, Ports]]:
-    """Reserve the ports of the API, of the UI's proxy, and of Temporal's server."""
+def _ports(plan: Plan) -> Iterator[tuple[int, Ports]]:
+    """Reserve the ports of the API and of Temporal's server."""
     requested = {"--api-port": plan.api_port, "--temporal-port": plan.temporal_port}
     if plan.ui_port is not None:
         requested["--ui-port"] = plan.ui_port
-    # The UI is behind our proxy (`abeyance.api.temporal_ui`), so its own port is blocked too.
-    with closed_to_browsers(HOST, 2 if plan.ui_port is None else 3) as (http, metrics, *ui):
+    with closed_to_browsers(HOST, 2) as (http, metrics):
         free = free_ports(HOST, requested)
         ports = Ports(
-            grpc=free["--temporal-port"], http=http, metrics=metrics, ui=ui[0] if ui else None
+            grpc=free["--temporal-port"], http=http, metrics=metrics, ui=free.get("--ui-port")
         )
-        yield free["--api-port"], free.get("--ui-port"), ports
-
-
-@contextlib.asynccontextmanager
-async def _ui(plan: Plan, port: int | None, upstream: int | None) -> AsyncIterator[None]:
-    if port is None:
-        yield
-        return
-    from abeyance.api.temporal_ui import serve_ui  # noqa: PLC0415  (most stacks need no proxy)
-
-    # Only the proxy uses uvicorn in this process, and its errors while Temporal restarts are expected.
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-    hosts = () if plan.settings is None else plan.settings.allowed_hosts
-    async with serve_ui(f"http://{HOST}:{upstream}", host=HOST, port=port, hosts=hosts):
-        yield
+        yield free["--api-port"], ports
 
 
 @contextlib.asynccontextmanager

@@ -48,9 +48,9 @@ Promise.all(bases.flatMap((base) => calls.map(async ([path, body]) => {
 """
 
 
-@pytest.fixture(params=[(), ("--ui",)], ids=["plain", "with the UI"])
-def stack(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
-    with Place(tmp_path).stack("--in-memory", *request.param) as running:
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    with Place(tmp_path).stack("--in-memory") as running:
         running.start(RUN, amount=2)
         yield running
 
@@ -82,9 +82,8 @@ def fault(driver: Any, url: str) -> str | None:
 
 def test_a_page_under_a_name_that_leads_here_can_call_nothing(stack: Stack, tmp_path: Path) -> None:
     words = words_of(stack.part("start-dev"))
-    named = ("--http-port", "--metrics-port", "--ui-port")
-    of_temporal = {int(words[words.index(each) + 1]) for each in named if each in words}
-    ours = {int(address.rpartition(":")[2]) for address in (stack.api, *ui_of(stack))}
+    of_temporal = {int(words[words.index(each) + 1]) for each in ("--http-port", "--metrics-port")}
+    ours = {int(stack.api.rpartition(":")[2])}
     ports = listening(stack.processes())
     faults: dict[int, str | None] = {}
     with chromium(tmp_path / "profile", REBINDING) as driver:
@@ -100,10 +99,6 @@ def test_a_page_under_a_name_that_leads_here_can_call_nothing(stack: Stack, tmp_
     # What is left speaks gRPC.
     assert {faults[port] for port in ports - ours - of_temporal} == {"ERR_INVALID_HTTP_RESPONSE"}
     assert is_untouched(stack)
-
-
-def ui_of(stack: Stack) -> list[str]:
-    return [stack.ui] if "UI " in stack.line else []
 
 
 def test_a_browser_connects_to_none_of_the_ports_that_are_closed_to_it(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import httpx
 import pytest
-from dev_stack import Place, Stack, words_of
+from dev_stack import Place, Stack
 from ports import listening
 
 from abeyance.dev.ports import CLOSED_TO_BROWSERS
@@ -41,13 +41,6 @@ CALLS: Final[tuple[tuple[str, str, Any], ...]] = (
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with Place(tmp_path_factory.mktemp("plain")).stack("--in-memory") as running:
-        running.start(RUN, amount=2)
-        yield running
-
-
-@pytest.fixture(scope="module")
-def with_ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with Place(tmp_path_factory.mktemp("shown")).stack("--in-memory", "--ui") as running:
         running.start(RUN, amount=2)
         yield running
 
@@ -97,44 +90,26 @@ def is_untouched(stack: Stack) -> bool:
     )
 
 
-@pytest.mark.parametrize("which", ["stack", "with_ui"])
 def test_a_foreign_page_gets_403_at_every_port_that_it_can_reach_and_nothing_happens(
-    which: str, request: pytest.FixtureRequest
+    stack: Stack,
 ) -> None:
-    stack: Stack = request.getfixturevalue(which)
-    # The server of the UI believes whoever says that it is a browser, and of those none comes here: see
-    # tests/browser/test_foreign_pages.py.
-    ports = listening(stack.processes()) - raw_ui(stack)
+    ports = listening(stack.processes())
     reachable = {port for port in ports - {*CLOSED_TO_BROWSERS} if is_http(port)}
     told = {port: statuses(port) for port in ports}
 
-    ours = {int(address.rpartition(":")[2]) for address in (stack.api, *ui_of(stack))}
-    assert reachable == ours
+    assert reachable == {int(stack.api.rpartition(":")[2])}
     for port in reachable:
         assert {call: said for call, said in told[port].items() if b" 403" not in said} == {}
     assert is_untouched(stack)
 
 
-def ui_of(stack: Stack) -> list[str]:
-    return [stack.ui] if "UI " in stack.line else []
-
-
-def raw_ui(stack: Stack) -> set[int]:
-    """Where the server of Temporal's UI listens itself."""
-    words = words_of(stack.part("start-dev"))
-    return {int(words[words.index("--ui-port") + 1])} if "--ui-port" in words else set()
-
-
-@pytest.mark.parametrize("which", ["stack", "with_ui"])
 def test_what_temporal_serves_over_http_stands_only_where_no_browser_connects(
-    which: str, request: pytest.FixtureRequest
+    stack: Stack,
 ) -> None:
-    stack: Stack = request.getfixturevalue(which)
     temporal = {port for port in listening(stack.processes()) if port in CLOSED_TO_BROWSERS}
 
-    # Its HTTP API and its metrics, and with --ui the server of the UI that is asked by us.
-    assert len(temporal) == (3 if ui_of(stack) else 2)
-    assert raw_ui(stack) <= temporal
+    # Its HTTP API and its metrics.
+    assert len(temporal) == 2
     assert all(is_http(port) for port in temporal)
 
 
