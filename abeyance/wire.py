@@ -98,14 +98,11 @@ class Stamp(Record):
     """The stamp of a command, for runs that accept only sealed ones. It is sealed with the command.
 
     `order` is the name of the signal or update, `execution` the first of the run's executions in
-    Temporal, `nonce` a number that is used once and grows with time. `shown` are the digests of the
-    answered interrupts, by id.
+    Temporal.
     """
 
     order: str
     execution: str = ""
-    nonce: str = ""
-    shown: dict[str, str] = Field(default_factory=dict)
 
 
 class Stamped(BaseModel):
@@ -146,8 +143,8 @@ class StartRun(Record, Stamped):
     `claim` is its token in its conversation. `salt` makes its interrupt ids differ from those of an
     earlier run with its id.
 
-    `generation` grows from each history of the run to the next, which orders their events. `used` are the
-    nonces of the latest commands. With a stamp, the run accepts only what was sealed for it.
+    `generation` grows from each history of the run to the next, which orders their events. With a stamp,
+    the run accepts only what was sealed for it.
 
     `interrupt_before`, `interrupt_after` and `on_error` are the start's own, which another version of the
     graph gets too. A retry has the execution that it goes on from (`retry_of`), the first of all
@@ -168,7 +165,6 @@ class StartRun(Record, Stamped):
     request: str | None = None
     claim: str | None = None
     generation: int = 0
-    used: tuple[str, ...] = ()
     salt: str = ""
     interrupt_before: tuple[str, ...] = Field(default=(), exclude_if=is_empty)
     interrupt_after: tuple[str, ...] = Field(default=(), exclude_if=is_empty)

@@ -104,17 +104,16 @@ def is_now(state: RunState, history: History) -> bool:
     return machine.may_rotate(state) or (history.is_long and machine.is_idle(state))
 
 
-def hand_over(state: RunState, start: wire.StartRun, used: tuple[str, ...]) -> None:
+def hand_over(state: RunState, start: wire.StartRun) -> None:
     """Continue as new. Return only if the state is too large for that.
 
-    `used` are the nonces of recent requests. Temporal refuses larger payloads, and the workflow task
-    would then fail forever.
+    Temporal refuses larger payloads, and the workflow task would then fail forever.
     """
     carry, graph, by_scope = parted(state)
     # A time instead of a count, so that it grows even after a reset.
     moment = int(workflow.now().timestamp() * 1_000_000)
     generation = max(moment, start.generation + 1)
-    changes = {"generation": generation, "used": used}
+    changes = {"generation": generation}
     arguments = [start.model_copy(update=changes), graph, by_scope, carry]
     payloads = workflow.payload_converter().to_payloads(arguments)
     limit = state.limits.visit_bytes

@@ -24,14 +24,8 @@ class QuestionUpdates(Protocol):
     _state: RunState
     _orders: requests.Orders
 
-    def _feed_update(
-        self, event: events.Event, stamp: wire.Stamp | None, *, is_local: bool = False
-    ) -> None:
-        """Use the stamp, and feed the event to the run. Raise an ApplicationError if it is refused."""
-        ...
-
-    def _check_sealed(self, name: str, order: wire.Request | None) -> None:
-        """Check the stamp of a request. Raise an ApplicationError if it is refused."""
+    def _feed_update(self, event: events.Event, *, is_local: bool = False) -> None:
+        """Feed the event to the run. Raise an ApplicationError if it is refused."""
         ...
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
@@ -44,19 +38,18 @@ class QuestionUpdates(Protocol):
                 event = replace(event, now=max(event.now, self._state.updated_at))
                 machine.check(self._state, event)
             receipts = idempotency.receipts(self._state.ledger, event)
-        self._feed_update(event, order.stamp, is_local=event is not given)
+        self._feed_update(event, is_local=event is not given)
         return views.Receipts(receipts=receipts)
 
     @respond.validator
     def _check_respond(self, order: commands.Respond) -> None:
         with requests.refusals_as_application_errors():
-            self._orders.check_sealed("respond", order.stamp)
+            self._orders.check("respond", order.stamp)
             event = self._responded(order)
             called = idempotency.earlier(self._state.keys, event)
             if called is not None:
                 again = idempotency.receipts_again(called)
             else:
-                requests.check_shown(order.stamp, event.answers, self._state.ledger.open)
                 replies.refuse_strays(event)
                 event = answers.typed(self._state, event)
                 machine.check(self._state, event)
@@ -64,7 +57,6 @@ class QuestionUpdates(Protocol):
         if len(again) == len(event.answers):
             # A rejection responds without writing to the history.
             raise requests.replayed(views.Receipts(receipts=again))
-        self._check_sealed("respond", order)
 
     def _responded(self, order: commands.Respond, *, is_checked: bool = False) -> events.Responded:
         state = self._state
@@ -113,15 +105,14 @@ class QuestionUpdates(Protocol):
         self._check_edit("reassign", order)
 
     def _edit(self, order: commands.Edit) -> None:
-        self._feed_update(as_events.edited(order, workflow.now()), order.stamp)
+        self._feed_update(as_events.edited(order, workflow.now()))
 
     def _check_edit(self, name: str, order: commands.Edit) -> None:
         event = as_events.edited(order, workflow.now())
         with requests.refusals_as_application_errors():
-            self._orders.check_sealed(name, order.stamp)
+            self._orders.check(name, order.stamp)
             called = idempotency.earlier(self._state.keys, event)
         if called is not None:
             raise requests.replayed(wire.Record())
-        self._check_sealed(name, order)
         with requests.refusals_as_application_errors():
             machine.check(self._state, event)

@@ -7,12 +7,13 @@ a worker that has the key decide the same on replay.
 
 Anybody with write access to the namespace can resend a request: to another run, twice to the same run, or
 under another name. `abeyance.storage.encryption` refuses what was sealed for another run. Stamps prevent
-the rest: each names a request and an execution, and carries a nonce that counts once.
+what is left: each names a request and an execution. A message has an id, and an answer a key or the
+digest of its question, so that a copy of it changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -27,7 +28,6 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.commands import as_events
     from abeyance.core import events
     from abeyance.core.events import Control
-    from abeyance.core.ledger import Interrupt
     from abeyance.core.outcome import Failed
     from abeyance.errors import Code, FailureCode, Refusal
     from abeyance.storage.converter import is_unread, stamp_of
@@ -50,8 +50,6 @@ _UNDECRYPTED: Final = (
     "is damaged."
 )
 """Names no key, so that a worker with other keys replays the same."""
-_REMEMBERED: Final = 200
-
 
 Read: TypeAlias = Callable[[RawValue], Sequence[events.Event]]
 """Converts the argument of an internal signal to events. Raises the Refusal of an unreadable one."""
@@ -61,26 +59,12 @@ class Orders:
     """Verifies the stamps of one run's requests, across continue-as-new."""
 
     def __init__(self, start: wire.StartRun) -> None:
-        self.used = start.used
         # Fixed at the start of the run, so that replays decide the same.
         self._takes_sealed_only = start.stamp is not None
         self._execution = workflow.info().first_execution_run_id
 
     def check(self, name: str, stamp: wire.Stamp | None) -> None:
-        """Raise the Refusal of a request without a valid, unused stamp."""
-        self.check_sealed(name, stamp)
-        if stamp is None:
-            return
-        is_older = len(self.used) == _REMEMBERED and stamp.nonce < self.used[0]
-        if is_older or stamp.nonce in self.used:
-            raise Refusal(
-                Code.NOT_SEALED,
-                f"This {name!r} was received before, or is older than the last {_REMEMBERED} requests: "
-                "send a new one.",
-            )
-
-    def check_sealed(self, name: str, stamp: wire.Stamp | None) -> None:
-        """Like `check`, but accept a used stamp: for repeats that get the first receipt."""
+        """Raise the Refusal of a request without a valid stamp."""
         if stamp is None:
             if self._takes_sealed_only:
                 raise Refusal(
@@ -93,7 +77,7 @@ class Orders:
             raise Refusal(
                 Code.NOT_SEALED,
                 f"This was sealed as {stamp.order!r} for the execution {stamp.execution!r}, but "
-                f"received as {name!r} by {self._execution!r}: it is a copy of an earlier request.",
+                f"received as {name!r} by {self._execution!r}: it is a copy of another request.",
             )
 
     def own(self, visit: str, report: wire.VisitReport) -> wire.VisitReport:
@@ -108,30 +92,6 @@ class Orders:
         )
         failed = Failed(code=FailureCode.NODE_FAILED, message=message)
         return wire.VisitReport(outcome=failed, took=report.took)
-
-    def use(self, name: str, stamp: wire.Stamp | None) -> None:
-        """Check a stamp and mark it as used. Raises as `check`."""
-        self.check(name, stamp)
-        if stamp is not None:
-            # Nonces grow with time, so the forgotten ones are older than all remembered ones.
-            self.used = tuple(sorted((*self.used, stamp.nonce))[-_REMEMBERED:])
-
-
-def check_shown(
-    stamp: wire.Stamp | None, interrupt_ids: Collection[str], asked: Mapping[str, Interrupt]
-) -> None:
-    """Raise `stale` if an answer was sealed for an earlier version of its questions.
-
-    `asked` are the open interrupts by id.
-    """
-    for id_ in interrupt_ids:
-        if stamp is not None and id_ in asked and stamp.shown.get(id_) != asked[id_].digest:
-            raise Refusal(
-                Code.STALE,
-                f"The answer was sealed for an earlier version of {id_!r}. Read the interrupt again.",
-                interrupt_id=id_,
-                digest=asked[id_].digest,
-            )
 
 
 class Signals:
@@ -217,7 +177,7 @@ class Signals:
 
     def _take(self, name: str, argument: RawValue) -> None:
         if self._orders is not None:
-            self._orders.use(name, stamp_of(argument.payload))
+            self._orders.check(name, stamp_of(argument.payload))
 
     def _is_unread(self, argument: RawValue) -> bool:
         """Return True if the worker that received the signal first could not decrypt it."""

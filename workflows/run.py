@@ -146,7 +146,7 @@ class AgentRun(QuestionUpdates, RunReads):
             self._metered.published(self._state, facts)
             self._announcer.published(self._state, self._start, facts)
             if self._continues_as_new and self._is_at_rest():
-                continue_as_new.hand_over(self._state, self._start, self._orders.used)
+                continue_as_new.hand_over(self._state, self._start)
                 # The state is too large: continue in this history, and retry later.
                 self._history.keep()
                 self._advance(events.Restored(now=workflow.now()))
@@ -193,7 +193,7 @@ class AgentRun(QuestionUpdates, RunReads):
             is_known = self._state.mailbox.knows(event.message)
             if message.pause is not None:
                 self._feed(as_events.control(message.pause, event.now))
-        self._feed_update(event, message.stamp)
+        self._feed_update(event)
         return self._message_receipt(event.message.message_id, duplicate=is_known)
 
     @send_message.validator
@@ -201,7 +201,7 @@ class AgentRun(QuestionUpdates, RunReads):
         event = as_events.message_sent(message, workflow.now(), "-")
         pauses = False
         with requests.refusals_as_application_errors():
-            self._orders.check_sealed("send_message", message.stamp)
+            self._orders.check("send_message", message.stamp)
             machine.check(self._state, event)
             is_known = self._state.mailbox.knows(event.message)
             if message.pause is not None:
@@ -211,7 +211,6 @@ class AgentRun(QuestionUpdates, RunReads):
         if is_known and not pauses:
             receipt = self._message_receipt(event.message.message_id, duplicate=True)
             raise requests.replayed(receipt)
-        self._check_sealed("send_message", message)
 
     def _message_receipt(self, message_id: str, *, duplicate: bool) -> views.MessageReceipt:
         depth = len(self._state.mailbox.queue)
@@ -221,7 +220,7 @@ class AgentRun(QuestionUpdates, RunReads):
     async def clear_messages(self, order: commands.ClearMessages | None = None) -> views.Cleared:
         count = len(self._state.mailbox.queue)
         order = order or commands.ClearMessages()
-        self._feed_update(as_events.messages_cleared(order, workflow.now()), order.stamp)
+        self._feed_update(as_events.messages_cleared(order, workflow.now()))
         return views.Cleared(cleared=count)
 
     @clear_messages.validator
@@ -229,16 +228,15 @@ class AgentRun(QuestionUpdates, RunReads):
         order = order or commands.ClearMessages()
         event = as_events.messages_cleared(order, workflow.now())
         with requests.refusals_as_application_errors():
-            self._orders.check_sealed("clear_messages", order.stamp)
+            self._orders.check("clear_messages", order.stamp)
             called = idempotency.earlier(self._state.keys, event)
         if called is not None:
             raise requests.replayed(views.Cleared(cleared=called.receipt))
-        self._check_sealed("clear_messages", order)
 
     @workflow.update(description="Internal: a visit takes its messages.")
     async def take_messages(self, order: commands.TakeMessages) -> list[events.Message]:
         event = events.MessagesTaken(now=workflow.now(), visit=order.visit, upto=order.upto)
-        self._feed_update(event, order.stamp)
+        self._feed_update(event)
         visit = self._state.visits.get(machine.address_now(self._state, order.visit))
         return [] if visit is None else list(visit.inbox.taken[order.start : order.upto])
 
@@ -257,7 +255,7 @@ class AgentRun(QuestionUpdates, RunReads):
     @workflow.update(description="Internal: halt the run if it is inactive.")
     async def evict(self, order: commands.Evict | None = None) -> None:
         order = order or commands.Evict()
-        self._feed_update(as_events.evicted(order, workflow.now()), order.stamp)
+        self._feed_update(as_events.evicted(order, workflow.now()))
 
     @evict.validator
     def _check_evict(self, order: commands.Evict | None = None) -> None:
@@ -298,10 +296,9 @@ class AgentRun(QuestionUpdates, RunReads):
                 self._state, self._start, today, event, dry_run=order.dry_run
             )
             if order.dry_run:
-                self._orders.use("migrate", order.stamp)
                 self._history.updates += 1
                 return outcome
-        self._feed_update(event, order.stamp)
+        self._feed_update(event)
         self._start = self._start.model_copy(update={"graph_version": today.version})
         return outcome
 
@@ -311,13 +308,12 @@ class AgentRun(QuestionUpdates, RunReads):
         # The graph of today is known later, and checked then.
         event = as_events.migrated(order, workflow.now(), spec=self._state.spec, patch={})
         with requests.refusals_as_application_errors():
-            self._orders.check_sealed("migrate", order.stamp)
+            self._orders.check("migrate", order.stamp)
             called = None if order.dry_run else idempotency.earlier(self._state.keys, event)
         if called is not None:
             version = self._start.graph_version
             again = views.Migration(run_id=self._state.run_id, before=version, after=version)
             raise requests.replayed(again)
-        self._check_sealed("migrate", order)
         with requests.refusals_as_application_errors():
             machine.check(self._state, replace(event, renames={}, key=None))
 
@@ -334,12 +330,8 @@ class AgentRun(QuestionUpdates, RunReads):
         self._advance(event)
         self._metered.carried_out(event, before, self._state)
 
-    def _feed_update(
-        self, event: events.Event, stamp: wire.Stamp | None, *, is_local: bool = False
-    ) -> None:
-        update = workflow.current_update_info()
+    def _feed_update(self, event: events.Event, *, is_local: bool = False) -> None:
         with requests.refusals_as_application_errors():
-            self._orders.use("" if update is None else update.name, stamp)
             self._feed(event, is_local=is_local)
         self._history.updates += 1
 

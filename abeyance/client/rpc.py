@@ -12,7 +12,6 @@ run that Temporal has deleted may be used again.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 import uuid
 from collections import OrderedDict
@@ -437,17 +436,10 @@ class WorkflowRpc:
             raise
 
     def stamped(self, name: str, order: wire.Request, execution: str) -> wire.Request:
-        """The command with a stamp for this one call, if runs accept only sealed ones."""
+        """The command with the stamp of its name and run, if runs accept only sealed ones."""
         if not is_all_sealed(self.temporal.data_converter):
             return order
-        nonce = f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(6)}"
-        stamp = wire.Stamp(
-            order=name,
-            execution=execution,
-            nonce=nonce,
-            shown={} if order.stamp is None else order.stamp.shown,
-        )
-        return order.stamped(stamp)
+        return order.stamped(wire.Stamp(order=name, execution=execution))
 
     def _check_size(self, order: wire.Request) -> None:
         # The server gives the worker also an update that cannot be in a history, and meanwhile the run

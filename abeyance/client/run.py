@@ -108,7 +108,7 @@ class TemporalRun(RunReader):
         return await self._deployment.delegations.with_standing(order, self._answer)
 
     async def _answer(self, order: commands.Respond) -> list[ledger.Receipt]:
-        if is_all_sealed(self._line.temporal.data_converter):
+        if order.key is None and is_all_sealed(self._line.temporal.data_converter):
             order = await self._bound(order)
         try:
             receipts = await self._receipt("respond", order, views.Receipts, Turn.RESPOND)
@@ -117,13 +117,15 @@ class TemporalRun(RunReader):
         return receipts.receipts
 
     async def _bound(self, order: commands.Respond) -> commands.Respond:
-        """The command, stamped with the digests of the interrupts that are open now."""
+        """The command, with the digests of the interrupts that are open now: a copy of it answers no
+        later version of them. With a key, the run knows a copy.
+        """
         digests = {entry.id: entry.digest or "" for entry in await self.interrupts()}
         answered = set(order.responses or filter(None, [order.interrupt_id]))
         if not answered and len(digests) == 1:
             answered = set(digests)
         shown = {id_: order.digests.get(id_, digests[id_]) for id_ in answered if id_ in digests}
-        return order.stamped(wire.Stamp(order="respond", shown=shown))
+        return order.model_copy(update={"digests": {**order.digests, **shown}})
 
     async def control(self, order: commands.Order) -> None:
         """Pause, resume or cancel by a command.

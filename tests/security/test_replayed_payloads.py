@@ -20,7 +20,6 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Fatal, Graph, Principal, commands, views
-from abeyance.core.state import Limits
 from abeyance.errors import Code
 from abeyance.settings import Settings
 from abeyance.storage.converter import of_run
@@ -83,30 +82,6 @@ async def test_an_answer_that_was_held_back_answers_no_other_question(
     assert error is not None
     assert error.type == Code.STALE
     assert (await site.client.run(run_id).view()).values["log"] == ["check no"]
-
-
-async def test_a_resume_that_is_sent_again_does_nothing_also_after_a_hand_over(
-    site: Site, intruder: Intruder
-) -> None:
-    run_id, _ = await asking(site, limits=Limits(continue_as_new_after=40))
-    await site.pause_and_resume(run_id)
-    (resume,) = await intruder.signals(run_id, "resume")
-    first = (await intruder.events(run_id))[0]
-    for _ in range(6):
-        await site.pause_and_resume(run_id)
-    await site.client.run(run_id).control(commands.Pause(actor="ada", reason="the bank is closed"))
-    await site.until(run_id, "paused")
-    assert (await intruder.events(run_id))[0] != first, "it was handed over"
-
-    await intruder.signal(run_id, "resume", resume)
-
-    async def reported() -> list[views.Event]:
-        return await events_of(site, run_id, "signal.refused")
-
-    (refused,) = await eventually(reported)
-    assert (refused.data["signal"], refused.data["code"]) == ("resume", "not_sealed")
-    assert (await site.client.run(run_id).view()).status == "paused"
-    await replays(site, run_id)
 
 
 async def test_a_sealed_order_is_not_taken_for_another_one(site: Site, intruder: Intruder) -> None:
