@@ -67,9 +67,8 @@ def test_a_terminal_shows_what_a_model_says_also_after_its_worker_was_killed(
         screens = [
             Screen(stack, "watch", "r"),
             Screen(stack, "watch", "r", "--json"),
-            Screen(stack, "transcript", "r", "--follow"),
         ]
-        ends = ("completed", "run.completed", "It is again and the end")
+        ends = ("completed", "run.completed")
         try:
             for screen in screens:
                 until(partial(screen.shows, "It is first"), "the text of the first attempt")

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from agent_graphs import counters, payments, thinkers, writers
+from agent_graphs import counters, payments, writers
 from command_line import Terminal
 from own_thread import Threaded, threaded
 from stack import new_id
 
 MUCH = {"task": "pay much"}
-THOUGHT_OF: list[str] = []
 """What the model that never answers was asked, by any run."""
 WRITER = "graph:writers;node:write;agent:writer"
 
 
 @pytest.fixture(scope="module")
 def bank(address: str) -> Iterator[Threaded]:
-    with threaded(address, payments(), writers(), counters(), thinkers(THOUGHT_OF)) as stack:
+    with threaded(address, payments(), writers(), counters()) as stack:
         yield stack
 
 
@@ -89,7 +86,6 @@ def test_of_several_transcripts_one_has_to_be_named(bank: Threaded, teller: Term
     [
         (["nobody"], 3, "unknown_run"),
         (["no body"], 3, "invalid_run_id"),
-        (["nobody", "--follow"], 3, "unknown_run"),
         (["x", "--address", ""], 3, "unknown_run"),
         ([], 2, "Missing argument"),
     ],
@@ -107,55 +103,6 @@ def test_nothing_is_read_where_nobody_answers(teller: Terminal) -> None:
     teller.set("ABEYANCE_URL", "http://127.0.0.1:1")
 
     assert teller.call("transcript", "x")[0] == 4
-    assert teller.call("transcript", "x", "--follow")[0] == 4
-
-
-def test_who_follows_is_told_what_is_said_until_the_run_ends(
-    bank: Threaded, teller: Terminal
-) -> None:
-    run_id, asked = waiting(bank, "payments", **MUCH)
-    before = len(teller.lines("transcript", run_id))
-
-    def answer() -> None:
-        # Somebody follows by now: a reader of events is under way.
-        deadline = time.monotonic() + 20
-        while bank.api.under_way == 0 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        body = {"response": {"approved": True}}
-        bank.do(bank.api.http.post(f"/interrupts/{asked}/respond", json=body))
-
-    answering = threading.Thread(target=answer)
-    answering.start()
-    try:
-        items = teller.lines("transcript", run_id, "--follow")
-    finally:
-        answering.join()
-
-    assert [item["role"] for item in items] == ["user", "assistant", "tool", "tool", "assistant"]
-    assert before == 2
-    assert items == teller.lines("transcript", run_id)
-
-
-def test_who_follows_before_anything_was_said_waits_for_it(
-    bank: Threaded, teller: Terminal
-) -> None:
-    run_id = bank.do(bank.api.start("thinkers", {"task": "think"}))
-
-    def cancel() -> None:
-        # Somebody follows by now, and there is something that was said.
-        deadline = time.monotonic() + 20
-        while not (bank.api.under_way and THOUGHT_OF) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        bank.do(bank.api.http.post(f"/runs/{run_id}/cancel", json={}))
-
-    cancelling = threading.Thread(target=cancel)
-    cancelling.start()
-    try:
-        items = teller.lines("transcript", run_id, "--follow")
-    finally:
-        cancelling.join()
-
-    assert [item["text"] for item in items] == ["think"]
 
 
 def test_a_question_about_a_call_shows_it_and_how_to_answer(
