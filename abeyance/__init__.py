@@ -9,10 +9,7 @@ if TYPE_CHECKING:
     from abeyance import testing
     from abeyance.agents.agent import Agent
     from abeyance.agents.hooks import (
-        AfterModelCall,
         AfterToolCall,
-        BeforeModelCall,
-        BeforeNode,
         BeforeToolCall,
     )
     from abeyance.agents.tool import Tool, ToolContext
@@ -66,12 +63,9 @@ __all__ = [
     "START",
     "AbeyanceError",
     "ActiveRun",
-    "AfterModelCall",
     "AfterToolCall",
     "Agent",
     "Backoff",
-    "BeforeModelCall",
-    "BeforeNode",
     "BeforeToolCall",
     "Budget",
     "Calendar",
@@ -136,12 +130,9 @@ _MODULES = {
     "START": "core.spec",
     "AbeyanceError": "errors",
     "ActiveRun": "client.eviction",
-    "AfterModelCall": "agents.hooks",
     "AfterToolCall": "agents.hooks",
     "Agent": "agents.agent",
     "Backoff": "authoring.retries",
-    "BeforeModelCall": "agents.hooks",
-    "BeforeNode": "agents.hooks",
     "BeforeToolCall": "agents.hooks",
     "Budget": "authoring.budgets",
     "Calendar": "authoring.terms",

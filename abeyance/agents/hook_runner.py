@@ -2,7 +2,7 @@
 
 Hooks run in order, each on the event as the previous ones changed it; their questions are collected and
 opened together. Nothing fails open: a hook that raises, makes an invalid change, or loses its question
-denies the call, node or turn of the event.
+denies the call.
 """
 
 from __future__ import annotations
@@ -15,11 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from abeyance.agents.hooks import (
-    KEY_SUFFIXES,
-    AfterModelCall,
+    AFTER,
     AfterToolCall,
-    BeforeModelCall,
-    BeforeNode,
     BeforeToolCall,
     Cancel,
     HookEvent,
@@ -58,9 +55,9 @@ class HooksOutcome(Generic[E]):
 
     @property
     def cancelled(self) -> str | None:
-        """The text of the hook that cancelled the call or the node, or None."""
+        """The text of the hook that cancelled the call, or None."""
         match self.event:
-            case BeforeToolCall(cancel_tool=str() as text) | BeforeNode(cancel_node=str() as text):
+            case BeforeToolCall(cancel_tool=str() as text):
                 return text
             case _:
                 return None
@@ -104,7 +101,8 @@ async def run_hooks(
             continue
         own = _fork(current)
         # A hook may use one question name before and after a call: these are two questions.
-        own.interrupts = HookInterrupts(f"{process}{KEY_SUFFIXES.get(event.method, '')}", answers)
+        suffix = AFTER if isinstance(event, AfterToolCall) else ""
+        own.interrupts = HookInterrupts(f"{process}{suffix}", answers)
         fault = await _run_hook(hook, own)
         if fault is None and own.interrupts.asked is not None:
             asked.append(own.interrupts.asked)
@@ -164,32 +162,9 @@ def _with_changes(current: E, own: E, check: Check | None) -> E:
                 raise CallError(f"it set error to {own.error!r}, which is neither True nor False")
             changed.error = own.error
             changed.agent_state = _state(own.agent_state)
-        case BeforeModelCall(), BeforeModelCall():
-            changed.messages = _messages(own.messages)
-            changed.agent_state = _state(own.agent_state)
-        case AfterModelCall(), AfterModelCall():
-            changed.agent_state = _state(own.agent_state)
-        case BeforeNode(), BeforeNode():
-            changed.cancel_node = _cancel(changed.cancel_node, own.cancel_node, own)
         case _:
             raise TypeError(f"{type(own).__name__} is not a hook event")
     return changed
-
-
-def _messages(messages: object) -> list[Any]:
-    from pydantic_ai.messages import ModelRequest, ModelResponse
-
-    if not isinstance(messages, list):
-        raise CallError(f"it set messages to a {type(messages).__name__}, which is not a list")
-    for entry in messages:
-        if not isinstance(entry, ModelRequest | ModelResponse):
-            raise CallError(
-                f"it put a {type(entry).__name__} among the messages, each of which is a ModelRequest "
-                "or a ModelResponse of pydantic_ai.messages"
-            )
-    if not messages:
-        raise CallError("it left no message for the model")
-    return list(messages)
 
 
 def _arguments(current: HookEvent, arguments: Any, check: Check | None) -> dict[str, Json]:
@@ -252,7 +227,7 @@ def _state(state: object) -> AgentState:
 
 
 def _fork(event: E) -> E:
-    """Return a copy that a hook may change. Single messages are shared: they may be many."""
+    """Return a copy that a hook may change."""
     copied = copy.copy(event)
     match copied:
         case BeforeToolCall():
@@ -262,13 +237,6 @@ def _fork(event: E) -> E:
             copied.args = copy.deepcopy(copied.args)
             copied.result = copy.deepcopy(copied.result)
             copied.agent_state = copied.agent_state.fork()
-        case BeforeModelCall():
-            copied.messages = list(copied.messages)
-            copied.agent_state = copied.agent_state.fork()
-        case AfterModelCall():
-            copied.agent_state = copied.agent_state.fork()
-        case BeforeNode():
-            copied.values = copy.deepcopy(dict(copied.values))
         case _:
             pass
     return copied

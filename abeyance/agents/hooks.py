@@ -1,9 +1,9 @@
-"""Hook events: the points of an agent's run that its hooks observe, change, or ask a person about.
+"""Hook events: a tool call of an agent, which hooks observe, change, or ask a person about.
 
-A hook is an object with any of the async methods `before_tool_call`, `after_tool_call`,
-`before_model_call`, `after_model_call` and `before_node`, each of which takes its event. A hook changes
-the event in place; `await event.interrupt(...)` asks a person and returns the answer. Like a node, a hook
-that asks runs again from its beginning when the answer arrives.
+A hook is an object with one or both of the async methods `before_tool_call` and `after_tool_call`, each
+of which takes its event. A hook changes the event in place. `await event.interrupt(...)` asks a person
+and returns the answer. Like a node, a hook that asks runs again from its beginning when the answer
+arrives.
 """
 
 from __future__ import annotations
@@ -109,13 +109,8 @@ def _not_awaited(name: str) -> str:
     )
 
 
-KEY_SUFFIXES: Final[Mapping[str, str]] = {
-    "after_tool_call": ".after",
-    "after_model_call": ".after",
-    "before_node": ".node",
-}
-"""The suffix of a hook's process name at an event that is not the first of its visit. It keeps questions
-of one name at different events apart."""
+AFTER: Final = ".after"
+"""The suffix of a hook's process name after a call, which keeps questions of one name apart."""
 
 CALL_SEPARATOR: Final = ".after."
 """Separates a hook's process name from the call id, where it asks about one of several calls."""
@@ -202,48 +197,7 @@ class AfterToolCall(HookEvent):
     cancelled: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class BeforeModelCall(HookEvent):
-    """Before a model request. `turn` counts from 1.
-
-    Messages may be added to the list, removed or replaced; a message object itself must not be changed.
-    """
-
-    method: ClassVar[str] = "before_model_call"
-    messages: list[Any]
-    turn: int
-    agent_state: AgentState = field(default_factory=AgentState)
-
-
-@dataclass(slots=True, kw_only=True)
-class AfterModelCall(HookEvent):
-    """After a model response. `response` is read-only."""
-
-    method: ClassVar[str] = "after_model_call"
-    response: Any
-    usage: Any
-    turn: int
-    agent_state: AgentState = field(default_factory=AgentState)
-
-
-@dataclass(slots=True, kw_only=True)
-class BeforeNode(HookEvent):
-    """Before the agent's node runs. `cancel_node=True`, or a text, skips it."""
-
-    method: ClassVar[str] = "before_node"
-    node: str
-    address: str
-    values: Mapping[str, Json]
-    cancel_node: Cancel = False
-
-
-EVENTS: Final[tuple[type[HookEvent], ...]] = (
-    BeforeToolCall,
-    AfterToolCall,
-    BeforeModelCall,
-    AfterModelCall,
-    BeforeNode,
-)
+EVENTS: Final[tuple[type[HookEvent], ...]] = (BeforeToolCall, AfterToolCall)
 METHODS: Final = tuple(each.method for each in EVENTS)
 
 
@@ -261,17 +215,16 @@ def hook_faults(hook: object) -> list[str]:
     if not faults and not any(listens(hook, event) for event in EVENTS):
         faults.append(f"{label} has none of the methods {', '.join(METHODS)}")
     name = getattr(hook, "name", None)
-    suffixes = tuple(sorted(set(KEY_SUFFIXES.values())))
     if name is not None and (
         not isinstance(name, str)
         or not name
         or "/" in name
-        or name.endswith(suffixes)
+        or name.endswith(AFTER)
         or CALL_SEPARATOR in name
     ):
         faults.append(
             f"{label} has the invalid name {name!r}: use a text that is not empty, has no '/' and no "
-            f"{CALL_SEPARATOR!r}, and does not end with {' or '.join(suffixes)}"
+            f"{CALL_SEPARATOR!r}, and does not end with {AFTER!r}"
         )
     return faults
 

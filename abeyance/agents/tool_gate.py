@@ -258,7 +258,7 @@ class AfterHooks:
         seen, asked = await self._run(results, saved["results"])
         hooked = {call_id: seen[call_id] for call_id in seen if UNSEEN in results[call_id]}
         if hooked and self._has_hooks:
-            # These hooks must not run again when others, or the turn, ask and are answered.
+            # These hooks must not run again when others ask and are answered.
             journal.set_marker(_SEEN, {"results": hooked, "state": self.memory.changes()})
         return _unless_asked(seen, asked)
 

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from abeyance.agents import tool_results, transcript
 from abeyance.agents.agent import MODEL_NODE, Agent
-from abeyance.agents.hook_runner import HooksOutcome, run_hooks
-from abeyance.agents.hooks import AfterModelCall, BeforeModelCall, BeforeNode, HookEvent
 from abeyance.agents.model_errors import ModelDown, ModelRefused, ModelUnusable
 from abeyance.agents.model_request import name_of
 from abeyance.agents.output import Calls, Correction, Output
@@ -27,13 +25,10 @@ from abeyance.agents.tool_dispatch import MUST_ASK, RequestedCall, ToolDispatch,
 from abeyance.agents.tool_gate import AfterHooks
 from abeyance.agents.tool_results import blobs_of
 from abeyance.authoring.context import Context
-from abeyance.authoring.interrupts import Suspended
-from abeyance.core.address import Address
 from abeyance.core.budgets import why_stopped
 from abeyance.core.events import Message
 from abeyance.core.json import Json, size
 from abeyance.core.outcome import Finished
-from abeyance.core.spec import END
 from abeyance.errors import (
     AgentFailed,
     Blocked,
@@ -86,9 +81,6 @@ class Turn:
         blobs = blobs_of(ctx)
         after_hooks = AfterHooks(self._agent, ctx, blobs, AgentState(state.agent_state))
         stopped = why_stopped(ctx.input.own_answers)
-        is_entered = state.input is not None and stopped is None
-        if is_entered and (cancelled := await self._before_node(state, ctx)):
-            return cancelled
         results = await after_hooks.of_collected(state)
         waiting = [RequestedCall(**each) for each in state.waiting]
         if waiting:
@@ -113,80 +105,12 @@ class Turn:
                 f"max_turns={self._agent.max_turns}"
             )
             raise AgentFailed(FailureCode.MAX_TURNS, message)
-        before_call = await self._hooks(
-            BeforeModelCall(
-                messages=[*before, *added], turn=state.turns + 1, agent_state=after_hooks.memory
-            ),
-            ctx,
-            save_partial=lambda: self._save_partial(state, ctx, added),
-        )
-        messages = before_call.event.messages
-        if all(a is b for a, b in zip(messages, before, strict=False)) and len(messages) > len(
-            before
-        ):
-            # Messages that hooks append stay; their other changes are for this request only.
-            added = messages[len(before) :]
-        response = await self._get_response(state, ctx, before, added, messages)
+        response = await self._get_response(state, ctx, before, added)
         try:
-            return await self._take_in(state, ctx, added, response, before_call.event.agent_state)
+            return await self._finish(state, ctx, added, response, after_hooks.memory)
         except (SettingsError, Unavailable):
             await _keep(ctx, response)
             raise
-
-    async def _take_in(
-        self,
-        state: AgentValues,
-        ctx: Context,
-        added: Sequence[ModelMessage],
-        response: ModelResponse,
-        memory: AgentState,
-    ) -> Finished:
-        after_call = await self._hooks(
-            AfterModelCall(
-                response=response,
-                usage=response.usage,
-                turn=state.turns + 1,
-                agent_state=memory,
-            ),
-            ctx,
-            save_response=lambda: self._save_response(ctx, response),
-            save_partial=lambda: self._save_partial(state, ctx, [*added, response]),
-        )
-        return await self._finish(state, ctx, added, response, after_call.event.agent_state)
-
-    async def _before_node(self, state: AgentValues, ctx: Context) -> Finished | None:
-        scope = Address.parse(ctx.address).parent
-        node = None if scope is None else scope.parent
-        assert node is not None  # noqa: S101 an agent is always entered through a node
-        event = BeforeNode(
-            node=node.segments[-1].id, address=str(node), values=state.input["values"]
-        )
-        outcome = await self._hooks(event, ctx)
-        if outcome.cancelled is None:
-            return None
-        ctx.logger.info("the agent is not run: %s", outcome.cancelled)
-        # Not by the edges: an unread message would start a turn after all. The input stays, which marks
-        # that no turn was taken.
-        return Finished(goto=END, inbox_unread=True)
-
-    async def _hooks(
-        self,
-        event: Any,
-        ctx: Context,
-        *,
-        save_response: Callable[[], Awaitable[Json]] | None = None,
-        save_partial: Callable[[], Awaitable[None]] | None = None,
-    ) -> HooksOutcome[Any]:
-        """Run the hooks of an event of the whole turn. They may ask, and may stop the agent."""
-        outcome: HooksOutcome[HookEvent] = await run_hooks(self._agent.hooks, event, ctx.targets)
-        if save_partial is not None and (outcome.denied is not None or outcome.asked):
-            await save_partial()
-        if outcome.denied is not None:
-            message = f"the agent {self._agent.name!r} was stopped: {outcome.denied}"
-            raise AgentFailed(FailureCode.NODE_FAILED, message)
-        if outcome.asked:
-            raise Suspended(outcome.asked, None if save_response is None else await save_response())
-        return outcome
 
     async def _request_messages(
         self,
@@ -217,18 +141,13 @@ class Turn:
         ctx: Context,
         before: Sequence[ModelMessage],
         added: Sequence[ModelMessage],
-        messages: Sequence[ModelMessage],
     ) -> ModelResponse:
-        agent, blobs = self._agent, blobs_of(ctx)
-        if isinstance(ctx.saved_state, str):
-            (response,) = await transcript.read(blobs, ctx.saved_state)
-            return response  # type: ignore[return-value]
         if (kept := ctx.runtime.journal.get_marker(_RESPONSE)) is not None:
             return _kept(kept)
         partial: list[ModelResponse] = []
         try:
             speak = functools.partial(ctx.runtime.speak, state.turns + 1)
-            return await agent.request(ctx, before, messages, partial.append, speak)
+            return await self._agent.request(ctx, before, [*before, *added], partial.append, speak)
         except asyncio.CancelledError:
             await self._save_partial(state, ctx, [*added, *partial])
             raise
@@ -243,10 +162,6 @@ class Turn:
         if messages:
             head = await transcript.append(blobs_of(ctx), ctx.run_id, state.transcript, messages)
             ctx.runtime.journal.partial_patch = {"transcript": head}
-
-    async def _save_response(self, ctx: Context, response: ModelResponse) -> Json:
-        """Store a response whose hooks ask, so that the request is not repeated."""
-        return await transcript.append(blobs_of(ctx), ctx.run_id, None, [response])
 
     async def _finish(
         self,

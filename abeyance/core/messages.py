@@ -147,8 +147,7 @@ def taken(draft: WorkingState, event: MessagesTaken) -> None:
 def give_back(draft: WorkingState, visit: Visit, finished: Finished) -> None:
     """Put back messages that a visit has taken and its code has not read.
 
-    The reply may have been lost: the attempt that asked died, and the one that finished did not ask. Or
-    the gate of an agent did not let it begin.
+    The reply may have been lost: the attempt that asked died, and the one that finished did not ask.
     """
     inbox = visit.inbox
     read_count = (
@@ -156,11 +155,9 @@ def give_back(draft: WorkingState, visit: Visit, finished: Finished) -> None:
         if finished.messages_read is None
         else max(finished.messages_read, inbox.read_count)
     )
-    given, taken = () if finished.inbox_unread else inbox.delivered, inbox.taken[:read_count]
     # If its code runs again, it has to ask for the others anew.
-    visit.inbox = Inbox(delivered=given, taken=taken, read_count=read_count)
-    unread = (*inbox.delivered[len(given) :], *inbox.taken[read_count:])
-    if unread:
+    visit.inbox = replace(inbox, taken=inbox.taken[:read_count], read_count=read_count)
+    if unread := inbox.taken[read_count:]:
         # A moment with fewer messages may be equal to an earlier one, of other values.
         shown_at = dict.fromkeys(visit.questions.shown_at, NO_MOMENT)
         visit.questions = replace(visit.questions, shown_at=shown_at)

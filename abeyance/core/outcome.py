@@ -91,10 +91,9 @@ class Finished:
     `patch` is what it changes. `goto` or `sends` replace its edges (None for no sends; an empty tuple
     is a fan-out without items). `route_targets` are the targets that route functions chose,
     `fired_rules` the ids of the CLIPS rules that fired. `messages_read` counts the messages that the
-    code received when it asked for them; None means all that the visit has taken. `inbox_unread`: the
-    messages delivered at its start were not read. `unpinned` are the chosen targets that today's code
-    declares and the run's own graph does not: the run cannot go there yet. `exempt_from_max_visits`:
-    it only handed work on, so it is not a round of a loop.
+    code received when it asked for them; None means all that the visit has taken. `unpinned` are
+    the chosen targets that today's code declares and the run's own graph does not: the run cannot go
+    there yet. `exempt_from_max_visits`: it only handed work on, so it is not a round of a loop.
 
     `result` and `tool_status` are those of a tool call; `turn` describes a turn of a model, and its
     `usage` counts towards budgets. `tool_status` and `emitted` are for readers of the events; no rule of
@@ -110,7 +109,6 @@ class Finished:
     fired_rules: tuple[str, ...] = ()
     messages_read: int | None = None
     result: Json = None
-    inbox_unread: bool = False
     unpinned: tuple[str, ...] = ()
     exempt_from_max_visits: bool = False
     tool_status: ToolStatus | None = None

@@ -296,7 +296,7 @@ def _outcome(visit: Visit, known: VisitOutcome | None) -> VisitOutcome:
     match known:
         case Finished():
             # What it had not read is in the mailbox already.
-            return replace(known, messages_read=None, inbox_unread=False)
+            return replace(known, messages_read=None)
         case None:
             return Stopped(journal=_as_started(visit, visit.checkpoint.journal))
         case Failed(journal=None):

@@ -20,7 +20,7 @@ from agent_scripts import (
 from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
 
-from abeyance import Agent, BeforeModelCall, Fatal, ToolContext, tool
+from abeyance import Agent, Fatal, ToolContext, tool
 from abeyance.agents.tool_dispatch import MAX_CALLS
 
 YES = {"approved": True}
@@ -339,16 +339,7 @@ async def test_a_call_may_have_any_id(till: Till, call_id: str) -> None:
     assert [outcome for outcome, _ in script.told().values()] == ["success"]
 
 
-async def test_an_id_that_comes_again_is_told_from_one_that_the_model_was_not_sent(
-    till: Till,
-) -> None:
-
-    class Forgetful:
-        """Sends the model nothing but the last message."""
-
-        async def before_model_call(self, event: BeforeModelCall) -> None:
-            event.messages = event.messages[-1:]
-
+async def test_an_id_that_comes_again_in_a_later_turn_is_told_apart(till: Till) -> None:
     count = 0
 
     def model(messages: Any, info: Any) -> ModelResponse:
@@ -358,9 +349,7 @@ async def test_an_id_that_comes_again_is_told_from_one_that_the_model_was_not_se
             return ModelResponse(parts=[call("transfer", "c1", amount=5000 * count, to="bob")])
         return ModelResponse(parts=[call("look", "c1", what="x")] if count == 3 else [_text()])
 
-    run = await started(
-        Agent("clerk", model=model, tools=till.tools, hooks=[Forgetful()], max_turns=5)
-    )
+    run = await started(Agent("clerk", model=model, tools=till.tools, max_turns=5))
     first = (await run.interrupts())[0]
     await run.respond(first.id, YES)
     second = (await run.interrupts())[0]

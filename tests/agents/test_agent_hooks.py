@@ -10,7 +10,6 @@ from agent_scripts import Folder, Script, call, ran, respond, started
 from abeyance import (
     AfterToolCall,
     Agent,
-    BeforeModelCall,
     BeforeToolCall,
     ToolContext,
     tool,
@@ -220,18 +219,20 @@ async def test_trust_that_a_call_gave_is_not_lost_when_a_hook_asks_about_its_res
     state: list[dict[str, Any]] = []
 
     class Look:
-        async def before_model_call(self, event: BeforeModelCall) -> None:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
             state.append(dict(event.agent_state))
 
     folder = Folder()
-    run, script = await deleting(folder, Approval(), Inside(), Afterwards(), Look())
+    script = Script(call("delete", "c1", path="/a"), call("delete", "c2", path="/b"), "done")
+    hooks = [Look(), Approval(), Inside(), Afterwards()]
+    run = await started(Agent("clerk", model=script, tools=[folder.tool], hooks=hooks))
     await run.respond("sure", "t")
     assert folder.gone == ["/box/a"]
     await run.respond("seen", True)
 
-    assert state == [{}, {"trusted": True, "seen": "/box/a"}]
-    assert folder.gone == ["/box/a"]
-    assert script.told() == {"c1": ("success", "deleted /box/a")}
+    assert (state[0], state[-1]) == ({}, {"trusted": True, "seen": "/box/a"})
+    assert folder.gone == ["/box/a", "/box/b"]
+    assert script.told(1) == {"c1": ("success", "deleted /box/a")}
 
 
 async def test_what_a_failing_tool_remembered_is_dropped_and_what_its_hook_did_is_not() -> None:

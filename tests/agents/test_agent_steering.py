@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from agent_scripts import Script, call, places, ran, started, with_agent
 
-from abeyance import AfterModelCall, Agent, Graph, Principal, ToolContext, tool
+from abeyance import Agent, Graph, Principal, ToolContext, tool
 from abeyance.core.state import Limits
 from abeyance.testing import InMemoryRun
 
@@ -82,25 +82,28 @@ async def test_the_model_is_told_what_a_message_is() -> None:
 
 
 class Interjecting:
-    """Somebody writes while the model answers, in its first turns."""
+    """A model. Somebody writes while it answers in its first turns."""
 
-    def __init__(self, turns: int) -> None:
+    def __init__(self, script: Script, turns: int) -> None:
         self.run: InMemoryRun | None = None
+        self._script = script
         self._turns = turns
 
-    async def after_model_call(self, event: AfterModelCall) -> None:
+    async def __call__(self, messages: Any, info: Any) -> Any:
         assert self.run is not None
-        if event.turn <= self._turns:
+        said = self._script(messages, info)
+        if len(self._script.seen) <= self._turns:
             await self.run.send(
                 "one more thing",
                 principal=Principal(subject="ada", capabilities=("*",)),
-                message_id=f"late-{event.turn}",
+                message_id=f"late-{len(self._script.seen)}",
             )
+        return said
 
 
 async def interjected(script: Script, turns: int, **about: Any) -> InMemoryRun:
-    hook = Interjecting(turns)
-    run = hook.run = InMemoryRun(with_agent(Agent("clerk", model=script, hooks=[hook])), **about)
+    model = Interjecting(script, turns)
+    run = model.run = InMemoryRun(with_agent(Agent("clerk", model=model)), **about)
     await run.start()
     return run
 

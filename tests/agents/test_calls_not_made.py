@@ -8,10 +8,8 @@ import pytest
 from agent_scripts import Script, call, ran, started, with_agent
 
 from abeyance import (
-    AfterModelCall,
     AfterToolCall,
     Agent,
-    BeforeModelCall,
     BeforeToolCall,
     ToolContext,
     tool,
@@ -86,20 +84,14 @@ async def test_an_after_hook_asks_about_a_rejected_call_and_others_are_not_heard
             if event.cancelled and event.args["amount"] == 2:
                 event.result = await event.interrupt("why", response=str)
 
-    class Reviewing:
-        async def after_model_call(self, event: AfterModelCall) -> None:
-            await event.interrupt(f"turn {event.turn}")
-
     watching = Watching()
-    clerk, script = paying(watching, Doubting(), Reviewing(), calls=3)
+    clerk, script = paying(watching, Doubting(), calls=3)
     run = await started(clerk)
-    await run.respond("turn 1", "ok")
     for entry in await run.interrupts():
         await run.respond(entry.id, NO)
     (entry,) = await run.interrupts()
     assert entry.address.endswith("node:model:2;process:Doubting.after.c2")
     await run.respond("why", "no money")
-    await run.respond("turn 2", "ok")
 
     assert [each[0] for each in watching.seen] == ["c1", "c2", "c3", "c2"]
     assert list(script.told().values()) == [
@@ -108,21 +100,6 @@ async def test_an_after_hook_asks_about_a_rejected_call_and_others_are_not_heard
         ("denied", REJECTED),
     ]
     assert run.status == "completed"
-
-
-async def test_what_an_after_hook_remembers_of_a_rejected_call_is_known_to_the_next_turn() -> None:
-    known: list[Any] = []
-
-    class Remembering(Watching):
-        async def before_model_call(self, event: BeforeModelCall) -> None:
-            known.append(event.agent_state.get("seen"))
-
-    clerk, _ = paying(Remembering(), calls=2)
-    run = await started(clerk)
-    for entry in await run.interrupts():
-        await run.respond(entry.id, NO)
-
-    assert known == [None, 2]
 
 
 async def test_in_a_sequence_an_after_hook_is_heard_before_the_next_call_is_looked_at() -> None:

@@ -182,7 +182,6 @@ async def test_a_question_may_have_a_deadline_with_a_default() -> None:
 def test_a_hook_has_async_methods_that_take_an_event() -> None:
     class Wrong:
         name = "a/b"
-        after_model_call = "not a method"
 
         def before_tool_call(self, event: BeforeToolCall) -> None: ...
 
@@ -190,14 +189,14 @@ def test_a_hook_has_async_methods_that_take_an_event() -> None:
 
         async def before_tool_cal(self, event: BeforeToolCall) -> None: ...
 
-        async def beforeModelCall(self, event: Any) -> None: ...  # noqa: N802
+        async def beforeToolCall(self, event: Any) -> None: ...  # noqa: N802
 
-        async def on_before_node(self, event: Any) -> None: ...
+        async def on_after_tool_call(self, event: Any) -> None: ...
 
         async def before_lunch(self, event: Any) -> None: ...
 
     assert hook_faults(ApprovalHook()) == []
-    methods = "before_tool_call, after_tool_call, before_model_call, after_model_call, before_node"
+    methods = "before_tool_call, after_tool_call"
     *faults, name = hook_faults(Wrong())
     assert "has the invalid name 'a/b': use a text" in name
     assert faults == [
@@ -205,11 +204,10 @@ def test_a_hook_has_async_methods_that_take_an_event() -> None:
         for fault in (
             "has before_tool_call, which is not async: write `async def before_tool_call(self, event)`",
             "has after_tool_call, which must take one event: write (self, event)",
-            "has after_model_call, which is not a method but 'not a method'",
-            "has beforeModelCall, which is never called; is it before_model_call?",
+            "has beforeToolCall, which is never called; is it before_tool_call?",
             f"has before_lunch, which is never called; there are {methods}",
             "has before_tool_cal, which is never called; is it before_tool_call?",
-            "has on_before_node, which is never called; is it before_node?",
+            "has on_after_tool_call, which is never called; is it after_tool_call?",
         )
     ]
 
@@ -218,13 +216,18 @@ def test_a_name_of_a_hook_cannot_be_that_of_another_ones_questions() -> None:
     async def nothing(event: BeforeToolCall) -> None: ...
 
     assert hook_faults(Named("x", nothing)) == []
-    assert "does not end with .after or .node" in hook_faults(Named("x.after", nothing))[0]
+    assert "does not end with '.after'" in hook_faults(Named("x.after", nothing))[0]
     assert "no '.after.'" in hook_faults(Named("x.after.c1", nothing))[0]
     assert "use a text that is not empty" in hook_faults(Named("", nothing))[0]
+
+
+class NoMethod:
+    after_tool_call = 5
 
 
 def test_what_has_no_method_of_a_hook_is_none() -> None:
     assert hook_faults(ApprovalHook) == [
         "ApprovalHook is a class; a hook is an object: write ApprovalHook()"
     ]
+    assert "has after_tool_call, which is not a method but 5" in hook_faults(NoMethod())[0]
     assert "int has none of the methods before_tool_call, after" in hook_faults(3)[0]

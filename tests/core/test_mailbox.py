@@ -365,24 +365,6 @@ def test_what_a_visit_took_and_was_never_given_is_read_by_the_next() -> None:
     assert take(run, 9, visit="graph:g;node:next") == ["m1", "m2"]
 
 
-def test_what_a_visit_was_handed_and_has_not_read_is_read_by_the_next() -> None:
-    run = Drive(
-        graph(
-            "first",
-            reader(),
-            "next",
-            ways=[("START", "first"), ("first", "work"), ("work", "next")],
-        )
-    )
-    run.send("m0")
-    run.finish("first")
-    assert not run.state.mailbox.queue
-    run.end(Finished, visit="graph:g;node:work", inbox_unread=True)
-
-    assert [fact.data for fact in run.facts("message.returned")] == [{"message_id": "m0"}]
-    assert take(run, 9, visit="graph:g;node:next") == ["m0"]
-
-
 def test_what_a_refused_visit_has_not_read_it_takes_anew_unless_somebody_else_has() -> None:
     work = FunctionNode(id="work", on_error=AskHuman())
     run = Drive(graph(work, "other", ways=[(START, "work"), (START, "other")]))
@@ -400,21 +382,18 @@ def test_what_a_refused_visit_has_not_read_it_takes_anew_unless_somebody_else_ha
     assert run.state.counters.messages_delivered == 2
 
 
-@pytest.mark.parametrize("is_unread", [True, False])
-def test_what_a_refused_visit_was_handed_is_its_own_again_only_if_it_has_read_it(
-    *, is_unread: bool
-) -> None:
+def test_what_a_refused_visit_was_handed_is_its_own_again() -> None:
     work = replace(reader(), on_error=AskHuman())
     run = Drive(chain("first", work, "next"))
     run.send("m0")
     run.finish("first")
-    run.end(Finished, visit="graph:g;node:work", patch={"nope": 1}, inbox_unread=is_unread)
+    run.end(Finished, visit="graph:g;node:work", patch={"nope": 1})
     run.answer("error", {"action": "retry"})
     first, again = run.orders("work")
-    assert (len(first.inbox), again.inbox) == (1, () if is_unread else first.inbox)
+    assert (len(first.inbox), again.inbox) == (1, first.inbox)
     run.finish("work")
 
-    assert take(run, 9, visit="graph:g;node:next") == (["m0"] if is_unread else [])
+    assert take(run, 9, visit="graph:g;node:next") == []
 
 
 def test_what_a_visit_read_before_it_asked_stays_read_when_it_does_not_ask_for_it_again() -> None:
