@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import AfterValidator, create_model
 from sample_graphs import State
 
 from abeyance import START, Context, Graph
@@ -113,3 +114,37 @@ async def test_a_blocked_run_can_be_cancelled() -> None:
 async def test_a_script_of_answers_ends_at_a_blocked_visit() -> None:
     with pytest.raises(Blocked, match="lacks 'boto3'"):
         await run(exporting(), answers={"approve": True})
+
+
+async def test_an_answer_that_a_later_deploy_rejects_is_put_right_by_an_edit() -> None:
+    def asking(type_: Any) -> Graph:
+        percent: Any = (Annotated[int, type_], 0)
+        graph = Graph("asking", state=create_model("Share", percent=percent))
+        graph.interrupt("how_much", prompt="How much?", answer_to="percent")
+        graph.interrupt("sure", prompt="Sure?", response=bool)
+        graph.edge(START, "how_much")
+        graph.edge("how_much", "sure")
+
+        @graph.node
+        def double(state: Any) -> dict[str, Any]:
+            return {"percent": 2 * state.percent}
+
+        graph.edge("sure", "double")
+        return graph
+
+    def even(value: int) -> int:
+        if value % 2:
+            raise ValueError("must be even")
+        return value
+
+    trial = InMemoryRun(asking(None))
+    await trial.start()
+    await trial.respond("how_much", 3)
+    trial.deploy(asking(AfterValidator(even)))
+    with pytest.raises(Blocked, match="/percent: Value error, must be even"):
+        await trial.respond("sure", True)
+
+    await trial.pause(mode="now")
+    await trial.edit_values({"percent": 4}, version=(await trial.view()).version)
+    await trial.resume()
+    assert (trial.status, trial.values) == ("completed", {"percent": 8})
