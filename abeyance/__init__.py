@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from abeyance.filters import EventFilter, InboxFilter, RunFilter
-    from abeyance.handle import Forked, MessageFields, RunHandle, Started, Steered
+    from abeyance.handle import MessageFields, RunHandle, Started, Steered
     from abeyance.mcp.server import McpServer
     from abeyance.schemas.state_model import FromStart, add, append, merge, union
     from abeyance.settings import Settings
@@ -78,7 +78,6 @@ __all__ = [
     "Event",
     "EventFilter",
     "Fatal",
-    "Forked",
     "FromStart",
     "Goto",
     "Graph",
@@ -145,7 +144,6 @@ _MODULES = {
     "Event": "views",
     "EventFilter": "filters",
     "Fatal": "errors",
-    "Forked": "handle",
     "FromStart": "schemas.state_model",
     "Goto": "authoring.context",
     "Graph": "authoring.graph",

@@ -75,7 +75,6 @@ class Code(StrEnum):
     READ_ONLY_FIELD = "read_only_field"
     INVALID_ANSWER = "invalid_answer"
     DECISION_NOT_ALLOWED = "decision_not_allowed"
-    NO_SUCH_PAST = "no_such_past"
     INVALID_MESSAGE = "invalid_message"
     ACTION_NOT_ALLOWED = "action_not_allowed"
     QUEUE_FULL = "queue_full"

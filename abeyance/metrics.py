@@ -32,7 +32,6 @@ Operation: TypeAlias = Literal[
     "erase",
     "migrate",
     "retry",
-    "fork",
     "talk",
 ]
 Outcome: TypeAlias = Literal["success", "refused", "timeout", "error"]

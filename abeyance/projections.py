@@ -58,7 +58,6 @@ def run_view(state: RunState, start: wire.StartRun) -> views.RunView:
         labels=start.labels,
         started_by=start.started_by,
         sent_by=start.sent_by,
-        forked_from=start.forked_from,
         created_at=state.created_at,
         updated_at=state.updated_at,
         ended_at=state.updated_at if is_over else None,

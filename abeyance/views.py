@@ -234,7 +234,6 @@ class RunView(Record):
     labels: dict[str, str] = Field(default_factory=dict)
     started_by: str | None = None
     sent_by: str | None = None
-    forked_from: str | None = None
     created_at: datetime
     updated_at: datetime
     ended_at: datetime | None = None

@@ -148,9 +148,9 @@ class StartRun(Record, Stamped):
 
     `interrupt_before`, `interrupt_after` and `on_error` are the start's own, which another version of the
     graph gets too. A retry has the execution that it goes on from (`retry_of`), the first of all
-    (`origin`), and the hashes of its latest calls with a key (`retry_keys`). A fork has the id of the run
-    that it is `forked_from`. `sent_by` is who sent the start on behalf of `started_by`. `notify` are
-    patterns of the events that somebody is to be notified of.
+    (`origin`), and the hashes of its latest calls with a key (`retry_keys`). `sent_by` is who
+    sent the start on behalf of `started_by`. `notify` are patterns of the events that somebody is to be
+    notified of.
     """
 
     run_id: str
@@ -173,7 +173,6 @@ class StartRun(Record, Stamped):
     origin: str = Field(default="", exclude_if=is_empty)
     retry_keys: tuple[str, ...] = Field(default=(), exclude_if=is_empty)
     notify: tuple[str, ...] = Field(default=(), exclude_if=is_empty)
-    forked_from: str | None = Field(default=None, exclude_if=is_empty)
 
 
 class VisitReport(Record, Stamped):

@@ -267,19 +267,9 @@ MIGRATION: Final[dict[str, Any]] = {
 }
 
 RETRY: Final[dict[str, Any]] = {"patch": {"amount": 200.0}, "graph": "pinned"}
-FORK: Final[dict[str, Any]] = {"back": 1, "run_id": "refund-4711-again"}
-
-FORKED: Final[dict[str, Any]] = {
-    "run_id": "refund-4711-again",
-    "forked_from": "refund-4711",
-    "interrupts": [
-        {**INTERRUPT, "id": "refund-4711-again.5c6ffbdd40d9556b", "run_id": "refund-4711-again"}
-    ],
-}
-
 EVICT: Final[dict[str, Any]] = {"inactive_for": "P2D"}
 EVICTED: Final[dict[str, Any]] = {"evicted": 1, "runs": ["refund-4711"]}
-ERASING: Final[dict[str, Any]] = {"run_id": "refund-4711", "state": "erasing", "forks": []}
+ERASING: Final[dict[str, Any]] = {"run_id": "refund-4711", "state": "erasing"}
 TO_ALL: Final[dict[str, Any]] = {"text": "The customer accepts half of the amount."}
 REACHED: Final[dict[str, Any]] = {"count": 1, "runs": ["refund-4711"]}
 STEERED: Final[dict[str, Any]] = {**REACHED, "message_id": "note-1"}

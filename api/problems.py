@@ -72,7 +72,6 @@ PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
     Code.READ_ONLY_FIELD: (422, "Field that only the start sets"),
     Code.INVALID_ANSWER: (422, "Invalid answer"),
     Code.DECISION_NOT_ALLOWED: (422, "Decision not allowed"),
-    Code.NO_SUCH_PAST: (422, "Fork back further than the past"),
     Code.INVALID_MESSAGE: (422, "Invalid message"),
     Code.ACTION_NOT_ALLOWED: (422, "Disallowed action"),
     Code.QUEUE_FULL: (429, "Message queue full"),

@@ -214,14 +214,6 @@ class RunStatus(BaseModel):
     status: str
 
 
-class ForkedRun(BaseModel):
-    """A fork, and the questions that it asks first."""
-
-    run_id: str
-    forked_from: str
-    interrupts: list[views.InterruptView]
-
-
 class InterruptStatus(BaseModel):
     """An interrupt, for a caller without `runs:read`."""
 

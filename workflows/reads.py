@@ -62,7 +62,7 @@ class RunReads(Protocol):
     def interrupt(self, which: commands.WhichInterrupt) -> views.InterruptView:
         return projections.interrupt(self._state, which.interrupt_id)
 
-    @workflow.query(description="Everything that the run is, for a fork or a retry.")
+    @workflow.query(description="Everything that the run is, for a retry.")
     def snapshot(self) -> views.Snapshot:
         return views.Snapshot.of(self._state, self._start)
 

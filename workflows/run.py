@@ -90,7 +90,7 @@ class AgentRun(QuestionUpdates, RunReads):
         self._is_local = False
         self._tasks_begun = 0
         self._history = History()
-        # A retry and a fork carry a state into a new run.
+        # A retry carries a state into a new execution.
         is_continued = workflow.info().continued_run_id is not None
         self._metered = MeteredRun(start, spec.name, is_carried=is_continued)
         event: events.Event

@@ -75,11 +75,7 @@ def erase(run_id: RunId, *, as_json: AsJson = False) -> None:
     path = run_path(run_id)
 
     def lines(response: Any) -> list[Line]:
-        forks = [
-            Line("fork", f"{fork} has a copy of its past: erase it too")
-            for fork in response["forks"]
-        ]
-        return [Line(response["state"], response["run_id"]), *forks]
+        return [Line(response["state"], response["run_id"])]
 
     exchange(lambda api: api.delete(path), lines, as_json=as_json)
 

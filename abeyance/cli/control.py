@@ -1,5 +1,5 @@
 """Commands that control a run, edit it and its questions, show its result, and send it messages; and that
-migrate it to today's graph, retry it, and fork it.
+migrate it to today's graph, and retry it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from abeyance.cli.api_call import (
 from abeyance.cli.errors import ErrorText, ExitCode, code_of_run
 from abeyance.cli.formatting import (
     Line,
-    interrupt_lines,
     result_lines,
     run_lines,
     show,
@@ -441,29 +440,6 @@ def retry(
     body = {"graph": "today" if today else "pinned", **_changes(patch, renamed)}
     path = f"{run_path(run_id)}/retry"
     exchange(lambda api: api.post(path, body), run_lines, as_json=as_json)
-
-
-@moving.command(cls=ErrorText, rich_help_panel=PANEL)
-def fork(
-    run_id: RunId,
-    *,
-    back: Annotated[int, typer.Option(min=0, help="How many finished visits to go back.")] = 0,
-    new_id: Annotated[str | None, typer.Option("--run-id", help="Id of the new run.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Start a new run with the past of RUN, open or ended, and show what it asks first.
-
-    RUN stays as it is. Gates whose effects lie ahead are asked again.
-    """
-    body: dict[str, Any] = {"back": back}
-    if new_id is not None:
-        body["run_id"] = new_id
-    path = f"{run_path(run_id)}/fork"
-
-    def lines(started: Any) -> list[Line]:
-        return [Line("run", started["run_id"]), *interrupt_lines(started.get("interrupts", []))]
-
-    exchange(lambda api: api.post(path, body), lines, as_json=as_json)
 
 
 def _changes(patch: str | None, renamed: list[str] | None) -> dict[str, Any]:

@@ -4,8 +4,7 @@ Every call is bounded in time, and a repeated call (a retry, or one with the sam
 effect. A run's refusal is raised as a `Refusal` with its code; if Temporal or a worker cannot be reached,
 `Unavailable`.
 
-Retries and forks are made of the snapshot of a run, which is in the closing record of an ended one. An
-open run returns it to a query.
+A retry is made of the snapshot of a run, which is in its closing record.
 """
 
 from __future__ import annotations
@@ -26,23 +25,20 @@ from abeyance.client.eviction import UNBOUNDED, Room
 from abeyance.client.reader import RunReader
 from abeyance.client.start import StartPlan, retry_marks
 from abeyance.commands import as_events
-from abeyance.core import idempotency, ledger, machine, mailbox, messages, snapshots
-from abeyance.core.events import Keyed, Message, Restored
-from abeyance.core.json import Json, sha256
+from abeyance.core import idempotency, ledger, mailbox, messages
+from abeyance.core.events import Keyed, Message
+from abeyance.core.json import Json
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Called
 from abeyance.errors import Code, Refusal, Unavailable, Unreadable
-from abeyance.handle import Forked
 from abeyance.history.after_the_end import edit_after_the_end, respond_after_the_end
 from abeyance.history.description import RunDescription, RunEnded
 from abeyance.orders import SIGNALS, order_of
-from abeyance.projections import open_interrupts
 from abeyance.runtime import retries
 from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.converter import UNREADABLE, is_all_sealed
 from abeyance.temporal.update_limiter import Turn
-from abeyance.util import checked_run_id, generated_run_id
 
 R = TypeVar("R", views.Receipts, views.MessageReceipt, views.Cleared, views.Migration)
 
@@ -58,15 +54,6 @@ _EDITS: Final[Mapping[type[commands.Edit], str]] = {
 _MICROSECONDS: Final = 1_000_000
 _REFUSED: Final = frozenset({"signal.refused", "message.rejected"})
 _CODES: Final = frozenset(Code)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForkStarted:
-    """A fork, and what it asks first; `created` is False if the same call had started it before."""
-
-    run_id: str
-    created: bool
-    interrupts: list[views.InterruptView]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +234,7 @@ class TemporalRun(RunReader):
             raise Refusal(
                 Code.GONE,
                 f"The run {self.run_id!r} was ended by Temporal ({described.ended_as()}) and not by "
-                "itself, so there is nothing to go on from: fork it, or start a new one.",
+                "itself, so there is nothing to go on from: start a new one.",
                 run_id=self.run_id,
             )
         now = datetime.now(UTC)
@@ -273,71 +260,12 @@ class TemporalRun(RunReader):
         )
         await self._deployment.executions.again(plan, described, mark, room)
 
-    async def fork(
-        self, *, back: int = 0, run_id: str | None = None, principal: Principal | None = None
-    ) -> Forked:
-        order = order_of(commands.ForkBody, {"back": back, "run_id": run_id})
-        started = await self.fork_by(order, principal=principal or TEMPORAL)
-        run = TemporalRun(self._deployment, started.run_id, self._graph)
-        asked = started.interrupts if started.created else await run.interrupts()
-        return Forked(run=run, interrupts=asked)
-
-    async def fork_by(
-        self,
-        order: commands.ForkBody,
-        *,
-        principal: Principal,
-        request: str | None = None,
-        room: Room = UNBOUNDED,
-    ) -> ForkStarted:
-        """Fork by a command. `request` is as in `Client.runs.start`."""
-        described = await self._line.described(self.run_id)
-        snapshot = await self._snapshot(described)
-        state, start = snapshot.joined(), snapshot.start
-        now = datetime.now(UTC)
-        new_id = generated_run_id(state.spec.name) if order.run_id is None else order.run_id
-        forked = snapshots.forked(
-            state,
-            run_id=checked_run_id(new_id),
-            salt=uuid.uuid4().hex,
-            back=order.back,
-            now=now,
-            principal=principal,
-        )
-        plan = StartPlan.going_on(
-            forked,
-            wire.StartRun(
-                run_id=new_id,
-                limits=forked.limits,
-                session_type=start.session_type,
-                labels=start.labels,
-                started_by=principal.subject,
-                digest=sha256([self.run_id, order.back]),
-                graph_version=start.graph_version,
-                request=request,
-                salt=forked.salt,
-                interrupt_before=start.interrupt_before,
-                interrupt_after=start.interrupt_after,
-                on_error=start.on_error,
-                forked_from=self.run_id,
-            ),
-        )
-        started = await self._deployment.executions.fork(plan, room)
-        asked: list[views.InterruptView] = []
-        if started.created:
-            opened, _ = machine.advance(forked, Restored(now=now))
-            asked = open_interrupts(opened)
-        return ForkStarted(run_id=new_id, created=started.created, interrupts=asked)
-
     async def _snapshot(self, described: RunDescription) -> views.Snapshot:
-        """The snapshot of the run. Raises Unavailable if only a worker has it, and none responds."""
-        if not described.is_running:
-            record = await self._line.record(described)
-            if record.snapshot is not None:
-                return views.Snapshot.model_validate(record.snapshot)
-        else:
-            await self._line.refuse_natively_paused(self.run_id)
-        # Also of an ended run: a worker replays its history.
+        """The snapshot of an ended run. Raises Unavailable if only a worker has it, and none responds."""
+        record = await self._line.record(described)
+        if record.snapshot is not None:
+            return views.Snapshot.model_validate(record.snapshot)
+        # A worker replays its history.
         return await self._line.query(self.run_id, "snapshot", views.Snapshot)
 
     async def report_blocked(

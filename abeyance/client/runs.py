@@ -14,12 +14,11 @@ from pydantic import BaseModel
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from abeyance import commands, names, views, wire
+from abeyance import commands, views, wire
 from abeyance.authoring.graph import Graph
 from abeyance.client.deployment import Deployment
 from abeyance.client.erasures import Erasures
 from abeyance.client.eviction import ActiveRun, Evictions, Policy, Recency, Room
-from abeyance.client.listing import RUNS, having
 from abeyance.client.run import TemporalRun
 from abeyance.client.start import StartPlan
 from abeyance.core.policy import Principal
@@ -248,21 +247,12 @@ class Runs:
                 )
         return await self._deployment.blobs.delete_run(run_id)
 
-    async def forks(self, run_id: str) -> list[str]:
-        """Return the ids of the forks of a run that Temporal still has, as of a moment ago. Raises
-        `invalid_run_id`, and Unavailable.
-        """
-        (condition,) = having(names.LABELS, f"{names.FORKED_FROM}={checked_run_id(run_id)}")
-        rows = await self._deployment.listing.all(f"{RUNS} AND {condition}")
-        return sorted({row.execution.workflow_id for row in rows})
-
     async def erase(self, run_id: str) -> wire.ErasureState:
         """Erase a run that has ended: its history, what is stored of it, and its archive.
 
         Return `erasing`, or `erased` once it is done: a worker does it, whatever is killed. A signed
-        tombstone remains, without data of the run. Its forks (`forks`) have copies of its past, and have
-        to be erased themselves. From then on the run is refused as `erased`. Raises `not_finished` for
-        an open run, `unknown_run`, `invalid_run_id`, and Unavailable.
+        tombstone remains, without data of the run. From then on the run is refused as `erased`. Raises
+        `not_finished` for an open run, `unknown_run`, `invalid_run_id`, and Unavailable.
         """
         return await self._erasures.begin(run_id)
 

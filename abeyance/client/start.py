@@ -1,4 +1,4 @@
-"""Starting the workflow of a run: of a new one, of a retry, and of a fork.
+"""Starting the workflow of a run: of a new one, and of a retry.
 
 Its arguments, memo and search attributes are checked before anything is sent (`StartPlan`). A start
 claims its place in its conversation and room among the active runs first, and gives both back if it fails
@@ -57,7 +57,7 @@ _LARGEST: Final = 1_900_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPlan:
-    """A run that is about to start. `carried` is the state of a retry or a fork, None of a new run."""
+    """A run that is about to start. `carried` is the state of a retry, None of a new run."""
 
     start: wire.StartRun
     spec: GraphSpec
@@ -130,7 +130,7 @@ class StartPlan:
 
     @classmethod
     def going_on(cls, state: RunState, start: wire.StartRun) -> StartPlan:
-        """Plan a retry or a fork. Raises `payload_too_large`."""
+        """Plan a retry. Raises `payload_too_large`."""
         plan = cls(spec=state.spec, values=state.root.values, start=start, carried=state)
         carried, _, values = parted(state)
         _check_size(
@@ -230,9 +230,6 @@ class StartPlan:
     def search_attributes(self) -> TypedSearchAttributes:
         """The search attributes of the run at its start."""
         labels = _label_words(self.start.labels)
-        if self.start.forked_from is not None:
-            # No label of the run: who erases its origin finds it by this.
-            labels = [*labels, f"{names.FORKED_FROM}={self.start.forked_from}"]
         keyword, keywords = SearchAttributeKey.for_keyword, SearchAttributeKey.for_keyword_list
         pairs: list[SearchAttributePair[Any]] = [
             SearchAttributePair(keyword(names.STATUS), str(Status.RUNNING)),
@@ -431,16 +428,6 @@ class Executions:
             await self.give_back(plan)
             raise
 
-    async def fork(self, plan: StartPlan, room: Room) -> Started:
-        """Start a fork. Starting the same again changes nothing. Raises as `already_started`."""
-        await self.capacity.make_room(plan.start.run_id, room)
-        try:
-            await self.send(plan, WorkflowIDReusePolicy.REJECT_DUPLICATE)
-        except WorkflowAlreadyStartedError:
-            await self.give_back(plan)
-            return await self.already_started(plan)
-        return Started(run_id=plan.start.run_id, created=True)
-
     async def already_started(self, plan: StartPlan) -> Started:
         """Return the run that has the id already, if the same call started it. Raises `run_exists`, and
         `erased` while the id is that of a run that is being erased.
@@ -461,10 +448,9 @@ class Executions:
             return Started(run_id=run_id, created=False)
         if not described.is_running:
             status = described.ended_as()
-            reuse = ", or say reuse: true" if plan.start.forked_from is None else ""
             raise Refusal(
                 Code.RUN_EXISTS,
-                f"A run {run_id!r} has ended ({status}). Choose another id{reuse}.",
+                f"A run {run_id!r} has ended ({status}). Choose another id, or say reuse: true.",
                 run_id=run_id,
                 run_status=status,
                 ended_at=described.ended_at and rfc3339(described.ended_at),

@@ -1,4 +1,4 @@
-"""The commands about a run: control, messages, edits of its values, migration, retry and fork."""
+"""The commands about a run: control, messages, edits of its values, migration and retry."""
 
 from __future__ import annotations
 
@@ -342,10 +342,3 @@ class RetryBody(Request):
     def changes_course(self) -> bool:
         """Whether it changes more than that the run goes on."""
         return self.graph == "today" or bool(self.patch)
-
-
-class ForkBody(Request):
-    """A fork: how many finished visits it goes back, and the id of the new run, generated if absent."""
-
-    back: int = Field(default=0, ge=0, le=1_000_000, strict=True)
-    run_id: str | None = None

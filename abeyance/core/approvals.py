@@ -266,30 +266,6 @@ def _differs(approval: Approval, values: Mapping[str, Json]) -> bool:
     return any(hash_at(values, path) != hash_ for path, hash_ in approval.shown_hashes.items())
 
 
-def first_inherited(state: RunState, visit: Visit) -> Approval | None:
-    """Return the first inherited approval that has to be confirmed before a visit's code may run."""
-    for unit in (visit, *_around(state, visit)):
-        for each in _latest(of_others(unit)):
-            if each.inherited:
-                return each
-    return None
-
-
-def confirm(draft: WorkingState, visit: Visit) -> None:
-    """Let the first inherited approval of a visit count in this run, for all that it covers."""
-    confirmed = first_inherited(draft.state, visit)
-
-    def without_mark(each: Approval) -> Approval:
-        is_confirmed = confirmed is not None and (each.gate, each.capability) == (
-            confirmed.gate,
-            confirmed.capability,
-        )
-        return replace(each, inherited=False) if is_confirmed else each
-
-    for scope in list(draft.state.scopes):
-        put_all(draft, scope, (), lambda all_: tuple(map(without_mark, all_)))
-
-
 def begin(draft: WorkingState, visit: Visit) -> None:
     """Mark the approvals of a visit, and of the visits around it, as begun.
 

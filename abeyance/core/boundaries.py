@@ -107,7 +107,6 @@ def gathered(
                 is_restricted=each.is_restricted or (earlier is not None and earlier.is_restricted),
                 begun=each.begun and (earlier is None or earlier.begun),
                 broken=each.broken or (earlier is not None and earlier.broken),
-                inherited=each.inherited or (earlier is not None and earlier.inherited),
             )
     return tuple(by_capability.values())
 

@@ -235,15 +235,14 @@ def go_back(
     visit: Visit | None,
     steps: int,
     *,
-    by: str | None,
+    by: str,
     reason: str,
-    guidance: str | None = None,
-    to_the_gate: bool = True,
+    guidance: str | None,
 ) -> None:
     """Run the last finished visit of a scope again, or the one that finished `steps` before it.
 
-    `visit` is where the branch is now, and is left. With `to_the_gate` a visit behind a gate runs again
-    only together with it. Raises Impossible.
+    `visit` is where the branch is now, and is left. A visit behind a gate runs again only together with
+    it. Raises Impossible.
     """
     trail = draft.state.scopes[address].trail
     if not undo.is_linear(draft.state, address):
@@ -261,8 +260,7 @@ def go_back(
         )
     target: Visit | Step | None = last if not count else trail[-count]
     assert target is not None  # noqa: S101 without a last visit one at least is undone
-    if to_the_gate:
-        count = _to_the_gate(draft.graph(address), trail, target, count)
+    count = _to_the_gate(draft.graph(address), trail, target, count)
     if visit is not None:
         _abandon(draft, visit, reason, by)
     again: Visit | Step | None = last
@@ -305,7 +303,7 @@ def _to_the_gate(
     return count
 
 
-def _abandon(draft: WorkingState, visit: Visit, reason: str, by: str | None) -> None:
+def _abandon(draft: WorkingState, visit: Visit, reason: str, by: str) -> None:
     """Leave a visit that has not begun, or waits, as if it had never been entered."""
     gates = interrupts.of_visit(draft, visit.address)
     interrupts.withdraw(draft, gates, reason, by=by, status="superseded")

@@ -25,7 +25,7 @@ from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
 ALWAYS_KNOWN: Final = frozenset(
-    {STARTER, "error", "interrupt_before", "interrupt_after", "approve", "outcome", "approve_fork"}
+    {STARTER, "error", "interrupt_before", "interrupt_after", "approve", "outcome"}
 )
 """In `not_by`: the starter, and the questions that runs and agents ask by themselves."""
 _MOST_NAMES: Final = 200

@@ -130,7 +130,7 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
     if not state.finished:
         _apply(draft, event)
         _run_to_quiescence(draft)
-        # A run that was retried or forked may begin by waiting.
+        # A run that was retried may begin by waiting.
         was = None if state.resumption is not None else state.status
         if draft.state.status is Status.AWAITING_INPUT is not was:
             draft.publish("run.awaiting_input", open=len(draft.state.ledger.open))
@@ -289,7 +289,7 @@ def address_now(state: RunState, address: str) -> str:
 
 
 def _resume(draft: WorkingState, resumption: Resumption) -> None:
-    """Complete a retry or a fork: publish its facts, and end the code that ran in the run before."""
+    """Complete a retry: publish its facts, and end the code that ran in the run before."""
     draft.state.resumption = None
     draft.effects[:0] = resumption.facts
     for address, outcome in resumption.outcomes.items():

@@ -1,4 +1,4 @@
-"""Questions that a run itself asks an operator: at breakpoints, in forks, and about failed visits.
+"""Questions that a run itself asks an operator: at breakpoints, and about failed visits.
 
 *Breakpoints* (static interrupts) show a person the values before or after a node, and let them edit
 them. The graph names these nodes, or the start of the run does. The question shows the current values
@@ -37,8 +37,6 @@ from abeyance.errors import Code, Refusal
 
 ERROR: Final = "error"
 """Name of the question about a failed visit; its answer is `{action, patch?}`."""
-FORKED: Final = "approve_fork"
-"""Name of the question whether an approval of the run that this one was forked from counts here too."""
 
 
 def open_breakpoint(draft: WorkingState, visit: Visit, stage: Literal["before", "after"]) -> None:
@@ -48,26 +46,13 @@ def open_breakpoint(draft: WorkingState, visit: Visit, stage: Literal["before", 
     interrupts.ask(draft, visit, Asked(question=question, kind="static"))
 
 
-def open_fork_question(draft: WorkingState, visit: Visit) -> None:
-    """Ask whether an approval of the run that this one was forked from counts here too."""
-    transition(visit, "ask", Waiting(stage="before"))
-    interrupts.ask(draft, visit, Asked(question=_breakpoint(draft, visit, FORKED), kind="static"))
-
-
 def _breakpoint(draft: WorkingState, visit: Visit, name: str) -> InterruptSpec:
     values = items.values_of(draft.state, visit)
     version = items.version_of(draft.state, visit)
-    inherited = approvals.first_inherited(draft.state, visit) if name == FORKED else None
     begins = f"{name.removeprefix('interrupt_').capitalize()} {visit.node!r}"
-    if inherited is not None:
-        begins = (
-            f"{inherited.node!r} was approved in the run that this one was forked from. Approve "
-            f"{visit.node!r} in this run too"
-        )
     return InterruptSpec(
         name=name,
         prompt=f"{begins}: let the run go on (null), or edit its values first?",
-        requested_capability=None if inherited is None else inherited.capability or None,
         payload={"values": dict(values), "version": version, "node": visit.node},
         response_schema=_breakpoint_schema(draft.graph(visit.scope)),
         rewrites=_rewrites(draft.graph(visit.scope)),

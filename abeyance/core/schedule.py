@@ -114,9 +114,6 @@ def _start(draft: WorkingState, visit: Visit, ready: Ready, *, has_place: bool) 
                 return True
         case "before":
             operator_questions.drop_breakpoint_answer(visit, "before")
-            if (key := key_of("static", operator_questions.FORKED)) in visit.questions.answers:
-                visit.questions = visit.questions.without({key})
-                approvals.confirm(draft, visit)
             transition(visit, "proceed", Ready(stage="body"))
         case "body":
             pass
@@ -152,9 +149,6 @@ def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
     runs_code = visit.pending is None and not isinstance(node, InterruptNode)
     if runs_code and (invalid := approvals.first_invalid(draft.state, visit)) is not None:
         _ask_again(draft, visit, invalid)
-        return True
-    if runs_code and approvals.first_inherited(draft.state, visit) is not None:
-        operator_questions.open_fork_question(draft, visit)
         return True
     if runs_code and (moved := budgets.held(draft, visit)) is not None:
         return moved

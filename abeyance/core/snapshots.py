@@ -1,11 +1,10 @@
-"""Migrate, retry and fork: take a run apart, and put it together for another graph, a second try, or as
-a copy.
+"""Migrate and retry: take a run apart, and put it together for another graph, or for a second try.
 
 Each function takes a whole run and returns a whole run, and has no effects. Start the result with the
 event `Restored`: it publishes what has happened, and starts what can start (`RunState.resumption`).
 
-A retry and the fork of an ended run begin with `Ending.before`: the run as it was when it came to its
-end. So the closing record of a run has to keep its whole state.
+A retry begins with `Ending.before`: the run as it was when it came to its end. So the closing record of a
+run has to keep its whole state.
 """
 
 from __future__ import annotations
@@ -14,13 +13,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from abeyance.core import (
-    approvals,
     authority,
-    directives,
-    duties,
     interrupts,
     items,
-    ledger,
     migration,
     operator_questions,
     reminders,
@@ -28,8 +23,6 @@ from abeyance.core import (
 from abeyance.core.copying import replace
 from abeyance.core.effects import Publish
 from abeyance.core.json import Json, rfc3339
-from abeyance.core.ledger import Interrupt
-from abeyance.core.mailbox import Mailbox
 from abeyance.core.outcome import (
     CALL_STARTED,
     Failed,
@@ -40,17 +33,12 @@ from abeyance.core.outcome import (
     key_of,
 )
 from abeyance.core.policy import Principal
-from abeyance.core.spec import Else, FunctionNode, GraphSpec, InterruptNode
-from abeyance.core.state import Counters, Ending, Resumption, RunState
+from abeyance.core.spec import GraphSpec
+from abeyance.core.state import Ending, Resumption, RunState
 from abeyance.core.visit import (
-    Approval,
-    Nested,
     Ready,
     Running,
-    Transition,
     Visit,
-    Waiting,
-    transition,
 )
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
@@ -100,11 +88,11 @@ def retried(
     Raises the Refusal `not_finished` if the run is open, `run_finished` if it completed,
     `capability_required` if the principal may not retry it, and `cannot_migrate` as `migrated` does.
     """
-    ending = _ending_of(state, "retried")
+    ending = _ending_of(state)
     if ending.outcome == "completed":
         raise Refusal(
             Code.RUN_FINISHED,
-            "The run completed, so there is nothing to retry. Fork it to run it again from its past.",
+            "The run completed, so there is nothing to retry. Start a new run.",
             run_status=str(state.status),
         )
     before, outcomes = _reopened(state, ending)
@@ -150,72 +138,6 @@ def retried(
     return _made(draft, outcomes)
 
 
-def forked(
-    state: RunState,
-    *,
-    run_id: str,
-    salt: str,
-    back: int,
-    now: datetime,
-    principal: Principal,
-) -> RunState:
-    """Return a new, open run with the past of another, which may be open or over and stays as it is.
-
-    `back` is how many finished visits of the branch that moved last are undone, and run again; 0 for
-    none. Visits that were running start again, with their journals. Open questions are asked under ids
-    of the new run, with deadlines that begin anew. An approval is for one run: every gate whose effects
-    lie ahead is asked again. Messages stay with the original.
-
-    Raises the Refusal `no_such_past` if the run cannot go back so far; its detail `most` is how far it
-    can. Raises `capability_required` if the principal may not fork it, and `not_finished` while it ends.
-    """
-    if state.ending is None:
-        source, outcomes = state, _outcomes(state, {})
-    else:
-        source, outcomes = _reopened(state, _ending_of(state, "forked"))
-    authority.demand(source, principal, "fork the run")
-    source = replace(
-        source,
-        run_id=run_id,
-        salt=salt,
-        created_at=now,
-        last_activity_at=now,
-        mailbox=Mailbox(),
-        todos=(),
-        pause=None,
-        counters=Counters(visits=source.counters.visits),
-        keys={},
-        receipts_kept=0,
-        starters=tuple(dict.fromkeys((*source.starters, principal.subject))),
-    )
-    draft = WorkingState(source, now)
-    items.forget_all_counts(draft)
-    _go_back(draft, back)
-    for visit in list(draft.state.visits.values()):
-        _forget_gates(draft, draft.visit(visit.address))
-    _inherit_approvals(draft)
-    # What has happened so far was no event of the new run.
-    draft.effects.clear()
-    draft.state.events_published = 0
-    draft.publish(
-        "run.forked",
-        source.root.address,
-        principal.subject,
-        origin=state.run_id,
-        back=back,
-    )
-    asked = [*draft.open.values()]
-    draft.open.clear()
-    draft.settled.clear()
-    for entry in asked:
-        if entry.kind == "static" and entry.name == operator_questions.FORKED:
-            # Which approval comes first may be another one here.
-            transition(draft.visit(entry.visit), "resume", Ready(stage="before"))
-        else:
-            _ask_in_fork(draft, entry)
-    return _made(draft, outcomes)
-
-
 def _made(draft: WorkingState, outcomes: Mapping[str, VisitOutcome]) -> RunState:
     facts = tuple(effect for effect in draft.effects if isinstance(effect, Publish))
     running = {visit.code_address for visit in draft.state.visits_in(Running)}
@@ -229,11 +151,11 @@ def _made(draft: WorkingState, outcomes: Mapping[str, VisitOutcome]) -> RunState
 # The end of a run, undone
 
 
-def _ending_of(state: RunState, what: str) -> Ending:
+def _ending_of(state: RunState) -> Ending:
     if state.ending is None or not state.finished:
         raise Refusal(
             Code.NOT_FINISHED,
-            f"The run is {state.status}, and can be {what} when it has ended.",
+            f"The run is {state.status}, and can be retried when it has ended.",
             run_status=str(state.status),
         )
     return state.ending
@@ -334,141 +256,3 @@ def _done_again(
             is_asked = visit.call is not None and visit.call.once
             is_over = visit.routing is not None
             yield visit, began and not (is_asked or is_over)
-
-
-# The past of a fork
-
-
-def _go_back(draft: WorkingState, back: int) -> None:
-    visit = next(directives.branches(draft.state), None)
-    scope = [*draft.state.scopes][-1] if visit is None else visit.scope
-    most = directives.most_steps_back(draft.state, scope, visit)
-    if not 0 <= back <= most:
-        visits = "1 visit" if most == 1 else f"{most} visits"
-        raise Refusal(
-            Code.NO_SUCH_PAST,
-            f"The run cannot be forked there: it can go back {visits}, and not {back}. Only the last "
-            "visits of a graph with one branch can be undone.",
-            most=most,
-        )
-    if back:
-        directives.go_back(
-            draft,
-            scope,
-            visit,
-            back - 1,
-            by=None,
-            reason="the run was forked before it",
-            # Its gate may have led to more, which is not done again (`_inherit_approvals`).
-            to_the_gate=False,
-        )
-
-
-def _forget_gates(draft: WorkingState, visit: Visit) -> None:
-    """Drop the answers to gates of a visit that is not over, and what it has not read."""
-    visit.blocked = None
-    visit.inbox = replace(visit.inbox, taken=visit.inbox.taken[: visit.inbox.read_count])
-    own = {each.key for each in visit.approvals if each.gate == visit.address and not each.is_open}
-    given = {*visit.questions.answers}
-    gates = given if visit.call is not None else own & given
-    visit.questions = visit.questions.without(gates)
-    visit.approvals = tuple(
-        each for each in visit.approvals if each.gate != visit.address or each.key not in gates
-    )
-    if visit.routing is None or not gates:
-        return
-    # Its rules are evaluated again, and ask all that they ask.
-    for entry in interrupts.of_visit(draft, visit.address):
-        del draft.open[entry.id]
-    visit.routing = replace(visit.routing, is_stale=True)
-    name: Transition = "resume" if isinstance(visit.state, Waiting) else "proceed"
-    transition(visit, name, Ready(stage="after"))
-
-
-def _inherit_approvals(draft: WorkingState) -> None:
-    """Let no approval of the original count without being given again.
-
-    A gate is asked again if nothing is done twice by that. Else its approval is confirmed where the fork
-    goes on.
-    """
-    state = draft.state
-    at_code = {
-        each.gate
-        for visit in state.visits.values()
-        if isinstance(state.graph_of(visit.scope).nodes[visit.node], FunctionNode)
-        for each in visit.approvals
-    }
-    begun: set[str] = set()
-
-    def found(all_: tuple[Approval, ...]) -> tuple[Approval, ...]:
-        begun.update(each.gate for each in all_ if each.begun)
-        return all_
-
-    def inherited(each: Approval) -> Approval:
-        if each.is_open:
-            return each
-        # If code follows only behind the item or the nested graph, all of that would be done again.
-        is_within = each.members or state.scopes[each.scope].visit is not None
-        leaves = is_within and each.gate not in at_code
-        if leaves or not _is_untouched(state, each, is_begun=each.gate in begun):
-            return replace(each, inherited=True)
-        return replace(each, broken=True)
-
-    for change in (found, lambda all_: tuple(map(inherited, all_))):
-        for scope in list(draft.state.scopes):
-            approvals.put_all(draft, scope, (), change)
-
-
-def _is_untouched(state: RunState, approval: Approval, *, is_begun: bool) -> bool:
-    """Return whether nothing was done at a gate, by its own code, nor behind it: no visit, no nested
-    graph, and no step of code. `is_begun`: on any branch something behind it has begun.
-    """
-    node = state.graph_of(approval.scope).nodes[approval.node]
-    if approval.routing is None and not isinstance(node, InterruptNode):
-        return False
-    trail = state.scopes[approval.scope].trail
-    is_last = bool(trail) and trail[-1].address == approval.gate
-    if not is_begun:
-        return is_last or not _may_split(state.graph_of(approval.scope), approval.node)
-    return is_last and not any(
-        visit.checkpoint.journal or isinstance(visit.state, Nested)
-        for visit in state.visits.values()
-        if approvals.covers(approval.gate, visit.approvals)
-    )
-
-
-def _may_split(graph: GraphSpec, gate: str) -> bool:
-    """Return whether several branches may follow a gate before code runs: of one that is over nothing is
-    left.
-    """
-    gates = [gate]
-    for name in gates:
-        ways = [way for way in graph.edges_from(name) if not isinstance(way.condition, Else)]
-        if len(ways) > 1 or len(graph.routed_from(name)) > 1:
-            return True
-        following = graph.successors(name).difference(gates)
-        gates += [each for each in following if isinstance(graph.nodes.get(each), InterruptNode)]
-    return False
-
-
-def _ask_in_fork(draft: WorkingState, entry: Interrupt) -> None:
-    """Ask an open question under an id of the new run."""
-    run_id, visit = draft.state.run_id, draft.state.visits[entry.visit]
-    ordinal = visit.questions.ask_counts[entry.key]
-    place = (run_id, entry.address, entry.name, ordinal, entry.kind)
-    id_ = ledger.interrupt_id(*place, salt=draft.state.salt)
-    whole = None if entry.deadline is None else entry.deadline - entry.created_at
-    asked = replace(
-        ledger.reopened(entry, draft.now, ()),
-        id=id_,
-        claim=None,
-        barred=duties.barred(draft.state, visit, entry.terms, entry),
-        created_at=draft.now,
-        deadline=None if whole is None else draft.now + whole,
-        parents=tuple(
-            interrupts.unit(run_id, parent.address, parent.reason) for parent in entry.parents
-        ),
-    )
-    asked = reminders.shifted(asked, entry.created_at, draft.now - entry.created_at, draft.now)
-    number = interrupts.publish_opened(draft, asked)
-    draft.open[id_] = replace(asked, number=number)

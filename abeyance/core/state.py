@@ -224,8 +224,8 @@ class Ending:
     """The ending of a run. `secondary_errors` are later reasons to end: recorded, but without effect on
     the outcome.
 
-    `before` is the run as it was when it came to its end, from which it can be retried or forked, and
-    `outcomes` are those of visits that still ran then, by address.
+    `before` is the run as it was when it came to its end, from which it can be retried, and `outcomes`
+    are those of visits that still ran then, by address.
     """
 
     outcome: Outcome
@@ -262,8 +262,8 @@ class Counters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption:
-    """What the first event of a retried or forked run completes: `facts` to publish, and the `outcomes`
-    of visits that ran in the run before, by address.
+    """What the first event of a retried run completes: `facts` to publish, and the `outcomes` of visits
+    that ran in the run before, by address.
     """
 
     facts: tuple[Publish, ...] = ()
@@ -281,8 +281,7 @@ class RunState:
     what the next visit of an agent's node starts with. `keys` maps hashes of the latest idempotency
     keys to their calls. `salt` keeps its interrupt ids distinct from those of an earlier run with the
     same id. `earlier_guards` are capabilities that only graphs from which it was migrated can ask for.
-    `resumption` is set until the first event after a retry or fork. `starters` are who started the run,
-    and who forked it and each run that it was forked from.
+    `resumption` is set until the first event after a retry. `starters` is who started the run.
     """
 
     format: int = FORMAT

@@ -219,8 +219,7 @@ class Approval:
     saw, by path. `begun`: what the answer allowed has begun; before that, nothing that was shown may
     change. `capability` is None if everybody could have answered. `is_restricted`: not everybody with
     the capability could have answered, or not alone. `broken`: the question is asked again, because a
-    person has changed values since. `inherited`: the answer was given in the run that this one was
-    forked from, and has to be confirmed. `routing` is the routing decision of a visit whose rule asked.
+    person has changed values since. `routing` is the routing decision of a visit whose rule asked.
     `taken_tokens` are the tokens of other branches that joins have taken since.
 
     A question inside a nested graph or an item that is over is asked again together with all of it:
@@ -237,7 +236,6 @@ class Approval:
     begun: bool = False
     is_restricted: bool = False
     broken: bool = False
-    inherited: bool = False
     routing: RoutingDecision | None = None
     taken_tokens: tuple[TakenToken, ...] = ()
 

@@ -233,7 +233,6 @@ class RunDescription:
             labels=dict(self.labels),
             started_by=start.get("started_by"),
             sent_by=start.get("sent_by"),
-            forked_from=start.get("forked_from"),
             created_at=self.created_at,
             updated_at=self.ended_at
             or (datetime.fromisoformat(updated) if updated else self.started_at),

@@ -18,7 +18,7 @@ from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
-from abeyance.handle import Forked, MessageFields, RunHandle
+from abeyance.handle import MessageFields, RunHandle
 from abeyance.http.connection import Connection
 from abeyance.http.events import follow as followed
 from abeyance.http.events import past
@@ -72,7 +72,7 @@ class HttpRun(RunHandle):
     Reading requires `runs:read`, as does `edit_values` without a version. `respond` and `claim` require
     `runs:respond` and the capability of the question; `release`, `reassign` and `take_back` require
     `runs:respond` or `runs:control`; messages `runs:steer`; all other methods `runs:control`, and
-    `migrate` and `fork` also what a change of course requires.
+    `migrate` also what a change of course requires.
     """
 
     def __init__(self, api: Connection, run_id: str) -> None:
@@ -239,19 +239,6 @@ class HttpRun(RunHandle):
     ) -> None:
         _refuse_principal(principal)
         await self._api.post(f"{self._path}/retry", body_of(commands.RetryBody, about), key=key)
-
-    async def fork(
-        self, *, back: int = 0, run_id: str | None = None, principal: Principal | None = None
-    ) -> Forked:
-        _refuse_principal(principal)
-        body = body_of(commands.ForkBody, {"back": back, "run_id": run_id})
-        response = await self._api.post(f"{self._path}/fork", body)
-        return Forked(
-            run=HttpRun(self._api, response["run_id"]),
-            interrupts=[
-                InterruptView.model_validate(entry) for entry in response.get("interrupts", [])
-            ],
-        )
 
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
         items: list[TranscriptItem] = []

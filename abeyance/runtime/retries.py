@@ -25,8 +25,7 @@ def not_finished(run_id: str, status: str) -> Refusal:
     """Return the refusal of a retry of an open run."""
     return Refusal(
         Code.NOT_FINISHED,
-        f"The run {run_id!r} is {status}: only a run that has ended can be retried. "
-        "Migrate or fork an open one.",
+        f"The run {run_id!r} is {status}: only a run that has ended can be retried. Migrate an open one.",
         run_id=run_id,
         run_status=status,
     )

@@ -31,7 +31,7 @@ from abeyance.errors import Blocked
 from abeyance.history import entries
 from abeyance.history.audit import Orders
 from abeyance.runtime.node_runner import failed_attempt, graph_for, run_visit
-from abeyance.storage.blobs import Blobs, MemoryBlobs
+from abeyance.storage.blobs import MemoryBlobs
 from abeyance.views import Event
 
 MAX_STEPS: Final = 100_000
@@ -50,8 +50,6 @@ class Driver:
         graph: Graph,
         state: RunState,
         start: wire.StartRun,
-        *,
-        blobs: Blobs | None = None,
     ) -> None:
         self.state = state
         self.now = state.created_at
@@ -59,7 +57,7 @@ class Driver:
         self.audit: list[Mapping[str, Json]] = []
         self.orders = Orders()
         self.moved = asyncio.Event()
-        self.blobs = MemoryBlobs() if blobs is None else blobs
+        self.blobs = MemoryBlobs()
         self._graph = graph
         self._start = start
         self._effects: deque[effects.Effect] = deque()
@@ -73,7 +71,9 @@ class Driver:
         if self._has_begun:
             raise RuntimeError("the run has started already")
         self._has_begun = True
-        self._publish_start()
+        start = self._start.model_dump(mode="json")
+        entry = entries.run_started([start, {"name": self.state.spec.name}])
+        self._publish(entry.type, None, entry.actor, entry.data)
         await self.feed(events.Started(now=self.now))
 
     def deploy(self, graph: Graph) -> None:
@@ -84,21 +84,14 @@ class Driver:
         """Change what the run's view says of its start."""
         self._start = start
 
-    async def go_on(self, state: RunState, *, is_new: bool = False) -> None:
-        """Go on with a retried or forked state, until it has to wait."""
+    async def go_on(self, state: RunState) -> None:
+        """Go on with a retried state, until it has to wait."""
         self._has_begun = True
         self.state = state
         self._effects.clear()
         self._blocked.clear()
         self._reasons.clear()
-        if is_new:
-            self._publish_start()
         await self.feed(events.Restored(now=self.now))
-
-    def _publish_start(self) -> None:
-        start = self._start.model_dump(mode="json")
-        entry = entries.run_started([start, {"name": self.state.spec.name}])
-        self._publish(entry.type, None, entry.actor, entry.data)
 
     async def feed(self, event: events.Event) -> None:
         """Change the run by an event, try blocked visits again, and carry out all that follows.

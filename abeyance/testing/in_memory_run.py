@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from abeyance import commands, projections, wire
 from abeyance.authoring.graph import Graph
 from abeyance.commands import as_events
-from abeyance.core import events, idempotency, machine, mailbox, messages, replies, snapshots
+from abeyance.core import events, idempotency, machine, mailbox, messages, replies
 from abeyance.core.delegations import Delegations, Wanted
 from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
@@ -21,7 +21,6 @@ from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.state import Limits, RunState
 from abeyance.duration import Duration, seconds
 from abeyance.errors import Code, Refusal
-from abeyance.handle import Forked
 from abeyance.history.after_the_end import (
     edit_after_the_end,
     not_running,
@@ -31,10 +30,9 @@ from abeyance.orders import SIGNALS, order_of
 from abeyance.runtime import answering, graph_today, retries
 from abeyance.schemas import answers as limits_
 from abeyance.schemas.state_model import ValuesError
-from abeyance.storage.blobs import Blobs
 from abeyance.testing.driver import MAX_STEPS, Driver
 from abeyance.testing.reader import InMemoryReader
-from abeyance.util import as_names, checked_run_id, run_exists
+from abeyance.util import as_names, checked_run_id
 from abeyance.views import InterruptView, MessageReceipt, MessageView, Migration
 
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -90,20 +88,13 @@ class InMemoryRun(InMemoryReader):
             now=now,
             started_by=person,
         )
-        self._set_up(graph, state, start)
-
-    def _set_up(
-        self, graph: Graph, state: RunState, start: wire.StartRun, *, blobs: Blobs | None = None
-    ) -> None:
         self._sent = 0
         # The digests of messages by their ids, as far as they were sent by signals.
         self._steered: dict[str, str] = {}
-        # By their ids: how far each went back, and its run.
-        self._forks: dict[str, tuple[int, InMemoryRun]] = {}
         self._delegations = Delegations()
         self._graph = graph
         self._start = start
-        self._driver = Driver(graph, state, start, blobs=blobs)
+        self._driver = Driver(graph, state, start)
 
     @property
     def reason(self) -> str | None:
@@ -321,47 +312,6 @@ class InMemoryRun(InMemoryReader):
         marks = retries.marked(self._start.retry_keys, mark)
         self._begin({"graph_version": version, "retry_keys": marks})
         await self._driver.go_on(state)
-
-    async def fork(
-        self, *, back: int = 0, run_id: str | None = None, principal: Principal | None = None
-    ) -> Forked:
-        """Start a new run as `RunHandle.fork`, with a clock of its own."""
-        order = order_of(commands.ForkBody, {"back": back, "run_id": run_id})
-        new_id = order.run_id
-        if new_id is None:
-            new_id = f"{self.run_id}-fork{len(self._forks) + 1}"
-        checked_run_id(new_id)
-        if new_id == self.run_id or self._forks.get(new_id, (back,))[0] != back:
-            raise run_exists(new_id, self.status)
-        if new_id in self._forks:
-            earlier = self._forks[new_id][1]
-            return Forked(run=earlier, interrupts=await earlier.interrupts())
-        state = snapshots.forked(
-            self.state,
-            run_id=new_id,
-            salt=new_id,
-            back=order.back,
-            now=self.now,
-            principal=principal or ANYBODY,
-        )
-        by = (principal or ANYBODY).subject
-        changes = {
-            "run_id": new_id,
-            "forked_from": self.run_id,
-            "started_by": by,
-            "sent_by": None,
-            "retry_keys": (),
-        }
-        copy = InMemoryRun.__new__(InMemoryRun)
-        await copy._go_on(  # noqa: SLF001 it is made here
-            self, state, self._start.model_copy(update=changes)
-        )
-        self._forks[new_id] = (back, copy)
-        return Forked(run=copy, interrupts=await copy.interrupts())
-
-    async def _go_on(self, origin: InMemoryRun, state: RunState, start: wire.StartRun) -> None:
-        self._set_up(origin._graph, state, start, blobs=origin._driver.blobs)
-        await self._driver.go_on(state, is_new=True)
 
     def _today(
         self, state: RunState, *, patch: Mapping[str, Json], renames: Mapping[str, str]

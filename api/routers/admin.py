@@ -34,14 +34,10 @@ Document = Annotated[Mapping[str, Any], Body()]
 
 
 class ErasedRun(BaseModel):
-    """The erasure of a run: `erasing`, or `erased` once nothing of it is left but the tombstone.
-
-    `forks` are the runs that were forked from it: they have its past, and are not erased with it.
-    """
+    """The erasure of a run: `erasing`, or `erased` once nothing of it is left but the tombstone."""
 
     run_id: str
     state: wire.ErasureState
-    forks: list[str]
 
 
 @audit_router.get(
@@ -81,11 +77,9 @@ async def erase_run(run_id: RunId, client: ClientDep) -> ErasedRun:
     """Erase a run that has ended: its history, what is stored of it, and its archive.
 
     A worker does it, and from now on the run is refused as `erased`. Repeat the request to learn whether
-    it is done. A signed tombstone remains. An open run has to be cancelled first. Erase the `forks` of
-    the run too: each has a copy of its past.
+    it is done. A signed tombstone remains. An open run has to be cancelled first.
     """
-    state = await client.runs.erase(run_id)
-    return ErasedRun(run_id=run_id, state=state, forks=await client.runs.forks(run_id))
+    return ErasedRun(run_id=run_id, state=await client.runs.erase(run_id))
 
 
 class EvictBody(wire.Request):

@@ -1,4 +1,4 @@
-"""Control of one run: pause, resume, cancel, edits of its values, migrations, retries and forks.
+"""Control of one run: pause, resume, cancel, edits of its values, migrations and retries.
 
 Pause, resume and cancel are signals: they are accepted while no worker runs, and take effect when one
 does. The response is sent once Temporal has the signal or, with `wait`, once the signal took effect. The
@@ -29,17 +29,15 @@ from abeyance.api.dependencies import (
     RunId,
     ServiceStopping,
     Wait,
-    keyed,
     long_poll,
     sleep_unless,
 )
-from abeyance.api.rights import require_free, without_others
-from abeyance.api.schemas import Accepted, ForkedRun, RunStatus, fields_set
+from abeyance.api.rights import without_others
+from abeyance.api.schemas import Accepted, RunStatus, fields_set
 from abeyance.client import Client, TemporalRun
 from abeyance.client.eviction import Room
 from abeyance.client.run import Present
 from abeyance.core import authority
-from abeyance.core.json import sha256
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
 from abeyance.orders import SIGNALS, control_order
@@ -52,7 +50,6 @@ CancelBody: TypeAlias = Annotated[commands.CancelBody | None, Body(examples=[exa
 ValuesBody: TypeAlias = Annotated[commands.ValuesBody, Body(examples=[examples.VALUES])]
 MigrateBody: TypeAlias = Annotated[commands.MigrateBody | None, Body(examples=[examples.MIGRATE])]
 RetryBody: TypeAlias = Annotated[commands.RetryBody | None, Body(examples=[examples.RETRY])]
-ForkBody: TypeAlias = Annotated[commands.ForkBody | None, Body(examples=[examples.FORK])]
 SignalResponse: TypeAlias = Accepted | views.RunView | RunStatus
 
 _GOTO: Final = "goto:"
@@ -305,60 +302,6 @@ async def retry(run_id: RunId, call: CallDep, body: RetryBody = None) -> views.R
     except Refusal as refusal:
         raise await without_others(call.client, call.reads, refusal) from refusal
     return view_for(call.caller, await run.view())
-
-
-@router.post(
-    "/fork",
-    status_code=201,
-    responses={
-        200: openapi.also(
-            "The fork, which an earlier request started.", examples.FORKED, ForkedRun
-        ),
-        **openapi.change(
-            201,
-            "The new run, and the questions that it asks first.",
-            examples.FORKED,
-            Code.UNKNOWN_RUN,
-            Code.RUN_EXISTS,
-            Code.NOT_FINISHED,
-            Code.IDEMPOTENCY_CONFLICT,
-            Code.NATIVELY_PAUSED,
-            Code.INVALID_RUN_ID,
-            Code.NO_SUCH_PAST,
-            *_OF_STARTS,
-        ),
-    },
-)
-async def fork(
-    run_id: RunId, call: CallDep, response: Response, body: ForkBody = None
-) -> ForkedRun | RunStatus:
-    """Start a new run with the past of an open or ended one, which stays as it is.
-
-    `back` is how many finished visits of the branch that moved last the new run goes back; they run
-    again. What else has finished is not done again, and every gate whose effects lie ahead is asked
-    again. The same request under the same `run_id` or `Idempotency-Key` starts nothing more. This
-    requires every capability in the run's `guarded_by`. Without `runs:read` the response has only the
-    new run's id and status.
-    """
-    caller, client = call.caller, call.client
-    await require_course(caller, client, run_id)
-    order = body or commands.ForkBody()
-    chosen, request = keyed(
-        call, order.run_id, lambda: sha256([run_id, order.model_dump(mode="json")])
-    )
-    await require_free(client, call.reads, chosen)
-    order = order.model_copy(update={"run_id": chosen})
-    started = await client.run(run_id).fork_by(
-        order, principal=caller, request=request, room=_room(call.backend)
-    )
-    new = client.run(started.run_id)
-    response.headers["Location"] = f"/runs/{started.run_id}"
-    if not started.created:
-        response.status_code = 200
-    if not caller.may(authority.READ):
-        return RunStatus(run_id=started.run_id, status="running")
-    asked = started.interrupts if started.created else await new.interrupts()
-    return ForkedRun(run_id=started.run_id, forked_from=run_id, interrupts=asked)
 
 
 def _room(backend: Backend) -> Room:

@@ -57,7 +57,6 @@ OPERATIONS: Final[Mapping[str, metrics.Operation]] = {
     "erase_run": "erase",
     "migrate": "migrate",
     "retry": "retry",
-    "fork": "fork",
 }
 """The operations, by the names of their routes."""
 _METHOD_NOT_ALLOWED: Final = 405

@@ -162,7 +162,6 @@ async def test_wrong_arguments_are_refused_in_the_same_words(begin: Begin) -> No
         "/deadline: input should have timezone info": run.edit_deadline(asked.id, deadline=naive),
         "/for_: 'soon' is not a duration": run.claim(asked.id, for_="soon"),
         "/interrupt_id: input should be a valid string": run.claim(5),  # type: ignore[arg-type]
-        "/back: input should be greater than or equal to 0": run.fork(back=-1),
         "/patch: object should have at least 1 item, not 0": run.edit_values({}, version=1),
         "/patch: input should be a valid object (got 'amount')": run.edit_values("amount"),  # type: ignore[arg-type]
         "/version: is missing beside a key": run.edit_values({"amount": 1}, key="once"),
@@ -176,8 +175,6 @@ async def test_wrong_arguments_are_refused_in_the_same_words(begin: Begin) -> No
         assert (code, words in message) == (Code.INVALID_BODY, True), message
     assert await refused(run.edit_values({5: 1}, version=1)) == Code.INVALID_INPUT  # type: ignore[dict-item]
     assert await refused(run.file("")) == Code.UNKNOWN_FILE
-    assert await refused(run.fork(run_id="a b")) == Code.INVALID_RUN_ID
-    assert await refused(run.fork(run_id=run.run_id)) == Code.RUN_EXISTS
     assert await refused(run.retry()) == Code.NOT_FINISHED
     assert (await run.view()).status == "awaiting-input"
 

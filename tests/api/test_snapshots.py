@@ -1,4 +1,4 @@
-"""Migrating, retrying and forking a run over HTTP."""
+"""Migrating and retrying a run over HTTP."""
 
 from __future__ import annotations
 
@@ -148,28 +148,3 @@ async def test_an_open_run_is_not_retried(today: Api) -> None:
     assert found["run_status"] == "awaiting-input"
     body = {"map": {"a": "b"}}
     problem(await today.http.post(f"/runs/{run_id}/retry", json=body), 422, "invalid_body")
-
-
-async def test_a_fork_is_made_once_for_each_key_or_id(today: Api) -> None:
-    run_id, (gate,) = await today.waiting("payment", {"amount": 3})
-    path, key = f"/runs/{run_id}/fork", {"Idempotency-Key": new_id()}
-    problem(await today.http.post(path, json={}, headers=AS_OPERATOR), 403, "capability_required")
-    first = await today.http.post(path, json={}, headers=key)
-    again = await today.http.post(path, json={}, headers=key)
-    problem(await today.http.post(path, json={"back": 1}, headers=key), 409, "idempotency_conflict")
-    named = await today.http.post(path, json={"run_id": f"{run_id}-b", "back": 1})
-    far = problem(await today.http.post(path, json={"back": 9}), 422, "no_such_past")
-    problem(await today.http.post(path, json={"run_id": "not an id"}), 422, "invalid_run_id")
-    problem(await today.http.post(path, json={"run_id": run_id}), 409, "run_exists")
-
-    assert (first.status_code, again.status_code, named.status_code) == (201, 200, 201)
-    assert first.headers["Location"] == f"/runs/{first.json()['run_id']}"
-    (asked,) = first.json()["interrupts"]
-    assert (asked["prompt"], asked["id"] == gate) == ("Pay 3?", False)
-    assert again.json() == first.json()
-    assert named.json()["run_id"] == f"{run_id}-b"
-    assert far["most"] == 1
-    view = await today.until(f"{run_id}-b", "awaiting-input")
-    assert view["forked_from"] == run_id
-    listed = (await today.http.get("/runs", params={"graph": "payment"})).json()["items"]
-    assert any(each["forked_from"] == run_id for each in listed)

@@ -109,7 +109,7 @@ async def test_the_api_reads_it_there_too_and_hides_the_same_answers(
         for part in ("events", "messages", "transcript"):
             problem(await api.http.get(f"/runs/{run_id}/{part}"), 410, "gone")
         answer = {"response": {"approved": True}}
-        for call, body in (("respond", answer), ("pause", {}), ("retry", {}), ("fork", {})):
+        for call, body in (("respond", answer), ("pause", {}), ("retry", {})):
             problem(await api.http.post(f"/runs/{run_id}/{call}", json=body), 410, "gone")
 
 

@@ -168,7 +168,7 @@ async def test_the_api_erases_for_administrators_and_only_what_has_ended(
         await site.client.run(run_id).cancel()
         await site.ended(run_id)
         first = await delete()
-        erasing = {"run_id": run_id, "state": "erasing", "forks": []}
+        erasing = {"run_id": run_id, "state": "erasing"}
         assert (first.status_code, first.json()) == (202, erasing)
 
         async def is_done() -> bool:
@@ -196,8 +196,6 @@ async def test_a_run_is_refused_as_erased_from_the_moment_that_its_erasure_is_ac
         again = {"graph": "gated", "input": {}, "run_id": run_id, "reuse": True}
         problem(await api.http.post("/runs", json=again), 410, "erased")
         problem(await api.http.post(f"/runs/{run_id}/retry", json={}), 410, "erased")
-        problem(await api.http.post(f"/runs/{run_id}/fork", json={}), 410, "erased")
-        assert await site.client.runs.forks(run_id) == []
 
 
 async def test_who_may_not_see_a_run_does_not_learn_that_it_is_being_erased(
@@ -396,24 +394,3 @@ async def test_nobody_has_the_id_of_a_run_whose_blobs_are_being_deleted(
         await erased(site, await answered(site))
 
     assert codes == [Code.ERASED]
-
-
-async def test_who_erases_a_run_is_told_of_its_forks(temporal: TemporalClient) -> None:
-    site = AuditedSite(temporal, gated(), audit=None)
-    async with site.worker(), served(create_app(site.settings, site.graphs, site.client)) as api:
-        run_id, other = await site.start({"amount": 1}), await site.start({"amount": 2})
-        await site.until(run_id, "awaiting-input")
-        fork = (await site.client.run(run_id).fork(principal=ANYBODY)).run.run_id
-        for each in (run_id, fork, other):
-            await site.client.run(each).cancel(mode="now")
-            await site.ended(each)
-
-        async def are_listed() -> bool:
-            return await site.client.runs.forks(run_id) == [fork]
-
-        await eventually(are_listed)
-        headers = {"Content-Type": "application/json"}
-        erasing = (await api.http.request("DELETE", f"/runs/{run_id}", headers=headers)).json()
-
-    assert erasing["forks"] == [fork]
-    assert erasing["state"] in ("erasing", "erased")

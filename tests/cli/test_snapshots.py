@@ -1,4 +1,4 @@
-"""The commands that migrate, retry and fork runs."""
+"""The commands that migrate and retry runs."""
 
 from __future__ import annotations
 
@@ -17,21 +17,6 @@ def started(terminal: Terminal) -> tuple[str, str]:
     run_id = f"snap-{uuid.uuid4().hex[:8]}"
     view = terminal.told("run", "sum", "--run-id", run_id, "--wait")
     return run_id, view["interrupts"][0]["id"]
-
-
-def test_a_fork_prints_its_id_and_what_it_asks(terminal: Terminal, standing: Stack) -> None:
-    run_id, question = started(terminal)
-    code, out, err = terminal.call("fork", run_id, "--run-id", f"{run_id}-b")
-    told = terminal.told("fork", run_id)
-    far = terminal.call("fork", run_id, "--back", "99")
-
-    assert (code, err) == (0, "")
-    assert f"{run_id}-b" in out
-    (asked,) = told["interrupts"]
-    assert (told["forked_from"], asked["id"] == question) == (run_id, False)
-    assert standing.view(f"{run_id}-b", "awaiting-input")["forked_from"] == run_id
-    assert far[0] == 3
-    assert "no_such_past" in far[2]
 
 
 def test_a_cancelled_run_is_retried(terminal: Terminal, standing: Stack) -> None:
@@ -127,6 +112,5 @@ def test_wrong_usage_calls_nothing(terminal: Terminal) -> None:
         ("migrate", "a", "--graph", "sum", "--all"),
         ("migrate", "a", "--map", "pay"),
         ("retry", "a", "--patch", "amount"),
-        ("fork", "a", "--back", "-1"),
     ):
         assert terminal.call(*arguments)[0] == 2, arguments

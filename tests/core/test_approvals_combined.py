@@ -1,4 +1,4 @@
-"""Gates with items, loops and forks: what one person changes, another one approves."""
+"""Gates with items and loops: what one person changes, another one approves."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from core_drive import chain, edge, gate, nested
-from core_forks import fork
+from core_drive import edge, gate, nested
 from core_gated import APPROVER, BOSS, CLERK, Gated, approving, forked, refund, remark
 from core_rules import ask, rule
 
@@ -220,41 +219,6 @@ def test_in_a_loop_each_gate_is_asked_once_a_round_whatever_it_showed_before() -
     assert (run.reopened, run.open("ask").prompt) == ([], "Refund 60?")
     (visit,) = run.state.visits.values()
     assert len(visit.approvals) <= 3
-
-
-# forks
-
-
-def test_a_confirmation_in_a_fork_is_of_one_capability() -> None:
-    both = chain(
-        gate("one", capability="approve"), gate("two", capability="audit"), "check", name="inner"
-    )
-    run = Gated(refund(nested("sub", both), "pay"))
-    run.says(BOSS, "one")
-    run.says(BOSS, "two")
-    run.finish("check")
-    copy = fork(run)
-    asked = []
-    while copy.asking:
-        asked.append(copy.open("approve_fork").requested_capability)
-        copy.answer("approve_fork", principal=BOSS)
-
-    assert (sorted(map(str, asked)), copy.started) == (["approve", "audit"], ["pay"])
-
-
-def test_the_question_of_a_fork_is_asked_anew_in_a_fork_of_it() -> None:
-    gates = gate("one", capability="approve"), gate("two", capability="audit")
-    run = Gated(refund(*gates, "check", "pay"))
-    run.says(BOSS, "one")
-    run.says(BOSS, "two")
-    run.finish("check")
-    copy = fork(run)
-    copy.answer("approve_fork", principal=BOSS)
-    assert copy.open("approve_fork").requested_capability == "audit"
-
-    second = fork(copy)
-    assert second.open("approve_fork").requested_capability == "approve"
-    assert second.open("approve_fork").prompt.startswith("'one' was approved")
 
 
 # edits

@@ -349,19 +349,6 @@ def test_an_agent_that_waits_for_its_budget_is_asked_about_again_after_a_retry()
     assert run.running == ["model"]
 
 
-def test_a_fork_has_used_what_its_origin_had() -> None:
-    run = one(budget(turns=1))
-    took(run, goto="model")
-    run.state = snapshots.forked(
-        run.state, run_id="f", salt="s", back=0, now=run.now, principal=ADA
-    )
-    run.feed(events.Restored)
-    assert asked(run)["used"]["turns"] == 1
-    raised(run, turns=2)
-
-    assert run.running == ["model"]
-
-
 def migrated(run: Drive, its: BudgetSpec | None) -> None:
     spec = run.state.spec
     node = spec.nodes["review"]

@@ -11,7 +11,6 @@ from core_drive import Drive, at, chain, gate, graph
 from abeyance.core import duties, events
 from abeyance.core.json import rfc3339
 from abeyance.core.policy import TEMPORAL, Principal
-from abeyance.core.snapshots import forked
 from abeyance.core.spec import START
 from abeyance.core.terms import Quorum, Terms
 from abeyance.errors import Code, Refusal
@@ -245,15 +244,6 @@ def test_what_is_settled_is_neither_claimed_nor_reassigned() -> None:
         refusal = run.refused(kind, principal=ROOT, interrupt_id=id_, **fields)
         assert refusal.code is Code.ALREADY_ANSWERED
         assert refusal.details == {"interrupt_id": id_, "status": "answered"}
-
-
-def test_a_fork_asks_without_the_claim() -> None:
-    run = asking()
-    claim(run, ADA)
-    boss = person("boss", "runs:control")
-    fork = forked(run.state, run_id="f", salt="s", back=0, now=run.now, principal=boss)
-    (entry,) = fork.ledger.open.values()
-    assert entry.claim is None
 
 
 def told_by(run: Drive, type_: str) -> tuple[str | None, str | None, dict[str, Any]]:

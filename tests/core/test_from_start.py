@@ -12,7 +12,7 @@ from core_rules import ask, rule
 
 from abeyance.core import events
 from abeyance.core.json import Json
-from abeyance.core.snapshots import forked, retried
+from abeyance.core.snapshots import retried
 from abeyance.core.spec import START, AskHuman, FunctionNode, GraphSpec, Reducer
 from abeyance.core.terms import Quorum, Terms
 from abeyance.errors import Code, Refusal
@@ -84,9 +84,6 @@ def test_whom_the_start_named_stays_barred_whoever_answers_what() -> None:
     run.state = restored(run.state)
 
     assert open_as(run)[1] == {"carol": "{requester}", "bob": "first"}
-    copy = forked(run.state, run_id="r2", salt="s", back=0, now=run.now, principal=ROOT)
-    (asked,) = copy.ledger.open.values()
-    assert asked.barred == {"carol": "{requester}", "bob": "first"}
 
 
 def test_an_edit_asks_the_same_people_anew() -> None:

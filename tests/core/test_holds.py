@@ -14,7 +14,7 @@ from abeyance.core.ledger import Ledger
 from abeyance.core.lifecycle import may_evict
 from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
 from abeyance.core.replies import addressee, check_answers
-from abeyance.core.snapshots import forked, retried
+from abeyance.core.snapshots import retried
 from abeyance.core.spec import START, Default, FunctionNode
 from abeyance.core.terms import Quorum, Terms
 from abeyance.errors import Code, Refusal
@@ -326,18 +326,15 @@ def test_a_hold_is_part_of_the_snapshot() -> None:
     assert run.started == ["work"]
 
 
-def test_a_retry_and_a_fork_ask_again_for_an_answer_that_was_held() -> None:
+def test_a_retry_asks_again_for_an_answer_that_was_held() -> None:
     run = holding(terms=Terms(hold=600.0, quorum=Quorum(count=2)), timeout=60)
     run.wait(50)
     say(run, BOB, YES)
     run.wait(50)
-    copy = forked(run.state, run_id="f", salt="", back=0, now=run.now, principal=ROOT)
     run.cancel()
     run.wait(100)
     again = retried(run.state, now=run.now, principal=ROOT, versions=("", ""), patch={}, renames={})
 
-    (entry,) = copy.ledger.open.values()
-    assert (entry.status, entry.votes, entry.held_until) == ("open", (), None)
     (entry,) = again.ledger.open.values()
     assert (entry.status, [vote.by for vote in entry.votes]) == ("open", ["ada"])
     assert entry.deadline == at(210)

@@ -213,18 +213,6 @@ def test_a_retry_after_the_deadline_begins_all_again() -> None:
     assert (ask.reminders, ask.deadline) == ((at(6 * HOUR),), at(7 * HOUR))
 
 
-def test_a_fork_asks_with_the_whole_time() -> None:
-    run = Drive(asking(remind=(HOUR, 10 * HOUR)))
-    run.tick(2 * HOUR)
-    fork = snapshots.forked(
-        run.state, run_id="f", salt="s", back=0, now=at(5 * HOUR), principal=BOSS
-    )
-    (ask,) = fork.ledger.open.values()
-
-    assert ask.reminders == (at(6 * HOUR), at(15 * HOUR))
-    assert fork.next_deadline() == at(6 * HOUR)
-
-
 def test_a_plain_question_beside_it_has_none() -> None:
     plain, reminded = gate("plain", timeout=60), gate("ask")
     terms = Terms(remind=(30.0,))

@@ -1,4 +1,4 @@
-"""Migrate, retry and fork of random runs, at any moment: nothing is done twice, and nothing is lost."""
+"""Migrate and retry of random runs, at any moment: nothing is done twice, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from abeyance.core.effects import RunNode
 from abeyance.core.json import Json
 from abeyance.core.outcome import Finished
 from abeyance.core.policy import Principal
-from abeyance.core.snapshots import forked, migrated, retried
+from abeyance.core.snapshots import migrated, retried
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits, RunState, Status
 from abeyance.core.visit import Running
@@ -102,27 +102,6 @@ class Snapshots(Peopled):
                 assert asked.deadline > now
                 assert asked.deadline - now <= entry.deadline - entry.created_at
         self.play(again, now, self.done)
-
-    @precondition(lambda self: self.state.ending is None or self.state.finished)
-    @rule(data=st.data(), go_back=st.booleans())
-    def the_run_is_forked(self, data: st.DataObject, *, go_back: bool) -> None:
-        back = data.draw(st.integers(1, 3)) if go_back else 0
-        written = self.state
-        try:
-            fork = forked(self.state, run_id="f", salt="s", back=back, now=self.now, principal=ROOT)
-        except Refusal as refusal:
-            assert refusal.code == "no_such_past"
-            assert refusal.details["most"] < back
-            return
-        assert self.state == written
-        assert restored(fork) == fork
-        assert not {*fork.ledger.open} & {*self.state.ledger.open, *self.state.ledger.settled}
-        assert not fork.mailbox.queue
-        if not back and self.state.ending is None:
-            assert {(e.name, e.address) for e in fork.ledger.open.values()} <= {
-                (e.name, e.address) for e in self.state.ledger.open.values()
-            }
-        self.play(fork, self.now, set() if back else self.done)
 
     def play(self, state: RunState, now: datetime, done: set[str]) -> None:
         """Let everybody do their part in a copy, in which what is `done` may not be done again."""

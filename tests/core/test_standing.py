@@ -26,7 +26,6 @@ from core_fans import sending, sent
 from abeyance.core import duties, standing
 from abeyance.core.events import Responded
 from abeyance.core.policy import EVERYTHING, TEMPORAL, Principal, is_reserved
-from abeyance.core.snapshots import forked
 from abeyance.core.spec import START, Default, FunctionNode
 from abeyance.core.terms import STARTER, Escalation, Quorum, Terms
 from abeyance.errors import Code, Refusal
@@ -395,15 +394,6 @@ def test_the_calls_of_an_agent_know_it_too() -> None:
     run.answer("one", "yes", principal=ADA)
     turn(run, gated("c1", terms=Terms(not_by=("one",))))
     assert run.open("approve").barred == {"ada": "one"}
-
-
-def test_who_forks_a_run_starts_it_as_well() -> None:
-    run = started_by("ada", "first", eyes("ask", STARTER))
-    run.finish("first")
-    boss = person("boss", "runs:control")
-    fork = forked(run.state, run_id="f", salt="s", back=0, now=run.now, principal=boss)
-    (entry,) = fork.ledger.open.values()
-    assert entry.barred == {"ada": "@starter", "boss": "@starter"}
 
 
 def test_names_that_code_makes_up_are_forgotten_at_last() -> None:

@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 from core_drive import T0, Drive, asked, at, chain, graph, reader
 from core_fans import fan, results, sent
-from core_forks import ROOT
 from core_gated import APPROVER, CLERK, FIELDS, Gated, approving, remark
 from core_looks import AFTER, edit, routed
 from core_rules import ask, rule
 
 from abeyance.core import events
 from abeyance.core.outcome import Emitted, Finished
+from abeyance.core.policy import Principal
 from abeyance.core.snapshots import retried
 from abeyance.core.spec import START, GoTo, Node, Parallel, Retry, Route
 from abeyance.core.state import Limits
 from abeyance.core.visit import RoutingDecision
 
+ROOT = Principal(subject="root", capabilities=("*",))
 ASKING = rule("sure", "a", ask("sure"))
 
 

@@ -14,7 +14,7 @@ from abeyance.core.events import Responded
 from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
-from abeyance.core.snapshots import forked, retried
+from abeyance.core.snapshots import retried
 from abeyance.core.spec import Default
 from abeyance.core.state import Limits
 from abeyance.core.terms import Escalation, Quorum, Terms
@@ -232,16 +232,14 @@ def test_a_question_that_shows_something_else_loses_its_votes() -> None:
     assert receipt_of(run, BOB, YES).missing == 1
 
 
-def test_a_retry_keeps_the_votes_and_a_fork_asks_for_votes_of_its_own() -> None:
+def test_a_retry_keeps_the_votes() -> None:
     run = voting(2)
     receipt_of(run, ADA, YES)
-    copy = forked(run.state, run_id="f", salt="", back=0, now=run.now, principal=ROOT)
     run.cancel()
     again_open = retried(
         run.state, now=run.now, principal=ROOT, versions=("", ""), patch={}, renames={}
     )
 
-    assert [len(each.votes) for each in copy.ledger.open.values()] == [0]
     assert [vote.by for each in again_open.ledger.open.values() for vote in each.votes] == ["ada"]
 
 

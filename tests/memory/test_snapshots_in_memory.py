@@ -1,4 +1,4 @@
-"""Migrate, retry and fork of runs in memory."""
+"""Migrate and retry of runs in memory."""
 
 from __future__ import annotations
 
@@ -69,22 +69,6 @@ async def test_a_failed_run_is_retried_and_its_events_go_on() -> None:
     more = [event.type async for event in run.events(after=told[-1].id)]
     assert (more[0], more[-1]) == ("run.retried", "run.completed")
     assert completed.value.code is Code.RUN_FINISHED
-
-
-async def test_a_fork_asks_for_itself() -> None:
-    payments = Payments()
-    run = await waiting(payments, capability="payments:approve")
-    forked = await run.fork()
-    back = await run.fork(back=1, run_id="earlier")
-    with pytest.raises(Refusal) as too_far:
-        await run.fork(back=9)
-    await forked.run.respond(forked.interrupts[0].id, True)
-
-    view = await forked.run.view()
-    assert (view.status, view.forked_from) == ("completed", "test")
-    assert (run.status, back.run.run_id) == ("awaiting-input", "earlier")
-    assert payments.done == ["check", "check", "reserve", "pay"]
-    assert too_far.value.details["most"] == 1
 
 
 async def test_a_patch_that_does_not_fit_is_refused_as_what_it_is() -> None:
