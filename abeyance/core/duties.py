@@ -56,10 +56,10 @@ def barred(
     # Whom a field names is barred because of that, whatever else bars them until something changes.
     for rule in () if terms is None else sorted(terms.not_by, key=is_template, reverse=True):
         people: tuple[str, ...] = state.starters
-        if is_template(rule) and before is None:
-            people = (person(rule, items.values_of(state, visit)),)
-        elif is_template(rule) and before is not None:
+        if is_template(rule) and before is not None:
             people = tuple(who for who, by in before.barred.items() if by == rule)
+        elif is_template(rule):
+            people = (person(rule, items.values_of(state, visit)),)
         elif rule != STARTER:
             last = answered_by(state, visit, rule)
             people = (*_undecided(state, visit, rule, own), *(() if last is None else last.people))
