@@ -34,6 +34,7 @@ from temporalio.worker import (
 from abeyance import tracing
 from abeyance.agents import model_request
 from abeyance.agents.agent import Agent
+from abeyance.agents.foreign import ForeignAgent
 from abeyance.app import functions_of
 from abeyance.authoring.graph import Graph
 from abeyance.client.listing import OPEN_RUNS, Listing
@@ -84,7 +85,12 @@ async def check_process(settings: Settings, graphs: Mapping[str, Graph]) -> Proc
         blobs_of(settings)
     notifications = load_notifications(settings)
     exporters = tracing.check()
-    models = {model_request.name_of(agent.model): agent.model for agent in agents}
+    models = {
+        model_request.name_of(agent.model): agent.model
+        for agent in agents
+        # The framework of a foreign agent asks its model itself.
+        if not isinstance(agent, ForeignAgent)
+    }
     faults = [_fault_of(model) for model in models.values()]
     faults.append(unreachable_links(notifications, settings, functions_of(graphs.values())))
     if settings.storage is not None:

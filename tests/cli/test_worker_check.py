@@ -59,6 +59,21 @@ def test_it_says_what_it_checked(terminal: Terminal) -> None:
     )
 
 
+def test_a_framework_asks_its_model_itself(terminal: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "foreign_graphs.py").write_text("""
+from pydantic_ai import Agent
+from abeyance import START, Graph
+from abeyance.adapters.pydantic_ai import pydantic_ai_agent
+
+graph = Graph("desk")
+graph.agent("clerk", pydantic_ai_agent(Agent("test", name="clerk")), input="task", output="said")
+graph.edge(START, "clerk")
+""")
+    code, told, _ = terminal.call("worker", "foreign_graphs:graph", "--check")
+
+    assert (code, told) == (0, "graphs: desk\nextras: agents\nencryption: off\ntraces: off\n")
+
+
 def test_a_missing_key_of_a_model_is_a_warning(terminal: Terminal) -> None:
     code, _, err = terminal.call("worker", "checked_graphs:graph", "--check")
 
