@@ -18,7 +18,7 @@ from abeyance.agents.output import FINAL_RESULT, OutputType
 from abeyance.agents.prompts import NOTE
 from abeyance.agents.tool import Tool
 from abeyance.agents.tool_decorator import tool
-from abeyance.authoring.budgets import Budget
+from abeyance.authoring.budgets import Budget, budget_of
 from abeyance.authoring.callables import refuses
 from abeyance.authoring.context import Context
 from abeyance.authoring.declarations import DeclarationErrors
@@ -124,7 +124,6 @@ class Agent:
         self.output = OutputType(output)
         self.description = description
         self.max_turns = max_turns
-        self.budget = budget
         self.max_corrections = max_corrections
         self.is_sequential = tool_execution == "sequential"
         self.remembers = memory == "run"
@@ -146,6 +145,7 @@ class Agent:
         self._declaration_errors = DeclarationErrors(StateModel(None))
         label = f"the agent {name!r}"
         self.asks = self._declaration_errors.capabilities(asks, label)
+        self.budget = budget_of(budget, f"the budget of {name!r}", self._declaration_errors)
         note = self._declaration_errors.note
         self.model_retry = retry_policy(
             note,

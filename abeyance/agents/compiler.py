@@ -134,8 +134,8 @@ def compile_agent(agent: Agent, prompt: Prompt) -> Graph:
             f"{agent!r} is not an Agent: write Agent('name', model=...), or wrap the agent of another "
             "framework by one of abeyance.adapters"
         )
-    graph = Graph(agent.name, state=AgentValues, description=agent.description, budget=agent.budget)
-    graph.compiled_from = agent
+    graph = Graph(agent.name, state=AgentValues, description=agent.description)
+    graph.compiled_from, graph.budget = agent, agent.budget
     nodes = [*agent.tools, *agent.agents, *agent.servers]
     if agent.agents:
         nodes.append(ENTRY_NODE)

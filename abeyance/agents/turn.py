@@ -279,7 +279,7 @@ def _requested(call: ToolCallPart) -> RequestedCall:
 
 def _asks_for_turns(agent: Agent, ctx: Context) -> bool:
     """Return whether the run itself asks for more turns. One with an older graph has no budget."""
-    return agent.budget is not None and agent.budget.turns is not None and ctx.input.metered
+    return agent.budget is not None and agent.budget.limits.turns is not None and ctx.input.metered
 
 
 def _price(ctx: Context, response: ModelResponse) -> dict[str, Json]:

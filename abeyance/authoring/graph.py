@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack, overload
 from pydantic import BaseModel
 
 from abeyance.authoring import compiler, rules
-from abeyance.authoring.budgets import Budget, budget_of
 from abeyance.authoring.callables import NodeCode, code_of, reads_inbox, summary
 from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.authoring.retired import RetiredNode, RetiredNodes
@@ -60,8 +59,7 @@ class Graph:
     `Annotated[list[str], append]`; without a model, any field is allowed. `on_error` is the default for
     all nodes except its own target and those in `finally_`. The run pauses before the nodes of
     `interrupt_before` and after those of `interrupt_after`, so that a person can review and edit the
-    values; `"*"` means every node except interrupt nodes. `budget` limits what all agents of a run, or of
-    this graph nested in another, use together.
+    values; `"*"` means every node except interrupt nodes.
     """
 
     def __init__(
@@ -73,7 +71,6 @@ class Graph:
         on_error: str = "fail",
         interrupt_before: str | Sequence[str] = (),
         interrupt_after: str | Sequence[str] = (),
-        budget: Budget | None = None,
     ) -> None:
         self.name = name
         self.description = description
@@ -87,6 +84,8 @@ class Graph:
         self._finally: list[str] = []
         self.subgraphs: dict[str, Graph] = {}
         self.compiled_from: Agent | None = None
+        self.budget: BudgetSpec | None = None
+        """That of the agent from which it is compiled."""
         self.chat_field: str | None = None
         """The field that the first agent names as its `input`: a user interface puts a message there."""
         self.is_mcp_tool = False
@@ -99,7 +98,6 @@ class Graph:
         self._by_default: set[str] = set()
         self._before = self._intake.names(interrupt_before, "interrupt_before")
         self._after = self._intake.names(interrupt_after, "interrupt_after")
-        self._budget = self._budget_of(budget)
 
     @overload
     def node(self, function: NodeFunction, /) -> NodeFunction: ...
@@ -406,15 +404,12 @@ class Graph:
         self._spec = None
         self._finally += self._intake.names(nodes, "finally")
 
-    def build(self, *, mcp: bool = False, budget: Budget | None = None) -> GraphSpec:
+    def build(self, *, mcp: bool = False) -> GraphSpec:
         """Return the frozen graph. Raise GraphError with all faults at once.
 
-        With `mcp`, the API offers the graph as an MCP tool. `budget` replaces the budget of the graph
-        from then on.
+        With `mcp`, the API offers the graph as an MCP tool.
         """
         self.is_mcp_tool = self.is_mcp_tool or mcp
-        if budget is not None:
-            self._spec, self._budget = None, self._budget_of(budget)
         if self._spec is None:
             self._spec = self._compile(self._default_on_error, self._before, self._after)
         return self._spec
@@ -453,7 +448,7 @@ class Graph:
             finally_nodes=tuple(self._finally),
             interrupt_before=before,
             interrupt_after=after,
-            budget=self._budget,
+            budget=self.budget,
         )
         return compiler.compile_graph(
             self,
@@ -463,9 +458,6 @@ class Graph:
             default=default,
             faults=[*self._intake.faults, *self._retired.faults(self._nodes, self._routes)],
         )
-
-    def _budget_of(self, budget: Budget | None) -> BudgetSpec | None:
-        return budget_of(budget, f"the budget of {self.name!r}", self._intake)
 
     def _add(self, node: Node) -> None:
         if node.id in self._nodes:

@@ -1,12 +1,10 @@
-"""Budgets: what the agents of a graph use, and the question at the limit.
+"""Budgets of agents: what an agent uses, and the question at the limit.
 
-Work is charged to each graph around it that has a budget, when its visit ends. A model's turn does not
-start while a limit of one of these graphs is reached: a person is asked to raise it, or to stop the
-agent. Of several graphs the innermost asks first. One question is asked for each graph; another agent of
-that graph waits for its answer (`Ready.held`).
+Work is charged to each agent around it that has a budget, when its visit ends: what an agent uses counts
+for those that called it, too. A turn of an agent does not start while a limit of its own budget is
+reached: a person is asked to raise it, or to stop the agent.
 
-What still runs is not known yet, and nothing is stopped in its middle. So a budget is exceeded by at most
-one turn, with its calls, of each agent that runs at the same time.
+Nothing is stopped in its middle. So a budget is exceeded by at most one turn, with its calls.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from typing import Any, Final
 from abeyance.core import interrupts, routing
 from abeyance.core.copying import replace
 from abeyance.core.json import Json
-from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Asked, Finished, VisitOutcome, key_of
 from abeyance.core.spec import BudgetSpec, Default, FunctionNode, InterruptSpec
 from abeyance.core.state import RunState, Scope
@@ -46,7 +43,7 @@ def covers(state: RunState, visit: Visit) -> bool:
 
 
 def charge(draft: WorkingState, visit: Visit, outcome: VisitOutcome, seconds: float) -> None:
-    """Charge the work of a visit, whose code has ended, to the graphs around it with a budget."""
+    """Charge the work of a visit, whose code has ended, to the agents around it with a budget."""
     accounts = [*_around(draft.state, visit)] if draft.state.ending is None else []
     if not accounts:
         return
@@ -70,29 +67,23 @@ def charge(draft: WorkingState, visit: Visit, outcome: VisitOutcome, seconds: fl
             draft.publish("budget.unpriced", scope.address, model=after.unpriced[-1])
 
 
-def held(draft: WorkingState, visit: Visit) -> bool | None:
-    """Ask about a budget whose limit is reached, before a visit starts.
-
-    Return None if the visit may start; else whether anything has changed.
-    """
+def asks(draft: WorkingState, visit: Visit) -> bool:
+    """Ask about a budget whose limit is reached, before a visit starts. Return False if it may start."""
     if not _takes_a_turn(draft.state, visit):
-        return None
+        return False
     if why_stopped(visit.questions.answers) is not None:
-        return None
+        return False
     if (answer := visit.questions.answers.get(_KEY)) is not None:
         visit.questions = visit.questions.without({_KEY})
         if "stop" in answer:
             _stop(draft, visit)
             return True
         _raise(draft, visit, answer["raise_to"])
-    reached = _reached(draft.state, visit)
-    if reached is None:
-        return None
-    scope, budget = reached
-    if any(_asks_for(draft.state, entry, scope) for entry in draft.state.ledger.open.values()):
-        transition(visit, "proceed", Ready(stage="body", held=True))
+    budget = draft.graph(visit.scope).budget
+    scope = draft.state.scopes[visit.scope]
+    if budget is None or not _account(scope).used.reaches(_limits(scope, budget)):
         return False
-    question = _question(draft.state, visit, scope, budget)
+    question = _question(draft.state, scope, budget)
     if (fault := interrupts.misnamed(draft.state, visit, [question])) is not None:
         routing.fail(draft, visit, fault)
         return True
@@ -123,12 +114,12 @@ def fail_stopped(draft: WorkingState, visit: Visit, running: Running) -> bool:
         code=FailureCode.BUDGET_EXHAUSTED, message=answer["why"], address=visit.address
     )
     failure = routing.with_changes(draft, visit, failure)
-    routing.fail_scope(draft, answer["agent"], failure)
+    routing.fail_scope(draft, visit.scope, failure)
     return True
 
 
 def _around(state: RunState, visit: Visit) -> Iterator[tuple[Scope, BudgetSpec]]:
-    """Yield the graphs around a visit that have a budget, the innermost first."""
+    """Yield the agents around a visit that have a budget, the innermost first."""
     scope = state.scopes[visit.scope]
     while True:
         if (budget := state.graph_of(scope.address).budget) is not None:
@@ -161,63 +152,18 @@ def _takes_a_turn(state: RunState, visit: Visit) -> bool:
     return is_model and not scope.values.get("waiting")
 
 
-def _reached(state: RunState, visit: Visit) -> tuple[Scope, BudgetSpec] | None:
-    """Return the innermost graph around a visit that has reached a limit, with its budget."""
-    for scope, budget in _around(state, visit):
-        if _account(scope).used.reaches(_limits(scope, budget)):
-            return scope, budget
-    return None
-
-
-def _asks_for(state: RunState, entry: Interrupt, scope: Scope) -> bool:
-    if entry.kind != "budget":
-        return False
-    reached = _reached(state, state.visits[entry.visit])
-    return reached is not None and reached[0].address == scope.address
-
-
 def _raise(draft: WorkingState, visit: Visit, to: Mapping[str, Any]) -> None:
-    if (reached := _reached(draft.state, visit)) is not None:
-        scope = draft.scope(reached[0].address)
-        account = _account(scope)
-        scope.account = replace(account, raised=replace(account.raised, **to))
+    scope = draft.scope(visit.scope)
+    account = _account(scope)
+    scope.account = replace(account, raised=replace(account.raised, **to))
 
 
 def _stop(draft: WorkingState, visit: Visit) -> None:
-    """Stop the agent whose turn was asked about, and each that waits for the same answer.
-
-    Its turn is started once more: the results of its last calls are in no transcript yet.
-    """
-    reached = _reached(draft.state, visit)
-    of = draft.state.root.address if reached is None else reached[0].address
-    waiting = [
-        each
-        for each in draft.state.visits_in(Ready)
-        if isinstance(each.state, Ready)
-        and each.state.held
-        and (found := _reached(draft.state, each)) is not None
-        and found[0].address == of
-    ]
-    for each in (visit, *waiting):
-        stopped, agent = draft.visit(each.address), _agent(draft.state, each, of)
-        why = (
-            f"the agent {draft.graph(agent).name!r} was stopped, because the budget of "
-            f"{draft.graph(of).name!r} is used up: {_summary(draft.state, of)}"
-        )
-        stopped.questions = stopped.questions.answered(_KEY, {"why": why, "agent": agent})
-        transition(stopped, "proceed", Ready(stage="body"))
-
-
-def _agent(state: RunState, visit: Visit, within: str) -> str:
-    """Return the outermost agent around a visit, within a graph or that graph itself."""
-    address = agent = visit.scope
-    while address != within:
-        outer = state.scopes[address].visit
-        assert outer is not None  # noqa: S101 the graph is around the visit
-        address = state.visits[outer].scope
-        if state.scopes[address].is_agent:
-            agent = address
-    return agent
+    """Stop an agent. Its turn starts once more: results of its last calls are in no transcript yet."""
+    name, summary = draft.graph(visit.scope).name, _summary(draft.state, visit.scope)
+    why = f"the agent {name!r} was stopped, because its budget is used up: {summary}"
+    visit.questions = visit.questions.answered(_KEY, {"why": why})
+    transition(visit, "proceed", Ready(stage="body"))
 
 
 def _summary(state: RunState, address: str) -> str:
@@ -235,18 +181,16 @@ def _shown(amount: float) -> str:
     return f"{amount:,}" if isinstance(amount, int) else f"{float(f'{amount:.3g}'):,.10g}"
 
 
-def _question(state: RunState, visit: Visit, scope: Scope, budget: BudgetSpec) -> InterruptSpec:
+def _question(state: RunState, scope: Scope, budget: BudgetSpec) -> InterruptSpec:
     account, limits = _account(scope), _limits(scope, budget)
     reached = account.used.reaches(limits)
     name = state.graph_of(scope.address).name
-    stopped = state.graph_of(_agent(state, visit, scope.address)).name
-    whose = f"the agent {name!r}" if scope.is_agent else f"{name!r}"
-    prompt = f"The budget of {whose} is used up: {_summary(state, scope.address)}. "
+    prompt = f"The budget of the agent {name!r} is used up: {_summary(state, scope.address)}. "
     if account.unpriced:
         prompt += f"Not in it, because their price is not known: {', '.join(account.unpriced)}. "
     question = replace(
         budget.question,
-        prompt=f"{prompt}Raise it, or stop {stopped!r}?",
+        prompt=f"{prompt}Raise it, or stop {name!r}?",
         reason={
             "budget": dict(limits.set()),
             "used": _plain(account.used),
@@ -254,7 +198,7 @@ def _question(state: RunState, visit: Visit, scope: Scope, budget: BudgetSpec) -
             "reached": list(reached),
             **({"unpriced": list(account.unpriced)} if account.unpriced else {}),
         },
-        response_schema=answer_schema(account.used, limits, reached, stopped),
+        response_schema=answer_schema(account.used, limits, reached, name),
     )
     match question.on_timeout:
         case Default(answer={"raise_to": raised}) if account.used.reaches(

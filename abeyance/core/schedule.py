@@ -77,7 +77,7 @@ def start_ready(draft: WorkingState) -> bool:
         visit = draft.visit(address)
         if _start(draft, visit, ready.state, has_place=has_one):
             moved = True
-        elif not has_one and isinstance(visit.state, Ready) and not visit.state.held:
+        elif not has_one and isinstance(visit.state, Ready):
             transition(visit, "proceed", replace(visit.state, queued=True))
         after = state.visits.get(address)
         running += after is not None and isinstance(after.state, Running)
@@ -150,8 +150,8 @@ def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
     if runs_code and (invalid := approvals.first_invalid(draft.state, visit)) is not None:
         _ask_again(draft, visit, invalid)
         return True
-    if runs_code and (moved := budgets.held(draft, visit)) is not None:
-        return moved
+    if runs_code and budgets.asks(draft, visit):
+        return True
     match node:
         case _ if visit.pending is not None:
             return _go_out(draft, visit, visit.pending, has_place=has_place)

@@ -51,14 +51,13 @@ class BeforeMigration:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     """It starts as soon as the run has a place for it, at `stage`: where that has asked people, they
-    have answered. A pause between two attempts lasts until `not_before`. `held`: it waits for the answer
-    to the question of another visit about their budget. `queued`: it waits for a place alone.
+    have answered. A pause between two attempts lasts until `not_before`. `queued`: it waits
+    for a place alone.
     """
 
     kind: Literal["ready"] = "ready"
     stage: Stage = "entered"
     not_before: datetime | None = None
-    held: bool = False
     queued: bool = False
 
 
@@ -397,8 +396,6 @@ class Visit:
 
 def _state_groups(visit: Visit) -> tuple[Any, ...]:
     match visit.state:
-        case Ready(held=True):
-            return (Ready, "to start", "asked")
         case Ready(not_before=datetime()):
             return (Ready, "busy")
         case Ready(queued=queued):

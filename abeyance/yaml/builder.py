@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final, TypeAlias, assert_never
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, WithJsonSchema, create_model
 
-from abeyance.authoring.budgets import Budget
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.retries import Backoff
 from abeyance.authoring.rules import node_of
@@ -135,7 +134,6 @@ class Declaration:
             on_error=head.on_error,
             interrupt_before=head.interrupt_before,
             interrupt_after=head.interrupt_after,
-            budget=None if head.budget is None else Budget(**head.budget.options()),
         )
 
     def graph(self) -> Graph:
@@ -377,7 +375,6 @@ class Declaration:
             "interrupt_before": ("interrupt_before",),
             "interrupt_after": ("interrupt_after",),
             "nothing starts": ("edges",),
-            f"the budget of {self._graph.name!r}": ("budget",),
         }
         for label, place in whole.items():
             self._faults.subject(label, place)

@@ -139,7 +139,7 @@ class TermsForm(Form):
     )
 
     def options(self) -> dict[str, Any]:
-        """Return the keys that are set, as arguments of `Graph.interrupt` or `Budget`."""
+        """Return the keys that are set, as arguments of `Graph.interrupt`."""
         options = {name: value for name, value in self if name in self.model_fields_set}
         options.pop("kind", None)
         if isinstance(self.on_timeout, DefaultAnswer):
@@ -392,25 +392,6 @@ FieldName: TypeAlias = Annotated[
 ]
 
 
-class LimitsForm(Form):
-    """What may be used."""
-
-    usd: float | None = Field(None, gt=0, description="US dollars, by the prices of the models")
-    tokens: int | None = Field(None, gt=0, description="tokens sent and received")
-    time: OptionalSeconds = Field(None, description="how long turns and calls take together")
-    turns: int | None = Field(None, gt=0, description="turns of the models")
-
-
-class BudgetForm(TermsForm, LimitsForm):
-    """What all agents of a run may use before a person is asked."""
-
-    on_timeout: Annotated[
-        Annotated[str, Written("halt|stop", "halt or stop"), Tag("text")]
-        | Annotated[DefaultAnswer, Tag("mapping")],
-        by_sort("halt, stop or {default: <answer>}"),
-    ] = "halt"
-
-
 class GraphForm(Form):
     """A graph."""
 
@@ -437,9 +418,6 @@ class GraphForm(Form):
     )
     on_error: OnError = Field(
         "fail", description="what happens when a node fails, unless the node says it"
-    )
-    budget: BudgetForm | None = Field(
-        None, description="what all agents of a run may use before a person is asked"
     )
     interrupt_before: Looks = Field(
         default=[], description="nodes before which a person looks at the values; '*' is all"

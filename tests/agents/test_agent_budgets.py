@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_scripts import Case, Script, call, failure, started, with_agent
+from agent_scripts import Script, call, failure, started, with_agent
 from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
 
-from abeyance import START, Agent, Budget, Escalation, Graph, GraphError, Refusal, tool
-from abeyance.core import items
+from abeyance import Agent, Budget, Escalation, GraphError, Refusal, tool
 from abeyance.testing import InMemoryRun
 
 
@@ -60,14 +59,6 @@ async def test_without_turns_in_its_budget_an_agent_has_max_turns(budget: Budget
     agent = Agent("clerk", model=looking(9), tools=[look], max_turns=2, budget=budget)
 
     assert failure(await started(agent))[0] == "max_turns"
-
-
-async def test_the_turns_of_a_run_do_not_take_the_place_of_max_turns() -> None:
-    agent = Agent("clerk", model=looking(9), tools=[look], max_turns=2)
-    run = InMemoryRun(with_agent(agent, budget=Budget(turns=100)))
-    await run.start()
-
-    assert failure(run)[0] == "max_turns"
 
 
 async def test_a_raise_to_less_than_what_is_used_is_refused_with_the_reason() -> None:
@@ -128,26 +119,6 @@ async def test_time_counts_the_work_of_turns_and_calls_and_not_the_waiting() -> 
     assert 0 < asked.reason["used"]["time"] < 60
 
 
-async def test_the_agents_of_a_run_share_its_budget() -> None:
-    graph = Graph("g", state=Case)
-    for name in ("first", "second"):
-        graph.agent(name, Agent(name, model=looking(1), tools=[look]), input="question")
-    graph.edge(START, "first")
-    graph.edge("first", "second")
-    spec = graph.build(budget=Budget(tokens=5_000))
-    assert spec.budget is not None
-    run = InMemoryRun(graph)
-    await run.start()
-    (asked,) = await run.interrupts()
-
-    assert "agent:second" in asked.address
-    assert {name: use.get("tokens") for name, use in asked.reason["by"].items()} == {
-        "first": 4_000,
-        "second": 2_000,
-        "look": None,
-    }
-
-
 async def test_a_deadline_may_stop_the_agent() -> None:
     budget = Budget(turns=1, timeout="1h", on_timeout="stop")
     run = await started(Agent("clerk", model=looking(3), tools=[look], budget=budget))
@@ -166,21 +137,6 @@ async def test_an_agent_that_is_stopped_has_all_results_of_its_calls_in_its_tran
         ("tool", "c0", "x is fine"),
         ("tool", "c1", "x is fine"),
     ]
-
-
-async def test_the_input_of_an_agent_that_never_took_a_turn_is_in_its_transcript() -> None:
-    graph = Graph("g", state=Case)
-    for name in ("first", "second"):
-        graph.agent(name, Agent(name, model=looking(1), tools=[look]), input="question")
-    graph.edge(START, "first")
-    graph.edge("first", "second")
-    graph.build(budget=Budget(turns=2))
-    run = InMemoryRun(graph)
-    await run.start()
-    await answered(run, {"stop": True})
-    (address,) = [each for each in items.transcripts(run.state) if "agent:second" in each]
-
-    assert [each.text for each in await run.transcript(address)] == ["What is to be done?"]
 
 
 async def test_the_terms_of_a_question_are_those_of_a_budget_too() -> None:

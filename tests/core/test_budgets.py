@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core_agents import CLERK, call, calls, done
+from core_agents import CLERK, call, calls, done, helper
 from core_budgets import (
     BOSS,
     asked,
@@ -150,16 +150,6 @@ def test_a_raise_lets_the_agent_go_on_up_to_the_new_limit() -> None:
     assert run.open("budget").id != first
 
 
-def test_a_raise_that_is_not_enough_by_now_is_asked_again() -> None:
-    run = two(budget(tokens=100))
-    took(run, goto="model", who="ann", input_tokens=100)
-    took(run, call("c1"), who="bob", input_tokens=50)
-    raised(run, tokens=120)
-
-    assert asked(run)["used"]["tokens"] == 150
-    assert asked(run)["budget"] == {"tokens": 120}
-
-
 def test_a_stop_fails_the_agent() -> None:
     run = one(budget(tokens=100))
     took(run, goto="model", input_tokens=12_345)
@@ -167,18 +157,18 @@ def test_a_stop_fails_the_agent() -> None:
 
     assert run.error == (
         "budget_exhausted",
-        "the agent 'clerk' was stopped, because the budget of 'clerk' is used up: 12,345 of 100 tokens",
+        "the agent 'clerk' was stopped, because its budget is used up: 12,345 of 100 tokens",
         f"{CLERK};node:model:2",
     )
 
 
 def test_an_agent_that_is_stopped_has_a_last_turn_whose_changes_count() -> None:
-    run = one(budget(tokens=100), whole=budget(tokens=100))
+    run = one(budget(tokens=100))
     took(run, call("c1"), input_tokens=1_000)
     done(run, "c1", result="paid")
     run.answer("budget", {"stop": True})
     order = run.orders("model")[-1]
-    why = "the agent 'clerk' was stopped, because the budget of 'clerk' is used up: 1,000 of 100 tokens"
+    why = "the agent 'clerk' was stopped, because its budget is used up: 1,000 of 100 tokens"
     assert (run.asking, run.running, restored(run.state)) == ([], ["model"], run.state)
     assert why_stopped(order.own_answers) == why
     assert order.results is not None
@@ -384,3 +374,52 @@ def test_what_comes_after_the_end_of_the_run_is_charged_to_nobody() -> None:
     took(run)
 
     assert run.status == "cancelled"
+
+
+def test_what_a_called_agent_uses_counts_for_its_caller_who_is_asked_before_its_next_turn() -> None:
+    run = one(budget(tokens=10), helper())
+    took(run, call("c1", "ask_helper", item={"args": {"task": "t"}}), input_tokens=1)
+    took(run, who="helper", goto="model", input_tokens=10)
+    assert run.asking == []
+    took(run, who="helper", input_tokens=10)
+
+    ((_, address),) = run.asking
+    assert address == f"{CLERK};node:model:2"
+    by = {name: use["tokens"] for name, use in asked(run)["by"].items()}
+    assert by == {"clerk": 1, "helper": 20}
+    stopped(run)
+    assert run.error[:1] == ("budget_exhausted",)
+
+
+def test_two_agents_are_both_asked_about_and_a_stop_leaves_the_other_alone() -> None:
+    run = two(budget(turns=1), on_error=GoTo(node="next"))
+    took(run, goto="model", who="ann")
+    took(run, goto="model", who="bob")
+    assert [address.split(";")[1] for _, address in run.asking] == ["node:ann", "node:bob"]
+    run.answer("budget", {"stop": True})
+    last_turns(run)
+
+    assert [address.split(";")[1] for _, address in run.asking] == ["node:bob"]
+    assert run.running == ["next"]
+
+
+def test_calls_that_wait_for_each_other_are_made_before_the_question() -> None:
+    run = one(budget(turns=1))
+    run.feed(
+        events.VisitEnded,
+        visit=f"{CLERK};node:model",
+        outcome=Finished(
+            patch={"agent_state": {}},
+            turn={"model": "m", "usage": {"requests": 1}},
+            sends=(call("c1"),),
+        ),
+    )
+    scope = run.state.scopes[CLERK]
+    waiting = {
+        **run.state.scopes,
+        CLERK: replace(scope, values={**scope.values, "waiting": ["c2"]}),
+    }
+    run.state = replace(run.state, scopes=waiting)
+    done(run, "c1")
+
+    assert (run.asking, run.running) == ([], ["model"])

@@ -35,33 +35,22 @@ def budget(
     return BudgetSpec(limits=limits, question=InterruptSpec(name="budget", prompt="", **question))
 
 
-def with_budget(node: SubgraphNode, its: BudgetSpec) -> SubgraphNode:
-    return replace(node, graph=replace(node.graph, budget=its))
-
-
 def clerk(its: BudgetSpec | None = None, *more: Any, **about: Any) -> SubgraphNode:
     return replace(agent_node("review", *more, **about), graph=replace(agent(*more), budget=its))
 
 
-def one(
-    its: BudgetSpec | None = None,
-    *more: Any,
-    whole: BudgetSpec | None = None,
-    after: str | None = None,
-    **about: Any,
-) -> Drive:
-    """A run of the agent `clerk` with a budget of its own, in a graph with one."""
+def one(its: BudgetSpec | None = None, *more: Any, after: str | None = None, **about: Any) -> Drive:
+    """A run of the agent `clerk` with a budget."""
     rest = [] if after is None else [after]
-    spec = graph(clerk(its, *more, **about), *rest, ways=[(START, "review")])
-    return Drive(replace(spec, budget=whole))
+    return Drive(graph(clerk(its, *more, **about), *rest, ways=[(START, "review")]))
 
 
-def two(whole: BudgetSpec, **about: Any) -> Drive:
-    """A run of the agents `ann` and `bob`, side by side, with one budget."""
+def two(its: BudgetSpec, **about: Any) -> Drive:
+    """A run of the agents `ann` and `bob`, side by side, each with this budget."""
     nodes = [agent_node(name, name=name, **about) for name in ("ann", "bob")]
+    nodes = [replace(node, graph=replace(node.graph, budget=its)) for node in nodes]
     rest = ["next"] if about else []
-    spec = graph(*nodes, *rest, ways=[(START, "ann"), (START, "bob")])
-    return Drive(replace(spec, budget=whole))
+    return Drive(graph(*nodes, *rest, ways=[(START, "ann"), (START, "bob")]))
 
 
 def took(

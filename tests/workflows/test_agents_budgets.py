@@ -30,7 +30,7 @@ async def test_a_budget_asks_under_one_worker_and_is_raised_under_another(
     looks = [said(call("look", f"c{n}", what="x")) for n in range(3)]
     script = Script(*looks, said(TextPart("all is well")))
     agent = Agent("clerk", model=script, tools=[look], budget=Budget(tokens=200))
-    site = Site(temporal, with_agent(agent, budget=Budget(time="1h")))
+    site = Site(temporal, with_agent(agent))
 
     async def asked() -> views.InterruptView | None:
         view = await site.client.run(run_id).view()

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 from yaml_documents import Load
 
-from abeyance import START, Backoff, Budget, Graph, GraphError, Refusal, load, testing
+from abeyance import START, Backoff, Graph, GraphError, Refusal, load, testing
 from abeyance.core.json import Json
 from abeyance.core.spec import AskHuman, FunctionNode, GraphSpec
 
@@ -69,37 +69,6 @@ def test_it_is_the_graph_that_python_would_have_declared(loaded: Load) -> None:
 def test_it_may_be_a_tool_of_mcp(loaded: Load) -> None:
     assert not loaded(TRIAGE).is_mcp_tool
     assert loaded(f"{TRIAGE}    mcp: true").is_mcp_tool
-
-
-def test_its_budget_is_that_of_a_graph_in_python(loaded: Load) -> None:
-    written = loaded(
-        f"{TRIAGE}    budget: {{usd: 5, time: 2h, turns: 50, timeout: 1d, on_timeout: stop, "
-        "assignees: ada}"
-    ).build()
-    graph = in_python()
-    budget = Budget(usd=5, time="2h", turns=50, timeout="1d", on_timeout="stop", assignees=["ada"])
-
-    assert written == graph.build(budget=budget)
-    assert written.budget is not None
-
-
-@pytest.mark.parametrize(
-    ("budget", "fault"),
-    [
-        ("{usd: 0}", "line 13"),
-        ("{turns: 1, on_timeout: 'goto:act'}", "halt or stop"),
-        ("{timeout: 1d}", "has no limit"),
-        ("{usd: 5, quorum: 2}", "'quorum' is not a key here"),
-        ("{usd: 5, dollars: 2}", "remind, escalate, calendar, not_by"),
-    ],
-)
-def test_a_budget_that_cannot_be_is_told_with_its_line(
-    loaded: Load, budget: str, fault: str
-) -> None:
-    with pytest.raises(GraphError) as error:
-        loaded(f"{TRIAGE}    budget: {budget}")
-
-    assert [each for each in error.value.faults if fault in each and "line 13" in each]
 
 
 async def test_it_runs(loaded: Load) -> None:
