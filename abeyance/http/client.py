@@ -49,6 +49,9 @@ class HttpClient:
     """A client of the API at `url`, authenticated by the bearer `token`.
 
     Close it, or use it with `async with`. Raises SettingsError for an invalid url or token.
+
+    The parts are `runs` (start, list, erase), `inbox` (list), `conversations` and `delegations`;
+    `run` returns the handle of one run, `events` the events of all runs.
     """
 
     def __init__(self, url: str, token: str | None = None) -> None:
