@@ -55,11 +55,18 @@ class _Load:
 
 @dataclass(slots=True)
 class _Sent:
-    """What this process has sent of one kind since the run was last seen to process it."""
+    """What this process has sent of one kind. `beyond` is what the run had to process besides when its
+    history was read: less than nothing if it had processed some of it.
+    """
 
     stored: _Load = field(default_factory=_Load)
     under_way: _Load = field(default_factory=_Load)
+    beyond: _Load = field(default_factory=_Load)
     read_at: float = float("-inf")
+
+    @property
+    def pending(self) -> _Load:
+        return self.stored + self.under_way + self.beyond
 
 
 class PendingSignals:
@@ -79,13 +86,16 @@ class PendingSignals:
         if len(self._sent) > _MAX_CACHED:
             self._sent.popitem(last=False)
         more = _Load(1, size)
-        if (sent.stored + sent.under_way + more).is_full:
+        if (sent.pending + more).is_full:
             if time.monotonic() - sent.read_at >= _READ_AGAIN_AFTER:
-                sent.stored = await self._reads.read(
+                before = sent.stored
+                found = await self._reads.read(
                     f"{run_id} {name}", lambda: self._unprocessed(run_id, name)
                 )
+                # What is stored during the reading may be among them: it counts twice until the next.
+                sent.beyond = found - before
                 sent.read_at = time.monotonic()
-            _refuse_if_full(run_id, name, sent.stored + sent.under_way, more)
+            _refuse_if_full(run_id, name, sent.pending, more)
         sent.under_way += more
         try:
             yield
