@@ -24,7 +24,7 @@ $(VENV)/installed-%: $(VENV)/installed
 	@touch $@
 
 demo: venv  ## run three examples on a stack of their own (ANSWER=approve answers for you)
-	$(BIN)/abeyance demo $(if $(ANSWER),--answer $(ANSWER))
+	$(BIN)/python -m examples.demo $(if $(ANSWER),--answer $(ANSWER))
 
 dev: venv  ## keep Temporal, a worker and the API up (APP=module:name says what to serve)
 	$(BIN)/abeyance dev $(APP)

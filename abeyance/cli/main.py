@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -165,33 +165,6 @@ def dev(
         await asyncio.get_running_loop().create_future()
 
     asyncio.run(with_stack(plan, stay_up, announce=print_error))
-
-
-@commands.command(cls=ErrorText, rich_help_panel=_PANEL)
-def demo(
-    *,
-    answer: Annotated[
-        Literal["approve", "reject"] | None,
-        typer.Option(help="Answer the question instead of prompting in the terminal."),
-    ] = None,
-    api_port: Annotated[int, Port] = 0,
-    temporal_port: Annotated[int, Port] = 0,
-    ui: UI = False,
-    ui_port: UIPort = 0,
-) -> None:
-    """Run three example graphs on a temporary stack: invoices, an agent that tidies a folder, a payout.
-
-    All ask before they act. The worker is killed while the first question is open, to show that the run
-    survives; the last one takes two people, who are notified by a webhook. The exit code is 0 only if
-    all runs complete as answered.
-    """
-    from abeyance.cli.demo import run_demo
-
-    ports = (api_port, temporal_port, ui_port if ui else None)
-    done = asyncio.run(run_demo(answer, ports=ports))
-    if done is None:
-        raise typer.Exit(ExitCode.INTERRUPTED)
-    raise typer.Exit(ExitCode.DONE if done else ExitCode.FAILED)
 
 
 @commands.command(cls=ErrorText, rich_help_panel=_PANEL)

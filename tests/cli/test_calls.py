@@ -371,7 +371,7 @@ def test_the_module_is_the_command_and_loads_nothing_to_explain_itself(place: Pl
     )
     done = place.python("-c", source)
 
-    for name in ("dev", "demo", "worker", "api", "setup", "run", "list", "watch", "graph"):
+    for name in ("dev", "worker", "api", "setup", "run", "list", "watch", "graph"):
         assert f" {name} " in done.stdout
     assert done.stdout.splitlines()[-1] == "0 []"
     assert place.run("--help").returncode == 0

@@ -43,7 +43,7 @@ _UNDESCRIBED = {
 """What the OpenAPI document leaves out: the document itself, pages, and protocols that have their own."""
 _OF_THE_RUN = "guarded_by"
 _TOKEN = "nobodys"
-_NO_API = {"abeyance dev", "abeyance demo", "abeyance graph check"}
+_NO_API = {"abeyance dev", "abeyance graph check"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

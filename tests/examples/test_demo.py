@@ -1,14 +1,18 @@
-"""`abeyance demo`: a payment run whose worker is killed, an agent that asks, and a payout by two."""
+"""`make demo`: a payment run whose worker is killed, an agent that asks, and a payout by two."""
 
 import os
 import pty
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from dev_stack import Place, command, living, until
+from dev_stack import Place, living, until
 
 pytestmark = pytest.mark.slow
+
+DEMO = ("-m", "examples.demo")
+HOME = str(Path(__file__).parents[2])
 
 
 def written(place: Place) -> dict[str, Path]:
@@ -32,8 +36,13 @@ def place(tmp_path: Path) -> Place:
 def test_it_ends_as_it_was_answered(place: Place, answer: str) -> None:
     # One of the two with Temporal's UI, whose address is told then and only then.
     ui = ["--ui"] if answer == "approve" else []
-    done = place.run(
-        "demo", *("--answer", answer), *ui, seconds=100, TMPDIR=str(place.folder / "tmp")
+    done = place.python(
+        *DEMO,
+        *("--answer", answer),
+        *ui,
+        seconds=100,
+        TMPDIR=str(place.folder / "tmp"),
+        PYTHONPATH=HOME,
     )
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -69,9 +78,14 @@ def test_without_an_answer_it_asks_in_the_terminal_and_stays_up_until_enter(plac
         return text.encode() in heard
 
     with subprocess.Popen(
-        command("demo"),
+        [sys.executable, *DEMO],
         cwd=place.folder,
-        env={**place.environment, "TMPDIR": str(place.folder / "tmp"), "TERM": "dumb"},
+        env={
+            **place.environment,
+            "TMPDIR": str(place.folder / "tmp"),
+            "TERM": "dumb",
+            "PYTHONPATH": HOME,
+        },
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -112,14 +126,12 @@ def test_what_needs_an_extra_is_left_out_without_it_and_the_rest_is_a_success(
     (place.folder / "sitecustomize.py").write_text(
         "import sys\nsys.modules['pydantic_ai'] = sys.modules['apprise'] = None\n"
     )
-    done = place.run(
-        "demo",
+    done = place.python(
+        *DEMO,
         *("--answer", "approve"),
         seconds=100,
         TMPDIR=str(place.folder / "tmp"),
-        PYTHONPATH=os.pathsep.join(
-            [str(place.folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-        ),
+        PYTHONPATH=os.pathsep.join([str(place.folder), HOME]),
     )
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -131,7 +143,7 @@ def test_what_needs_an_extra_is_left_out_without_it_and_the_rest_is_a_success(
 
 
 def test_without_a_terminal_it_says_how_to_give_the_answer(place: Place) -> None:
-    done = place.run("demo")
+    done = place.python(*DEMO, PYTHONPATH=HOME)
 
     assert (done.returncode, done.stdout) == (2, "")
     assert "--answer approve" in done.stderr

@@ -1,4 +1,4 @@
-"""What `abeyance demo` serves: the payment run, an agent that tidies a folder, and a payout by two."""
+"""What the demo serves: the payment run, an agent that tidies a folder, and a payout by two."""
 
 from __future__ import annotations
 

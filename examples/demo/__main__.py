@@ -1,7 +1,9 @@
-"""`abeyance demo`: three example runs on a temporary stack."""
+"""`make demo`: three example runs on a temporary stack."""
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import os
 import shutil
 import signal
@@ -15,8 +17,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-import abeyance
-from abeyance.cli.demo_acts import (
+from abeyance.cli.errors import ExitCode, code_of, print_error
+from abeyance.cli.formatting import read_line
+from abeyance.dev.stack import WORKER, Plan, Stack, with_stack
+from abeyance.errors import AbeyanceError, SettingsError, Unavailable
+from abeyance.http import HttpClient, HttpRun
+from abeyance.views import RunView
+from examples.demo.acts import (
     FOLDER,
     MODEL,
     PayingOut,
@@ -31,12 +38,8 @@ from abeyance.cli.demo_acts import (
     short,
     wait_for,
 )
-from abeyance.cli.formatting import read_line
-from abeyance.dev.stack import WORKER, Plan, Stack, with_stack
-from abeyance.errors import SettingsError, Unavailable
-from abeyance.http import HttpClient, HttpRun
-from abeyance.views import RunView
 
+_HOME: Final = Path(__file__).resolve().parents[2]
 _APP: Final = "examples.demo:graphs"
 _GRAPH: Final = "invoices"
 _SHOWN: Final = {"report.txt": 40, "pain.*.xml": 12, "ledger.csv": 3, "held.csv": 3}
@@ -44,14 +47,13 @@ _SHOWN: Final = {"report.txt": 40, "pain.*.xml": 12, "ledger.csv": 3, "held.csv"
 _WIDTH: Final = 100
 
 
-async def run_demo(answer: str | None, *, ports: tuple[int, int, int | None]) -> bool | None:
+async def run_demo(answer: str | None, *, ui: bool) -> bool | None:
     """Run the demo on a temporary stack, with an `answer` (approve or reject) or by prompting for one.
 
-    `ports` are those of the API, Temporal and its UI. Return True if the runs completed as answered,
+    `ui` starts Temporal's UI too. Return True if the runs completed as answered,
     None if a signal stopped the demo. Raises SettingsError if the demo cannot run, and Unavailable if
     the stack fails.
     """
-    home = _checkout()
     if answer is None and not sys.stdin.isatty():
         raise SettingsError("stdin is not a terminal: add --answer approve or --answer reject")
     # The ledger refuses to pay an invoice twice, so every demo gets its own folder.
@@ -60,12 +62,12 @@ async def run_demo(answer: str | None, *, ports: tuple[int, int, int | None]) ->
     webhooks = Webhooks(data_dir / "notifications.yaml") if _has_people() else None
     plan = Plan(
         app=_APP,
-        api_port=ports[0],
-        temporal_port=ports[1],
-        ui_port=ports[2],
+        api_port=0,
+        temporal_port=0,
+        ui_port=0 if ui else None,
         data_dir=data_dir,
         in_memory=False,
-        directory=home,
+        directory=_HOME,
         environment={
             **_environment(),
             FOLDER: str(out / "litter"),
@@ -77,7 +79,7 @@ async def run_demo(answer: str | None, *, ports: tuple[int, int, int | None]) ->
 
     async def story(stack: Stack) -> None:
         async with HttpClient(stack.api_url) as client:
-            sample = home / "examples" / _GRAPH / "sample"
+            sample = _HOME / "examples" / _GRAPH / "sample"
             acts: list[_Paying | Tidying | PayingOut] = [_Paying(stack, client, sample, out)]
             if _has_agents():
                 acts.append(Tidying(client, out / "litter"))
@@ -255,17 +257,6 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _checkout() -> Path:
-    home = Path(abeyance.__file__).resolve().parent.parent
-    for folder in (home, Path.cwd()):
-        if (folder / "examples" / _GRAPH / "graph.py").is_file():
-            return folder
-    raise SettingsError(
-        "the demo needs the examples, which are not part of the package: clone the repository and "
-        "run `make demo` in it"
-    )
-
-
 def _clear(data_dir: Path, *, keep_logs: bool) -> None:
     logs = data_dir / "logs"
     if keep_logs and [*logs.glob("*.log")]:
@@ -286,3 +277,25 @@ def _fresh_folder() -> Path:
             raise SettingsError(f"{folder} cannot be created: {error.strerror}") from error
         return folder
     raise SettingsError(f"{Path.cwd()}/out has a hundred demos of this second: start it again")
+
+
+def main() -> int:
+    """Run the demo and return the exit code: 0 only if all runs complete as answered."""
+    parser = argparse.ArgumentParser(prog="python -m examples.demo")
+    parser.add_argument(
+        "--answer", choices=["approve", "reject"], help="answer instead of asking in the terminal"
+    )
+    parser.add_argument("--ui", action="store_true", help="also serve Temporal's UI")
+    options = parser.parse_args()
+    try:
+        done = asyncio.run(run_demo(options.answer, ui=options.ui))
+    except AbeyanceError as error:
+        print_error(str(error))
+        return code_of(error)
+    if done is None:
+        return ExitCode.INTERRUPTED
+    return ExitCode.DONE if done else ExitCode.FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The later acts of `abeyance demo`, an agent and a payout, and what every act prints and waits by."""
+"""The later acts of the demo, an agent and a payout, and what every act prints and waits by."""
 
 from __future__ import annotations
 
