@@ -133,6 +133,9 @@ class Snapshots(Peopled):
                     now=now, visit=address, outcome=Finished(route_targets=routed)
                 )
                 state, effects = machine.advance(state, ended)
+            elif any(entry.status == "held" for entry in state.ledger.open.values()):
+                now = max(filter(None, (now, state.next_deadline())))
+                state, effects = machine.advance(state, events.Ticked(now=now))
             else:
                 others: dict[str, Any] = {"static": None, "error": {"action": "fail"}}
                 answers = {
