@@ -221,14 +221,6 @@ def _go_back(draft: WorkingState, message: Message, visit: Visit | None, steps: 
     go_back(draft, scope, visit, steps, by=message.sender, reason=reason, guidance=guidance)
 
 
-def most_steps_back(state: RunState, scope: str, visit: Visit | None) -> int:
-    """Return how many finished visits of a scope can be run again, whose only branch is at `visit`."""
-    if not undo.is_linear(state, scope):
-        return 0
-    # A finished visit whose routing waits is not on the trail yet.
-    return len(state.scopes[scope].trail) + (visit is not None and visit.routing is not None)
-
-
 def go_back(
     draft: WorkingState,
     address: str,
@@ -253,7 +245,8 @@ def go_back(
         )
     last = visit if visit is not None and visit.routing is not None else None
     count = steps if last is not None else steps + 1
-    if steps >= most_steps_back(draft.state, address, visit):
+    # A finished visit whose routing waits is not on the trail yet.
+    if count > len(trail):
         raise Impossible(
             "not_linear",
             f"{address} has {len(trail)} visits that can be undone, and {count} are needed",
