@@ -111,8 +111,9 @@ class TemporalRun(RunReader):
         answered = set(order.responses or filter(None, [order.interrupt_id]))
         if not answered and len(digests) == 1:
             answered = set(digests)
-        shown = {id_: order.digests.get(id_, digests[id_]) for id_ in answered if id_ in digests}
-        return order.model_copy(update={"digests": {**order.digests, **shown}})
+        # What is not open now has no digest, and is stale if it is open when this arrives.
+        shown = {id_: digests.get(id_, "") for id_ in answered}
+        return order.model_copy(update={"digests": {**shown, **order.digests}})
 
     async def control(self, order: commands.Order) -> None:
         """Pause, resume or cancel by a command.

@@ -20,7 +20,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Fatal, Graph, Principal, commands, views
-from abeyance.errors import Code
+from abeyance.errors import Code, Refusal
 from abeyance.settings import Settings
 from abeyance.storage.converter import of_run
 
@@ -82,6 +82,20 @@ async def test_an_answer_that_was_held_back_answers_no_other_question(
     assert error is not None
     assert error.type == Code.STALE
     assert (await site.client.run(run_id).view()).values["log"] == ["check no"]
+
+
+async def test_an_answer_to_a_question_that_is_not_open_yet_does_not_count_once_it_is(
+    site: Site,
+) -> None:
+    run_id, asked = await asking(site)
+    run = site.client.run(run_id)
+    early = commands.Respond(interrupt_id="later", response="yes", principal=ANYBODY)
+    assert (await run._bound(early)).digests == {"later": ""}
+
+    with pytest.raises(Refusal) as refused:
+        await run.respond({asked.id: "yes"}, principal=ANYBODY, digests={asked.id: ""}, key="k")
+    assert refused.value.code is Code.STALE
+    await stays(site, run_id)
 
 
 async def test_a_sealed_order_is_not_taken_for_another_one(site: Site, intruder: Intruder) -> None:
