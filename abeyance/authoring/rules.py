@@ -35,7 +35,7 @@ from abeyance.schemas.written import WrittenValues
 NODE: Final = "node"
 """The key of a condition that names the visited node instead of a field."""
 
-_AT_NODE: Final = re.compile(r"\s*(\?\w+\s*<-\s*)?\(\s*node-id\s+\(\s*id\s+([\w.\-]+)\s*\)\s*\)\s*")
+_AT_NODE: Final = re.compile(rf"\s*(\?\w+\s*<-\s*)?{source.AT_NODE.pattern}\s*")
 _QUESTION_KEYS: Final = frozenset(
     {
         "prompt",
@@ -103,7 +103,7 @@ class RuleParser:
                     f"{label}, when=: {node!r} is not the name of a node: use a string"
                 )
             case str() if match := _AT_NODE.fullmatch(when):
-                return Matches(node=match[2])
+                return Matches(node=match["node"])
             case str():
                 return Clips(text=when, node=node_of(when))
             case _:

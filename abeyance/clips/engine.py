@@ -11,10 +11,10 @@ no fact.
 
 Rules fire in order of declaration. Facts that a rule asserts or retracts may let others fire, but only
 within the same evaluation. An asserted fact has its own slots and `value`. Rules that fire for ever are
-an error. A rule with a top-level pattern `(node-id (id other))` is skipped after visits of other nodes,
-so its functions never see the values before its own node has run.
+an error. A rule with a top-level pattern `(node-id (id other))` takes no part after visits of other
+nodes, so its functions never see the values before its own node has run.
 
-Values reach CLIPS as values, never as text; texts only after `source` has checked them. Each evaluation
+Values reach CLIPS as values, never as text; texts only after `source` has looked at them. Each evaluation
 has its own environment, so threads may evaluate at the same time. In it, a rule's name is its number, so
 an id may be any text. The library is the extra `rules`, imported on first use. For activities only.
 """
@@ -38,6 +38,7 @@ from abeyance.errors import AbeyanceError
 _FIRED: Final = "!fired"
 """The fact that records a rule's firing. No author text can name it."""
 _BLAMED: Final = re.compile(r"(?:in rule|of defrule) !(\d+)\b")
+_STRINGS: Final = 'values are strings such as "3": make a number of one with (string-to-field ?x)'
 _FIRST: Final = 10_000
 """The highest salience in CLIPS."""
 
@@ -87,7 +88,8 @@ class Engine:
         slots[NODE] = {"id"}
         slots[_FIRED] = {"rule"}
         for name in sorted(slots):
-            definition = " ".join(f"(slot {slot})" for slot in sorted(slots[name]))
+            type_ = {NODE: "SYMBOL", _FIRED: "INTEGER"}.get(name, "STRING")
+            definition = " ".join(f"(slot {slot} (type {type_}))" for slot in sorted(slots[name]))
             self._environment.build(f"(deftemplate {name} {definition})")
         self._facts = sorted(slots.keys() - {NODE, _FIRED})
 
@@ -97,12 +99,16 @@ class Engine:
         try:
             self._environment.build(
                 f"(defrule !{number} (declare (salience {_FIRST - number})) {when.clips}"
-                f" => (assert ({_FIRED} (rule {number}))) {commands})"
+                f" => {commands} (assert ({_FIRED} (rule {number}))))"
             )
         except self._clips.CLIPSError:
-            return [
-                f"the rule {self._ids[number]!r}: CLIPS says: {_complaint(self._stderr.take())}"
-            ]
+            output = self._stderr.take()
+            complaint = _complaint(output)
+            # CLIPS repeats what it has read: if it stopped in the condition, the last line is where.
+            last = output.rstrip().rpartition("\n")[2].strip()
+            place = "" if "\n   =>" in output else f" (at `{last}`)"
+            hint = f" ({_STRINGS})" if " type" in complaint else ""
+            return [f"the rule {self._ids[number]!r}: CLIPS says: {complaint}{place}{hint}"]
         return []
 
     def run(self, node: str, values: Mapping[str, Json], limit: int) -> tuple[str, ...]:
@@ -143,8 +149,8 @@ class Engine:
         ids = [repr(id_) for number, id_ in enumerate(self._ids) if number in blamed]
         subject = f"the rule {', '.join(ids)}" if ids else "a rule with CLIPS text"
         message = (
-            f"{subject} cannot be evaluated on these values; CLIPS says: {_complaint(output)} (values "
-            "are strings: convert numbers with (string-to-field ?x), check them with numberp)"
+            f"{subject} cannot be evaluated on these values; CLIPS says: {_complaint(output)} "
+            f"({_STRINGS}, check it with numberp)"
         )
         raise ClipsError(message)
 
@@ -232,7 +238,7 @@ def faults_of(rules: Sequence[ClipsRule]) -> list[str]:
     can be parsed.
     """
     try:
-        faults, _ = _built(rules)
+        faults, _ = _built(rules, is_graph=True)
     except ClipsMissing as error:
         return [str(error)]
     return faults
@@ -252,14 +258,14 @@ def evaluate(
     """
     if not rules:
         return ()
-    faults, engine = _built(rules, node)
+    faults, engine = _built(rules, is_graph=False)
     if engine is None:
         raise ClipsError("; ".join(faults))
     return engine.run(node, values, limit)
 
 
-def _built(rules: Sequence[ClipsRule], node: str | None = None) -> tuple[list[str], Engine | None]:
-    """Return the faults of the rules and, if there are none, an engine for a visit of `node`."""
+def _built(rules: Sequence[ClipsRule], *, is_graph: bool) -> tuple[list[str], Engine | None]:
+    """Return the faults of all rules of a graph, or of a visit's; if there are none, an engine too."""
     if not rules:
         return [], None
     clips = library(rules[0].id)
@@ -284,12 +290,11 @@ def _built(rules: Sequence[ClipsRule], node: str | None = None) -> tuple[list[st
     if faults:
         return faults, None
     engine = Engine(clips, [rule.id for rule in rules])
-    # A slot must be asserted by some rule of the graph. After a visit, that rule may be skipped: then
+    # A slot must be asserted by some rule of the graph. After a visit, that rule may not take part: then
     # the pattern matches nothing, which is not a fault.
-    engine.define_facts(whens, changes if node is None else [*changes, whens])
+    engine.define_facts(whens, changes if is_graph else [*changes, whens])
     for number, when in enumerate(whens):
-        if node is None or when.node in {None, node}:
-            faults.extend(engine.add_rule(number, when, changes[number]))
+        faults.extend(engine.add_rule(number, when, changes[number]))
     return faults, None if faults else engine
 
 

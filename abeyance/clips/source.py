@@ -1,24 +1,26 @@
-"""Checks of the CLIPS text of a rule before CLIPS parses it.
+"""What may stand in the CLIPS text of a rule, looked at before CLIPS parses it.
 
-CLIPS parses the text itself. This refuses what CLIPS would accept: a text that closes its rule and begins
-another construct, a function with effects (`FUNCTIONS` lists those without; `div` and `mod` are missing
-because the smallest integer and -1 crash the process), unbounded work, and a value that no fact can have.
-Values are strings in double quotes; only the id of a node is a plain word.
+CLIPS itself judges the text. It offers no way to take functions out of an environment, and evaluates a
+test without patterns already while it parses; so the symbols after parentheses are read here first, by
+hand. A text may call `FUNCTIONS` only, may not close its rule or begin its own actions, and has bounds.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, Literal
 
 from abeyance.core.json import Json, canonical
 
 NODE: Final = "node-id"
 """The fact that names the node after whose visit rules are evaluated."""
+AT_NODE: Final = re.compile(r"\(\s*node-id\s*\(\s*id\s+(?P<node>[\w.+\-]+)\s*\)\s*\)")
+"""The pattern that holds after the visits of one node only."""
 
 # fmt: off
 FUNCTIONS: Final = frozenset({
@@ -29,7 +31,8 @@ FUNCTIONS: Final = frozenset({
     "create$", "member$", "subsetp", "length$", "nth$",
 })
 # fmt: on
-"""The functions that a condition may call."""
+"""The functions that a text may call: those without effects. `div` and `mod` are missing because the
+smallest integer and -1 crash the process."""
 
 _LARGEST: Final = 10_000
 _DEEPEST: Final = 40
@@ -38,17 +41,11 @@ _MOST_ALTERNATIVES: Final = 64
 _GROUPS: Final = frozenset({"and", "or", "not", "exists", "forall"})
 _RESERVED: Final = frozenset({*_GROUPS, "test", "logical", "object", "declare"})
 _NAME: Final = re.compile(r"[^\W\d][\w.\-]*")
-_LITERAL: Final = re.compile(r"[\w.+\-]+")
+_BINDING: Final = re.compile(r"(\?[A-Za-z_][\w\-]*)?(<-)?")
 _UNREAD: Final = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f"
 """CLIPS ends its text at some of these characters, and deletes the one before others."""
 _TOKEN: Final = re.compile(
-    rf"""(?P<space>\s+|;[^\r\n]*)
-      | (?P<text>"(?:[^"\\{_UNREAD}]|\\[^{_UNREAD}])*")
-      | (?P<variable>\?[A-Za-z_][A-Za-z0-9_\-]*)
-      | (?P<wildcard>\?)
-      | (?P<sign><-|[()&|~])
-      | (?P<word><>|<=|<|[^\s"()&|~;<?${_UNREAD}][^\s"()&|~;<?{_UNREAD}]*)""",
-    re.VERBOSE | re.DOTALL,
+    rf"""[ \t\r\n]+|;[^\r\n]*|(\(|\)|"(?:[^"\\{_UNREAD}]|\\[^{_UNREAD}])*"|[^ \t\r\n()";{_UNREAD}]+)"""
 )
 
 
@@ -58,79 +55,47 @@ class TextError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A checked text.
+    """A text that CLIPS may parse.
 
     `clips` is the text for CLIPS; `slots` are the slots that it names, by fact. `node` is the one node
     after which the condition can hold, or None if its outermost patterns do not say.
     """
 
     clips: str
-    slots: Mapping[str, frozenset[str]]
+    slots: Mapping[str, AbstractSet[str]]
     node: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Token:
-    kind: str
-    text: str
-    place: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _List:
-    """The items between two parentheses."""
-
-    opened: _Token
-    items: list[_Item]
-
-
-_Item: TypeAlias = _Token | _List
 
 
 @lru_cache(maxsize=1000)
 def condition(text: str) -> Part:
-    """Check a condition. Raise TextError."""
-    items, slots = _read(text), _Slots()
-    if not items:
-        raise TextError("it is empty: write a pattern or a test")
-    alternatives = math.prod(slots.elements(items))
-    if alternatives > _MOST_ALTERNATIVES:
-        message = (
-            f"its `or`s make {alternatives} combinations, and the limit is {_MOST_ALTERNATIVES}: split "
-            "the rule"
-        )
-        raise TextError(message)
-    nodes = (node for node in map(_only_node, items) if node is not None)
-    return Part(clips=_written(items), slots=slots.named(), node=next(nodes, None))
+    """Look at a condition. Raise TextError."""
+    scan = _Scan(text, _GROUPS)
+    # Without the line break, a comment at the end would hide the actions.
+    return Part(clips=f"{text}\n", slots=scan.slots, node=scan.node)
 
 
 @lru_cache(maxsize=1000)
 def assertion(text: str) -> Part:
-    """Check a fact to assert, such as `(escalated (level "high") (by ?x))`. Raise TextError."""
-    fact, name, values, slots = _fact(text)
-    if name == NODE:
-        raise _fault(fact, f"{NODE} is the visited node, which a rule cannot assert")
-    for _, value in values:
-        if value.kind == "wildcard":
-            raise _fault(value, "an asserted fact needs a value here")
-    return Part(clips=f"(assert {_written([fact])})", slots=slots)
+    """Look at facts to assert, such as `(escalated (level "high") (by ?x))`. Raise TextError."""
+    scan = _Scan(text)
+    if NODE in scan.slots:
+        raise TextError(f"{NODE} is the visited node, which a rule cannot assert")
+    return Part(clips=f"(assert {text}\n)", slots=scan.slots)
 
 
 @lru_cache(maxsize=1000)
 def retraction(text: str) -> Part:
-    """Check a retraction: `?n`, or all facts such as `(escalated (level ?))`. Raise TextError."""
-    match _read(text):
-        case [_Token(kind="variable", text=name)]:
-            return Part(clips=f"(retract {name})", slots={})
-        case _:
-            _, name, values, slots = _fact(text)
-    conditions = " ".join(
-        f"(eq ?its.fact:{slot} {value.text})" for slot, value in values if value.kind != "wildcard"
-    )
-    # No author text can bind a variable with a dot; `and` needs two arguments even if all are `?`.
-    query = f"(and TRUE TRUE {conditions})"
-    command = f"(delayed-do-for-all-facts ((?its.fact {name})) {query} (retract ?its.fact))"
-    return Part(clips=command, slots=slots)
+    """Look at a retraction: `?n`, or all facts such as `(escalated (level ?))`. Raise TextError."""
+    if text.startswith("?") and _BINDING.fullmatch(text):
+        return Part(clips=f"(retract {text})", slots={})
+    scan = _Scan(text)
+    if len(scan.slots) > 1:
+        raise TextError("write one fact")
+    values = ((slot, value) for slot, value in scan.values if value.strip() != "?")
+    # CLIPS checks the types of a comparison's arguments; `and` needs two, even if all are `?`.
+    equal = " ".join(f"(= 0 (str-compare ?its.fact:{slot} {value}))" for slot, value in values)
+    query = f"((?its.fact {next(iter(scan.slots))})) (and TRUE TRUE {equal})"
+    return Part(clips=f"(delayed-do-for-all-facts {query} (retract ?its.fact))", slots=scan.slots)
 
 
 def value_text(value: Json) -> str:
@@ -152,198 +117,101 @@ def fact_text(name: str, slots: Mapping[str, Json]) -> str:
     return f"({' '.join([name, *parts])})"
 
 
-class _Slots:
-    """Checks the elements of a condition, and collects the slots that they name."""
-
-    def __init__(self) -> None:
-        self._by_fact: dict[str, set[str]] = {}
-
-    def named(self) -> dict[str, frozenset[str]]:
-        return {fact: frozenset(slots) for fact, slots in self._by_fact.items()}
-
-    def elements(self, items: list[_Item]) -> list[int]:
-        """Check elements, and return the number of `or` alternatives of each."""
-        counts: list[int] = []
-        for item in items:
-            if isinstance(item, _List):
-                counts.append(self._element(item))
-            elif item.kind != "variable" and item.text != "<-":
-                raise _fault(item, 'a pattern such as (verdict (value "refine")) is expected here')
-        return counts
-
-    def _element(self, element: _List) -> int:
-        head, rest = _head(element, "the name of a fact")
-        if head.text in _GROUPS:
-            counts = self.elements(rest)
-            return sum(counts) if head.text == "or" else math.prod(counts)
-        if head.text == "test":
-            for call in rest:
-                _check_call(call)
-        else:
-            for fact, _, values in self.pattern(element):
-                _check_constraint(fact, values)
-        return 1
-
-    def pattern(self, pattern: _List) -> Iterator[tuple[str, str, list[_Item]]]:
-        """Yield the slots of a pattern or fact: fact name, slot name, items."""
-        head, rest = _head(pattern, "the name of a fact")
-        fact = _checked_name(head, "of a fact")
-        slots = self._by_fact.setdefault(fact, set())
-        for item in rest:
-            if not isinstance(item, _List):
-                raise _fault(item, 'a slot such as (value "refine"), or `)`, is expected here')
-            slot, values = _head(item, "the name of a slot")
-            if fact == NODE and slot.text != "id":
-                raise _fault(slot, f"{NODE} has only the slot id")
-            slots.add(_checked_name(slot, "of a slot"))
-            yield fact, slot.text, values
-
-
-def _check_constraint(fact: str, items: list[_Item]) -> None:
-    before = ""
-    for item in items:
-        match item:
-            case _List() if before in {":", "="}:
-                _check_call(item)
-            case _Token(kind="variable" | "wildcard" | "sign") | _Token(text=":" | "="):
-                pass
-            case _:
-                _check_value(fact, item)
-        before = item.text if isinstance(item, _Token) else ""
-
-
-def _fact(text: str) -> tuple[_List, str, list[tuple[str, _Token]], dict[str, frozenset[str]]]:
-    """Parse a fact to assert or retract: item, name, values by slot, slots by fact."""
-    match _read(text):
-        case [_List() as fact]:
-            pass
-        case [_List(), another, *_]:
-            raise _fault(another, "the end is expected here: write one fact")
-        case [other, *_]:
-            raise _fault(other, 'a fact such as (escalated (level "high")) is expected here')
-        case _:
-            raise TextError("it is empty: write a fact")
-    slots = _Slots()
-    values: list[tuple[str, _Token]] = []
-    for name, slot, items in slots.pattern(fact):
-        if len(items) != 1:
-            raise _fault(fact, f"the slot {slot!r} needs exactly one value")
-        [value] = items
-        if not (isinstance(value, _Token) and value.kind in {"variable", "wildcard"}):
-            value = _check_value(name, value)
-        values.append((slot, value))
-    named = slots.named()
-    return fact, next(iter(named)), values, named
-
-
-def _only_node(element: _Item) -> str | None:
-    match element:
-        case _List(
-            items=[_Token(text="node-id"), _List(items=[_, _Token(kind="word", text=node)])]
-        ):
-            return node
-        case _:
-            return None
-
-
-def _head(form: _List, expected: str) -> tuple[_Token, list[_Item]]:
-    match form.items:
-        case [_Token(kind="word") as head, *rest]:
-            return head, rest
-        case _:
-            raise _fault(form.opened, f"{expected} is expected after it")
-
-
-def _checked_name(token: _Token, what: str) -> str:
-    if not _NAME.fullmatch(token.text) or token.text in _RESERVED:
-        raise _fault(token, f"this is not a valid name {what}")
-    return token.text
-
-
-def _check_value(fact: str, item: _Item) -> _Token:
-    match item:
-        case _Token(kind="text") if fact != NODE:
-            return item
-        case _Token(kind="word", text=text) if fact == NODE and _LITERAL.fullmatch(text):
-            return item
-        case _Token(kind="text" | "word") if fact == NODE:
-            why = "the id of a node is a plain word: remove the quotes"
-        case _Token(kind="word", text=text):
-            why = f"values are strings, so this never matches: write {_quoted(text)}"
-        case _:
-            why = "a value or a variable such as ?x is expected here"
-    raise _fault(item, why)
-
-
-def _check_call(call: _Item) -> None:
-    if isinstance(call, _Token):
-        raise _fault(call, 'a call such as (eq ?x "high") is expected here')
-    head, rest = _head(call, "the name of a function")
-    if head.text not in FUNCTIONS:
-        functions = " ".join(sorted(FUNCTIONS))
-        raise _fault(head, f"a condition cannot call this function: use one of {functions}")
-    for item in rest:
-        match item:
-            case _List():
-                _check_call(item)
-            case _Token(kind="text" | "variable"):
-                pass
-            case _Token(kind="word", text=text) if _LITERAL.fullmatch(text):
-                pass
-            case _:
-                raise _fault(item, "an argument or `)` is expected here")
-
-
-def _read(text: str) -> list[_Item]:
-    """Parse a text into nested lists of tokens."""
-    if len(text) > _LARGEST:
-        raise TextError(f"it has {len(text)} characters, and the limit is {_LARGEST}")
-    outermost: list[_Item] = []
-    open_: list[_List] = []
-    for token in _tokens(text):
-        items = open_[-1].items if open_ else outermost
-        if token.text == "(":
-            open_.append(_List(opened=token, items=[]))
-            items.append(open_[-1])
-            if len(open_) > _DEEPEST:
-                raise _fault(token, f"it is nested deeper than {_DEEPEST} levels")
-        elif token.text != ")":
-            items.append(token)
-        elif open_:
-            open_.pop()
-        else:
-            raise _fault(token, "it has no opening parenthesis")
-    if open_:
-        raise _fault(open_[-1].opened, "it has no closing parenthesis")
-    return outermost
-
-
-def _tokens(text: str) -> Iterator[_Token]:
-    at = 0
-    while at < len(text):
-        place = f"line {text.count(chr(10), 0, at) + 1}, column {at - text.rfind(chr(10), 0, at)}"
-        match = _TOKEN.match(text, at)
-        if match is None:
-            why = "CLIPS text cannot contain this character"
-            if text[at] == '"':
-                why = "this string has no end, or contains a control character"
-            raise _fault(_Token(kind="sign", text=text[at], place=place), why)
-        if match.lastgroup != "space":
-            yield _Token(kind=str(match.lastgroup), text=match[0], place=place)
-        at = match.end()
-
-
-def _fault(item: _Item, why: str) -> TextError:
-    token = item.opened if isinstance(item, _List) else item
-    return TextError(f"{token.place}: `{token.text[:40]}`: {why}")
-
-
-def _written(items: list[_Item]) -> str:
-    return " ".join(
-        item.text if isinstance(item, _Token) else f"({_written(item.items)})" for item in items
-    )
-
-
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+@dataclass(slots=True, kw_only=True)
+class _Open:
+    """An open parenthesis: where it stands, what its first symbol names, and where that ends."""
+
+    at: int
+    kind: Literal["group", "fact", "slot", "test", "call"] = "group"
+    name: str = ""
+    named: int = 0
+    alternatives: list[int] = field(default_factory=list)
+
+
+class _Scan:
+    """Reads what the symbols after parentheses name: groups, facts, their slots, and functions."""
+
+    def __init__(self, text: str, groups: Collection[str] = ()) -> None:
+        self.slots: dict[str, set[str]] = {}
+        self.values: list[tuple[str, str]] = []
+        self.node: str | None = None
+        self._text, self._groups = text, groups
+        if len(text) > _LARGEST:
+            raise TextError(f"it has {len(text)} characters, and the limit is {_LARGEST}")
+        outermost = _Open(at=0, name="and")
+        self._open = [outermost]
+        at = 0
+        while at < len(text):
+            match = _TOKEN.match(text, at)
+            if match is None:
+                raise self._fault(at, "a control character, or a string without an end")
+            if match[1]:
+                self._read(match[1], at)
+            at = match.end()
+        if self._open[-1] is not outermost:
+            raise self._fault(self._open[-1].at, "it has no closing parenthesis")
+        if not outermost.alternatives:
+            raise TextError('it is empty: write a pattern such as (verdict (value "refine"))')
+        if (count := math.prod(outermost.alternatives)) > _MOST_ALTERNATIVES:
+            limit = f"and the limit is {_MOST_ALTERNATIVES}: split the rule"
+            raise TextError(f"its `or`s make {count} combinations, {limit}")
+
+    def _read(self, symbol: str, at: int) -> None:
+        inner = self._open[-1]
+        if not inner.name:
+            inner.name, inner.named = symbol, at + len(symbol)
+            self._classify(inner, self._open[-2], at)
+        elif symbol == "(":
+            if len(self._open) > _DEEPEST:
+                raise self._fault(at, f"it is nested deeper than {_DEEPEST} levels")
+            self._open.append(_Open(at=at))
+        elif symbol == ")":
+            self._close(at)
+        elif inner.kind == "fact" or (
+            inner.kind == "group" and not (self._groups and _BINDING.fullmatch(symbol))
+        ):
+            raise self._fault(at, 'only a form such as (verdict (value "refine")) may stand here')
+
+    def _classify(self, inner: _Open, outer: _Open, at: int) -> None:
+        match outer.kind:
+            case "group" if inner.name in self._groups:
+                return
+            case "group" if self._groups and inner.name == "test":
+                inner.kind = "test"
+                return
+            case "group":
+                inner.kind = "fact"
+                self.slots.setdefault(inner.name, set())
+            case "fact":
+                inner.kind = "slot"
+                self.slots[outer.name].add(inner.name)
+            case _:
+                inner.kind = "call"
+                if inner.name not in FUNCTIONS:
+                    functions = " ".join(sorted(FUNCTIONS))
+                    raise self._fault(at, f"a rule cannot call this: use one of {functions}")
+                return
+        if not _NAME.fullmatch(inner.name) or inner.name in _RESERVED:
+            raise self._fault(at, f"this is not a valid name of a {inner.kind}")
+
+    def _close(self, at: int) -> None:
+        inner = self._open.pop()
+        if not self._open:
+            raise self._fault(at, "it has no opening parenthesis")
+        if inner.kind == "slot":
+            self.values.append((inner.name, self._text[inner.named : at]))
+        combine = sum if inner.kind == "group" and inner.name == "or" else math.prod
+        self._open[-1].alternatives.append(combine(inner.alternatives))
+        if len(self._open) == 1 and (match := AT_NODE.fullmatch(self._text, inner.at, at + 1)):
+            self.node = self.node or match["node"]
+
+    def _fault(self, at: int, why: str) -> TextError:
+        line, column = self._text.count("\n", 0, at) + 1, at - self._text.rfind("\n", 0, at)
+        match = _TOKEN.match(self._text, at)
+        found = match[0] if match else self._text[at]
+        return TextError(f"line {line}, column {column}: `{found[:40]}`: {why}")

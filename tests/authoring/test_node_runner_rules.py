@@ -78,7 +78,7 @@ async def test_a_visit_without_such_rules_needs_no_library(
 @pytest.mark.parametrize("kind", ["visit", "routes"])
 async def test_rules_that_cannot_be_evaluated_fail_for_good(kind: str) -> None:
     graph = graph_of(lambda: {"log": ["a"]})
-    graph.rule("sum", when="(log (value ?l&:(> ?l 1)))", then=[{"kind": "halt"}])
+    graph.rule("sum", when="(log (value ?l&:(> (string-to-field ?l) 1)))", then=[{"kind": "halt"}])
     rules = graph.build().rules_on("a")
     outcome = await visit(graph, {"log": ["x"]}, kind=kind, rules=rules)
 

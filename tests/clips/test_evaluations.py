@@ -65,14 +65,14 @@ import resource
 from abeyance.clips.engine import ClipsRule, evaluate
 from abeyance.clips.engine import ClipsError
 rules = [ClipsRule(id=str(n), when="(a (value ?v)) (test (numberp ?v))") for n in range(20)]
-wrong = [ClipsRule(id="wrong", when="(a (value ?v)) (test (> ?v 1))")]
+wrong = [ClipsRule(id="wrong", when="(a (value ?v)) (test (> (string-to-field ?v) 1))")]
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 def some(count):
     for number in range(count):
-        evaluate(rules, node="work", values={"a": f"{number}" * 5000})
+        evaluate(rules, node="work", values={"a": f"x{number}" * 5000})
         try:
-            evaluate(wrong, node="work", values={"a": f"{number}" * 5000})
+            evaluate(wrong, node="work", values={"a": f"x{number}" * 5000})
         except ClipsError:
             pass
 some(20)

@@ -196,12 +196,25 @@ async def test_a_rule_decides_on_the_values_that_a_person_has_edited() -> None:
     assert await log_of(graph, answers={"interrupt_after": None}) == ["work", "right"]
 
 
+async def test_a_rule_of_another_node_need_not_bear_the_values_of_this_one() -> None:
+    large = "(verdict (value ?v)) (test (> (string-to-field ?v) 3)) (node-id (id last))"
+    graph = Graph("later", state=State)
+    graph.node(name="work")(lambda: {"log": ["work"]})
+    graph.node(name="last")(lambda: {"log": ["last"], "verdict": "4"})
+    graph.edge(START, "work")
+    graph.edge("work", "last")
+    graph.rule("large", when=large, then=[HALT])
+    ended = await testing.run(graph, {"verdict": "not yet a number"})
+
+    assert (ended.status, ended.reason) == ("halted", "enough")
+
+
 async def test_rules_that_cannot_be_evaluated_fail_the_visit_at_once() -> None:
     attempts: list[str] = []
     graph = Graph("hopeless", state=State, on_error="interrupt")
     graph.node(name="work", retries=5)(lambda: attempts.append("work"))
     graph.edge(START, "work")
-    graph.rule("sum", when="(verdict (value ?v&:(> ?v 1)))", then=[HALT])
+    graph.rule("sum", when="(verdict (value ?v&:(> (string-to-field ?v) 1)))", then=[HALT])
     run = testing.InMemoryRun(graph, {"verdict": "bad"})
     await run.start()
     (asked,) = await run.interrupts()

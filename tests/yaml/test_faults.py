@@ -46,7 +46,7 @@ EXPECTED = {
     "line 15": "two nodes are named 'gate'",
     "line 18": "the edge from 'classify' to 'gat' leads to an unknown node 'gat'",
     "line 19": "the edge from 'gate' to 'act' looks at 'verdct', which is not a field of the state",
-    "line 21": "the rule 'r1', when=: line 1, column 17: `benign`: values are strings, so this never m",
+    "line 21": "the rule 'r1': CLIPS says: A literal restriction value found in CE #1 does not match the",
 }
 
 
@@ -237,8 +237,8 @@ ONE_FAULT = {
     "line 5: the rule 'r', assert: line 1, column 2: `test`: this is not a valid name of a fact": (
         RULE % "when: (a), then: [{kind: assert, fact: test}]"
     ),
-    "line 5: the rule 'r', retract: line 1, column 1: `a`: a fact such as (escalated (level "
-    '"high")) is expected here': RULE % "when: (a), then: [{kind: retract, pattern: a}]",
+    "line 5: the rule 'r', retract: line 1, column 1: `a`: only a form such as (verdict (value "
+    '"refine")) may stand here': RULE % "when: (a), then: [{kind: retract, pattern: a}]",
     "line 5: the rule 'r': CLIPS says: Undefined variable ?x referenced in RHS of defrule.": (
         RULE % "when: (a), then: [{kind: retract, pattern: '?x'}]"
     ),
@@ -289,8 +289,9 @@ def test_clips_that_could_never_match_is_told_with_its_line_and_the_way_out(
     )
 
     assert told == (
-        "line 4: the rule 'r', when=: line 1, column 14: `high`: values are strings, so this never "
-        'matches: write "high"'
+        "line 3: the rule 'r': CLIPS says: A literal restriction value found in CE #1 does not match the "
+        "allowed types for slot 'value'. (values are strings such as \"3\": make a number of one with "
+        "(string-to-field ?x))"
     )
 
 

@@ -91,7 +91,7 @@ def test_a_gate_without_a_prompt_is_asked_by_its_rule_whichever_comes_first() ->
         (5, [], "the rule 'r': when=5 is invalid: use a mapping or CLIPS text"),
         ({"node": 5}, [{"kind": "halt"}], "the rule 'r', when=: 5 is not the name of a node"),
         ({"x": {1}}, [{"kind": "halt"}], "the rule 'r', when=: set is not a JSON value"),
-        ("(x (value 1))", [{"kind": "halt"}], "the rule 'r', when=: line 1, column 11: `1`: values are"),
+        ("(x (value 1))", [{"kind": "halt"}], "the rule 'r': CLIPS says: A literal restriction"),
         (" ", [{"kind": "halt"}], "the rule 'r', when=: it is empty"),
         ({"node": "price"}, {"kind": "halt"}, "the rule 'r': then={'kind': 'halt'} is not a list"),
         ({"node": "price"}, 5, "the rule 'r': then=5 is not a list of actions"),
