@@ -62,10 +62,9 @@ class Steered:
 class MessageFields(TypedDict, total=False):
     """The fields of a message, beside its text.
 
-    `action` makes it a directive (`continue`, `rerun`, `go_back`, `skip`, `pause`, `defer`,
-    `update_state`), or is an action of the graph's own; `params` are its parameters. `target` is the
-    address or the name of the receiving node. `ttl` is how long the message may stay unread. A repeated
-    `message_id` is the same message.
+    `action` is a word for the code that reads it; `params` are its parameters. `target` is the address or
+    the name of the receiving node. `ttl` is how long the message may stay unread. A repeated `message_id`
+    is the same message.
     """
 
     message_id: str | None

@@ -84,7 +84,6 @@ def run_view(state: RunState, start: wire.StartRun) -> views.RunView:
         result=values if is_over else None,
         undelivered=list(state.mailbox.undelivered),
         rejected=list(state.mailbox.rejected),
-        todos=list(state.todos),
         error=ending and ending.error and _error_view(ending.error),
         beside=[_error_view(failure) for failure in ending.secondary_errors] if ending else [],
         cancelled_by=ending.actor if ending and ending.outcome == "cancelled" else None,

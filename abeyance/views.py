@@ -243,7 +243,6 @@ class RunView(Record):
     open: int = 0
     queue_depth: int = 0
     max_queue_size: int = 0
-    todos: list[Any] = Field(default_factory=list)
     metrics: Metrics | None = None
     values: dict[str, Any] = Field(default_factory=dict)
     version: int = 0

@@ -123,13 +123,8 @@ class Turn:
         from pydantic_ai.messages import ModelRequest, ModelResponse, UserPromptPart
 
         parts = await tool_results.result_parts(blobs_of(ctx), before, results)
-        guidance = [] if ctx.guidance is None else [ctx.guidance]
         if state.input is not None:
             parts.append(UserPromptPart(await self._prompt(state.input)))
-            guidance += [state.input["guidance"]] if state.input.get("guidance") else []
-        parts += [
-            UserPromptPart(f"A person says, to have it done again: {text}") for text in guidance
-        ]
         parts += [user_part(message) for message in (*state.heard, *inbox)]
         if not parts and (not before or isinstance(before[-1], ModelResponse)):
             parts.append(UserPromptPart(_CONTINUE))

@@ -237,11 +237,6 @@ class Context:
         return list(self.input.inbox)
 
     @property
-    def guidance(self) -> str | None:
-        """The operator's guidance, if an operator requested this retry."""
-        return self.input.guidance
-
-    @property
     def outcome(self) -> str | None:
         """How the run ended; None outside a `finally` node."""
         return self.input.outcome

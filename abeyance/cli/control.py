@@ -209,9 +209,7 @@ def steer(
     *,
     action: Annotated[
         str | None,
-        typer.Option(
-            help="continue, rerun, go_back, skip, pause, defer, update_state, or an action of the graph."
-        ),
+        typer.Option(help="A word for the code that reads it."),
     ] = None,
     params: Annotated[
         str | None, typer.Option(metavar="JSON|@FILE|-", help="Parameters of the action.")
@@ -231,7 +229,7 @@ def steer(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send a message to a run, or a directive that the run carries out at its next step.
+    """Send a message to a run.
 
     A message that cannot be delivered is listed under `undelivered` of the run, and one that the run
     refuses under `rejected`.
@@ -253,7 +251,9 @@ def steer(
     members = without_none(**body)
     path = f"{run_path(run_id)}/steer"
     exchange(
-        lambda api: api.post(path, members), lambda sent: _sent_lines(sent, action), as_json=as_json
+        lambda api: api.post(path, members),
+        lambda sent: [Line("sent", sent["message_id"])],
+        as_json=as_json,
     )
 
 
@@ -274,14 +274,6 @@ def messages(
         return await (api.delete(path) if clear else api.get(path, page=str(page)))
 
     exchange(call, _cleared_lines if clear else _page_lines, as_json=as_json)
-
-
-def _sent_lines(sent: Mapping[str, Any], action: str | None) -> Iterator[Line]:
-    from abeyance.core.messages import DIRECTIVES
-
-    yield Line("sent", sent["message_id"])
-    if action is not None and action not in DIRECTIVES:
-        yield Line("note", f"{action!r} is not a directive: only code that reads messages sees it")
 
 
 def _cleared_lines(cleared: Mapping[str, Any]) -> Iterator[Line]:

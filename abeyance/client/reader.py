@@ -363,7 +363,7 @@ class RunReader(CommandedRun):
 
         `address` is that of the agent, or of something in it; None in a run with one transcript. Raises
         `unknown_run`, `unknown_node` for an address without a transcript, `invalid_body` if several match
-        and for a cursor of another one, `gone` if what was read up to the cursor was undone since,
+        and for a cursor of another one, `gone` if what was read up to the cursor was replaced since,
         Unavailable, and SettingsError if the extra `agents` is not installed.
         """
         described = await self._line.described(self.run_id)

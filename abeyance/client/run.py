@@ -53,7 +53,6 @@ _EDITS: Final[Mapping[type[commands.Edit], str]] = {
 """The updates that change an open run or one of its questions, and have no receipt."""
 _MICROSECONDS: Final = 1_000_000
 _REFUSED: Final = frozenset({"signal.refused", "message.rejected"})
-_CODES: Final = frozenset(Code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,10 +156,7 @@ class TemporalRun(RunReader):
             ) from error
         for event in events:
             if event.type in _REFUSED and about.items() <= event.data.items():
-                # A directive that cannot be carried out has a code of its own, and is in the view.
-                if event.data["code"] in _CODES:
-                    raise Refusal(Code(event.data["code"]), event.data["reason"])
-                return
+                raise Refusal(Code(event.data["code"]), event.data["reason"])
 
     async def checked_patch(self, patch: Mapping[str, Any]) -> dict[str, Json]:
         if self._graph is None:

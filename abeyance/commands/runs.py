@@ -217,9 +217,8 @@ Part: TypeAlias = Annotated[TextPart | MediaPart, Field(discriminator="type")]
 class MessageBody(Request):
     """A message for a run. Its `message_id` defaults to a generated one.
 
-    `action` makes it a directive (continue, rerun, go_back, skip, pause, defer, update_state), or is an
-    action of the author's own; `params` are its parameters. `target` is the address or the name of the
-    receiving node. `ttl` is how long the message may stay unread, as any duration.
+    `action` is a word for the code that reads it; `params` are its parameters. `target` is the address or
+    the name of the receiving node. `ttl` is how long the message may stay unread, as any duration.
     """
 
     message_id: Id | None = None

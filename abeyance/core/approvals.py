@@ -22,7 +22,7 @@ from abeyance.core.copying import replace
 from abeyance.core.json import Json, differing, look_up, paths, sha256
 from abeyance.core.ledger import CAST, Interrupt
 from abeyance.core.spec import InterruptNode, InterruptSpec
-from abeyance.core.state import BY_VISIT, RunState, Scope, Step
+from abeyance.core.state import BY_VISIT, RunState, Scope
 from abeyance.core.terms import is_restricted
 from abeyance.core.visit import Approval, FanOutBranch, Running, TakenToken, Token, Visit
 from abeyance.core.working_state import WorkingState
@@ -89,7 +89,7 @@ def _latest(covered: Covered) -> Iterator[Approval]:
     yield from (each for each in covered if gates[each.scope, each.node] == each.gate)
 
 
-def of_others(visit: Visit | Step) -> Covered:
+def of_others(visit: Visit) -> Covered:
     """Return what covers a visit, without approvals that it or something inside it asked for."""
     return tuple(each for each in visit.approvals if each.gate != visit.address)
 

@@ -2,8 +2,7 @@
 
 A *change of course* is anything that a person does to a run's values or routing other than answering a
 question as it was asked. It takes `runs:control` and every capability that the run's graph can ask for,
-whether or not a question is open: what was approved must be what runs. A request without them is
-refused; one that has to wait is checked again when it is carried out.
+whether or not a question is open: what was approved must be what runs. A request without them is refused.
 
 Callers that bypass the API, through Temporal's own namespace, have no principal. They are trusted with
 the rest of the run, but may not touch an open question without its capability.
@@ -17,7 +16,6 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from abeyance.core import events
-from abeyance.core.events import Message
 from abeyance.core.json import Json, canonical, fill_by, look_up
 from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import TEMPORAL, Principal
@@ -34,14 +32,6 @@ RESPOND: Final = "runs:respond"
 _FILLING: Final = re.compile(r"[^\s*:,\x00-\x1f\x7f]+")
 
 _CHANGES: Final = "Changing what was approved requires permission to approve it."
-
-COURSE: Final = frozenset({"rerun", "go_back", "skip", "update_state"})
-"""Directives that change the course of a run."""
-
-
-def takes_of_directive(action: str | None) -> str:
-    """Return the API capability that a message takes: anything beyond talking is control."""
-    return CONTROL if action in COURSE or action == "pause" else STEER
 
 
 def guarded_by(state: RunState) -> tuple[str, ...]:
@@ -122,15 +112,6 @@ def refuse(state: RunState, event: events.Event) -> None:
                     demand(state, principal, doing)
         case _:
             pass
-
-
-def refuse_directive(state: RunState, message: Message) -> None:
-    """Refuse a directive that its sender may not give."""
-    principal = Principal(subject=message.sender, capabilities=message.capabilities)
-    if message.action in COURSE:
-        demand(state, principal, f"have the run {message.action}")
-    elif message.action == "pause" and principal != TEMPORAL and not principal.may(CONTROL):
-        raise lacks(principal, "pause the run", (CONTROL,))
 
 
 def _beyond_answering(state: RunState, entry: Interrupt, answer: Json) -> str | None:

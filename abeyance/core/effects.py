@@ -34,17 +34,15 @@ class VisitInput:
     may ask for.
 
     `activation` counts the starts of this visit, `attempts` those that failed since it was first started
-    or answered. `answers` are those of the scope, `own_answers` those
-    to the visit's own questions, by key. An answer with an entry in `shown_hashes` counts only if the
-    question still shows the same. `answerers` are those who answered last, by the names of the
-    questions, with the votes of those that took several. `interrupted`: the visit has asked before, and
-    stored `user_state`. `item` is that of a fan-out, `results` are those gathered at the join before the
-    node. `inbox` are the messages that the visit has taken, `guidance` is the text of a person who had
-    it run again.
-    `targets` are the nodes that its code and its routes may choose, by the graph that the run was started
-    with. `outcome` is the run's, for a finally node. `call` is the tool call, if the visit is one.
-    `approver` is who approved it. `blocked_by` is the code of the reason that blocks
-    the visit so far: while it holds, the driver tries again, and reports only a change. By `salt` and
+    or answered. `answers` are those of the scope, `own_answers` those to the visit's own questions, by
+    key. An answer with an entry in `shown_hashes` counts only if the question still shows the same.
+    `answerers` are those who answered last, by the names of the questions, with the votes of those that
+    took several. `interrupted`: the visit has asked before, and stored `user_state`. `item` is that of a
+    fan-out, `results` are those gathered at the join before the node. `inbox` are the messages that the
+    visit has taken. `targets` are the nodes that its code and its routes may choose, by the graph that
+    the run was started with. `outcome` is the run's, for a finally node. `call` is the tool call, if the
+    visit is one. `approver` is who approved it. `blocked_by` is the code of the reason that blocks the
+    visit so far: while it holds, the driver tries again, and reports only a change. By `salt` and
     `ordinals` the ids of its own questions are known: the how manyth of its key each is, or will be; the
     first unless said. `metered`: what it uses counts towards a budget.
     """
@@ -75,7 +73,6 @@ class VisitInput:
     item: Json = None
     results: Json = None
     inbox: tuple[Message, ...] = ()
-    guidance: str | None = None
     outcome: str | None = None
     call: Call | None = None
     approver: Mapping[str, Json] = field(default_factory=dict)

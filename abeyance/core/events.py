@@ -201,10 +201,10 @@ class Evicted(_Event):
 class Message:
     """A steering message in a run's mailbox.
 
-    `parts` are further content, such as pictures, each a mapping with a `type`. `action` makes it a
-    directive, or is a word of the author's own; `params` belong to it. `target` is the address or node
-    that it is for; None means the first reader. `ttl` is how many seconds it may stay unread after
-    `sent_at`. `capabilities` are those of the sender, for what a directive does.
+    `parts` are further content, such as pictures, each a mapping with a `type`. `action` is a word for
+    the code that reads it; `params` belong to it. `target` is the address or node that it is for; None
+    means the first reader. `ttl` is how many seconds it may stay unread after `sent_at`. `capabilities`
+    are those of the sender.
     """
 
     message_id: str

@@ -32,7 +32,6 @@ from abeyance.core import (
     blocked,
     budgets,
     decisions,
-    directives,
     duties,
     edits,
     events,
@@ -390,9 +389,8 @@ def _responded(draft: WorkingState, event: events.Responded) -> None:
 
 def _run_to_quiescence(draft: WorkingState) -> None:
     """Let everything happen that follows, until nothing moves."""
-    while directives.carry_out(draft) or schedule.start_ready(draft) or _close(draft):
-        while draft.queued:
-            _apply(draft, draft.queued.pop(0))
+    while schedule.start_ready(draft) or _close(draft):
+        pass
 
 
 def _close(draft: WorkingState) -> bool:

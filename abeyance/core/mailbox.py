@@ -1,10 +1,10 @@
 """The bounded queue of messages to a run.
 
-Every admitted message is delivered to one visit, carried out as a directive, or listed as undelivered
-with the reason. A full queue refuses at once. Messages are read in the order of arrival, higher
-priorities first. A repeated message id is recognised as long as its hash is stored; the same id with
-another body is a conflict, never a second message. The bound and its refusal are those of ADK's
-InterruptService; ids and deduplication are netherbrain's, across restarts.
+Every admitted message is delivered to one visit, or listed as undelivered with the reason. A full queue
+refuses at once. Messages are read in the order of arrival, higher priorities first. A repeated message id
+is recognised as long as its hash is stored; the same id with another body is a conflict, never a second
+message. The bound and its refusal are those of ADK's InterruptService; ids and deduplication are
+netherbrain's, across restarts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Undelivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """A signalled message that was refused, or a directive that could not be carried out."""
+    """A signalled message that was refused."""
 
     message_id: str
     code: str

@@ -3,14 +3,14 @@
 A message is for the visit that its `target` names, by address or by node; without a target for the
 first reader. A visit reads at its start if its function takes an `inbox`, or asks while it runs. The
 messages that a visit has taken belong to it: a retry gets the same ones. Those that its code never
-received go back into the mailbox when it ends. Directives are taken by the run itself (`directives`).
+received go back into the mailbox when it ends. An `action` is data for the code that reads it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator
-from typing import Final, assert_never
+from typing import Final
 
 from abeyance.core import approvals, authority, items
 from abeyance.core.address import Address
@@ -20,17 +20,12 @@ from abeyance.core.json import size, why_not_json
 from abeyance.core.mailbox import PREVIEW_CHARS, UndeliveredReason, preview
 from abeyance.core.outcome import Finished
 from abeyance.core.policy import Principal
-from abeyance.core.spec import Ask, FunctionNode, GraphSpec, InterruptNode, SubgraphNode
-from abeyance.core.state import Limits, RunState, Step
+from abeyance.core.spec import GraphSpec, SubgraphNode
+from abeyance.core.state import Limits, RunState
 from abeyance.core.text import LONGEST_ID, truncate
 from abeyance.core.visit import NO_MOMENT, Inbox, Running, Visit
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
-
-DIRECTIVES: Final = frozenset(
-    {"continue", "rerun", "go_back", "skip", "pause", "defer", "update_state"}
-)
-"""Actions that the run itself carries out. Any other is the author's own."""
 
 # Only a host and perhaps a port, so that no later parser can read another host from the url.
 _HTTPS: Final = re.compile(r"https://(?P<host>[A-Za-z0-9.-]+(:[0-9]{1,5})?)([/?#][!-~]*)?")
@@ -47,9 +42,7 @@ def refuse(state: RunState, message: Message) -> None:
             f"The run is {state.status} and reads no more messages.",
             run_status=str(state.status),
         )
-    authority.refuse_directive(state, message)
     refuse_unknown_target(state.spec, message)
-    _refuse_to_wait_behind_a_gate(state, message)
     state.mailbox.refuse_if_full(state.limits.max_queue_size, message)
 
 
@@ -97,8 +90,6 @@ def for_visit(state: RunState, visit: Visit) -> Iterator[Message]:
     """Yield the unread messages that a visit may take, in reading order."""
     names = _names(state, visit)
     for message in state.mailbox.queue:
-        if message.action in DIRECTIVES:
-            continue
         if (
             message.target is None
             or message.target in names
@@ -304,67 +295,9 @@ def refuse_unknown_target(spec: GraphSpec, message: Message) -> None:
     )
 
 
-def _refuse_to_wait_behind_a_gate(state: RunState, message: Message) -> None:
-    """Refuse a directive that would be applied between an answer and the start of what it allowed."""
-    target = message.target
-    if target is None or message.action not in DIRECTIVES:
-        return
-    if any(target in (visit.address, visit.node, visit.scope) for visit in state.visits.values()):
-        return
-    if any(target in (step.node, step.address) for step in _last_steps(state)):
-        return
-    name = target if target in _nodes(state.spec) else Address.parse(target).segments[-1].id
-    questions = (each for each in state.ledger.open.values() if each.kind == "question")
-    asking = {state.visits[each.visit].node for each in questions}
-    if name in _behind_questions(state.spec, asking):
-        raise Refusal(
-            Code.ACTION_NOT_ALLOWED,
-            f"{message.action!r} would wait for {target!r}, which lies behind a question of "
-            f"{state.spec.name!r}: nothing may be applied between an answer and what it allows. Send it "
-            "when the run is there, or answer otherwise.",
-            message_id=message.message_id,
-        )
-
-
-def _behind_questions(spec: GraphSpec, asking_now: Container[str]) -> frozenset[str]:
-    """Return the names of nodes, and of nested graphs with theirs, that can be reached by way of a
-    question: one that the graph declares, or one that is open.
-    """
-    asking = [name for name in spec.nodes if name in asking_now or _asks(spec, name)]
-    behind: set[str] = set()
-    while asking:
-        reached = spec.successors(asking.pop()) - behind
-        behind |= reached
-        asking += reached
-    for name, node in spec.nodes.items():
-        if isinstance(node, SubgraphNode):
-            within = _behind_questions(node.graph, asking_now)
-            behind |= _every_name(node.graph) if name in behind else within
-    return frozenset(behind)
-
-
 def _every_name(spec: GraphSpec) -> frozenset[str]:
     inner = [node.graph for node in spec.nodes.values() if isinstance(node, SubgraphNode)]
     return frozenset({spec.name, *spec.nodes}).union(*map(_every_name, inner))
-
-
-def _asks(spec: GraphSpec, name: str) -> bool:
-    node = spec.nodes[name]
-    by_rule = any(isinstance(act, Ask) for rule in spec.rules_on(name) for act in rule.actions)
-    match node:
-        case InterruptNode():
-            return True
-        case SubgraphNode(graph=graph):
-            return by_rule or bool(node.asks or graph.questions or graph.guarded_by)
-        case FunctionNode():
-            return by_rule or bool(node.asks)
-        case _:
-            assert_never(node)
-
-
-def _last_steps(state: RunState) -> Iterator[Step]:
-    for scope in state.scopes.values():
-        yield from scope.trail[-1:]
 
 
 def _refuse_foreign_media(state: RunState, message: Message) -> None:

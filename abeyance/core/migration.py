@@ -30,7 +30,7 @@ from abeyance.core.spec import (
     Parallel,
     Retry,
 )
-from abeyance.core.state import FanOut, Item, RunState, Scope, Step
+from abeyance.core.state import FanOut, Item, RunState, Scope
 from abeyance.core.visit import (
     Approval,
     BeforeMigration,
@@ -195,7 +195,6 @@ class _Move:
             fans={
                 self._to.address(key): self._fan(path, key, fan) for key, fan in scope.fans.items()
             },
-            trail=tuple(self._step(path, step) for step in scope.trail),
             approvals=self._approvals(scope.approvals),
         )
 
@@ -211,14 +210,6 @@ class _Move:
             self._to.obstacle(
                 "patch", self._to.new.name, f"it is not JSON: {fault}", remedy="correct it"
             )
-
-    def _step(self, path: Path, step: Step) -> Step:
-        return replace(
-            step,
-            node=self._to.node((*path, step.node), "finished visit", step.address),
-            address=self._to.address(step.address),
-            approvals=self._approvals(step.approvals),
-        )
 
     def _tokens(
         self, path: Path, key: str, come: Mapping[str, tuple[Token, ...]]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, Literal, assert_never
 
-from abeyance.core import approvals, authority, events, interrupts, items, patch, undo
+from abeyance.core import approvals, authority, events, interrupts, items, patch
 from abeyance.core.copying import replace
 from abeyance.core.json import Json, differing
 from abeyance.core.ledger import Interrupt
@@ -75,7 +75,6 @@ def take_edits(draft: WorkingState, interrupt: Interrupt, answer: Json, by: str)
     # Any edit after a gate reopens the gate.
     approvals.invalidate(visit)
     draft.publish("run.values_edited", visit.address, by, fields=sorted(fields))
-    undo.changing(visit, before, fields)
     if visit.routing is not None:
         visit.routing = replace(visit.routing, is_stale=True)
     values_edited(draft, visit.scope, fields, besides=interrupt.id)

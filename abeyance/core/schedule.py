@@ -260,7 +260,6 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
         item=item,
         results=visit.results,
         inbox=visit.inbox.delivered,
-        guidance=visit.guidance,
         outcome=None if draft.state.ending is None else draft.state.ending.outcome,
         call=visit.call,
         approver={} if visit.call is None else decisions.approver(draft.state, visit),

@@ -178,9 +178,9 @@ class SubgraphNode:
     `defaults` are initial values of the nested graph for what `input` does not set.
 
     `agent`: the graph is that of an agent. Its field `input` then receives all outer values, with the
-    item of a fan-out and the guidance of a person. `result` is its field with the result of a tool
-    call. The fields in `remembers` start as the last visit of the node left them. `asks` are the
-    capabilities that may be asked for before the graph is entered.
+    item of a fan-out. `result` is its field with the result of a tool call. The fields in `remembers`
+    start as the last visit of the node left them. `asks` are the capabilities that may be asked for
+    before the graph is entered.
     """
 
     kind: Literal["subgraph"] = "subgraph"

@@ -34,7 +34,6 @@ from abeyance.core.visit import (
     Ready,
     Running,
     Token,
-    Undo,
     Visit,
     VisitTable,
 )
@@ -131,28 +130,6 @@ class FanOut:
     approvals: tuple[Approval, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Todo:
-    """A deferred message."""
-
-    message_id: str
-    text: str
-    metadata: Mapping[str, Json]
-    sender: str
-    deferred_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A finished visit in the trail of a scope, with its undo and the approvals that covered it."""
-
-    node: str
-    address: str
-    undo: Undo
-    size: int = 0
-    approvals: tuple[Approval, ...] = ()
-
-
 @changeable(slots=True, kw_only=True)
 class Scope:
     """A graph that is being walked. `tokens` are the visits waiting at joins, by join and source.
@@ -161,12 +138,11 @@ class Scope:
     are reset by a person's answer; `exempt_in_a_row` count, by node, consecutive visits that do not
     count. `size` is the size of the values in bytes. The scope of a nested graph has the `visit` that
     it is walked for, the `path` of nodes from the root, and its `input` values. `is_agent`: it is the
-    graph of an agent. `fans` are the fan-outs under way, by the address of the sending visit. `trail`
-    are its last visits, oldest first, as long as it has one branch. `guard_turns` counts the visits
-    that were made because messages were unread. `approvals` are those given inside it. `heard_from`
-    are, by field of the outer values, the capabilities of people who have changed it since the scope
-    began. `answerers` are those who answered a question last, by its name. `account` is what was used of
-    the graph's budget, None if it has none.
+    graph of an agent. `fans` are the fan-outs under way, by the address of the sending visit.
+    `guard_turns` counts the visits that were made because messages were unread. `approvals` are those
+    given inside it. `heard_from` are, by field of the outer values, the capabilities of people who have
+    changed it since the scope began. `answerers` are those who answered a question last, by its name.
+    `account` is what was used of the graph's budget, None if it has none.
     """
 
     address: str
@@ -184,7 +160,6 @@ class Scope:
     path: tuple[str, ...] = ()
     input: Mapping[str, Json] = field(default_factory=dict)
     fans: Mapping[str, FanOut] = field(default_factory=dict)
-    trail: tuple[Step, ...] = ()
     guard_turns: int = 0
     approvals: tuple[Approval, ...] = ()
     heard_from: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
@@ -295,7 +270,6 @@ class RunState:
     visits: Mapping[str, Visit] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
     mailbox: Mailbox = field(default_factory=Mailbox)
-    todos: tuple[Todo, ...] = ()
     pause: Pause | None = None
     ending: Ending | None = None
     finished: bool = False

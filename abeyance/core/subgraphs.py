@@ -39,7 +39,6 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
             "values": dict(values),
             "item": call.item,
             "result": call.result,
-            "guidance": visit.guidance,
             "answers": dict(visit.questions.answers),
             "media_hosts": list(draft.state.limits.allowed_media_hosts),
         }

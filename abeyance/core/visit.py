@@ -261,14 +261,6 @@ class TakenToken:
     token: Token
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Undo:
-    """Reverts the patches of a visit: the former values of fields, and the fields that did not exist."""
-
-    fields: Mapping[str, Json] = field(default_factory=dict)
-    absent: tuple[str, ...] = ()
-
-
 NO_MOMENT: Final = -1
 """Comes before every `moment`."""
 
@@ -350,9 +342,9 @@ class Inbox:
 class Visit:
     """One execution of a node.
 
-    How it began: `members` are the items of fan-outs that it belongs to, `results` those gathered at
-    the join before its node. `guidance` is the text of a person who had it run again. `call` marks the
-    call of a tool. `is_finally`: its node runs after the run's end.
+    How it began: `members` are the items of fan-outs that it belongs to, `results` those gathered at the
+    join before its node. `call` marks the call of a tool. `is_finally`: its node runs after the run's
+    end.
 
     `activations` counts the starts of its code, after stops and answers too. `approvals` cover it, the
     oldest first. `heard_from` are the capabilities of the people whose words it has read, None for people
@@ -360,7 +352,7 @@ class Visit:
 
     How it ends: `pending` is what it comes to without running its code: what its nested graph changed, or
     what a person put in place of a failed body; its patch is empty once merged. `routing` is set once the
-    code has finished. `failure` is what an operator was last asked about. `undo` reverts its changes.
+    code has finished. `failure` is what an operator was last asked about.
     """
 
     address: str
@@ -368,7 +360,6 @@ class Visit:
     node: str
     members: tuple[FanOutBranch, ...] = ()
     results: Json = None
-    guidance: str | None = None
     call: Call | None = None
     is_finally: bool = False
     state: VisitState = Ready()
@@ -381,7 +372,6 @@ class Visit:
     pending: Finished | None = None
     routing: RoutingDecision | None = None
     failure: Failure | None = None
-    undo: Undo | None = None
     blocked: Blockage | None = None
 
     @property

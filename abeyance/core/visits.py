@@ -27,7 +27,6 @@ from abeyance.core import (
     operator_questions,
     patch,
     routing,
-    undo,
 )
 from abeyance.core.blocked import unpinned_target
 from abeyance.core.copying import replace
@@ -274,7 +273,7 @@ def _apply_rules(draft: WorkingState, visit: Visit, route: RoutingDecision) -> N
 
 
 def merge(draft: WorkingState, visit: Visit, changes: Mapping[str, Json]) -> bool:
-    """Merge a visit's changes, and log their undo. Return False if that failed the visit."""
+    """Merge a visit's changes. Return False if that failed the visit."""
     before = items.values_of(draft.state, visit)
     try:
         items.put_patch(draft, visit.scope, visit.members, changes)
@@ -292,7 +291,6 @@ def merge(draft: WorkingState, visit: Visit, changes: Mapping[str, Json]) -> boo
             by=visit.address,
         )
         items.hear(draft, visit.scope, visit.members, visit.heard_from)
-        undo.changing(visit, before, changes)
     return True
 
 
@@ -350,7 +348,6 @@ def _end(draft: WorkingState, visit: Visit) -> None:
     _route_again_if_retried(visit)
     draft.keep()
     approvals.keep(draft, visit)
-    undo.leave(draft, visit)
     draft.drop_visit(visit.address)
 
 

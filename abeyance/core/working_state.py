@@ -19,7 +19,6 @@ from typing import Final, TypeVar
 
 from abeyance.core.copying import freeze, frozen, is_working, make_working, working
 from abeyance.core.effects import Effect, Publish
-from abeyance.core.events import Event
 from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
 from abeyance.core.spec import GraphSpec
@@ -51,7 +50,6 @@ class WorkingState:
         "_visits",
         "effects",
         "now",
-        "queued",
         "state",
     )
 
@@ -64,8 +62,6 @@ class WorkingState:
         self.state = working(before)
         self.now = now
         self.effects: list[Effect] = []
-        # Events that happen right after this one.
-        self.queued: list[Event] = []
         self._copies: list[object] = [self.state]
         self._kept: RunState | None = None
         self._visits: VisitTable | None = None

@@ -2,8 +2,7 @@
 
 A run answers a query for its transcripts, and its closing record has them. The history is for a run that
 has neither, because no worker is up or an operator terminated it. Its newest history begins with what was
-carried over, then has the outcome of each model turn with the latest reference of its transcript. A
-later undo does not show there.
+carried over, then has the outcome of each model turn with the latest reference of its transcript.
 """
 
 from __future__ import annotations
@@ -141,7 +140,7 @@ async def page(
     if start > len(items) or check != _check(items[:start]):
         raise Refusal(
             Code.GONE,
-            f"What precedes this cursor in the transcript of {agent!r} was undone: read the transcript "
+            f"What precedes this cursor in the transcript of {agent!r} was replaced: read the transcript "
             "again from its beginning.",
             address=agent,
         )

@@ -31,7 +31,7 @@ EVENTS: Final = (
     *("message.queued", "message.delivered", "message.returned", "message.rejected"),
     *("message.undelivered", "messages.cleared", "signal.refused"),
     *("run.awaiting_input", "run.paused", "run.resumed", "run.values_edited", "run.migrated"),
-    *("run.retried", "run.went_back"),
+    "run.retried",
     *ENDS,
 )
 """The types of events that rules may name; `user.<name>` is one too."""

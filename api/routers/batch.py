@@ -14,8 +14,8 @@ from abeyance.api import examples, openapi
 from abeyance.api.auth import CONTROL, RESPOND, require
 from abeyance.api.dependencies import Call, CallDep
 from abeyance.api.rights import require_readable
-from abeyance.api.routers.control import goes_to_node, require_course, require_message
-from abeyance.api.routers.messages import to_signal, with_valid_patch
+from abeyance.api.routers.control import goes_to_node, require_course
+from abeyance.api.routers.messages import to_signal
 from abeyance.api.schemas import (
     MAX_FILTERS,
     ONE_OR_SEVERAL,
@@ -23,7 +23,7 @@ from abeyance.api.schemas import (
     parse_statuses,
 )
 from abeyance.commands import Label, Name
-from abeyance.core.authority import takes_of_directive
+from abeyance.core import authority
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.filters import RunFilter
@@ -184,12 +184,10 @@ async def steer_many(body: SteerBatch, call: CallDep) -> BatchOutcome:
     Temporal accepted the signal.
     """
     message = to_signal(body.body, call)
-    require(call.caller, takes_of_directive(message.action))
+    require(call.caller, authority.STEER)
 
     async def steer(run_id: str) -> None:
-        await require_message(call, message, run_id)
-        checked = await with_valid_patch(message, run_id, call)
-        await call.client.run(run_id).signal_message(checked)
+        await call.client.run(run_id).signal_message(message)
 
     return await _run_batch(call, body, steer)
 

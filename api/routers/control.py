@@ -23,7 +23,6 @@ from abeyance.api.auth import CONTROL, Caller, require
 from abeyance.api.dependencies import (
     Backend,
     BackendDep,
-    Call,
     CallDep,
     Key,
     RunId,
@@ -338,19 +337,6 @@ async def _guards(
             require(caller, authority.CONTROL)
             raise
     return guards
-
-
-async def require_message(
-    call: Call, message: commands.MessageBody, *run_ids: str, also: str | None = None
-) -> None:
-    """Raise `capability_required` unless the call may send the message to these runs.
-
-    The action decides between `runs:steer` and `runs:control`. `also` is required in addition.
-    """
-    if message.action in authority.COURSE:
-        await require_course(call.caller, call.client, *run_ids)
-    capability = authority.takes_of_directive(message.action)
-    require(call.caller, capability, *([] if also is None else [also]))
 
 
 def view_for(caller: Principal, view: views.RunView) -> views.RunView | RunStatus:

@@ -21,12 +21,10 @@ from abeyance.api.routers.control import (
     ResumeBody,
     goes_to_node,
     require_course,
-    require_message,
 )
-from abeyance.api.routers.messages import to_signal, with_valid_patch
+from abeyance.api.routers.messages import to_signal
 from abeyance.api.schemas import fields_set
 from abeyance.core import authority
-from abeyance.core.conversation import EXCLUSIVE
 from abeyance.errors import Code
 from abeyance.orders import control_order
 
@@ -139,13 +137,6 @@ async def steer(conversation_id: ConversationId, body: MessageBody, call: CallDe
     those of `POST /runs/{run_id}/steer`.
     """
     message, conversations = to_signal(body, call), call.client.conversations
-    run_ids: list[str] = []
-    if message.action in authority.COURSE:
-        run_ids = await conversations.runs(
-            conversation_id, session_type=EXCLUSIVE, reads=call.reads
-        )
-    await require_message(call, message, *run_ids)
-    for run_id in run_ids:
-        message = await with_valid_patch(message, run_id, call)
+    require(call.caller, authority.STEER)
     steered = await conversations.signal_message(conversation_id, message, reads=call.reads)
     return Steered(count=1, runs=[steered.run_id], message_id=steered.message_id)

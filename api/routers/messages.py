@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
 from typing import Annotated, Final, TypeAlias
 
 from fastapi import APIRouter, Body, Query, Request, Response
@@ -12,7 +11,7 @@ from pydantic import BaseModel
 
 from abeyance import commands, views
 from abeyance.api import examples, openapi
-from abeyance.api.auth import READ, STEER
+from abeyance.api.auth import READ, STEER, require
 from abeyance.api.dependencies import (
     Call,
     CallDep,
@@ -25,15 +24,11 @@ from abeyance.api.dependencies import (
 from abeyance.api.routers.control import (
     SignalDep,
     SignalResponse,
-    require_message,
     signal_responses,
 )
 from abeyance.api.schemas import Accepted, fields_set
-from abeyance.authoring.graph import Graph
 from abeyance.core import authority
-from abeyance.core.spec import SubgraphNode
 from abeyance.errors import Code, Refusal
-from abeyance.schemas.state_model import StateModel, ValuesError
 from abeyance.util import invalid
 
 
@@ -46,47 +41,6 @@ def to_signal(body: commands.MessageBody, call: Call) -> commands.SteerMessage:
     message_id = body.message_id or key or uuid.uuid4().hex
     fields = {**fields_set(body), "message_id": message_id}
     return commands.SteerMessage(**fields, sender=caller.subject, capabilities=caller.capabilities)
-
-
-async def with_valid_patch(
-    message: commands.SteerMessage, run_id: str, call: Call
-) -> commands.SteerMessage:
-    """Return the message with the patch of `update_state` validated and converted.
-
-    Only the run knows which of its graphs the patch is for, so it must be valid for one of them. Raises
-    `invalid_message` if this service serves the graph and the patch is valid for none, and `unknown_run`.
-    """
-    patch = message.params.get("patch")
-    # The run refuses other errors itself.
-    if message.action != "update_state" or not isinstance(patch, dict):
-        return message
-    graph = call.backend.graphs.get(await call.client.run(run_id).graph_of() or "")
-    if graph is None:
-        return message
-    errors: list[ValuesError] = []
-    for states in _states(graph):
-        try:
-            converted = states.patch(patch)
-        except ValuesError as error:
-            errors.append(error)
-        else:
-            return message.model_copy(update={"params": {**message.params, "patch": converted}})
-    faults = [
-        {**fault, "pointer": f"/params/patch{fault['pointer']}"} for fault in errors[0].errors
-    ]
-    raise Refusal(
-        Code.INVALID_MESSAGE,
-        f"The patch of update_state does not fit the state of the run: {errors[0]}.",
-        errors=faults,
-    )
-
-
-def _states(graph: Graph) -> Iterator[StateModel]:
-    """Yield the states of a graph and of its subgraphs, without agents, whose state is not edited."""
-    yield graph.states
-    for name, node in graph.build().nodes.items():
-        if isinstance(node, SubgraphNode) and not node.agent:
-            yield from _states(graph.subgraphs[name])
 
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["messages"])
@@ -145,11 +99,10 @@ async def steer(
     event; if the run refuses it, a call with `wait` is refused too. A retry with the same `message_id` or
     `Idempotency-Key` changes nothing.
 
-    A message requires `runs:steer`. The actions `pause`, `rerun`, `go_back`, `skip` and `update_state`
-    require `runs:control` instead. All of these but `pause` also require every capability in the run's
-    `guarded_by`.
+    A message requires `runs:steer`.
     """
-    message = await _message(call, run_id, body)
+    require(call.caller, authority.STEER)
+    message = to_signal(body, call)
     since = await signal.present(run_id)
     message_id = await call.client.run(run_id).signal_message(message)
     accepted = Accepted(run_id=run_id, message_id=message_id)
@@ -176,7 +129,8 @@ async def send_message(
     If the queue is full, the service retries for `timeout`, or refuses at once without one. The required
     capabilities are those of `POST /runs/{run_id}/steer`.
     """
-    message = await _message(call, run_id, body)
+    require(call.caller, authority.STEER)
+    message = to_signal(body, call)
     longest = min(timeout or 0.0, call.backend.settings.default_timeout)
     receipt = await long_poll(request, _send_until_accepted(call, run_id, message, longest))
     # The caller has disconnected.
@@ -253,17 +207,10 @@ async def pause_and_send(run_id: RunId, body: MessageBody, call: CallDep) -> vie
     If the message is refused, the run is not paused. A retry pauses once. This requires `runs:control`
     and the capabilities of the message itself.
     """
-    message = await _message(call, run_id, body, also=authority.CONTROL)
+    require(call.caller, authority.STEER, authority.CONTROL)
+    message = to_signal(body, call)
     command = commands.Pause(actor=call.caller.subject, key=call.key or body.message_id)
     return await call.client.run(run_id).pause_and_send_message(message, command)
-
-
-async def _message(
-    call: Call, run_id: str, body: commands.MessageBody, *, also: str | None = None
-) -> commands.SteerMessage:
-    """Return the message of a call that may send it, and has the capability `also`."""
-    await require_message(call, body, run_id, also=also)
-    return await with_valid_patch(to_signal(body, call), run_id, call)
 
 
 async def _send_until_accepted(

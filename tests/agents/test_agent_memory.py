@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
-import pytest
 from agent_scripts import Case, Script, call, heard, started
-from pydantic_ai.messages import ModelResponse, ToolReturnPart
 
 from abeyance import END, START, Agent, BeforeToolCall, Fatal, Graph, tool
 from abeyance.testing import InMemoryRun
@@ -109,47 +106,6 @@ async def test_a_conversation_that_was_cut_has_a_result_for_every_call_when_it_g
     assert list(told) == ["c1", "c2"]
     assert {outcome for outcome, _ in told.values()} == {"interrupted"}
     assert "may or may not have been done" in told["c1"][1]
-
-
-def unanswered(messages: Any) -> list[str]:
-    """The calls that have no result in the message right behind them."""
-    found = []
-    for each, following in itertools.pairwise(messages):
-        if isinstance(each, ModelResponse):
-            results = {
-                part.tool_call_id for part in following.parts if isinstance(part, ToolReturnPart)
-            }
-            found += [
-                part.tool_call_id for part in each.tool_calls if part.tool_call_id not in results
-            ]
-    return found
-
-
-@pytest.mark.parametrize("way", ["rerun", "go_back"])
-async def test_no_call_is_left_without_a_result_after_a_person_had_it_done_again(way: str) -> None:
-    @tool(approve=True)
-    async def pay() -> str:
-        return "paid"
-
-    script = Script(call("pay", "c1"), "paid it", call("pay", "c1"), "paid it again")
-    agent = Agent("clerk", model=script, tools=[pay], memory=REMEMBERS)
-    graph = looping(agent, rounds=1)
-    graph.interrupt("look", prompt="Good?")
-    graph.edge("count", "look")
-    run = await run_of(graph)
-    first = (await run.interrupts())[0]
-    await run.respond(first.id, {"approved": True})
-    steps = {"steps": 1} if way == "go_back" else {}
-    target = None if way == "go_back" else "review"
-    await run.send("again", action=way, target=target, params=steps)
-
-    assert [note.code for note in run.state.mailbox.rejected] == []
-    if way == "go_back":
-        (second,) = await run.interrupts()
-        assert second.id != first.id
-        await run.respond(second.id, {"approved": True})
-        assert "A person says, to have it done again: again" in heard(script.seen[-1])
-    assert all(unanswered(messages) == [] for messages in script.seen)
 
 
 async def test_a_final_result_is_answered_when_the_conversation_goes_on() -> None:

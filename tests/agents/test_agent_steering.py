@@ -1,4 +1,4 @@
-"""People who write to an agent, stop it, or have it do a thing again."""
+"""People who write to an agent, or stop it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from agent_scripts import Script, call, places, ran, started, with_agent
 
-from abeyance import Agent, Graph, Principal, ToolContext, tool
+from abeyance import Agent, Principal, ToolContext, tool
 from abeyance.core.state import Limits
 from abeyance.testing import InMemoryRun
 
@@ -151,66 +151,9 @@ async def test_a_cancelled_agent_leaves_its_conversation_and_no_open_question() 
     assert list(transcripts(run.state)) == [CLERK]
 
 
-async def test_what_is_skipped_is_told_to_the_model_as_skipped() -> None:
-    @tool
-    async def work() -> str:
-        return "worked"
-
-    script = Script([call("ask", "c1", what="colour"), call("work", "c2")], "done")
-    run = InMemoryRun(with_agent(Agent("clerk", model=script, tools=[ask, work])))
-    await run.pause()
-    await run.start()
-    assert run.status == "paused"
-    await run.resume()
-    await run.send(action="skip", target=f"{CLERK};tool:ask:c1")
-
-    assert [note.code for note in run.state.mailbox.rejected] == ["not_skippable"]
-    await run.respond("colour", "red")
-    assert script.told() == {"c1": ("success", "red"), "c2": ("success", "worked")}
-
-
-def reviewed(agent: Agent) -> Graph:
-    """The agent, and then a person who looks at what it wrote."""
-    graph = with_agent(agent)
-    graph.interrupt("look", prompt="Is it good?", response=bool)
-    graph.edge("review", "look")
-    return graph
-
-
-async def test_an_agent_is_run_again_with_guidance() -> None:
-    script = Script("a draft")
-    run = InMemoryRun(reviewed(Agent("clerk", model=script)))
-    await run.start()
-    first = (await run.interrupts())[0].id
-    await run.send("make it shorter", action="rerun")
-
-    assert len(script.seen) == 2
-    assert script.heard() == [
-        "What is to be done?",
-        "A person says, to have it done again: make it shorter",
-    ]
-    assert (await run.interrupts())[0].id != first
-    await run.respond("look", True)
-    assert run.status == "completed"
-
-
-async def test_an_agent_that_remembers_is_run_again_with_its_conversation() -> None:
-    script = Script("a draft", "a shorter draft")
-    run = InMemoryRun(reviewed(Agent("clerk", model=script, memory="run")))
-    await run.start()
-    await run.send("make it shorter", action="rerun")
-
-    assert run.values["report"] == "a shorter draft"
-    assert [type(each).__name__ for each in script.seen[-1]] == [
-        "ModelRequest",
-        "ModelResponse",
-        "ModelRequest",
-    ]
-
-
-async def test_a_person_updates_the_values_around_an_agent_while_it_waits() -> None:
+async def test_a_person_edits_the_values_around_an_agent_while_it_waits() -> None:
     run, _ = await waiting()
-    await run.send(action="update_state", params={"patch": {"rounds": 7}})
+    await run.edit_values({"rounds": 7})
 
     assert (run.values["rounds"], await places(run)) == (7, [("tool:ask:c1", "colour")])
     await run.respond("colour", "red")

@@ -32,7 +32,7 @@ async def paged(
     return await page(blobs, "r", {AGENT: head}, cursor=cursor, **given)
 
 
-async def test_who_read_what_was_undone_is_told_so() -> None:
+async def test_who_read_what_was_replaced_is_told_so() -> None:
     blobs = MemoryBlobs()
     first = await transcript.append(blobs, "r", None, turn("one"))
     second = await transcript.append(blobs, "r", first, turn("two"))
@@ -41,7 +41,7 @@ async def test_who_read_what_was_undone_is_told_so() -> None:
     other = await transcript.append(blobs, "r", first, turn("another"))
 
     for head in (first, other):
-        with pytest.raises(Refusal, match="undone") as caught:
+        with pytest.raises(Refusal, match="replaced") as caught:
             await paged(blobs, head, late)
         assert caught.value.code is Code.GONE
     found, _ = await paged(blobs, other, early)

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import date
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from pydantic import BaseModel
-from stack import Api, app_for, new_id, problem, served
-from temporal_site import Site
-from temporalio.client import Client as TemporalClient
-
-from abeyance import START, Graph
+from stack import Api, new_id, problem
 
 
 async def post(api: Api, path: str, body: dict[str, Any] | None = None, **options: Any) -> Any:
@@ -130,49 +124,3 @@ async def test_a_conversation_may_have_any_name(api: Api) -> None:
     answer = await post(api, f"/conversations/{quote(talk, safe='')}/interrupt")
 
     assert answer.json() == {"count": 1, "runs": [run_id]}
-
-
-@pytest.mark.parametrize("call", ["conversation", "batch", "signal"])
-async def test_values_that_do_not_fit_are_set_by_no_message(
-    api: Api, site: Site, call: str
-) -> None:
-    talk = new_id("talk")
-    run_id, (gate,) = await api.waiting("gated", conversation_id=talk)
-    message = {"action": "update_state", "params": {"patch": {"amount": "much"}}}
-    if call == "conversation":
-        answer = await post(api, f"/conversations/{talk}/steer", message)
-        found = problem(answer, 422, "invalid_message")
-        assert [entry["pointer"] for entry in found["errors"]] == ["/params/patch/amount"]
-    elif call == "batch":
-        answer = await post(api, "/batch/steer", {"run_ids": [run_id], "body": message})
-        assert [result["code"] for result in answer.json()["results"]] == ["invalid_message"]
-    else:
-        await site.temporal.get_workflow_handle(run_id).signal("steer", message)
-        view = (await api.http.get(f"/runs/{run_id}")).json()
-        assert [note["code"] for note in view["rejected"]] == ["invalid_patch"]
-    await post(api, f"/interrupts/{gate}/respond", {"response": {"approved": True}})
-    assert (await api.until(run_id, "completed"))["values"]["amount"] == 0
-
-
-async def test_a_message_may_set_values_of_a_graph_within(temporal: TemporalClient) -> None:
-    class Note(BaseModel):
-        due: date = date(2026, 1, 1)
-
-    class Told(BaseModel):
-        told: date | None = None
-
-    inner = Graph("inner", state=Note)
-    inner.interrupt("ask", prompt="Due {due}?")
-    inner.edge(START, "ask")
-    outer = Graph("outer", state=Told)
-    outer.subgraph("within", inner, output={"told": "due"})
-    outer.edge(START, "within")
-    site = Site(temporal, outer)
-    async with site.worker(), served(app_for(site)) as api:
-        run_id, (gate,) = await api.waiting("outer")
-        patch = {"due": "2026-03-04T00:00:00"}
-        message = {"action": "update_state", "params": {"patch": patch}}
-        assert (await post(api, f"/runs/{run_id}/steer", message)).status_code == 202
-        await post(api, f"/interrupts/{gate}/respond", {"response": None})
-        view = await api.until(run_id, "completed")
-    assert view["values"] == {"told": "2026-03-04"}

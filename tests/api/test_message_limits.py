@@ -13,7 +13,7 @@ JSON = {"X-Abeyance-Request": "1"}
 
 
 async def test_a_start_may_narrow_what_messages_may_be(site: Site) -> None:
-    settings = {"allowed_actions": "sing,rerun", "allowed_media_hosts": "Media.example,b.example"}
+    settings = {"allowed_actions": "sing,dance", "allowed_media_hosts": "Media.example,b.example"}
     async with served(app_for(site, **settings)) as api:
         limits = {
             "max_message_length": 5,
@@ -35,7 +35,7 @@ async def test_a_start_may_narrow_what_messages_may_be(site: Site) -> None:
             await told(text="123456"),
             await told(text="x", metadata={"a": "y" * 60}),
             await told(text="x", action="sing"),
-            await told(text="x", action="rerun"),
+            await told(text="x", action="dance"),
             await told(parts=media("https://b.example/")),
         ]
         await api.http.delete(f"/runs/{run_id}/messages", headers=JSON)

@@ -65,15 +65,6 @@ async def test_what_a_run_refuses_of_a_steer_it_tells(api: Api, site: Site) -> N
     assert view["queue_depth"] == 1
 
 
-async def test_a_directive_that_cannot_be_carried_out_is_in_the_view_of_who_waits(api: Api) -> None:
-    run_id, _ = await api.waiting("gated")
-    body = {"text": "x", "action": "skip"}
-    waited = await api.http.post(f"/runs/{run_id}/steer", json=body, params={"wait": "30s"})
-
-    assert waited.status_code == 200, waited.text
-    assert [note["code"] for note in waited.json()["rejected"]] == ["not_skippable"]
-
-
 @pytest.mark.parametrize(("call", "status"), [("steer", 202), ("messages", 201)])
 async def test_the_key_of_a_call_is_the_id_of_its_message(api: Api, call: str, status: int) -> None:
     run_id, _ = await api.waiting("gated")
@@ -236,12 +227,6 @@ BAD = [
     ({"text": "x", "target": "nobody"}, "unknown_node", "'after', 'approve', 'before', 'late'"),
     ({"text": "x", "target": "graph:gated;node:nobody"}, "unknown_node", "'after'"),
     ({"text": "x", "target": "graph:other;node:after"}, "unknown_node", "'after'"),
-    (
-        {"action": "update_state", "params": {"patch": {"amount": "much"}}},
-        "invalid_message",
-        "amount",
-    ),
-    ({"action": "update_state", "params": {"patch": {"no": 1}}}, "invalid_message", "no"),
     ({}, "invalid_message", "empty"),
 ]
 
@@ -326,7 +311,6 @@ async def test_an_odd_time_to_wait_is_refused(
 
 CALLS = [
     ("POST", "steer", {"json": {"text": "x"}}),
-    ("POST", "steer", {"json": {"action": "update_state", "params": {"patch": {"amount": 1}}}}),
     ("POST", "messages", {"json": {"text": "x"}}),
     ("POST", "pause-and-send", {"json": {"text": "x"}}),
     ("DELETE", "messages", {"headers": JSON}),

@@ -27,7 +27,6 @@ _COMES_OF_IT: Final = {
 _KEY: Final = {"Idempotency-Key": "k"}
 _GOTO: Final = {"timeout": "1h", "on_timeout": "goto:collect"}
 _STEER: Final = {"text": "hello", "message_id": "m"}
-_RERUN: Final = {"action": "rerun", "message_id": "r"}
 _NEW: Final = {"graph": "gates", "input": {}}
 _ANSWER: Final = "/runs/{run}/respond"
 
@@ -41,7 +40,6 @@ TABLE: Final[list[tuple[str, dict[str, Any], dict[str, Any], dict[str, int]]]] =
     ("/runs/{run}/resume", {}, {}, _SIGNAL),
     ("/runs/{run}/cancel", {}, {}, _SIGNAL),
     ("/runs/{run}/steer", _STEER, {}, _SIGNAL),
-    ("/runs/{run}/steer", _RERUN, {}, _SIGNAL),
     (_ANSWER, {"responses": {"{gate}": 1}}, {}, _UPDATE),
     (_ANSWER, {"responses": {"{gate}": 1}}, {"headers": _KEY}, _UPDATE),
     (_ANSWER, {"responses": {"{gate}": 1}}, {"params": {"view": "true"}}, {**_UPDATE, **_VIEW}),

@@ -48,7 +48,7 @@ def test_without_an_environment_the_defaults_hold() -> None:
         ("CONTINUE_AS_NEW_AFTER", "3", "continue_as_new_after", 3),
         ("MAX_MESSAGE_LENGTH", "7", "max_message_length", 7),
         ("MAX_METADATA_SIZE", "2", "max_metadata_size", 2),
-        ("ALLOWED_ACTIONS", "Sing, rerun,", "allowed_actions", ("Sing", "rerun")),
+        ("ALLOWED_ACTIONS", "Sing, dance,", "allowed_actions", ("Sing", "dance")),
         ("ALLOWED_MEDIA_HOSTS", "Media.example", "allowed_media_hosts", ("media.example",)),
         ("ALLOWED_HOSTS", "Inbox.example.com, inbox:8443,", "allowed_hosts", None),
     ],

@@ -72,11 +72,11 @@ def test_a_pause_is_printed_with_who_paused_why_and_what_resumes() -> None:
 
 
 def test_messages_that_the_run_refused_are_printed_with_their_codes() -> None:
-    rejected = [{"code": "unknown_node"}, {"code": "not_linear"}, {"code": "unknown_node"}]
+    rejected = [{"code": "unknown_node"}, {"code": "queue_full"}, {"code": "unknown_node"}]
 
     assert (
         run_lines({**FAILED, "rejected": rejected})[-1].text
-        == "3 refused: unknown_node, not_linear"
+        == "3 refused: unknown_node, queue_full"
     )
 
 

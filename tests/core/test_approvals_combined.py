@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -230,18 +229,6 @@ def in_a_graph(asking: InterruptNode, *inner: str | Node, **about: Any) -> Gated
     return Gated(refund(asking, nested("sub", sub), "pay"))
 
 
-@pytest.mark.parametrize("more", [{}, SEVERAL])
-def test_an_edit_in_a_nested_graph_is_no_work_of_its_code(more: Mapping[str, Any]) -> None:
-    run = in_a_graph(approving(**more), "check", remark(field=None))
-    run.says(APPROVER, "ask")
-    run.finish("check")
-    about: dict[str, Any] = {"sender": "boss", "capabilities": BOSS.capabilities}
-    run.send("m", action="update_state", params={"patch": {"amount": 999}}, **about)
-    run.says(CLERK, "remark")
-
-    assert (run.reopened, run.orders("pay")) == (["ask"], [])
-
-
 def test_neither_is_a_patch_by_which_a_failure_in_it_is_skipped() -> None:
     run = in_a_graph(approving(**SEVERAL), FunctionNode(id="check", on_error=AskHuman()))
     run.says(APPROVER, "ask")
@@ -348,20 +335,3 @@ def test_what_was_said_at_a_gate_that_shows_a_field_stays() -> None:
     run.tick(600)
 
     assert run.running == ["pay"]
-
-
-# directives
-
-
-@pytest.mark.parametrize(("terms", "first"), [(None, "two"), (Terms(not_by=("@starter",)), "ask")])
-def test_of_two_gates_the_later_is_gone_back_to_unless_nobody_alone_may_answer_the_first(
-    terms: Terms | None, first: str
-) -> None:
-    run = Gated(refund(approving(terms=terms), approving("two"), "pay", remark(field=None)))
-    run.says(APPROVER, "ask")
-    run.says(APPROVER, "two")
-    run.finish("pay")
-    about: dict[str, Any] = {"sender": "boss", "capabilities": BOSS.capabilities}
-    run.send("m", action="rerun", **about)
-
-    assert [name for name, _ in run.asking] == [first]

@@ -74,16 +74,6 @@ def retried_with_a_patch(terms: Terms | None, **patch: Json) -> Gated:
     return run
 
 
-def edited_by_a_message(terms: Terms | None, **patch: Json) -> Gated:
-    run = allowed(terms)
-    run.finish("pay")
-    params = {"patch": patch}
-    about: dict[str, Any] = {"sender": "boss", "capabilities": BOSS.capabilities}
-    run.send("m", action="update_state", params=params, **about)
-    run.says(CLERK, "interrupt_after", None)
-    return run
-
-
 def edited_while_looking(terms: Terms | None, **patch: Json) -> Gated:
     run = allowed(terms)
     run.finish("pay")
@@ -97,7 +87,6 @@ DOORS = [
     edited_after_it_failed,
     skipped_with_a_patch,
     retried_with_a_patch,
-    edited_by_a_message,
     edited_while_looking,
 ]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from core_agents import agent_node
-from core_drive import ADA, Drive, asked, chain, gate, graph, nested
-from core_gated import Gated, approving, forked, refund
+from core_drive import Drive, asked, chain, gate, graph, nested
+from core_gated import Gated, approving, refund
 from core_rules import ask, rule
 
 from abeyance.core import authority, events
@@ -90,7 +90,7 @@ def answers(name: str, value: Json) -> Operation:
     )
 
 
-def directs(action: str | None, **about: Any) -> Operation:
+def says(action: str | None, **about: Any) -> Operation:
     def operation(run: Drive, who: Principal) -> tuple[type[events.Event], dict[str, Any]]:
         message = events.Message(
             message_id="m",
@@ -146,16 +146,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "move a deadline": edits_deadline(),
     "remove a deadline": edits_deadline(deadline=None),
     "lead a deadline": edits_deadline(on_timeout=GoTo(node="pay")),
-    "update_state": directs("update_state"),
-    "update_state of pay": directs("update_state", target="pay"),
-    "rerun": directs("rerun"),
-    "go_back": directs("go_back"),
-    "skip": directs("skip"),
-    "pause by message": directs("pause"),
-    "continue": directs("continue"),
-    "defer": directs("defer"),
-    "talk": directs(None),
-    "an action of the author's": directs("hurry"),
+    "talk": says(None),
+    "an action": says("dance"),
     "pause": pauses(),
     "pause and halt": pauses(timeout=5.0, on_timeout=Halt()),
     "pause and go to": pauses(timeout=5.0, on_timeout=GoTo(node="pay")),
@@ -167,7 +159,7 @@ OPERATIONS: Mapping[str, Operation] = {
 # What it takes: * all that the run can ask for and control, C control, R control and the right to answer
 # (or *), A the gate's own, - nothing;
 # and after that why it comes to nothing all the same. A dot: there is nothing that it could be done to.
-CODES = {"behind": "action_not_allowed", "runs": "not_stopped", "over": "not_running"}
+CODES = {"runs": "not_stopped", "over": "not_running"}
 # fmt: off
 TABLE: Mapping[str, str] = {
     #                            before    open      answered  begun    static  error  ended
@@ -184,16 +176,8 @@ TABLE: Mapping[str, str] = {
     "move a deadline":           "*         *         .         .        *       *      .",
     "remove a deadline":         "*         *         .         .        *       *      .",
     "lead a deadline":           "*         *         .         .        *       *      .",
-    "update_state":              "*         *         *         *        *       *      -:over",
-    "update_state of pay":       "*:behind  *:behind  *:behind  *        *       *      -:over",
-    "rerun":                     "*         *         *         *        *       *      -:over",
-    "go_back":                   "*         *         *         *        *       *      -:over",
-    "skip":                      "*         *         *         *        *       *      -:over",
-    "pause by message":          "C         C         C         C        C       C      -:over",
-    "continue":                  "-         -         -         -        -       -      -:over",
-    "defer":                     "-         -         -         -        -       -      -:over",
     "talk":                      "-         -         -         -        -       -      -:over",
-    "an action of the author's": "-         -         -         -        -       -      -:over",
+    "an action":                 "-         -         -         -        -       -      -:over",
     "pause":                     "-         -         -         -        -       -      -",
     "pause and halt":            "-         -         -         -        -       -      -",
     "pause and go to":           "*         *         *         *        *       *      -",
@@ -252,8 +236,6 @@ def test_who_may_do_what_and_when(person: str, operation: str, moment: str, cell
         ("edit values", "open", "edit the values of the run"),
         ("move a deadline", "open", "edit a deadline of the run"),
         ("pause and go to", "open", "lead the run to 'pay'"),
-        ("rerun", "open", "have the run rerun"),
-        ("pause by message", "open", "pause the run"),
         ("edit at a look", "static", "edit the values of the run at 'interrupt_before'"),
         ("skip at an error", "error", "skip 'pay'"),
         ("retry", "error", "have 'pay' done again, which was approved once"),
@@ -265,29 +247,6 @@ def test_a_refusal_says_what_it_is_that_somebody_may_not_do(
     run = at(moment)
     kind, fields = OPERATIONS[operation](run, PEOPLE["nobody"])
     assert f"'nobody' may not {doing}: missing '" in run.refused(kind, **fields).message
-
-
-def test_a_signal_that_is_refused_is_told_in_the_run_and_does_nothing() -> None:
-    run = at("open")
-    before = run.state
-    kind, fields = directs("update_state")(run, ADA)
-    run.feed(kind, **fields, signalled=True)
-
-    assert run.rejected() == [("m", "capability_required")]
-    assert (run.state.root, run.state.visits) == (before.root, before.visits)
-
-
-def test_what_was_accepted_is_looked_at_again_when_it_is_carried_out() -> None:
-    run = Gated(forked(("assess", approving(), "pay"), ("work", "later")))
-    kind, fields = directs("update_state", target="later")(run, TEMPORAL)
-    run.feed(kind, **fields)
-    run.finish("assess")
-    run.finish("work")
-
-    assert (run.open("ask").name, run.rejected()) == ("ask", [("m", "capability_required")])
-    (fact,) = run.facts("message.rejected")
-    assert "missing 'approve'" in str(fact.data["reason"])
-    assert run.running == ["later"]
 
 
 def test_several_answers_of_which_one_goes_too_far_are_all_refused() -> None:
@@ -359,21 +318,3 @@ def test_only_who_may_do_everything_may_change_what_a_pattern_guards() -> None:
     ):
         who = Principal(subject="ada", capabilities=capabilities)
         assert authority.missing(run.state, who) == lacking
-
-
-@pytest.mark.parametrize(
-    ("action", "takes"),
-    [
-        (None, "runs:steer"),
-        ("hurry", "runs:steer"),
-        ("continue", "runs:steer"),
-        ("defer", "runs:steer"),
-        ("pause", "runs:control"),
-        ("rerun", "runs:control"),
-        ("go_back", "runs:control"),
-        ("skip", "runs:control"),
-        ("update_state", "runs:control"),
-    ],
-)
-def test_what_a_message_takes_at_the_api(action: str | None, takes: str) -> None:
-    assert authority.takes_of_directive(action) == takes

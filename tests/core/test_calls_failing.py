@@ -137,7 +137,7 @@ def test_an_agent_that_is_called_is_told_of_its_call() -> None:
     assert order.address == f"{HELPER};node:model"
     given = order.values["input"]
     assert given["item"] == {"args": {"task": "look"}}
-    assert (given["answers"], given["guidance"]) == ({}, None)
+    assert given["answers"] == {}
     assert given["values"]["transcript"] == "t1"
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 from core_agents import (
     CLERK,
-    address_of,
     asks,
     call,
     calls,
     done,
     failed,
     gated,
-    helper,
     question,
     results,
     reviewing,
@@ -25,7 +23,6 @@ from abeyance.core import events
 from abeyance.core.items import transcripts
 from abeyance.core.outcome import Interrupted, Stopped
 from abeyance.core.spec import END, GoTo
-from abeyance.core.state import Limits
 
 YES = {"approved": True}
 PAY = f"{CLERK};tool:pay:c1"
@@ -129,51 +126,6 @@ def test_an_approval_that_comes_during_a_pause_runs_its_call_after_it() -> None:
     assert calls(run) == ["c1"]
 
 
-def test_a_call_that_is_ready_is_skipped_and_has_no_result() -> None:
-    run = reviewing(limits=Limits(max_parallel_visits=1))
-    turn(run, call("c1"), call("c2"))
-    run.direct("skip", target=address_of(run, "c2"))
-    done(run, "c1", {"content": 1})
-
-    assert run.rejected() == []
-    assert results(run) == [{"content": 1}, None]
-
-
-@pytest.mark.parametrize("is_asked", [True, False])
-def test_a_call_that_somebody_has_to_approve_is_not_skipped(is_asked: bool) -> None:
-    run = reviewing()
-    if not is_asked:
-        run.feed(events.Paused, actor="bob")
-    turn(run, gated("c1"))
-    run.direct("skip", target=PAY)
-
-    assert run.rejected() == [("d1", "not_skippable")]
-    if not is_asked:
-        (fact,) = run.facts("message.rejected")
-        assert fact.data["reason"] == "'pay' requires approval, and cannot be skipped"
-
-
-def test_a_call_that_was_approved_is_not_skipped() -> None:
-    run = reviewing(limits=Limits(max_parallel_visits=1))
-    turn(run, call("c1"), gated("c2"))
-    said(run, "c2", YES)
-    run.direct("skip", target=address_of(run, "c2"))
-    done(run, "c1", {"content": 1})
-    assert calls(run) == ["c2"]
-    done(run, "c2", {"content": 2})
-
-    assert results(run) == [{"content": 1}, {"content": 2}]
-
-
-def test_a_call_about_which_a_hook_asks_is_not_skipped_before_it_is_asked() -> None:
-    run = reviewing()
-    run.feed(events.Paused, actor="bob")
-    turn(run, call("c1", "pay", question("ok", "question", "Hook")))
-    run.direct("skip", target=PAY)
-
-    assert run.rejected() == [("d1", "not_skippable")]
-
-
 def test_a_deadline_of_an_approval_may_halt_the_run() -> None:
     run = reviewing()
     turn(run, gated("c1", timeout=60.0), transcript="t1")
@@ -181,29 +133,6 @@ def test_a_deadline_of_an_approval_may_halt_the_run() -> None:
 
     assert (run.status, run.ending.reason) == ("halted", "interrupt-timeout")
     assert (run.orders("pay"), transcripts(run.state)) == ([], {CLERK: "t1"})
-
-
-def test_values_that_a_person_updates_are_those_around_the_agents() -> None:
-    run = reviewing(helper())
-    turn(run, call("c1", "ask_helper"))
-    turn(run, gated("h1"), agent_state={"trusted": False})
-    before = {key: scope.values for key, scope in run.state.scopes.items()}
-    run.direct("update_state", params={"patch": {"x": 7}})
-
-    assert (run.rejected(), run.values) == ([], {"x": 7})
-    (fact,) = run.facts("run.values_edited")
-    assert (fact.address, fact.data) == ("graph:g", {"fields": ["x"]})
-    after = {key: scope.values for key, scope in run.state.scopes.items()}
-    assert after == {**before, "graph:g": {"x": 7}}
-
-
-@pytest.mark.parametrize("target", [None, CLERK, PAY, "pay"])
-def test_what_an_agent_remembers_is_nothing_that_a_person_can_write(target: str | None) -> None:
-    run = reviewing()
-    turn(run, gated("c1"))
-    run.direct("update_state", target=target, params={"patch": {"agent_state": {"trusted": True}}})
-
-    assert run.rejected() == [("d1", "invalid_patch")]
 
 
 def test_what_a_call_had_changed_when_it_asked_counts_if_it_is_rejected() -> None:

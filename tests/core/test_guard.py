@@ -69,14 +69,6 @@ def test_the_guard_does_not_wait_for_what_is_for_somebody_else() -> None:
     assert [message.message_id for message in run.orders("work")[0].inbox] == ["m1"]
 
 
-def test_the_guard_does_not_wait_for_a_directive() -> None:
-    run = reviewing()
-    run.direct("defer", "later")
-    run.finish("model", {"output": 1})
-
-    assert (run.status, turns(run)) == ("completed", [[]])
-
-
 @pytest.mark.parametrize(
     "target", ["review", "clerk", "model", "graph:g;node:review", CLERK, f"{CLERK};node:model"]
 )

@@ -144,15 +144,6 @@ def test_the_deadline_of_what_an_agent_asks_leads_to_no_node_of_it() -> None:
     assert refusal.code == "unknown_node"
 
 
-def test_who_goes_back_over_a_question_is_told_as_the_one_who_withdrew_it() -> None:
-    run = Drive(chain("a", gate("ask")))
-    run.finish("a")
-    run.direct("rerun")
-
-    (told,) = run.facts("interrupt.cancelled")
-    assert (told.actor, told.data["reason"]) == ("ada", "the run went back (rerun)")
-
-
 def test_a_question_whose_answer_could_not_be_read_says_why_as_text() -> None:
     run = Drive(chain("work"))
     why = "'x' is no number"

@@ -105,8 +105,7 @@ def test_finally_nodes_read_nothing_because_all_was_reported() -> None:
 def test_clearing_reports_all_and_changes_nothing_else() -> None:
     run = Drive(chain(gate("ask")))
     run.send("m0")
-    run.direct("defer", target="ask", ttl=60)
-    run.send("m1")
+    run.send("m1", target="ask", ttl=60)
     run.wait(1)
     run.feed(events.MessagesCleared, actor="bob")
 

@@ -173,25 +173,12 @@ def test_the_name_of_a_node_that_was_visited_is_not_given_to_another() -> None:
     migrate(run, chain("older", "a"), renames={"old": "older"})
     run = Drive(chain(sub(sub("old", "a"))))
     run.finish("old")
-    untrailed = {key: replace(scope, trail=()) for key, scope in run.state.scopes.items()}
-    run.state = replace(run.state, scopes=untrailed)
     migrate(run, chain(sub(sub("a"))))
     migrate(run, chain(sub(sub("a", "b"))))
 
     renames = {"sub.sub.a": "sub.sub.old"}
     found = obstacles(run, chain(sub(sub("old"))), renames=renames)
     assert found == [("rename", "sub.sub.a")]
-
-
-def test_a_finished_visit_that_can_be_gone_back_to_needs_its_place() -> None:
-    run = Drive(chain("a", "b"))
-    run.finish("a")
-    assert obstacles(run, chain("b")) == [("finished visit", "a")]
-    migrate(run, chain("first", "b"), renames={"a": "first"})
-    run.ask("b", "q")
-    run.direct("rerun")
-
-    assert run.orders("first")[-1].address == "graph:g;node:first:2"
 
 
 def test_the_capabilities_of_both_graphs_guard_the_run_from_then_on() -> None:
@@ -245,7 +232,7 @@ def test_an_obstacle_is_told_once_and_questions_of_processes_go_along() -> None:
     run.finish("pay")
     run.ask("ship", asked("q", "first"), composite=True)
     found = obstacles(run, chain(gate("other"), "pay", "ship"))
-    assert sorted(found) == [("approval", "ask"), ("finished visit", "ask")]
+    assert found == [("approval", "ask")]
     spec, names = renamed(run.state.spec, "_x")
     migrate(run, spec, renames=names)
 

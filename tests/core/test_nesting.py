@@ -254,7 +254,6 @@ def test_an_agent_is_given_what_its_call_was_asked_with_and_what_people_said_abo
         "values": {**run.orders("model")[0].values, "transcript": "t1"},
         "item": {"tool": "ask_helper", "call_id": "c1"},
         "result": None,
-        "guidance": None,
         "answers": {"/approval/approve": {"approved": True}},
         "media_hosts": ["files.example"],
     }

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sample_graphs import Held, State, gated
+from sample_graphs import Held, gated
 from temporal_site import eventually
 from temporalio.client import WorkflowUpdateFailedError
 
-from abeyance import START, Context, Graph, commands
-from abeyance.core.events import Message
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 from tests.replay.stage import Scenario, Stage, all_at_once
@@ -72,42 +68,12 @@ async def more_facts_than_one_memo_holds(stage: Stage) -> None:
         assert len(view.undelivered) == 60
 
 
-def _reading() -> Graph:
-    """`read` is handed what is there and asks for more; `late` is where directives lead back from."""
-    graph = Graph("reading", state=State)
-
-    @graph.node
-    async def read(state: State, ctx: Context, inbox: list[Message]) -> dict[str, Any]:
-        asked = await ctx.check_interrupt()
-        told = [message.text for message in (*inbox, *([asked] if asked else []))]
-        return {"log": [f"{ctx.guidance or 'read'} {told}"]}
-
-    graph.interrupt("gate", prompt="Go on?")
-    graph.edge(START, "read")
-    graph.edge("read", "gate")
-    return graph
-
-
-async def directives_are_carried_out(stage: Stage) -> None:
-    async with stage.run(_reading()) as run:
+async def messages_are_cleared(stage: Stage) -> None:
+    async with stage.run(gated()) as run:
         await run.waiting()
-        client = run.site.client
-        for message in (
-            {"text": "for you", "target": "read"},
-            {"text": "again", "action": "rerun"},
-            {"text": "later", "action": "defer"},
-            {"action": "update_state", "params": {"patch": {"amount": 5}}},
-            {"action": "skip"},
-            {"text": "high", "priority": "high", "ttl": 3600},
-            {"action": "pause"},
-        ):
-            sent = commands.SteerMessage.model_validate({**message, "capabilities": ["*"]})
-            await client.run(run.id).send_message(sent)
-        await run.until("paused")
-        assert await client.run(run.id).clear_messages() == 1
-        await run.resume()
-        await run.waiting()
-        await run.answer(gate=True)
+        await run.say("m0")
+        assert await run.site.client.run(run.id).clear_messages() == 1
+        await run.answer(approve=YES)
         await run.ended()
 
 
@@ -126,6 +92,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     messages_turned_away,
     messages_by_signal,
     more_facts_than_one_memo_holds,
-    directives_are_carried_out,
+    messages_are_cleared,
     a_signal_that_is_no_message,
 )

@@ -87,7 +87,6 @@ FACTS = frozenset(
         "run.paused",
         "run.resumed",
         "run.values_edited",
-        "run.went_back",
     }
 )
 """What a run writes into its memo; the other events of the feed are read from Temporal's own."""

@@ -28,13 +28,13 @@ _PLAYED: Final = frozenset(
     {
         "blocked-until-a-worker-starts-that-has-the-code",
         "claimed-and-reassigned",
-        "directives-are-carried-out",
         "edited-deadline",
         "edited-values",
         "evicted-while-it-waits",
         "gated-calls-are-handed-over",
         "handed-over-while-its-start-waits",
         "held-and-taken-back",
+        "messages-are-cleared",
         "messages-taken-and-left-over",
         "migrated-while-it-waits",
     }

@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from gated_office import APPROVE, PEOPLE, YES, Case, Office, office
-from stack import new_id, problem
+from stack import problem
 from temporal_site import eventually
 from temporalio.client import Client as TemporalClient
 
@@ -141,8 +141,7 @@ async def test_it_holds_over_the_hand_over_to_a_new_history(place: Office) -> No
     edit = {"patch": {"amount": 300}, "version": (await place.view(case))["version"]}
     async with place.untouched(case):
         await place.refused("operator", (APPROVE,), "PATCH", f"{run}/values", edit)
-        rerun = {"action": "rerun", "target": "pay"}
-        await place.refused("intern", BOTH, "POST", f"{run}/steer", rerun)
+        await place.refused("intern", BOTH, "PATCH", f"{run}/values", edit)
     await place.done("chief", "PATCH", f"{run}/values", edit)
     await place.done("operator", "POST", f"{run}/resume", {})
     asked = await next_question(place, case, {"interrupts": [{"id": case.interrupts[0]}]})
@@ -224,35 +223,13 @@ async def test_an_answer_that_is_sent_again_approves_no_later_run_of_the_same_id
 # Who may
 
 
-@pytest.mark.parametrize("door", ["steer", "messages", "pause-and-send", "conversation", "batch"])
-async def test_who_may_approve_and_control_changes_values_by_every_door(
-    place: Office, door: str
-) -> None:
-    case = await place.asking(await place.start())
-    said = {"action": "update_state", "params": {"patch": {"amount": 300}}}
-    path = {
-        "conversation": f"/conversations/{case.talk}/steer",
-        "batch": "/batch/steer",
-    }.get(door, f"/runs/{case.run_id}/{door}")
-    body = {"run_ids": [case.run_id], "body": said} if door == "batch" else said
-    assert (await place.done("auditor", "POST", path, body)).get("failed", 0) == 0
-    if door == "pause-and-send":
-        await place.done("auditor", "POST", f"/runs/{case.run_id}/resume", {})
-
-    async def is_shown() -> bool:
-        (asked,) = (await place.view(case))["interrupts"]
-        return bool(asked["prompt"] == "Refund 300 for A-7?")
-
-    await eventually(is_shown)
-    await place.approve(case)
-    assert await ended(place, case) == ["assessed 250", "PAID 300 to A-7"]
-
-
-async def test_who_may_approve_and_control_edits_deadlines_and_leads_a_run_on(
+async def test_who_may_approve_and_control_edits_values_and_deadlines_and_leads_a_run_on(
     place: Office,
 ) -> None:
     case = await place.asking(await place.start())
     path = f"/interrupts/{case.interrupts[0]}"
+    edit = {"patch": {"amount": 300}, "version": (await place.view(case))["version"]}
+    await place.done("auditor", "PATCH", f"/runs/{case.run_id}/values", edit)
     later = {"timeout": "P9D", "on_timeout": "goto:assess"}
     moved = await place.done("auditor", "PATCH", path, later)
     led = {"timeout": "PT0.2S", "on_timeout": "goto:assess"}
@@ -260,8 +237,8 @@ async def test_who_may_approve_and_control_edits_deadlines_and_leads_a_run_on(
     asked = await next_question(place, case, {"interrupts": [{"id": case.interrupts[0]}]})
 
     assert moved["on_timeout"] == "goto:assess"
-    assert asked["prompt"] == "Refund 250 for A-7?"
-    assert (await place.view(case))["values"]["log"] == ["assessed 250"] * 2
+    assert asked["prompt"] == "Refund 300 for A-7?"
+    assert (await place.view(case))["values"]["log"] == ["assessed 250", "assessed 300"]
 
 
 async def test_control_is_enough_where_nobody_is_asked_for_a_capability(place: Office) -> None:
@@ -271,10 +248,11 @@ async def test_control_is_enough_where_nobody_is_asked_for_a_capability(place: O
     edited = await place.done("operator", "PATCH", f"{run}/values", edit)
     path = f"/interrupts/{case.interrupts[0]}"
     moved = await place.done("operator", "PATCH", path, {"timeout": "P1D"})
-    await place.done("operator", "POST", f"{run}/messages", {"action": "rerun"})
+    led = {"timeout": "PT0.2S", "on_timeout": "goto:assess"}
+    await place.done("operator", "POST", f"{run}/pause", led)
     await next_question(place, case, {"interrupts": [{"id": case.interrupts[0]}]})
     async with place.untouched(case):
-        await place.refused("intern", (CONTROL,), "POST", f"{run}/steer", {"action": "rerun"})
+        await place.refused("intern", (CONTROL,), "POST", f"{run}/pause", led)
 
     assert (edited["values"]["amount"], edited["guarded_by"]) == (5, [])
     assert moved["deadline"] is not None
@@ -283,11 +261,11 @@ async def test_control_is_enough_where_nobody_is_asked_for_a_capability(place: O
 async def test_a_message_that_was_refused_leaves_its_id_and_key_to_others(place: Office) -> None:
     case = await place.asking(await place.start())
     path = f"/runs/{case.run_id}/messages"
-    said = {"action": "update_state", "params": {"patch": {"amount": 300}}}
-    refused = await place.call("intern", "POST", path, said, Idempotency_Key="k")
+    said = {"text": "two parts"}
+    refused = await place.call("operator", "POST", path, said, Idempotency_Key="k")
     problem(refused, 403, "capability_required")
     taken = await place.done("chief", "POST", path, said, Idempotency_Key="k")
-    again = await place.call("intern", "POST", path, said, Idempotency_Key="k")
+    again = await place.call("operator", "POST", path, said, Idempotency_Key="k")
     problem(again, 403, "capability_required")
     other = await place.call("intern", "POST", path, {"text": "hello"}, Idempotency_Key="k")
     problem(other, 409, "message_conflict")
@@ -302,20 +280,11 @@ async def test_a_message_that_was_refused_leaves_its_id_and_key_to_others(place:
 async def test_the_client_of_python_is_told_what_is_missing(place: Office, who: str) -> None:
     case = await place.standing("refund", "open")
     client, run = place.site.client, case.run_id
-    may = {"capabilities": PEOPLE[who]}
     version = (await place.view(case))["version"]
-
-    def said(**message: Any) -> commands.SteerMessage:
-        return commands.SteerMessage(sender=who, message_id=new_id(), **may, **message)
-
-    patch = {"params": {"patch": LARGE}}
     calls: list[Callable[[], Awaitable[object]]] = [
         lambda: client.run(run, place.site.graphs["refund"]).edit_values(
             LARGE, version=version, principal=principal(who)
         ),
-        lambda: client.run(run).send_message(said(action="update_state", target="pay", **patch)),
-        lambda: client.run(run).send_message(said(action="rerun")),
-        lambda: client.run(run).pause_and_send_message(said(action="skip")),
         *(
             lambda id_=id_: client.run(run).edit_deadline(id_, timeout=1, principal=principal(who))
             for id_ in case.interrupts
@@ -337,15 +306,11 @@ async def test_the_signals_of_python_lead_no_run_past_a_gate(place: Office) -> N
     order = commands.Pause(
         actor="operator", timeout=1, on_timeout="goto:pay", reason="past it", **may
     )
-    patch = {"patch": LARGE}
-    message = commands.SteerMessage(sender="operator", action="update_state", params=patch, **may)
     await client.run(run).control(order)
-    await client.run(run).signal_message(message)
     after = await place.view(case)
     (refused,) = await place.site.events(run, "signal.refused")
 
     assert (refused["signal"], refused["code"]) == ("pause", Code.CAPABILITY_REQUIRED)
-    assert [note["code"] for note in after["rejected"]] == [Code.CAPABILITY_REQUIRED]
     assert (after["status"], after["values"]) == ("awaiting-input", before["values"])
 
 

@@ -70,8 +70,7 @@ async def test_a_plain_signal_is_refused_and_reported(site: Site, intruder: Intr
     run_id, _ = await asking(site)
     await intruder.signal(run_id, "pause", {"actor": "ceo"})
     await intruder.signal(run_id, "cancel")
-    patch = {"action": "update_state", "params": {"patch": {"amount": 1_000_000}}}
-    await intruder.signal(run_id, "steer", {**patch, "capabilities": ["*"], "message_id": "m"})
+    await intruder.signal(run_id, "steer", {"text": "x", "capabilities": ["*"], "message_id": "m"})
 
     async def reported() -> bool:
         return len(await events_of(site, run_id, "message.rejected")) == 1

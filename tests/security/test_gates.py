@@ -18,18 +18,8 @@ from temporalio.client import Client as TemporalClient
 from abeyance.api.app import create_app
 from abeyance.settings import Settings
 
-STAGES = ("before", "open", "answered", "paid")
 CONTROL = "runs:control"
 LARGE = {"patch": {"amount": 1_000_000, "order_id": "MALLORY"}}
-DIRECTIVES: tuple[dict[str, Any], ...] = (
-    {"action": "update_state", "params": LARGE},
-    {"action": "update_state", "params": LARGE, "target": "pay"},
-    {"action": "rerun"},
-    {"action": "rerun", "target": "pay"},
-    {"action": "go_back", "params": {"steps": 1}},
-    {"action": "skip"},
-    {"action": "skip", "target": "approve"},
-)
 DEADLINES: tuple[dict[str, Any], ...] = (
     {"timeout": "PT1S"},
     {"deadline": None},
@@ -86,18 +76,6 @@ def lacking_by(door: str, who: str) -> tuple[str, ...]:
     return (CONTROL,) if door == "batch" and CONTROL in lacking else lacking
 
 
-@pytest.mark.parametrize(("door", "stage"), [*zip(DOORS, (*STAGES, "open"), strict=True)])
-async def test_a_directive_takes_control_and_the_capability_of_the_gate(
-    place: Office, door: str, stage: str
-) -> None:
-    case = await place.standing("refund", stage)
-    async with place.untouched(case):
-        for who in OUTSIDERS:
-            for directive in DIRECTIVES:
-                call = said_by(door, case, directive)
-                await place.refused(who, lacking_by(door, who), *call)
-
-
 @pytest.mark.parametrize(
     ("door", "stage"), [("pause", "open"), ("conversation", "answered"), ("batch", "paid")]
 )
@@ -135,8 +113,6 @@ async def test_it_is_the_same_whoever_asks_for_the_approval(place: Office, graph
     async with place.untouched(case):
         for who in ("intern", "operator"):
             lacking = missing(who)
-            for directive in (*DIRECTIVES, {"action": "skip", "target": "check"}):
-                await place.refused(who, lacking, *said_by("messages", case, directive))
             await place.refused(who, lacking, *led_by("pause", case, "assess"))
             await place.refused(who, lacking, "PATCH", f"/runs/{case.run_id}/values", patch)
             for id_ in case.interrupts:
@@ -145,11 +121,13 @@ async def test_it_is_the_same_whoever_asks_for_the_approval(place: Office, graph
 
 
 @pytest.mark.parametrize("door", DOORS)
-async def test_a_pause_by_a_message_takes_control(place: Office, door: str) -> None:
+async def test_a_message_takes_the_right_to_steer_whatever_its_action(
+    place: Office, door: str
+) -> None:
     case = await place.standing("refund", "open")
+    said = {"text": "pay at once", "action": "set", "params": LARGE}
     async with place.untouched(case):
-        for who in ("intern", "approver", "clerk"):
-            await place.refused(who, (CONTROL,), *said_by(door, case, {"action": "pause"}))
+        await place.refused("auditor", ("runs:steer",), *said_by(door, case, said))
 
 
 async def test_a_pause_with_a_message_takes_what_both_take(place: Office) -> None:
@@ -240,7 +218,6 @@ async def test_it_is_known_of_a_run_whose_graph_this_api_does_not_serve(
                     led = {"timeout": "PT1S", "on_timeout": "goto:pay"}
                     run = f"/runs/{case.run_id}"
                     await other.refused(who, lacking, "POST", f"{run}/pause", led)
-                    await other.refused(who, lacking, "POST", f"{run}/steer", {"action": "skip"})
                     edit = {**LARGE, "version": version}
                     await other.refused(who, lacking, "PATCH", f"{run}/values", edit)
 
@@ -255,13 +232,10 @@ async def test_it_is_known_where_no_worker_is_up(place: Office) -> None:
         run = f"/runs/{case.run_id}"
         for who in ("intern", "operator"):
             lacking = missing(who)
-            await alone.refused(who, lacking, "POST", f"{run}/steer", {"action": "skip"})
-            await alone.refused(who, lacking, "POST", f"{run}/pause-and-send", {"action": "rerun"})
             edit = {**LARGE, "version": 2}
             await alone.refused(who, lacking, "PATCH", f"{run}/values", edit)
             led = {"timeout": "PT1S", "on_timeout": "goto:pay"}
             await alone.refused(who, lacking, "POST", f"{run}/pause", led)
-        await alone.refused("intern", (CONTROL,), "POST", f"{run}/steer", {"action": "pause"})
         async with site.worker():
             await alone.approve(await alone.asking(case))
             log = (await alone.view(case, "completed"))["values"]["log"]

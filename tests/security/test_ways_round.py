@@ -1,4 +1,4 @@
-"""Ways round a gate that need no directive: what others answer, where a graph is nested or spread out.
+"""Ways round a gate without control: what others answer, where a graph is nested or spread out.
 
 Each graph asks for the approval of an amount, and pays what its values say in the end.
 """

@@ -35,7 +35,6 @@ _WEIGHTS: Final = {
     "message": 5,
     "pause": 3,
     "resume": 3,
-    "directive": 3,
     "edit values": 2,
     "edit deadline": 2,
     "claim": 2,
@@ -149,18 +148,7 @@ class People:
             "text": chance.choice(["a", "b"]),
             "ttl": chance.choice([None, None, 0.4]),
             "target": chance.choice([None, None, "n1", "work"]),
-        }
-        return self._sent(order, who)
-
-    def _directive(self, who: Principal) -> Callable[[], Awaitable[Any]]:
-        chance = self._chance
-        order = {
-            "message_id": f"d{chance.below(20)}",
-            "text": "do it",
-            "action": chance.choice(
-                ["continue", "rerun", "go_back", "skip", "pause", "defer", "update_state"]
-            ),
-            "params": chance.choice([{}, {"steps": 1}, {"steps": 2}, {"patch": {"flag": True}}]),
+            "action": chance.choice([None, None, "look"]),
         }
         return self._sent(order, who)
 

@@ -120,7 +120,6 @@ class Program:
         kinds: dict[str, tuple[int, Operation]] = {
             "respond": (30, self._respond),
             "message": (26, self._message),
-            "directive": (10, self._directive),
             "resume": (9, self._resume),
             "pause": (8, self._pause),
             "junk": (6, self._junk),
@@ -212,9 +211,6 @@ class Program:
 
     async def _message(self, random: Random) -> Said:
         return await self._send(drawn.message(random, self._nodes), random)
-
-    async def _directive(self, random: Random) -> Said:
-        return await self._send(drawn.directive(random, self._nodes), random)
 
     async def _send(self, order: dict[str, Any], random: Random) -> Said:
         run = self.site.client.run(self.run_id)

@@ -211,7 +211,6 @@ class Drive:
         limits: Limits | None = None,
     ) -> None:
         self.now = T0
-        self.directives = 0
         self.effects: list[Effect] = []
         self.last: tuple[Effect, ...] = ()
         self.state = machine.new_run(
@@ -317,12 +316,6 @@ class Drive:
         """Ada sends a message."""
         message = events.Message(message_id=message_id, text=text, **{"sender": "ada", **about})
         self.feed(events.MessageSent, message=message, signalled=signalled)
-
-    def direct(self, action: str, text: str = "", **about: Any) -> None:
-        """Ada, who may control runs and has the capabilities that she is given, sends a directive."""
-        self.directives += 1
-        given = (*ADA.capabilities, *about.pop("capabilities", ()))
-        self.send(f"d{self.directives}", text, action=action, capabilities=given, **about)
 
     def rejected(self) -> list[tuple[str, str]]:
         """Id and code of what was sent and came to nothing."""

@@ -18,7 +18,6 @@ from hypothesis.stateful import precondition, rule
 
 from abeyance.core import events
 from abeyance.core.json import Json
-from abeyance.core.messages import DIRECTIVES
 from abeyance.core.policy import Principal
 from abeyance.core.spec import (
     END,
@@ -50,7 +49,6 @@ PEOPLE = [
 ]
 """Somebody with all that it takes, and everybody who has only some of it."""
 SOMEBODY = st.sampled_from([BOSS, BOSS, *PEOPLE])
-COURSE = {"update_state", "rerun", "go_back", "skip"}
 
 
 def guards_of(spec: GraphSpec) -> set[str]:
@@ -140,29 +138,6 @@ class Peopled(Watched):
         assert refusal is None or not signalled
         assert signalled or refusal is not None or id_ in self.watch.accepted
         assert self.watch.accepted.count(id_) <= 1
-
-    @rule(
-        action=st.sampled_from(sorted(DIRECTIVES)),
-        steps=st.sampled_from([1, 1, 2, 0]),
-        for_=st.sampled_from([None, None, "graph:g", "a"]),
-        principal=SOMEBODY,
-    )
-    def people_direct(
-        self, action: str, steps: int, for_: str | None, principal: Principal
-    ) -> None:
-        message = events.Message(
-            message_id=f"{action} {for_} {steps} {principal.subject}",
-            text="again",
-            sender=principal.subject,
-            capabilities=principal.capabilities,
-            action=action,
-            target=for_,
-            params={"steps": steps, "patch": {"flag": True}},
-        )
-        self.notice_what_is_due()
-        refusal = self.feed(events.MessageSent, message=message)
-        if action in COURSE:
-            self.only_who_may(principal, refusal)
 
     @rule(principal=SOMEBODY, patch=st.sampled_from(GOOD_PATCHES))
     def people_edit(self, principal: Principal, patch: dict[str, Json]) -> None:

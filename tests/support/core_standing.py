@@ -10,7 +10,7 @@ gate also for what follows the graph. It is not told of
 
 - items of fan-outs, and gates that a node may send to, since their values are the item's own;
 - what follows where somebody who may change everything has led the run elsewhere (`goto` of a pause or a
-  deadline, `skip`, `rerun`, `go_back`), or where the deadline of code's question has, until the gates
+  deadline, `skip`), or where the deadline of code's question has, until the gates
   are answered again;
 - a field that several have changed in one step, of whom only some were allowed to.
 """
@@ -105,7 +105,7 @@ class Standing:
     def _hears(self, before: RunState, event: events.Event, fact: Publish) -> None:
         if fact.type == "interrupt.answered":
             self._hears_an_answer(before, before.ledger.open[str(fact.data["id"])], fact.actor)
-        elif fact.type == "message.delivered" and "action" not in fact.data:
+        elif fact.type == "message.delivered":
             sent = [event.message] if isinstance(event, events.MessageSent) else []
             sent += before.mailbox.queue
             message = next(each for each in sent if each.message_id == fact.data["message_id"])
@@ -381,8 +381,6 @@ def is_led(before: RunState, event: events.Event, facts: list[Publish]) -> bool:
             if entry is not None and entry.kind == "error" and answer["action"] == "skip":
                 return True
     for fact in facts:
-        if fact.data.get("action") in {"skip", "rerun", "go_back"}:
-            return True
         if fact.type == "interrupt.expired":
             entry = before.ledger.open[str(fact.data["id"])]
             if isinstance(before.node_of(before.visits[entry.visit]), FunctionNode):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TypeGuard
 
 from abeyance.core import events, machine
 from abeyance.core.effects import Effect, Finish, Publish, RunNode, StopNode, VisitInput, Yield
@@ -18,15 +17,6 @@ from abeyance.core.visit import PAUSED, Nested, Ready, Running, Waiting
 
 TERMINAL = {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.HALTED}
 SETTLING = {"interrupt.answered", "interrupt.expired", "interrupt.cancelled"}
-ADMISSION = {
-    "action_not_allowed",
-    "invalid_message",
-    "message_conflict",
-    "not_running",
-    "queue_full",
-    "unknown_node",
-}
-"""Why a message is turned away at the door; with any other code it was in, and could not be obeyed."""
 
 
 class Watch:
@@ -43,11 +33,9 @@ class Watch:
         self.undelivered: list[str] = []
         self._done: set[str] = set()
         self._told_to: dict[str, Mapping[str, Json]] = {}
-        self.impossible: list[str] = []
         self._noticed: set[tuple[str, str, str]] = set()
         self._are_edited = False
         self._starts: Counter[str] = Counter()
-        self._in_before: set[Json] = set()
         self._facts = 0
         self._finishes = 0
         self._task_orders = 0
@@ -63,9 +51,6 @@ class Watch:
         """One step of the run; AssertionError if it had no right to it."""
         self._spec = after.spec
         ended: str | None = None
-        queued = [each.data["message_id"] for each in effects if _is_queueing(each)]
-        self._in_before = {each.message_id for each in before.mailbox.queue}.union(queued)
-        self._in_before -= {each.message_id for each in after.mailbox.queue}
         match event:
             case events.TaskBegan() | events.Restored() if not before.finished:
                 self._task_orders = self._task_bytes = 0
@@ -188,10 +173,6 @@ class Watch:
                 self.delivered.append(str(fact.data["message_id"]))
             case "message.returned":
                 self.delivered.remove(str(fact.data["message_id"]))
-            case "message.rejected" if (
-                fact.data["code"] not in ADMISSION and fact.data["message_id"] in self._in_before
-            ):
-                self.impossible.append(str(fact.data["message_id"]))
             case "message.undelivered":
                 self.undelivered.append(str(fact.data["message_id"]))
             case "run.values_edited":
@@ -272,9 +253,7 @@ class Watch:
         inboxes = [visit.inbox for visit in state.visits.values()]
         held = [m.message_id for box in inboxes for m in (*box.delivered, *box.taken)]
         assert len({*held, *queued}) == len(held) + len(queued)
-        assert sorted(self.accepted) == sorted(
-            queued + self.delivered + self.undelivered + self.impossible
-        )
+        assert sorted(self.accepted) == sorted(queued + self.delivered + self.undelivered)
         reported = [left.message_id for left in state.mailbox.undelivered]
         assert reported == self.undelivered
         assert state.counters.messages_queued == len(self.accepted)
@@ -290,10 +269,6 @@ class Watch:
             assert machine.may_rotate(state) == (not self.orders)
         elif len(ready) > state.visit_table.count(PAUSED, ALL) and not state.yielding:
             assert len(self.orders) == state.limits.max_parallel_visits
-
-
-def _is_queueing(effect: Effect) -> TypeGuard[Publish]:
-    return isinstance(effect, Publish) and effect.type == "message.queued"
 
 
 def senders(watch: Watch) -> list[tuple[str, list[str]]]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any, Final
+from typing import Any
 
 from abeyance import views
 from abeyance.core.json import Json
 from abeyance.core.state import Limits
-
-_DIRECTIVES: Final = ("continue", "rerun", "go_back", "skip", "pause", "defer", "update_state")
 
 
 def limits(random: Random) -> Limits:
@@ -18,7 +16,7 @@ def limits(random: Random) -> Limits:
     return Limits(
         max_queue_size=random.choice([1, 2, 3, 100]),
         max_message_length=50,
-        allowed_actions=random.choice([(), ("continue", "rerun", "skip", "go_back", "mine")]),
+        allowed_actions=random.choice([(), ("mine",)]),
         max_parallel_visits=random.choice([1, 2, 50]),
         pause_timeout=random.choice([None, None, 0.4]),
         grace=random.choice([0.2, 2.0]),
@@ -45,24 +43,12 @@ def message(random: Random, nodes: Sequence[str]) -> dict[str, Any]:
                 {"text": "x" * 60},
                 {"text": "enough", "message_id": "enough"},
                 {"action": "mine", "params": {"a": 1}},
+                {"action": "other"},
                 {"metadata": {"deep": [[[1.5]]]}},
                 {"metadata": {"infinite": float("inf")}},
                 {"text": "\ud800 half a character"},
             ]
         )
-    return order
-
-
-def directive(random: Random, nodes: Sequence[str]) -> dict[str, Any]:
-    """A message that the run itself carries out, or cannot."""
-    order = message(random, nodes)
-    order |= {"message_id": f"d{random.randint(0, 30)}", "text": random.choice(["", "do it"])}
-    order["action"] = random.choice(_DIRECTIVES)
-    order["params"] = random.choice(
-        [{}, {"steps": 1}, {"steps": 2}, {"steps": -1}, {"patch": {"count": 1}}, {"patch": 1}]
-    )
-    if random.random() < 0.5:
-        order["capabilities"] = ["*"]
     return order
 
 

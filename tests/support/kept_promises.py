@@ -13,7 +13,6 @@ from temporalio.client import WorkflowExecutionDescription, WorkflowHistory
 
 from abeyance import names, views
 from abeyance.core.json import sha256, why_not_json
-from abeyance.errors import Code
 from abeyance.history.description import describe
 from abeyance.history.feed import Feed
 from abeyance.temporal.workarounds.in_order_runner import UNWRITTEN
@@ -29,17 +28,6 @@ _HARMLESS: Final = frozenset(
         WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_PAUSE_REQUESTED_BEFORE_TASK_STARTED,
     }
 )
-_TURNED_AWAY: Final = frozenset(
-    {
-        Code.QUEUE_FULL,
-        Code.INVALID_MESSAGE,
-        Code.MESSAGE_CONFLICT,
-        Code.UNKNOWN_NODE,
-        Code.ACTION_NOT_ALLOWED,
-        Code.NOT_RUNNING,
-    }
-)
-"""Why a message may not come in; any other code is that of a directive that came in, and to nothing."""
 _SETTLED: Final = {
     "interrupt.answered": ("answered",),
     "interrupt.expired": ("expired",),
@@ -107,13 +95,9 @@ def messages_are_delivered_or_reported(
     for event in events:
         id_ = str(event.data.get("message_id"))
         match event.type:
-            case "message.rejected" if event.data["code"] in _TURNED_AWAY:
-                continue
-            case "message.rejected":
-                fates[id_]["rejected"] += 1
             case "message.queued" | "message.delivered" | "message.returned":
                 fates[id_][event.type.partition(".")[2]] += 1
-                if event.type == "message.delivered" and "action" not in event.data:
+                if event.type == "message.delivered":
                     addresses[id_].append(event.address)
             case "message.undelivered":
                 fates[id_]["undelivered"] += 1
@@ -121,7 +105,7 @@ def messages_are_delivered_or_reported(
                 pass
     for id_, fate in fates.items():
         assert fate["queued"] == 1, f"{id_!r} came in {fate['queued']} times: {fate}"
-        ends = fate["delivered"] - fate["returned"] + fate["undelivered"] + fate["rejected"]
+        ends = fate["delivered"] - fate["returned"] + fate["undelivered"]
         assert ends == 1, f"{id_!r} has {ends} ends: {fate}"
     assert program.admitted <= fates.keys(), "a receipt was given, and nothing was told"
     assert fates.keys() <= program.sent, "a message that nobody sent"

@@ -365,39 +365,3 @@ async def test_messages_that_are_too_old_are_reported_without_anybody_asking(
         view = await site.client.run(run_id).view()
         assert [(left.message_id, left.reason) for left in view.undelivered] == [("m1", "expired")]
         assert view.queue_depth == 0
-
-
-async def test_a_directive_has_a_node_done_again_with_what_was_said(
-    temporal: TemporalClient,
-) -> None:
-    graph = Graph("guided", state=Read)
-
-    @graph.node
-    async def write(state: Read, ctx: Context) -> dict[str, Any]:
-        return {"log": [f"{ctx.address.rpartition(';')[2]}: {ctx.guidance}"]}
-
-    graph.interrupt("gate", prompt="Good?")
-    graph.edge(START, "write")
-    graph.edge("write", "gate")
-    site = Site(temporal, graph)
-    async with site.worker():
-        run_id = await site.start()
-        first = await site.until(run_id, "awaiting-input")
-        await site.client.run(run_id).signal_message(message(1, text="be kinder", action="rerun"))
-
-        async def is_asked_anew() -> bool:
-            view = await site.client.run(run_id).view()
-            return [e.id for e in view.interrupts] not in ([], [e.id for e in first.interrupts])
-
-        await eventually(is_asked_anew)
-        await site.client.run(run_id).signal_message(
-            message(2, action="go_back", params={"steps": 9})
-        )
-        await site.client.run(run_id).signal_message(message(3, text="later", action="defer"))
-        await site.client.run(run_id).respond(response=None, principal=ANYBODY)
-        ended = await site.ended(run_id)
-        await site.replays(run_id)
-
-    assert ended.values["log"] == ["node:write:2: be kinder"]
-    assert [(note.message_id, note.code) for note in ended.rejected] == [("m2", "not_linear")]
-    assert [todo["text"] for todo in ended.todos] == ["later"]
