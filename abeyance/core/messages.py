@@ -49,16 +49,14 @@ def refuse(state: RunState, message: Message) -> None:
 def sent(draft: WorkingState, event: MessageSent) -> None:
     """Admit a message; a signalled one that is refused is recorded as rejected."""
     message = replace(event.message, sent_at=event.now)
-    if event.fault is not None:
-        reject(draft, message, str(Code.INVALID_MESSAGE), event.fault)
-        return
     try:
+        if event.fault is not None:
+            raise _invalid(message, event.fault)
         refuse(draft.state, message)
-        is_known = draft.state.mailbox.knows(message)
     except Refusal as refusal:
-        reject(draft, message, str(refusal.code), refusal.message)
+        _reject(draft, message, refusal)
         return
-    if is_known:
+    if draft.state.mailbox.knows(message):
         return
     box = draft.state.mailbox = draft.state.mailbox.with_message(message)
     draft.state.last_activity_at = event.now
@@ -74,15 +72,15 @@ def sent(draft: WorkingState, event: MessageSent) -> None:
     )
 
 
-def reject(draft: WorkingState, message: Message, code: str, reason: str) -> None:
-    """Record that a message was rejected."""
+def _reject(draft: WorkingState, message: Message, refusal: Refusal) -> None:
+    code = str(refusal.code)
     draft.state.mailbox = draft.state.mailbox.with_rejected(message, code)
     draft.publish(
         "message.rejected",
         actor=message.sender,
         message_id=message.message_id,
         code=code,
-        reason=reason,
+        reason=refusal.message,
     )
 
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from abeyance import commands, wire
 from abeyance.api import examples, openapi
-from abeyance.api.auth import CONTROL, RESPOND, require
+from abeyance.api.auth import CONTROL, RESPOND, STEER
 from abeyance.api.dependencies import Call, CallDep
 from abeyance.api.rights import require_readable
 from abeyance.api.routers.control import goes_to_node, require_course
@@ -23,7 +23,6 @@ from abeyance.api.schemas import (
     parse_statuses,
 )
 from abeyance.commands import Label, Name
-from abeyance.core import authority
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.filters import RunFilter
@@ -176,7 +175,7 @@ async def cancel_many(body: CancelBatch, call: CallDep) -> BatchOutcome:
     return await _run_batch(call, body, lambda run_id: call.client.run(run_id).control(order))
 
 
-@router.post("/steer", responses=_RESPONSES)
+@router.post("/steer", dependencies=[STEER], responses=_RESPONSES)
 async def steer_many(body: SteerBatch, call: CallDep) -> BatchOutcome:
     """Send the same message to many runs, under one `message_id`.
 
@@ -184,12 +183,9 @@ async def steer_many(body: SteerBatch, call: CallDep) -> BatchOutcome:
     Temporal accepted the signal.
     """
     message = to_signal(body.body, call)
-    require(call.caller, authority.STEER)
-
-    async def steer(run_id: str) -> None:
-        await call.client.run(run_id).signal_message(message)
-
-    return await _run_batch(call, body, steer)
+    return await _run_batch(
+        call, body, lambda run_id: call.client.run(run_id).signal_message(message)
+    )
 
 
 @router.post("/respond", dependencies=[RESPOND], responses=_RESPONSES)

@@ -13,7 +13,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 
 from abeyance import commands
 from abeyance.api import examples, openapi
-from abeyance.api.auth import CONTROL, require
+from abeyance.api.auth import CONTROL, STEER, require
 from abeyance.api.dependencies import Call, CallDep
 from abeyance.api.routers.control import (
     CancelBody,
@@ -120,6 +120,7 @@ async def _control(
 @router.post(
     "/steer",
     status_code=202,
+    dependencies=[STEER],
     responses=openapi.change(
         202,
         "The run that gets the message.",
@@ -133,10 +134,8 @@ async def _control(
 async def steer(conversation_id: ConversationId, body: MessageBody, call: CallDep) -> Steered:
     """Send a message to the one active run of the type `agent`.
 
-    A retry with the same `message_id` or `Idempotency-Key` changes nothing. The required capabilities are
-    those of `POST /runs/{run_id}/steer`.
+    A retry with the same `message_id` or `Idempotency-Key` changes nothing.
     """
     message, conversations = to_signal(body, call), call.client.conversations
-    require(call.caller, authority.STEER)
     steered = await conversations.signal_message(conversation_id, message, reads=call.reads)
     return Steered(count=1, runs=[steered.run_id], message_id=steered.message_id)

@@ -21,11 +21,7 @@ from abeyance.api.dependencies import (
     long_poll,
     sleep_unless,
 )
-from abeyance.api.routers.control import (
-    SignalDep,
-    SignalResponse,
-    signal_responses,
-)
+from abeyance.api.routers.control import SignalDep, SignalResponse, signal_responses
 from abeyance.api.schemas import Accepted, fields_set
 from abeyance.core import authority
 from abeyance.errors import Code, Refusal
@@ -84,11 +80,8 @@ Timeout: TypeAlias = Annotated[
 @router.post(
     "/steer",
     status_code=202,
-    responses=signal_responses(
-        examples.ACCEPTED_MESSAGE,
-        examples.RUN,
-        *_CODES,
-    ),
+    dependencies=[STEER],
+    responses=signal_responses(examples.ACCEPTED_MESSAGE, examples.RUN, *_CODES),
 )
 async def steer(
     run_id: RunId, body: MessageBody, call: CallDep, signal: SignalDep
@@ -98,10 +91,7 @@ async def steer(
     A message that is not delivered is listed in the run's `undelivered` or `rejected` and recorded as an
     event; if the run refuses it, a call with `wait` is refused too. A retry with the same `message_id` or
     `Idempotency-Key` changes nothing.
-
-    A message requires `runs:steer`.
     """
-    require(call.caller, authority.STEER)
     message = to_signal(body, call)
     since = await signal.present(run_id)
     message_id = await call.client.run(run_id).signal_message(message)
@@ -112,6 +102,7 @@ async def steer(
 @router.post(
     "/messages",
     status_code=201,
+    dependencies=[STEER],
     response_model=views.MessageReceipt,
     responses=openapi.change(
         201,
@@ -126,10 +117,8 @@ async def send_message(
 ) -> views.MessageReceipt | Response:
     """Send a message to a run, and return the run's receipt.
 
-    If the queue is full, the service retries for `timeout`, or refuses at once without one. The required
-    capabilities are those of `POST /runs/{run_id}/steer`.
+    If the queue is full, the service retries for `timeout`, or refuses at once without one.
     """
-    require(call.caller, authority.STEER)
     message = to_signal(body, call)
     longest = min(timeout or 0.0, call.backend.settings.default_timeout)
     receipt = await long_poll(request, _send_until_accepted(call, run_id, message, longest))
@@ -205,7 +194,7 @@ async def pause_and_send(run_id: RunId, body: MessageBody, call: CallDep) -> vie
     """Pause a run and send it a message, which it reads after the resume.
 
     If the message is refused, the run is not paused. A retry pauses once. This requires `runs:control`
-    and the capabilities of the message itself.
+    and `runs:steer`.
     """
     require(call.caller, authority.STEER, authority.CONTROL)
     message = to_signal(body, call)
