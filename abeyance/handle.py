@@ -352,6 +352,7 @@ class RunHandle(ABC):
         *,
         patch: Mapping[str, Any] | None = None,
         renames: Mapping[str, str] | None = None,
+        pause: bool = False,
         dry_run: bool = False,
         principal: Principal | None = None,
         key: str | None = None,
@@ -359,13 +360,14 @@ class RunHandle(ABC):
         """Migrate the open run to the current graph of its worker, and return what changes.
 
         `patch` sets fields of the values. `renames` maps names of nodes of the run's graph, nested ones
-        as `outer.inner`, to the current names. With `dry_run` nothing changes, and the obstacles are
-        returned.
+        as `outer.inner`, to the current names. A run whose code is under way is refused; with `pause` it
+        is paused until that has ended, for 45 seconds at most, migrated and resumed. With `dry_run`
+        nothing changes, and the obstacles are returned.
         Raises `cannot_migrate` with all obstacles, `versions_differ`, `capability_required`,
         `not_running` and `unknown_run`.
         """
         changes = _changes(patch, renames)
-        return await self._migrate({**changes, "dry_run": dry_run}, principal, key)
+        return await self._migrate({**changes, "pause": pause, "dry_run": dry_run}, principal, key)
 
     async def retry(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -13,11 +14,14 @@ from abeyance import commands, wire
 from abeyance.core.events import Control
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Receipt
+from abeyance.core.migration import CODE_UNDER_WAY
 from abeyance.core.policy import Principal
 from abeyance.core.state import Status
 from abeyance.core.text import truncate
+from abeyance.errors import Refusal
 from abeyance.filters import EventFilter, InboxFilter, RunFilter
 from abeyance.handle import MessageFields, RunHandle
+from abeyance.runtime.graph_today import cannot_migrate, is_under_way
 from abeyance.schemas.faults import request_faults
 from abeyance.util import checked_key, invalid, without_none
 from abeyance.views import UNTIL_BLOCKED, MessageReceipt, Migration
@@ -33,6 +37,11 @@ SIGNALS: Final[Mapping[type[commands.Order], Control]] = {
 
 
 AT_KEY: Final = {"pointer": "/key"}
+REST_SECONDS: Final = 45.0
+"""How long a migration waits for the code of a run to end: less than the read timeout over HTTP."""
+_REST_POLL_SECONDS: Final = 0.25
+FOR_MIGRATION: Final = "until it is migrated"
+"""The reason of a pause that lets a run come to rest for a migration."""
 _FOREVER: Final = 1e10
 """In seconds: some centuries. No clock can add every number that Python has."""
 
@@ -69,7 +78,49 @@ class CommandedRun(RunHandle):
 
     @abstractmethod
     async def migrate_by(self, order: commands.Migrate) -> Migration:
-        """Migrate by a command."""
+        """Migrate by a command. Raises `cannot_migrate` for a run that is not at rest."""
+
+    async def migrate_at_rest(self, order: commands.Migrate, *, pause: bool) -> Migration:
+        """Migrate by a command. With `pause`, a run that is not at rest is paused until it is, at most
+        for REST_SECONDS, and goes on afterwards, unless somebody else has paused it.
+        """
+        if not pause or order.dry_run:
+            return await self.migrate_by(order)
+        try:
+            done = await self.migrate_by(order)
+        except Refusal as refusal:
+            if not is_under_way(refusal):
+                raise
+            done = await self._pause_and_migrate(order)
+        await self._go_on(order.principal)
+        return done
+
+    async def _pause_and_migrate(self, order: commands.Migrate) -> Migration:
+        tried = await self.migrate_by(order.model_copy(update={"dry_run": True}))
+        if any(each.what != CODE_UNDER_WAY for each in tried.obstacles):
+            raise cannot_migrate(tried.obstacles)
+        if tried.before == tried.after and not order.patch:
+            # The run is at today's graph.
+            return tried.model_copy(update={"dry_run": False, "obstacles": []})
+        await self.control(_pause_or_resume(commands.Pause, order.principal))
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + REST_SECONDS
+        while True:
+            try:
+                return await self.migrate_by(order)
+            except Refusal as refusal:
+                if not is_under_way(refusal):
+                    await self._go_on(order.principal)
+                    raise
+                if loop.time() > deadline:
+                    raise _not_at_rest(refusal) from refusal
+            await asyncio.sleep(_REST_POLL_SECONDS)
+
+    async def _go_on(self, by: Principal) -> None:
+        """Resume the run if it was paused by this call, or by an earlier one that was cut off."""
+        pause = (await self.view()).pause
+        if pause is not None and pause.reason == FOR_MIGRATION:
+            await self.control(_pause_or_resume(commands.Resume, by))
 
     @abstractmethod
     async def retry_by(
@@ -152,8 +203,10 @@ class CommandedRun(RunHandle):
         self, about: Mapping[str, Json], principal: Principal | None, key: str | None
     ) -> Migration:
         by = {"principal": principal or self.caller, **without_none(key=key)}
-        order = order_of(commands.Migrate, {**about, "version": self.graph_version, **by})
-        return await self.migrate_by(order)
+        body = order_of(commands.MigrateBody, about)
+        fields = {name: getattr(body, name) for name in commands.MigrationFields.model_fields}
+        order = order_of(commands.Migrate, {**fields, "version": self.graph_version, **by})
+        return await self.migrate_at_rest(order, pause=body.pause)
 
     async def _retry(
         self, about: Mapping[str, Json], principal: Principal | None, key: str | None
@@ -161,6 +214,20 @@ class CommandedRun(RunHandle):
         order = order_of(commands.RetryBody, about)
         by = principal or self.caller
         await self.retry_by(order, principal=by, key=checked_key(key, AT_KEY))
+
+
+def _not_at_rest(refusal: Refusal) -> Refusal:
+    nodes = ", ".join(repr(each["name"]) for each in refusal.details["obstacles"])
+    return Refusal(
+        refusal.code,
+        f"The run is paused, and after {REST_SECONDS:g} seconds its code is still under way ({nodes}). "
+        "It is not migrated, and stays paused: repeat the call, or resume the run.",
+        **refusal.details,
+    )
+
+
+def _pause_or_resume(kind: type[C], by: Principal) -> C:
+    return control_order(kind, {"reason": FOR_MIGRATION}, by, None)
 
 
 def message_order(

@@ -237,13 +237,13 @@ class AgentRun(QuestionUpdates, RunReads):
     async def take_messages(self, order: commands.TakeMessages) -> list[events.Message]:
         event = events.MessagesTaken(now=workflow.now(), visit=order.visit, upto=order.upto)
         self._feed_update(event)
-        visit = self._state.visits.get(machine.address_now(self._state, order.visit))
+        visit = self._state.visits.get(order.visit)
         return [] if visit is None else list(visit.inbox.taken[order.start : order.upto])
 
     @take_messages.validator
     def _check_take_messages(self, order: commands.TakeMessages) -> None:
         self._check_sealed("take_messages", order)
-        visit = self._state.visits.get(machine.address_now(self._state, order.visit))
+        visit = self._state.visits.get(order.visit)
         if visit is not None and (
             len(visit.inbox.taken) > order.start or any(messages.for_visit(self._state, visit))
         ):

@@ -320,6 +320,10 @@ def migrate(
     all_: Annotated[bool, typer.Option("--all", help="Migrate all open runs of --graph.")] = False,
     renamed: Renamed = None,
     patch: Patch = None,
+    pause: Annotated[
+        bool,
+        typer.Option("--pause", help="Pause the run until its code has ended, and resume it then."),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing, and show what would happen.")
     ] = False,
@@ -329,7 +333,7 @@ def migrate(
 
     The exit code is 1 if --dry-run finds an obstacle, and with --all if any run was not migrated.
     """
-    body = {"dry_run": dry_run, **_changes(patch, renamed)}
+    body = {"pause": pause, "dry_run": dry_run, **_changes(patch, renamed)}
     if all_ != (graph is not None) or all_ == (run_id is not None):
         raise SettingsError("name one RUN, or use both --graph and --all")
     if run_id is None:
@@ -369,7 +373,9 @@ def _migrate_all(graph: str, body: Mapping[str, Any], *, as_json: bool) -> None:
 
 async def _migrated(api: Connection, run_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """Migrate one run of several, and return what came of it."""
+    from abeyance.core.migration import CODE_UNDER_WAY
     from abeyance.http.connection import ApiRefusal, ApiUnavailable
+    from abeyance.runtime.graph_today import is_under_way
 
     path = f"/runs/{run_id}/migrate"
     try:
@@ -378,6 +384,9 @@ async def _migrated(api: Connection, run_id: str, body: Mapping[str, Any]) -> di
         except ApiRefusal as refusal:
             if refusal.code is not Code.CANNOT_MIGRATE:
                 raise
+            if body["pause"] and is_under_way(refusal):
+                # It says that the run stays paused.
+                raise
             # Its versions say whether an earlier call has migrated the run.
             done = await api.post(path, {**body, "dry_run": True})
     except (ApiRefusal, ApiUnavailable) as error:
@@ -385,9 +394,10 @@ async def _migrated(api: Connection, run_id: str, body: Mapping[str, Any]) -> di
         code, detail = error.problem["code"], error.problem.get("detail", "")
         return {"run_id": run_id, "ok": False, "outcome": code, "detail": detail}
     versions = f"{done['before']} to {done['after']}"
-    # A graph of today has no old names.
-    if done["before"] == done["after"] and all(
-        each["what"] == "rename" for each in done["obstacles"]
+    # A graph of today has no old names, and code does not keep a run from staying as it is.
+    harmless = {"rename"} if "patch" in body else {"rename", CODE_UNDER_WAY}
+    if done["before"] == done["after"] and harmless.issuperset(
+        each["what"] for each in done["obstacles"]
     ):
         return {"run_id": run_id, "ok": True, "outcome": "unchanged", "detail": versions}
     if done["obstacles"]:

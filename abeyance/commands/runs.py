@@ -307,7 +307,7 @@ Renames: TypeAlias = Annotated[dict[str, str], AfterValidator(_node_names), Fiel
 """The names of nodes in the run's graph, nested ones as `outer.inner`, and what they are called now."""
 
 
-class MigrateBody(Request):
+class MigrationFields(Request):
     """A migration to today's graph: a `patch` of the values, and a `map` of nodes that were renamed.
 
     With `dry_run` nothing changes, and the response says what would.
@@ -318,7 +318,15 @@ class MigrateBody(Request):
     map: Renames = Field(default_factory=dict)
 
 
-class Migrate(MigrateBody, OfPrincipal):
+class MigrateBody(MigrationFields):
+    """A migration as its caller asks for it. With `pause`, a run whose code is under way is paused until
+    that has ended, and goes on once it is migrated.
+    """
+
+    pause: bool = Field(default=False, strict=True)
+
+
+class Migrate(MigrationFields, OfPrincipal):
     """A migration as the run gets it. `version` is that of the sender's graph, if it has one."""
 
     version: str | None = None

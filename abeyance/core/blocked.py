@@ -50,6 +50,8 @@ def report(draft: WorkingState, event: events.VisitBlocked) -> None:
         unblock(draft, visit)
     else:
         block(draft, visit, event.code, event.message, is_unread=event.is_unread)
+        if draft.state.pause is not None:
+            lifecycle.stop_for_now(draft, "pause", lambda each: each is visit)
 
 
 def block(

@@ -1,7 +1,7 @@
 """Pausing and resuming a run, beginning its ending, and evicting it.
 
 *A pause* starts no new work until someone resumes the run or the pause's deadline passes. Running code
-finishes, or is stopped and runs again after the pause.
+finishes, or is stopped and runs again after the pause; blocked code is stopped in any case.
 
 *An ending*: the first reason decides the outcome; later ones are recorded as `secondary_errors`. From
 then on no visit starts, no answer is accepted, unread messages are reported, and running code is
@@ -60,8 +60,7 @@ def paused(draft: WorkingState, event: Paused) -> None:
         mode=event.mode,
         deadline=deadline and rfc3339(deadline),
     )
-    if event.mode == "now":
-        stop_for_now(draft, "pause")
+    stop_for_now(draft, "pause", lambda visit: event.mode == "now" or visit.blocked is not None)
 
 
 def resumed(draft: WorkingState, event: Resumed) -> None:
@@ -93,7 +92,7 @@ def stop_for_now(
 
 
 def _stop(draft: WorkingState, visit: Visit, running: Running, reason: StopReason) -> None:
-    draft.emit(StopNode(visit=visit.code_address, reason=reason))
+    draft.emit(StopNode(visit=visit.address, reason=reason))
     transition(draft.visit(visit.address), "stop", replace(running, stopping=True))
 
 
@@ -155,7 +154,7 @@ def stop_running(draft: WorkingState, *, abandon: bool) -> None:
     """Stop every running visit; with `abandon` the run does not wait for them."""
     for visit, running in draft.state.running():
         if abandon:
-            draft.emit(StopNode(visit=visit.code_address, reason="ending", abandon=True))
+            draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
             draft.drop_visit(visit.address)
         elif not running.stopping:
             _stop(draft, visit, running, "ending")
@@ -170,7 +169,7 @@ def leave_every_branch(draft: WorkingState) -> None:
         by=TIMEOUT,
     )
     for visit in list(draft.state.visits_in(Running)):
-        draft.emit(StopNode(visit=visit.code_address, reason="ending", abandon=True))
+        draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
     root = draft.scope(draft.state.root.address)
     root.tokens, root.fans = {}, {}
     for scope in reversed(list(draft.state.scopes.values())):

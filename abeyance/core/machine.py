@@ -74,7 +74,7 @@ from abeyance.core.state import (
     Scope,
     Status,
 )
-from abeyance.core.visit import BY_STATE, Failure, Ready, Running, Visit, transition
+from abeyance.core.visit import Failure, Ready, Running, Visit, transition
 from abeyance.core.votes import Vote
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
@@ -147,14 +147,12 @@ def _is_idle_task(state: RunState, now: datetime) -> bool:
 
 def may_rotate(state: RunState) -> bool:
     """Return whether the run can continue as new: its history is long and none of its code runs."""
-    runs = state.visit_table.count(BY_STATE, Running) > 0
-    return state.rotation is not None and not state.finished and not runs
+    return state.rotation is not None and not state.finished and state.is_at_rest
 
 
 def is_idle(state: RunState) -> bool:
     """Return whether the run waits for people or for a time alone: none of its code runs or is to."""
-    runs = state.visit_table.count(BY_STATE, Running) > 0
-    return state.ending is None and not (state.yielding or runs)
+    return state.ending is None and not state.yielding and state.is_at_rest
 
 
 def _refuse(state: RunState, event: events.Event) -> None:
@@ -195,6 +193,8 @@ def _refuse(state: RunState, event: events.Event) -> None:
             edits.refuse_claims(state, event)
         case events.Migrated():
             edits.refuse_ended(state, "it cannot be migrated")
+            if not event.dry_run:
+                migration.refuse_while_code_runs(state)
             migration.refuse(state, event.spec, changes=event.patch, renames=event.renames)
             schedule.refuse_large_patch(state, event.patch)
         case _:
@@ -205,8 +205,6 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
     if idempotency.earlier(draft.state.keys, event) is not None:
         return
     idempotency.remember(draft, event)
-    if isinstance(event, events.VisitEnded | events.VisitBlocked | events.MessagesTaken):
-        event = replace(event, visit=address_now(draft.state, event.visit))
     match event:
         case events.Started():
             # A second start would walk the graph twice.
@@ -279,20 +277,11 @@ def _apply_request(draft: WorkingState, event: events.Keyed) -> None:
             assert_never(event)
 
 
-def address_now(state: RunState, address: str) -> str:
-    """Return the address of the visit whose code was started under an address."""
-    if address in state.visits:
-        return address
-    running = (each.address for each in state.visits_in(Running) if each.code_address == address)
-    return next(running, address)
-
-
 def _resume(draft: WorkingState, resumption: Resumption) -> None:
     """Complete a retry: publish its facts, and end the code that ran in the run before."""
     draft.state.resumption = None
     draft.effects[:0] = resumption.facts
-    for address, outcome in resumption.outcomes.items():
-        visit = address_now(draft.state, address)
+    for visit, outcome in resumption.outcomes.items():
         _visit_ended(draft, events.VisitEnded(now=draft.now, visit=visit, outcome=outcome))
     if not draft.state.visits and not draft.state.counters.visits:
         visits.start_scope(draft, draft.state.root.address)
@@ -305,8 +294,6 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
     visit = draft.visit(event.visit)
     draft.state.last_activity_at = event.now
     outcome = event.outcome
-    if (before := running.before_migration) is not None and isinstance(outcome, Finished):
-        outcome = before.as_now(outcome)
     if (ending := draft.state.ending) is not None and not visit.is_finally:
         # A retry of the run takes it up there.
         outcomes = {**ending.outcomes, visit.address: outcome}

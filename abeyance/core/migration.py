@@ -5,8 +5,7 @@ kind, under the same name or the one that `renames` gives it. What has none is a
 are reported at once, and nothing is moved then. Addresses are rewritten wherever they occur; ids,
 prompts, schemas and digests of questions stay as people have seen them.
 
-Code that runs is not stopped. It goes on under the address that it knows (`Running.before_migration`),
-and the new graph routes what it returns.
+A run moves only at rest (`RunState.is_at_rest`): code that runs reports under the names of its graph.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from abeyance.core import blocked, messages, operator_questions, patch, visits
-from abeyance.core.address import Address
 from abeyance.core.copying import replace
 from abeyance.core.events import Message, Migrated
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Interrupt, Ledger
+from abeyance.core.outcome import Finished, VisitOutcome
 from abeyance.core.places import Path, Places
 from abeyance.core.spec import (
     Ask,
@@ -30,10 +29,9 @@ from abeyance.core.spec import (
     Parallel,
     Retry,
 )
-from abeyance.core.state import FanOut, Item, RunState, Scope
+from abeyance.core.state import FanOut, Item, Resumption, RunState, Scope
 from abeyance.core.visit import (
     Approval,
-    BeforeMigration,
     FanOutBranch,
     Ready,
     RoutingDecision,
@@ -47,8 +45,8 @@ from abeyance.core.visit import (
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
-_OF_NODES: Final = ("node", "tool")
-"""The steps of an address that name a node, or the call that it is."""
+CODE_UNDER_WAY: Final = "code"
+"""What an obstacle is called that is over once the run is at rest."""
 TimeoutAction = TypeVar("TimeoutAction", OnTimeout, OnPauseTimeout)
 
 
@@ -75,6 +73,34 @@ def refuse(
         f"the way are {'; '.join(listed)}.",
         obstacles=places.obstacles,
     )
+
+
+def under_way(state: RunState) -> list[dict[str, Json]]:
+    """Return the code that keeps a run from coming to rest, as obstacles to its migration."""
+    return [
+        {
+            "what": CODE_UNDER_WAY,
+            "name": ".".join((*state.scopes[visit.scope].path, visit.node)),
+            "why": "it is under way" if visit.blocked is None else "it is blocked, and tried again",
+            "remedy": "pause the run first (`--pause`)",
+            "address": visit.address,
+        }
+        for visit in state.visits_in(Running)
+    ]
+
+
+def refuse_while_code_runs(state: RunState) -> None:
+    """Refuse to move a run that is not at rest. Raises `cannot_migrate`."""
+    if not state.is_at_rest:
+        found = under_way(state)
+        nodes = ", ".join(sorted({repr(each["name"]) for each in found}))
+        raise Refusal(
+            Code.CANNOT_MIGRATE,
+            f"The run cannot be migrated while its code is under way ({nodes}). Nothing has changed. "
+            "Migrate it with `--pause`, or with `pause` in the body: the run is then paused until that "
+            "code has ended, migrated, and resumed.",
+            obstacles=found,
+        )
 
 
 def migrated(draft: WorkingState, event: Migrated) -> None:
@@ -154,7 +180,32 @@ class _Move:
             pause=pause,
             transcripts={self._to.address(key): head for key, head in state.transcripts.items()},
             agent_memory=dict(self._memory(*each) for each in state.agent_memory.items()),
+            resumption=None if state.resumption is None else self._resumption(state.resumption),
         )
+
+    def _resumption(self, resumption: Resumption) -> Resumption:
+        outcomes = {
+            self._to.address(address): self._outcome(self._state.visits[address], outcome)
+            for address, outcome in resumption.outcomes.items()
+            # A patch may have left it.
+            if address in self._state.visits
+        }
+        return replace(resumption, outcomes=outcomes)
+
+    def _outcome(self, visit: Visit, outcome: VisitOutcome) -> VisitOutcome:
+        """Return what code came to that ran when the run ended. It did not know the new graph, so what
+        that lacks is no fault of its author.
+        """
+        if not isinstance(outcome, Finished):
+            return outcome
+        path = self._to.path(visit.scope)
+        known = self._to.graphs[path][0].targets_of(visit.node)
+        targets = (self._to.names.get((*path, name), name) for name in known)
+        moved = self._finished(path, outcome, visit.address)
+        return replace(moved, unpinned=(*moved.unpinned, *targets))
+
+    def _finished(self, path: Path, finished: Finished, address: str) -> Finished:
+        return finished.renamed(lambda node: self._to.node((*path, node), "goto", address))
 
     def _memory(self, key: str, memory: Mapping[str, Json]) -> tuple[str, Mapping[str, Json]]:
         scope, _, node = key.rpartition("/")
@@ -249,18 +300,14 @@ class _Move:
     def _visit(self, visit: Visit) -> Visit:
         path, address = self._to.path(visit.scope), visit.address
         node = (*path, visit.node)
-        failure, route, state = visit.failure, visit.routing, visit.state
-        moved = self._to.address(address)
-        if isinstance(state, Running):
-            state = self._running(node, address, state)
+        failure, route = visit.failure, visit.routing
         # A call stays as it is: its questions lead to no node.
         return replace(
             visit,
-            address=moved,
+            address=self._to.address(address),
             scope=self._to.address(visit.scope),
             node=self._to.node(node, "visit", address),
             members=self._members(visit.members),
-            state=state,
             approvals=self._approvals(visit.approvals),
             questions=self._to.questions(node, visit.questions),
             routing=None if route is None else self._routing(path, route, address),
@@ -268,37 +315,6 @@ class _Move:
             if failure is None or failure.address is None
             else replace(failure, address=self._to.address(failure.address)),
         )
-
-    def _running(self, node: Path, address: str, running: Running) -> Running:
-        """Return the state of code that goes on: it reports under the address, and chooses nodes by the
-        names, that it was started with.
-        """
-        path, (old, new) = node[:-1], self._to.graphs[node[:-1]]
-        before = running.before_migration
-        if before is None:
-            targets = {name: name for name in old.targets_of(node[-1])}
-            before = BeforeMigration(address=address, targets=targets)
-        else:
-            self._refuse_namesake(node, before.address, address)
-        targets = {
-            name: self._to.names.get((*path, now), now) for name, now in before.targets.items()
-        }
-        allowed = () if new is None else new.targets_of(self._to.names[node])
-        is_same = all(name == now and now in allowed for name, now in targets.items())
-        if is_same and before.address == self._to.address(address):
-            return replace(running, before_migration=None)
-        return replace(running, before_migration=replace(before, targets=targets))
-
-    def _refuse_namesake(self, node: Path, reports_as: str, address: str) -> None:
-        """Find another node whose visit would have the address by which code of a visit reports."""
-        steps = [each for each in Address.parse(reports_as).segments if each.type in _OF_NODES]
-        for depth, step in enumerate(steps):
-            _, new = self._to.graphs[node[:depth]]
-            now = self._to.names[node[: depth + 1]]
-            if step.type == "node" and step.id != now and new is not None and step.id in new.nodes:
-                why = f"its code still reports as {reports_as}, and the other graph has {step.id!r}"
-                remedy = "wait until the code has ended, or give that node another name"
-                self._to.obstacle("visit", ".".join(node), why, remedy=remedy, address=address)
 
     def _routing(self, path: Path, route: RoutingDecision, address: str) -> RoutingDecision:
         def target(node: str) -> str:
@@ -312,7 +328,8 @@ class _Move:
                 decision = replace(decision, nodes=tuple(map(target, nodes)))
             case _:
                 pass
-        return replace(route, outcome=route.outcome.renamed(target), decision=decision)
+        outcome = self._finished(path, route.outcome, address)
+        return replace(route, outcome=outcome, decision=decision)
 
     def _open(self, entry: Interrupt) -> Interrupt:
         path = self._to.path(entry.scope)

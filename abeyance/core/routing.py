@@ -241,7 +241,7 @@ def end_call(draft: WorkingState, visit: Visit, result: Json) -> None:
 def leave_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None = None) -> None:
     """Drop a visit that is not over; running code is abandoned."""
     if isinstance(visit.state, Running):
-        draft.emit(StopNode(visit=visit.code_address, reason="ending", abandon=True))
+        draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
     drop_unit(draft, visit, reason, by=by)
 
 

@@ -1,7 +1,7 @@
-"""Migrate and retry: take a run apart, and put it together for another graph, or for a second try.
+"""Retry: put an ended run together for a second try, by its graph or by another.
 
-Each function takes a whole run and returns a whole run, and has no effects. Start the result with the
-event `Restored`: it publishes what has happened, and starts what can start (`RunState.resumption`).
+`retried` takes a whole run and returns a whole run, and has no effects. Start the result with the event
+`Restored`: it publishes what has happened, and starts what can start (`RunState.resumption`).
 
 A retry begins with `Ending.before`: the run as it was when it came to its end. So the closing record of a
 run has to keep its whole state.
@@ -44,29 +44,6 @@ from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
 
-def migrated(
-    state: RunState,
-    spec: GraphSpec,
-    *,
-    patch: Mapping[str, Json],
-    renames: Mapping[str, str],
-    now: datetime,
-) -> RunState:
-    """Return the run in another version of its graph.
-
-    `renames` maps names of nodes of the run's graph to those in `spec`, in nested graphs as
-    `outer.inner`. A node that is not in it keeps its name. `patch` sets fields of the values. A graph
-    that is equal, without a patch, changes nothing.
-
-    Raises the Refusal `cannot_migrate` if anything has no place in `spec`. Its detail `obstacles` lists
-    all of it, each as `{"what", "name", "why", "remedy"}`, with an `address` if there is one.
-    """
-    migration.refuse(state, spec, changes=patch, renames=renames)
-    draft = WorkingState(state, now)
-    migration.migrate(draft, spec, changes=patch, renames=renames)
-    return _made(draft, {})
-
-
 def retried(
     state: RunState,
     *,
@@ -82,11 +59,13 @@ def retried(
     Finished visits, answers, messages, counters and keys are kept. The visits that were open run again,
     with their journals, and open questions are open under their ids, with deadlines moved by the time
     that the run was over; one whose deadline had passed gets its whole time again. What finally nodes
-    have changed is not kept: they run at each end. `spec`, `patch` and `renames` are those of
-    `migrated`; `spec` None keeps the graph. `versions` are as in `events.Migrated`.
+    have changed is not kept: they run at each end. `spec` None keeps the graph. `versions`, `patch` and
+    `renames` are as in `events.Migrated`.
 
     Raises the Refusal `not_finished` if the run is open, `run_finished` if it completed,
-    `capability_required` if the principal may not retry it, and `cannot_migrate` as `migrated` does.
+    `capability_required` if the principal may not retry it, and `cannot_migrate` if anything has no place
+    in `spec`. Its detail `obstacles` lists all of it, each as `{"what", "name", "why", "remedy"}`, with
+    an `address` if there is one.
     """
     ending = _ending_of(state)
     if ending.outcome == "completed":
@@ -95,7 +74,9 @@ def retried(
             "The run completed, so there is nothing to retry. Start a new run.",
             run_status=str(state.status),
         )
-    before, outcomes = _reopened(state, ending)
+    before = _reopened(state, ending)
+    outcomes = _outcomes(before, ending.outcomes)
+    before = replace(before, resumption=Resumption(outcomes=outcomes))
     spec = before.spec if spec is None else spec
     if patch or spec != before.spec:
         authority.demand(before, principal, "retry the run")
@@ -135,17 +116,10 @@ def retried(
             draft.open[entry.id] = reminders.shifted(again, since, now - since, now)
         interrupts.publish_opened(draft, draft.open[entry.id])
     migration.migrate(draft, spec, changes=patch, renames=renames)
-    return _made(draft, outcomes)
-
-
-def _made(draft: WorkingState, outcomes: Mapping[str, VisitOutcome]) -> RunState:
     facts = tuple(effect for effect in draft.effects if isinstance(effect, Publish))
-    running = {visit.code_address for visit in draft.state.visits_in(Running)}
-    ended = {key: outcome for key, outcome in outcomes.items() if key in running}
-    state = draft.frozen()
-    if not facts and not ended:
-        return state
-    return replace(state, resumption=Resumption(facts=facts, outcomes=ended))
+    reopened = draft.frozen()
+    assert reopened.resumption is not None  # noqa: S101 it has the outcomes
+    return replace(reopened, resumption=replace(reopened.resumption, facts=facts))
 
 
 # The end of a run, undone
@@ -161,13 +135,10 @@ def _ending_of(state: RunState) -> Ending:
     return state.ending
 
 
-def _reopened(state: RunState, ending: Ending) -> tuple[RunState, dict[str, VisitOutcome]]:
-    """Return an ended run as it was before its end, with what has come since, and how each visit that ran
-    then has ended.
-    """
+def _reopened(state: RunState, ending: Ending) -> RunState:
+    """Return an ended run as it was before its end, with what has come since."""
     before = ending.before
     assert before is not None  # noqa: S101 every ending keeps it
-    outcomes = _outcomes(before, ending.outcomes)
     root = before.root
     # Visits of finally nodes get addresses of their own at each end.
     numbers = {
@@ -179,7 +150,7 @@ def _reopened(state: RunState, ending: Ending) -> tuple[RunState, dict[str, Visi
     if not before.counters.visits:
         # It failed before any node was entered.
         counters = replace(counters, visits=0)
-    reopened = replace(
+    return replace(
         before,
         scopes={
             **before.scopes,
@@ -194,7 +165,6 @@ def _reopened(state: RunState, ending: Ending) -> tuple[RunState, dict[str, Visi
         events_published=state.events_published,
         pause=None,
     )
-    return reopened, outcomes
 
 
 def _without_unread(visit: Visit, ending: Ending) -> Visit:
@@ -209,7 +179,7 @@ def _without_unread(visit: Visit, ending: Ending) -> Visit:
 def _outcomes(state: RunState, known: Mapping[str, VisitOutcome]) -> dict[str, VisitOutcome]:
     """Return how each running visit has ended; what was never reported was stopped."""
     return {
-        visit.code_address: _outcome(visit, known.get(visit.address))
+        visit.address: _outcome(visit, known.get(visit.address))
         for visit in state.visits_in(Running)
     }
 

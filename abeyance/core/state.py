@@ -352,6 +352,15 @@ class RunState:
             case _:
                 return None
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether none of its code is under way: it waits for people, for a time, or to be resumed.
+
+        Code that was told to stop is under way until it has ended, and blocked code until it is stopped:
+        Temporal tries it again.
+        """
+        return not self.visit_table.count(BY_STATE, Running)
+
     def next_attempt(self) -> datetime | None:
         """Return when the first pause between two attempts ends."""
         first = self.first_pause()

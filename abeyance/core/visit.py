@@ -32,23 +32,6 @@ if it failed, the breakpoint after it, and the questions of rules. `entered`: no
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BeforeMigration:
-    """The `address` under which code was started, and the `targets` that it may choose: the names that
-    they have now, by those that it knows.
-    """
-
-    address: str
-    targets: Mapping[str, str] = field(default_factory=dict)
-
-    def as_now(self, finished: Finished) -> Finished:
-        """Return what the code chose, by today's names. It did not know the run's graph, so what that
-        lacks is no fault of its author.
-        """
-        now = finished.renamed(lambda name: self.targets.get(name, name))
-        return replace(now, unpinned=(*finished.unpinned, *self.targets.values()))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     """It starts as soon as the run has a place for it, at `stage`: where that has asked people, they
     have answered. A pause between two attempts lasts until `not_before`. `queued`: it waits
@@ -66,14 +49,13 @@ class Running:
     """Its code runs; at the stage `rules`, only its route functions and rules.
 
     `answered_keys` are the keys of the answers that the code was started with. `stopping`: it was told to
-    stop, and has not ended yet. `before_migration` is set if the run was migrated since its code began.
+    stop, and has not ended yet.
     """
 
     kind: Literal["running"] = "running"
     stage: Literal["body", "rules"] = "body"
     answered_keys: tuple[str, ...] = ()
     stopping: bool = False
-    before_migration: BeforeMigration | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,15 +355,6 @@ class Visit:
     routing: RoutingDecision | None = None
     failure: Failure | None = None
     blocked: Blockage | None = None
-
-    @property
-    def code_address(self) -> str:
-        """The address under which its code runs: its own, unless the run was migrated since."""
-        match self.state:
-            case Running(before_migration=BeforeMigration(address=address)):
-                return address
-            case _:
-                return self.address
 
 
 def _state_groups(visit: Visit) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from abeyance.authoring.graph import Graph
 from abeyance.core import machine
 from abeyance.core.events import Migrated
 from abeyance.core.json import Json
+from abeyance.core.migration import CODE_UNDER_WAY, under_way
 from abeyance.core.spec import AskHuman, GraphSpec, InterruptNode, SubgraphNode
 from abeyance.core.state import RunState
 from abeyance.errors import Code, Refusal
@@ -112,16 +113,24 @@ def renamed(path: Sequence[str], renames: Mapping[str, str]) -> tuple[str, ...]:
 def obstacles(today: GraphToday, attempt: Callable[[], object]) -> list[Obstacle]:
     """Return everything that has no place in today's graph: what `attempt` is refused for, and values.
 
-    Raises the other Refusals of `attempt`.
+    Raises the other Refusals of `attempt`, and that code is under way.
     """
     found: list[Any] = []
     try:
         attempt()
     except Refusal as refusal:
-        if refusal.code is not Code.CANNOT_MIGRATE:
+        if refusal.code is not Code.CANNOT_MIGRATE or is_under_way(refusal):
             raise
         found += refusal.details["obstacles"]
     return [Obstacle.model_validate(each) for each in (*found, *today.faults)]
+
+
+def is_under_way(refusal: Refusal) -> bool:
+    """Return whether nothing but code that is under way keeps a run from being migrated."""
+    found = refusal.details.get("obstacles", [])
+    return refusal.code is Code.CANNOT_MIGRATE and all(
+        each["what"] == CODE_UNDER_WAY for each in found
+    )
 
 
 def cannot_migrate(found: Sequence[Obstacle], *, is_moved: bool = True) -> Refusal:
@@ -151,6 +160,8 @@ def migration(
     Raises the Refusals of the event, `cannot_migrate` too unless it is a dry run.
     """
     found = obstacles(today, lambda: machine.check(state, event))
+    if dry_run:
+        found = [*map(Obstacle.model_validate, under_way(state)), *found]
     if found and not dry_run:
         raise cannot_migrate(found)
     paths = [

@@ -245,7 +245,9 @@ async def migrate(run_id: RunId, call: CallDep, body: MigrateBody = None) -> vie
 
     Everything that the run waits for needs its place in today's graph: each visit, question and message,
     by its name or as `map` says, and its values, with `patch`. Otherwise `cannot_migrate` lists all that
-    has none, and nothing changes. With `dry_run` nothing changes either way, and `obstacles` lists it.
+    has none, and nothing changes. Code that is under way is such an obstacle: with `pause` the run is
+    paused until that has ended, for 45 seconds at most, migrated, and resumed unless somebody else had
+    paused it. With `dry_run` nothing changes either way, and `obstacles` lists it.
     `versions_differ` means that this service has another version of the graph than the worker. This
     requires every capability in the run's `guarded_by`, and a dry run only `runs:read`.
     """
@@ -256,10 +258,10 @@ async def migrate(run_id: RunId, call: CallDep, body: MigrateBody = None) -> vie
     run = call.client.run(run_id)
     own = call.backend.graphs.get(await run.graph_of() or "")
     version = None if own is None else own.build().version
-    order = commands.Migrate(
-        **fields_set(body), version=version, principal=call.caller, key=call.key
-    )
-    return await run.migrate_by(order)
+    fields = fields_set(body)
+    pause = fields.pop("pause", False)
+    order = commands.Migrate(**fields, version=version, principal=call.caller, key=call.key)
+    return await run.migrate_at_rest(order, pause=pause)
 
 
 @router.post(

@@ -169,6 +169,7 @@ async def test_wrong_arguments_are_refused_in_the_same_words(begin: Begin) -> No
         "/digests: input should be a valid object (got 'x')": run.respond(response=1, digests="x"),  # type: ignore[arg-type]
         "/map: input should be a valid object (got 5)": run.migrate(renames=5),  # type: ignore[arg-type]
         "/dry_run: input should be a valid boolean": run.migrate(dry_run=1),  # type: ignore[arg-type]
+        "/pause: input should be a valid boolean": run.migrate(pause=1),  # type: ignore[arg-type]
     }
     for words, call in calls.items():
         code, message, _ = await faults(call)

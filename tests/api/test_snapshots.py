@@ -56,7 +56,7 @@ async def test_a_run_is_tried_then_migrated(place: Site, today: Api) -> None:
     reader = {**AS_OPERATOR, "X-Abeyance-Capabilities": "runs:read"}
     tried = await today.http.post(path, json={**misfit, "dry_run": True}, headers=reader)
     refused = problem(await today.http.post(path, json=misfit), 409, "cannot_migrate")
-    renamed = {"map": {"pay": "payout"}}
+    renamed = {"map": {"pay": "payout"}, "pause": True}
     lacking = problem(
         await today.http.post(path, json=renamed, headers=AS_OPERATOR), 403, "capability_required"
     )

@@ -43,7 +43,7 @@ def test_one_run_or_all_of_a_graph_are_migrated(terminal: Terminal) -> None:
     assert (code, "obstacle" in out, "nothing was changed" in out) == (1, True, True)
     assert (refused[0], "cannot_migrate" in refused[2]) == (3, True)
 
-    everything = terminal.told("migrate", "--graph", "sum", "--all")
+    everything = terminal.told("migrate", "--graph", "sum", "--all", "--pause")
     assert (everything["failed"], everything["succeeded"] > 0) == (0, True)
     code, out, _ = terminal.call("migrate", "--graph", "sum", "--all", "--dry-run")
     assert (code, "OUTCOME" in out, "unchanged" in out) == (0, True, True)

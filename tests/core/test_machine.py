@@ -5,13 +5,13 @@ from __future__ import annotations
 from core_drive import T0, Drive, asked, chain, edge, gate, graph, nested, restored
 from core_fans import sending, sent
 from core_looks import BEFORE, before
-from core_renamed import ROOT, migrate
+from core_renamed import ROOT
 
 from abeyance.core import events, machine
 from abeyance.core.effects import Publish, RunNode
 from abeyance.core.json import size
 from abeyance.core.snapshots import retried
-from abeyance.core.spec import START, FunctionNode, GoTo, Route
+from abeyance.core.spec import START, GoTo, Route
 from abeyance.core.state import Limits, RunState, Scope
 from abeyance.core.terms import Quorum, Terms
 
@@ -64,16 +64,6 @@ def test_a_workflow_task_at_a_deadline_carries_out_what_is_due() -> None:
     run.feed(events.TaskBegan)
 
     assert run.status == "halted"
-
-
-def test_code_of_before_a_migration_that_chooses_what_no_graph_has_fails() -> None:
-    a = FunctionNode(id="a", to=("b",))
-    run = Drive(graph(a, "b", ways=[(START, "a"), ("a", "b")]))
-    moved = FunctionNode(id="a", to=("c",))
-    migrate(run, graph(moved, "c", ways=[(START, "a"), ("a", "c")]), renames={"b": "c"})
-    run.finish("a", goto="nowhere")
-
-    assert run.error[0] == "unknown_node"
 
 
 def test_a_retried_run_publishes_the_retry_before_what_was_due_by_then() -> None:

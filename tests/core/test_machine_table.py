@@ -290,7 +290,9 @@ TABLE: dict[str, Row] = {
         events.ValuesEdited, edit({"x": 2}, principal=ADA),
         "capability_required capability_required capability_required" + " not_running" * 5,
     ),
-    "it is migrated":        Row(events.Migrated, migrated(BOSS), "+ + +" + " not_running" * 5),
+    "it is migrated":        Row(
+        events.Migrated, migrated(BOSS), "cannot_migrate + cannot_migrate" + " not_running" * 5,
+    ),
     "anybody migrates it":   Row(
         events.Migrated, migrated(ADA), " ".join(["capability_required"] * 3 + ["not_running"] * 5),
     ),
@@ -300,7 +302,7 @@ TABLE: dict[str, Row] = {
     ),
     "to its own graph":      Row(
         events.Migrated, lambda run: {"principal": BOSS, "spec": run.state.spec},
-        ". . ." + " not_running" * 5,
+        "cannot_migrate . cannot_migrate" + " not_running" * 5,
     ),
     "an answer is taken back": Row(
         events.TakenBack, lambda run: {"principal": BOSS, "interrupt_id": run.open("ask").id}

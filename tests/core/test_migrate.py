@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from core_drive import ADA, Drive, asked, at, chain, gate, graph
-from core_renamed import ROOT, migrate, obstacles, renamed, sub
+from core_drive import ADA, Drive, asked, chain, gate, graph
+from core_renamed import ROOT, migrate, obstacles, renamed, rest, sub
 
 from abeyance.core import authority, events
 from abeyance.core.json import Json
-from abeyance.core.snapshots import migrated
 from abeyance.core.spec import (
     START,
     FieldSpec,
@@ -20,19 +19,17 @@ from abeyance.core.spec import (
     GraphSpec,
 )
 from abeyance.core.state import Limits
-from abeyance.errors import Refusal
 
 CORRECT = "correct the name in `map`"
 DISTINGUISH = "give the node a name of its own"
 
 
 def test_a_migration_to_the_same_graph_changes_nothing() -> None:
-    run = Drive(chain("a"))
+    run = Drive(chain(gate("a")))
     before = run.state
-    migrate(run, chain("a"))
+    migrate(run, chain(gate("a")))
 
     assert (run.state, run.last) == (before, ())
-    assert migrated(before, chain("a"), patch={}, renames={}, now=run.now) is before
 
 
 def test_a_patch_sets_fields_that_the_new_graph_has_and_asks_what_showed_them_anew() -> None:
@@ -126,6 +123,7 @@ def test_a_node_that_runs_at_the_end_only_in_one_graph_is_an_obstacle() -> None:
 
 def test_all_obstacles_are_told_at_once_each_with_what_to_do() -> None:
     run = Drive(graph("a", gate("ask"), ways=[(START, "a"), (START, "ask")]))
+    rest(run)
     refusal = run.refused(events.Migrated, principal=ROOT, spec=chain("b"))
 
     assert [each["name"] for each in refusal.details["obstacles"]] == ["a", "ask"]
@@ -161,6 +159,7 @@ def test_a_rename_that_cannot_be_is_an_obstacle(
     new: GraphSpec, renames: Mapping[str, str], name: str, why: str, remedy: str
 ) -> None:
     run = Drive(chain("a", "b"))
+    rest(run)
     refusal = run.refused(events.Migrated, principal=ROOT, spec=new, renames=renames)
 
     first = refusal.details["obstacles"][0]
@@ -210,20 +209,6 @@ def test_a_repeated_call_migrates_once_also_if_the_worker_has_another_graph_by_t
     migrate(run, chain(gate("ask"), "c"), key="k")
 
     assert run.state.spec.version == version
-
-
-def test_a_dry_migration_is_a_value() -> None:
-    run = Drive(chain(gate("ask", prompt="Pay {x}?")))
-    before = run.state
-    spec = chain(gate("ask"), "b")
-    after = migrated(run.state, spec, patch={"x": 1}, renames={}, now=at(9))
-
-    assert (run.state is before, after.spec, after.root.values) == (True, spec, {"x": 1})
-    assert after.resumption is not None
-    facts = [(fact.type, fact.time) for fact in after.resumption.facts]
-    assert ("interrupt.changed", at(9)) in facts
-    with pytest.raises(Refusal):
-        migrated(run.state, chain("b"), patch={}, renames={}, now=run.now)
 
 
 def test_an_obstacle_is_told_once_and_questions_of_processes_go_along() -> None:

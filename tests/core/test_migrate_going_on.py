@@ -11,18 +11,17 @@ from core_renamed import ROOT, migrate, obstacles, renamed, sub
 
 from abeyance.core import events
 from abeyance.core.ledger import interrupt_id
-from abeyance.core.outcome import Blocked, Finished, Send
+from abeyance.core.outcome import Blocked, Finished
 from abeyance.core.spec import (
     END,
     START,
     Ask,
     FunctionNode,
-    GraphSpec,
     InterruptSpec,
     Matches,
     Rule,
 )
-from abeyance.core.visit import Running, Unroutable
+from abeyance.core.visit import Unroutable
 
 
 def test_a_question_that_waits_keeps_what_people_have_seen_and_its_answer_takes_the_new_way() -> (
@@ -49,52 +48,6 @@ def test_a_question_that_waits_keeps_what_people_have_seen_and_its_answer_takes_
     run.answer("confirm", "yes", principal=ROOT, digests={after.id: before.digest})
     assert run.started == ["payout"]
     assert dict(run.orders("payout")[0].answers) == {"confirm": "yes"}
-
-
-def test_code_that_runs_goes_on_and_the_new_graph_routes_its_result() -> None:
-    run = Drive(chain("a", "b"))
-    migrate(run, chain("a", "c"))
-    assert (run.last[-1], run.stops) == (run.facts("run.migrated")[0], [])
-    run.finish("a")
-
-    assert run.started == ["a", "c"]
-
-
-def test_code_that_runs_under_its_old_name_is_known_by_it() -> None:
-    old = chain(FunctionNode(id="a", to=("b",)), reader("b"))
-    run = Drive(old)
-    spec, names = renamed(old, "_x")
-    migrate(run, spec, renames=names)
-    assert run.running == ["a_x"]
-    run.send("m1")
-    run.feed(events.MessagesTaken, visit="graph:g;node:a", upto=1)
-    run.feed(events.VisitBlocked, visit="graph:g;node:a", code="code_missing", message="deploy")
-    run.feed(events.WorkerStarted)
-    assert [stop[0] for stop in run.stops] == ["graph:g;node:a"]
-    run.end(Finished, visit="graph:g;node:a", goto="b")
-
-    assert run.started == ["a", "b_x"]
-    assert run.state.counters.messages_delivered == 1
-
-
-def test_items_that_old_code_sends_go_to_the_new_nodes() -> None:
-    old = graph(FunctionNode(id="a", to=("b",)), "b", ways=[(START, "a"), ("b", END)])
-    run = Drive(old)
-    spec, names = renamed(old, "_x")
-    migrate(run, spec, renames=names)
-    run.end(Finished, visit="graph:g;node:a", sends=(Send(node="b", item=1),))
-
-    assert run.started == ["a", "b_x"]
-
-
-def test_what_old_code_chose_and_the_new_graph_lacks_blocks_the_visit_and_fails_nothing() -> None:
-    run = Drive(graph(FunctionNode(id="a", to=("b",)), "b", ways=[(START, "a"), ("b", END)]))
-    migrate(run, chain("a"))
-    run.finish("a", goto="b")
-
-    assert isinstance(run.state.visits["graph:g;node:a"].state, Unroutable)
-    migrate(run, graph(FunctionNode(id="a", to=("b",)), "b", ways=[(START, "a"), ("b", END)]))
-    assert (run.started, run.facts("node.unblocked") != []) == (["a", "b"], True)
 
 
 def test_a_visit_that_chose_a_newer_node_waits_on_in_a_graph_that_lacks_it_too() -> None:
@@ -125,13 +78,13 @@ def test_answers_to_rules_are_not_merged_twice_when_a_visit_goes_on() -> None:
     assert (run.values, run.started) == ({"log": ["x"]}, ["a", "new"])
 
 
-def test_blocked_visits_are_tried_again_at_once_under_their_new_names() -> None:
+def test_blocked_visits_are_stopped_by_a_pause_and_tried_again_under_their_new_names() -> None:
     run = Drive(chain("pay"))
     run.feed(
         events.VisitBlocked, visit="graph:g;node:pay", code="code_missing", message="deploy it"
     )
-    migrate(run, chain("payout"), renames={"pay": "payout"})
-    assert run.stops == [("graph:g;node:pay", "worker-started", False)]
+    run.feed(events.Paused, actor="ada")
+    assert run.stops == [("graph:g;node:pay", "pause", False)]
     run.end(
         Blocked,
         visit="graph:g;node:pay",
@@ -139,6 +92,8 @@ def test_blocked_visits_are_tried_again_at_once_under_their_new_names() -> None:
         message="deploy it",
         journal={"s": 1},
     )
+    migrate(run, chain("payout"), renames={"pay": "payout"})
+    run.feed(events.Resumed, actor="ada")
 
     order = run.orders("payout")[0]
     assert (order.address, order.journal) == ("graph:g;node:payout", {"s": 1})
@@ -152,7 +107,7 @@ def test_tokens_at_joins_and_fan_outs_go_along() -> None:
     assert obstacles(run, lost) == [("join", "a+b>c")]
     spec, names = renamed(old, "_x")
     migrate(run, spec, renames=names)
-    run.end(Finished, visit="graph:g;node:b")
+    run.finish("b_x")
 
     assert run.running == ["c_x"]
 
@@ -237,42 +192,6 @@ def test_a_node_named_like_an_earlier_one_asks_under_another_id() -> None:
 
     assert run.asking == [("ask", "graph:g;node:ask")]
     assert run.open("ask").id == interrupt_id("r", "graph:g;node:ask", "ask", 2) != first
-
-
-def test_code_that_runs_is_known_by_its_first_name_after_many_migrations() -> None:
-    run = Drive(chain("a", "b"))
-    migrate(run, chain("c", "b"), renames={"a": "c"})
-    migrate(run, chain("d", "b"), renames={"c": "d"})
-    assert run.state.visits["graph:g;node:d"].code_address == "graph:g;node:a"
-    run.end(Finished, visit="graph:g;node:a")
-
-    assert run.started == ["a", "b"]
-
-
-@pytest.mark.parametrize(
-    ("graphs", "renames", "reports_as"),
-    [
-        ((chain("a"), chain("b"), chain("b", "a")), {"a": "b"}, "graph:g;node:a"),
-        (
-            (chain(sub("x")), chain(sub("x", id_="box")), chain(sub("x", id_="box"), sub("x"))),
-            {"sub": "box"},
-            "graph:g;node:sub;graph:inner;node:x",
-        ),
-    ],
-)
-def test_no_node_is_named_like_one_whose_code_still_reports_by_that_name(
-    graphs: tuple[GraphSpec, ...], renames: dict[str, str], reports_as: str
-) -> None:
-    first, second, third = graphs
-    run = Drive(first)
-    migrate(run, second, renames=renames)
-    (visit,) = run.state.visits_in(Running)
-    name = ".".join((*run.state.scopes[visit.scope].path, visit.node))
-    assert obstacles(run, third) == [("visit", name)]
-    migrate(run, second)
-    run.end(Finished, visit=reports_as)
-
-    assert run.status == "completed"
 
 
 def test_a_breakpoint_at_a_gate_that_is_named_like_it_keeps_its_name() -> None:

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 from core_agents import agent_node, question, tool
 from core_drive import Drive, asked, chain, edge, gate, graph, nested, reader, written
-from core_renamed import ROOT, obstacles, renamed
+from core_renamed import ROOT, moved, obstacles, renamed, rest
 from core_rules import ask, rule
 
 from abeyance.core import events
 from abeyance.core.json import Json
 from abeyance.core.mailbox import size_of
 from abeyance.core.outcome import Call, Finished, Send
-from abeyance.core.snapshots import migrated
 from abeyance.core.spec import (
     END,
     START,
@@ -29,7 +28,6 @@ from abeyance.core.spec import (
     Retry,
 )
 from abeyance.core.state import RunState
-from abeyance.core.visit import Running
 
 APPROVE: dict[str, Any] = {"prompt": "Refund {x}?", "capability": "approve"}
 
@@ -134,26 +132,20 @@ def calls(run: Drive, *each: tuple[str, str, str]) -> None:
 
 @pytest.mark.parametrize("run", [items, joins, inside])
 def test_everything_in_a_run_has_the_new_names_of_its_nodes(run: Callable[[], Drive]) -> None:
-    state = run().state
+    driven = run()
+    rest(driven)
+    state = driven.state
     spec, names = renamed(state.spec, "_x")
-    there = migrated(state, spec, patch={}, renames=names, now=state.updated_at)
+    there = moved(state, spec, names)
     own = "|".join(name.rpartition(".")[2] for name in names)
     # A call keeps the name under which a model made it.
     expected = json.loads(re.sub(rf"(?<!tool:)\b({own})\b", r"\1_x", json.dumps(parts(state))))
-    for visit in state.visits_in(Running):
-        # Code that runs knows the old names.
-        targets = state.graph_of(visit.scope).targets_of(visit.node)
-        moved = next(v for v in there.visits_in(Running) if v.code_address == visit.address)
-        expected["visits"][moved.address]["state"]["before_migration"] = {
-            "address": visit.address,
-            "targets": {name: name if name == END else f"{name}_x" for name in targets},
-        }
     # Longer names of targets make larger messages.
     expected["mailbox"]["queued_bytes"] = sum(map(size_of, there.mailbox.queue))
     assert parts(there) == expected
 
     old_names = {new: old for old, new in names.items()}
-    back = migrated(there, state.spec, patch={}, renames=old_names, now=state.updated_at)
+    back = moved(there, state.spec, old_names)
     assert (back.visits, back.scopes) == (state.visits, state.scopes)
 
 
@@ -168,10 +160,10 @@ def test_everything_in_a_run_has_the_new_names_of_its_nodes(run: Callable[[], Dr
 def test_everything_in_a_run_needs_its_place(
     run: Callable[[], Drive], found: dict[str, int]
 ) -> None:
-    moved = run()
-    spec, _ = renamed(moved.state.spec, "_x")
+    driven = run()
+    spec, _ = renamed(driven.state.spec, "_x")
 
-    assert Counter(what for what, _ in obstacles(moved, spec)) == found
+    assert Counter(what for what, _ in obstacles(driven, spec)) == found
 
 
 def parts(state: RunState) -> Json:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from core_drive import restored
 from core_people import Peopled
-from core_renamed import renamed
+from core_renamed import moved, renamed
 from core_strategies import MODES, VALUES, graphs, limits
 from core_ways import targets_of
 from hypothesis import settings
@@ -18,9 +17,9 @@ from hypothesis.stateful import initialize, precondition, rule
 from abeyance.core import events, machine
 from abeyance.core.effects import RunNode
 from abeyance.core.json import Json
-from abeyance.core.outcome import Finished
+from abeyance.core.outcome import Finished, Stopped
 from abeyance.core.policy import Principal
-from abeyance.core.snapshots import migrated, retried
+from abeyance.core.snapshots import retried
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits, RunState, Status
 from abeyance.core.visit import Running
@@ -62,23 +61,29 @@ class Snapshots(Peopled):
             self.done.add(visit)
         return refusal
 
-    @rule()
-    def the_graph_is_the_same(self) -> None:
-        after = migrated(self.state, self.state.spec, patch={}, renames={}, now=self.now)
-        assert after is self.state
-
     @precondition(lambda self: self.state.ending is None)
     @rule()
     def every_node_is_renamed_there_and_back(self) -> None:
-        spec, names = renamed(self.state.spec, "_x")
-        there = migrated(self.state, spec, patch={}, renames=names, now=self.now)
+        state = self.at_rest()
+        spec, names = renamed(state.spec, "_x")
+        there = moved(state, spec, names)
         assert restored(there) == there
         moves = {new: old for old, new in names.items()}
-        back = migrated(there, self.state.spec, patch={}, renames=moves, now=self.now)
-        assert replace(back, updated_at=self.state.updated_at) == self.state
-        assert {*there.ledger.open} == {*self.state.ledger.open}
+        assert moved(there, state.spec, moves) == state
+        assert {*there.ledger.open} == {*state.ledger.open}
         # The same happens under other names.
-        self.play(there, self.now, {f"{visit}_x" for visit in self.done})
+        resumed = events.Resumed(now=self.now, actor="root")
+        self.play(there, resumed, {f"{visit}_x" for visit in self.done})
+
+    def at_rest(self) -> RunState:
+        """The run, once it is paused and its code has let itself be stopped."""
+        paused = events.Paused(now=self.now, actor="root", mode="now")
+        state, _ = machine.advance(self.state, paused)
+        for visit, _running in state.running():
+            stopped = events.VisitEnded(now=self.now, visit=visit.address, outcome=Stopped())
+            state, _ = machine.advance(state, stopped)
+        assert state.is_at_rest or state.ending is not None
+        return state
 
     @precondition(lambda self: self.state.finished and self.state.status in FAILED)
     @rule(hours=st.integers(0, 30))
@@ -101,16 +106,13 @@ class Snapshots(Peopled):
                 assert asked.deadline is not None
                 assert asked.deadline > now
                 assert asked.deadline - now <= entry.deadline - entry.created_at
-        self.play(again, now, self.done)
+        self.play(again, events.Restored(now=now), self.done)
 
-    def play(self, state: RunState, now: datetime, done: set[str]) -> None:
+    def play(self, state: RunState, first: events.Event, done: set[str]) -> None:
         """Let everybody do their part in a copy, in which what is `done` may not be done again."""
-        # Code that runs reports under the address that it was started with.
-        known = {visit.code_address: visit for visit in state.visits_in(Running)}
+        now = first.now
         orders: dict[str, Any] = {}
-        if state.resumption is None:
-            orders = {address: self.watch.orders.get(address) for address in known}
-        state, effects = machine.advance(state, events.Restored(now=now))
+        state, effects = machine.advance(state, first)
         for _ in range(MOST_ROUNDS):
             for effect in effects:
                 if isinstance(effect, RunNode):

@@ -41,12 +41,19 @@ async def test_a_run_that_met_a_deploy_is_migrated_and_goes_on() -> None:
         await run.respond("approve", True)
     tried = await run.migrate(dry_run=True)
     with pytest.raises(Refusal) as refused:
-        await run.migrate()
-    done = await run.migrate(renames=RENAMED, key="k")
-    again = await run.migrate(renames=RENAMED, key="k")
+        await run.migrate(renames=RENAMED)
+    with pytest.raises(Refusal) as unmapped:
+        await run.migrate(pause=True)
+    done = await run.migrate(renames=RENAMED, pause=True, key="k")
+    again = await run.migrate(renames=RENAMED, pause=True, key="k")
 
-    assert [each.name for each in tried.obstacles] == ["pay"]
-    assert refused.value.code is Code.CANNOT_MIGRATE
+    assert [(each.what, each.name) for each in tried.obstacles] == [
+        ("code", "pay"),
+        ("visit", "pay"),
+    ]
+    assert refused.value.code is unmapped.value.code is Code.CANNOT_MIGRATE
+    assert "while its code is under way ('pay')" in refused.value.message
+    assert "no node 'pay'" in unmapped.value.message
     assert (done.nodes, again.after) == ({"pay": "payout"}, done.after)
     assert (run.status, run.values["log"]) == ("completed", ["check", "payout 3"])
     assert (await run.view()).graph_version == done.after

@@ -142,11 +142,6 @@ async def pause_to_goto(run: RunHandle, site: Site) -> None:
     await run.pause(mode="now", timeout="0.2s", on_timeout="goto:late", principal=ANYBODY)
 
 
-async def migrate(run: RunHandle, site: Site) -> None:
-    await run.migrate(principal=ANYBODY)
-    await run.cancel()
-
-
 async def deadline_to_goto(run: RunHandle, site: Site) -> None:
     await _expire(run, "goto:late")
 
@@ -177,12 +172,11 @@ TOUR: Mapping[Deed, tuple[str, list[str]]] = {
     cancel_now: ("cancelled", ["tidied up: cancelled"]),
     pause: ("cancelled", ["tidied up: cancelled"]),
     pause_to_goto: ("completed", ["late", "tidied up: completed"]),
-    migrate: ("cancelled", ["tidied up: cancelled"]),
     deadline_to_goto: ("cancelled", ["late", "tidied up: cancelled"]),
     deadline_to_halt: ("halted", ["tidied up: halted"]),
     fail_beside: ("failed", ["tidied up: failed"]),
 }
-_WAITS_FOR_A_SLOT: Final = {pause, pause_to_goto, migrate}
+_WAITS_FOR_A_SLOT: Final = {pause, pause_to_goto}
 """An activity of the run's own comes first."""
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from core_drive import Drive, chain, nested, restored
 
-from abeyance.core import events
+from abeyance.core import events, migration
+from abeyance.core.outcome import Stopped
 from abeyance.core.policy import Principal
 from abeyance.core.spec import (
     END,
@@ -22,6 +24,8 @@ from abeyance.core.spec import (
     Retry,
     SubgraphNode,
 )
+from abeyance.core.state import RunState
+from abeyance.core.working_state import WorkingState
 
 
 def renamed(spec: GraphSpec, suffix: str, around: str = "") -> tuple[GraphSpec, dict[str, str]]:
@@ -90,17 +94,39 @@ def renamed(spec: GraphSpec, suffix: str, around: str = "") -> tuple[GraphSpec, 
 ROOT = Principal(subject="root", capabilities=("*",))
 
 
+def rest(run: Drive) -> None:
+    """Pause a run, and let its code be stopped."""
+    run.feed(events.Paused, actor="root", mode="now")
+    for visit, _ in run.state.running():
+        run.end(Stopped, visit=visit.address, journal=visit.checkpoint.journal)
+
+
 def migrate(run: Drive, spec: GraphSpec, **fields: Any) -> None:
-    """Migrate a run to a graph, as `root` unless a principal is given."""
+    """Migrate a run to a graph, as `root` unless a principal is given. It is paused while code runs."""
     given: dict[str, Any] = {"principal": ROOT, "versions": ("v1", "v2"), **fields}
+    runs, was_paused = not run.state.is_at_rest, run.state.pause is not None
+    if runs:
+        rest(run)
     run.feed(events.Migrated, spec=spec, **given)
     assert restored(run.state) == run.state
+    if runs and not was_paused:
+        run.feed(events.Resumed, actor="root")
+
+
+def moved(state: RunState, spec: GraphSpec, renames: Mapping[str, str]) -> RunState:
+    """A run at rest in another graph, of which nobody has heard yet."""
+    draft = WorkingState(state, state.updated_at)
+    migration.migrate(draft, spec, changes={}, renames=renames)
+    return draft.frozen()
 
 
 def obstacles(run: Drive, spec: GraphSpec, **fields: Any) -> list[tuple[str, str]]:
     """Kind and name of everything that has no place in the graph. Nothing is migrated."""
     given: dict[str, Any] = {"principal": ROOT, "versions": ("v1", "v2"), **fields}
-    refusal = run.refused(events.Migrated, spec=spec, **given)
+    at_rest = run.copy()
+    if not run.state.is_at_rest:
+        rest(at_rest)
+    refusal = at_rest.refused(events.Migrated, spec=spec, **given)
     assert refusal.code == "cannot_migrate"
     found = refusal.details["obstacles"]
     assert all(each["why"] and each["remedy"] for each in found)

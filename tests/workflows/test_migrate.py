@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from changed_graphs import Payments, State, Stricter
-from temporal_site import ANYBODY, Site
+from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import Migration, Refusal
+from abeyance import START, Graph, Migration, Refusal, orders
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
 from abeyance.errors import Code
+
+SHIPPED = {"send": "ship"}
+
+
+class Slow:
+    """A graph that pays after an approval, as slowly as the test wants it."""
+
+    def __init__(self) -> None:
+        self.may_end = asyncio.Event()
+        self.done: list[str] = []
+
+    def graph(self, *, pay: str = "pay", then: str = "send") -> Graph:
+        graph = Graph("payment", state=State)
+        graph.interrupt("approve", prompt="Pay {amount}?")
+
+        @graph.node(name=pay)
+        async def paid(state: State) -> None:
+            await self.may_end.wait()
+            self.done.append("pay")
+
+        @graph.node(name=then)
+        async def last(state: State) -> None:
+            self.done.append(then)
+
+        graph.edge(START, "approve")
+        graph.edge("approve", pay)
+        graph.edge(pay, then)
+        return graph
 
 
 async def waiting(site: Site, **options: Any) -> tuple[str, str]:
@@ -146,7 +175,7 @@ async def test_a_worker_without_the_graph_is_an_obstacle(temporal: TemporalClien
         assert (obstacle["what"], obstacle["name"]) == ("graph", "payment")
 
 
-async def test_a_blocked_visit_goes_on_at_once_in_a_graph_that_has_its_target(
+async def test_a_blocked_visit_is_stopped_and_goes_on_in_a_graph_that_has_its_target(
     temporal: TemporalClient,
 ) -> None:
     payments = Payments()
@@ -157,7 +186,7 @@ async def test_a_blocked_visit_goes_on_at_once_in_a_graph_that_has_its_target(
     async with site.worker(today):
         await run.respond(question, True, principal=ANYBODY)
         blocked = await run.wait(until=frozenset({"blocked"}), timeout=30)
-        await run.migrate(renames={"gone": "payout"}, principal=ANYBODY)
+        await run.migrate(renames={"gone": "payout"}, pause=True, principal=ANYBODY)
         ended = await site.ended(run_id)
 
         assert [each.code for each in blocked.blocked] == ["code_missing"]
@@ -193,3 +222,108 @@ async def test_an_ended_run_cannot_be_migrated(temporal: TemporalClient) -> None
             await site.client.run(run_id).migrate(principal=ANYBODY)
 
         assert refused.value.code is Code.NOT_RUNNING
+
+
+async def working(site: Site) -> str:
+    """Start a run whose code `pay` is under way, once its approval is answered."""
+    run_id = await site.start({"amount": 3})
+    (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+    run = site.client.run(run_id)
+    await run.respond(asked.id, True, principal=ANYBODY)
+
+    async def runs() -> bool:
+        return bool((await run.view()).running)
+
+    await eventually(runs)
+    return run_id
+
+
+async def test_a_run_whose_code_is_under_way_is_paused_until_it_has_ended(
+    temporal: TemporalClient,
+) -> None:
+    slow = Slow()
+    site = Site(temporal, slow.graph())
+    async with site.worker():
+        run_id = await working(site)
+    today = slow.graph(then="ship")
+    async with site.worker(today):
+        run = site.client.run(run_id)
+        with pytest.raises(Refusal) as refused:
+            await run.migrate(principal=ANYBODY)
+        tried = await run.migrate(renames=SHIPPED, dry_run=True, principal=ANYBODY)
+        migrating = asyncio.create_task(run.migrate(renames=SHIPPED, pause=True, principal=ANYBODY))
+        await run.wait(until=frozenset({"paused"}))
+        slow.may_end.set()
+        done = await migrating
+        ended = await site.ended(run_id)
+
+        assert refused.value.code is Code.CANNOT_MIGRATE
+        assert "while its code is under way ('pay')" in refused.value.message
+        assert [(each.what, each.name) for each in tried.obstacles] == [("code", "pay")]
+        assert (done.after, done.obstacles) == (today.build().version, [])
+        assert (ended.status, slow.done) == ("completed", ["pay", "ship"])
+        assert len(await site.events(run_id, "run.resumed")) == 1
+        await site.replays(run_id)
+
+
+async def test_a_run_that_somebody_else_has_paused_stays_paused(temporal: TemporalClient) -> None:
+    slow = Slow()
+    site = Site(temporal, slow.graph())
+    async with site.worker():
+        run_id = await working(site)
+    async with site.worker(slow.graph(then="ship")):
+        run = site.client.run(run_id)
+        await run.pause(reason="audit", principal=ANYBODY)
+        migrating = asyncio.create_task(run.migrate(renames=SHIPPED, pause=True, principal=ANYBODY))
+        slow.may_end.set()
+        await migrating
+        view = await run.view()
+        await run.resume(principal=ANYBODY)
+        await site.ended(run_id)
+
+        assert (view.status, view.pause and view.pause.reason) == ("paused", "audit")
+        assert slow.done == ["pay", "ship"]
+
+
+async def test_a_migration_that_gives_up_leaves_the_run_paused_and_a_repeat_goes_on(
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow()
+    site = Site(temporal, slow.graph())
+    async with site.worker():
+        run_id = await working(site)
+    async with site.worker(slow.graph(then="ship")):
+        run = site.client.run(run_id)
+        monkeypatch.setattr(orders, "REST_SECONDS", 0.5)
+        with pytest.raises(Refusal) as refused:
+            await run.migrate(renames=SHIPPED, pause=True, principal=ANYBODY)
+        view = await run.view()
+        monkeypatch.undo()
+        slow.may_end.set()
+        await run.migrate(renames=SHIPPED, pause=True, principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+        assert refused.value.code is Code.CANNOT_MIGRATE
+        assert "still under way ('pay')" in refused.value.message
+        assert "stays paused: repeat the call, or resume the run" in refused.value.message
+        assert view.status == "paused"
+        assert (ended.status, slow.done) == ("completed", ["pay", "ship"])
+
+
+async def test_a_run_that_has_no_place_is_not_paused_for_a_migration(
+    temporal: TemporalClient,
+) -> None:
+    slow = Slow()
+    site = Site(temporal, slow.graph())
+    async with site.worker():
+        run_id = await working(site)
+    async with site.worker(slow.graph(pay="payout")):
+        run = site.client.run(run_id)
+        with pytest.raises(Refusal) as refused:
+            await run.migrate(pause=True, principal=ANYBODY)
+
+        found = {(each["what"], each["name"]) for each in refused.value.details["obstacles"]}
+        assert found == {("code", "pay"), ("visit", "pay")}
+        assert (await run.view()).status == "running"
+        await run.cancel(mode="now")
+        await site.ended(run_id)
