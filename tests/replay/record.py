@@ -2,12 +2,11 @@
 
 Without names: every scenario that has no stored history yet. With names: these scenarios. Each is
 played on a real Temporal server, to its end or to where it waits, and its histories are put into
-tests/replay/histories, with their checksums in MANIFEST: NAME.json.gz, or NAME.1.json.gz,
-NAME.2.json.gz and so on where the run was handed over.
+tests/replay/histories: NAME.json.gz, or NAME.1.json.gz and NAME.2.json.gz, its first and its last, where
+the run was handed over.
 
-What is stored is never edited and never overwritten. --again records a scenario that is stored once
-more, with today's code, beside what is there: as NAME-2. --anew deletes what is stored of
-the named scenarios, or everything, and records it; that is for as long as nothing was released.
+What is stored is not overwritten. --anew replaces what is stored of the named scenarios, or everything;
+that is for as long as nothing was released.
 """
 
 from __future__ import annotations
@@ -30,31 +29,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", metavar="NAME", nargs="*", help="a scenario")
-    parser.add_argument("--again", action="store_true", help="record what is stored once more")
-    parser.add_argument("--anew", action="store_true", help="delete what is stored, and record it")
-    parser.add_argument("--list", action="store_true", help="list the scenarios, and stop")
+    parser.add_argument("--anew", action="store_true", help="replace what is stored")
     options = parser.parse_args(arguments)
-    stored = {store.scenario_of(path) for path in store.stored()}
-    if options.list:
-        for name in SCENARIOS:
-            print(name if name in stored else f"{name} (not recorded yet)")
-        return 0
     if unknown := sorted(set(options.names) - SCENARIOS.keys()):
-        parser.error(f"no such scenario: {', '.join(unknown)}; --list lists them")
+        parser.error(f"no such scenario: {', '.join(unknown)}; there are {', '.join(SCENARIOS)}")
+    stored = {store.scenario_of(path) for path in store.stored()}
     if options.anew:
-        store.delete(options.names or stored)
-        stored -= set(options.names or stored)
-    if options.again and not options.names:
-        parser.error("--again needs the names of scenarios")
-    if not options.again and (taken := sorted(stored.intersection(options.names))):
-        parser.error(
-            f"{', '.join(taken)}: stored already, and histories are never edited, only added; "
-            "--again records today's code beside what is there"
-        )
+        for gone in stored - SCENARIOS.keys():
+            store.replace(gone, [])
+        stored.clear()
+    if taken := sorted(stored.intersection(options.names)):
+        parser.error(f"{', '.join(taken)}: stored already; --anew replaces what is there")
     # Nodes of scenarios fail on purpose, and the worker tells of each.
     logging.disable(logging.ERROR)
-    asyncio.run(record(options.names or [name for name in SCENARIOS if name not in stored]))
-    return 0
+    failed = asyncio.run(record(options.names or [*SCENARIOS.keys() - stored]))
+    if failed:
+        print(f"not recorded: {', '.join(failed)}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

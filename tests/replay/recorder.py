@@ -3,79 +3,58 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+import traceback
+from collections.abc import Collection
 
-from temporal_site import real_server, replay, skipping_server
+from temporal_site import real_server, replay
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHistory
-from temporalio.testing import WorkflowEnvironment
 
 from tests.replay import store
-from tests.replay.scenarios import SCENARIOS, SKIP_TIME
+from tests.replay.scenarios import SCENARIOS
 from tests.replay.stage import Stage
 
-_SECONDS = 60
+AT_ONCE = 4
+"""Most of the time a scenario waits for its server, so several are played at the same time."""
+
+_SECONDS = 90
 """How long a scenario may take."""
 
 
-async def record(names: Sequence[str]) -> None:
-    """Play scenarios, one after another, and store what each leaves as soon as it is over.
-
-    Raises together what scenarios raise, when all others are stored.
+async def record(names: Collection[str]) -> list[str]:
+    """Play scenarios, and store what each leaves. Return those that failed, for which nothing is stored
+    that was not stored before.
     """
-    errors: list[Exception] = []
-    async with _stages(names) as made:
-        for name, stage in made:
+    places = asyncio.Semaphore(AT_ONCE)
+    failed: list[str] = []
+
+    async def one(name: str, temporal: TemporalClient) -> None:
+        async with places:
             try:
-                await _record(name, stage)
-            except Exception as error:  # noqa: BLE001 raised when the others are stored
-                error.add_note(name)
-                errors.append(error)
-                print(f"{name}: failed", flush=True)
-    if errors:
-        raise ExceptionGroup("not recorded", errors)
+                async with asyncio.timeout(_SECONDS):
+                    histories = await played(Stage(name, temporal))
+            except Exception:  # noqa: BLE001 told, and the others are stored all the same
+                traceback.print_exc()
+                failed.append(name)
+                return
+        paths = store.replace(name, histories)
+        print(f"{name}: {', '.join(path.name for path in paths)}", flush=True)
+
+    async with real_server() as temporal:
+        await asyncio.gather(*[one(name, temporal) for name in names])
+    return sorted(failed)
 
 
-async def _record(name: str, stage: Stage) -> None:
-    async with asyncio.timeout(_SECONDS):
-        await SCENARIOS[name](stage)
-    histories = await chain_of(stage.temporal, stage.name)
-    for history in histories:
-        await replay(history)
-    paths = store.paths_for(stage.name, len(histories))
-    packs = [store.packed(history) for history in histories]
-    store.add(dict(zip(paths, packs, strict=True)))
-    print(f"{stage.name}: {', '.join(path.name for path in paths)}", flush=True)
-
-
-async def chain_of(temporal: TemporalClient, run_id: str) -> list[WorkflowHistory]:
-    """All histories of a run, the oldest first."""
+async def played(stage: Stage) -> list[WorkflowHistory]:
+    """Play a scenario, and replay all histories of its run, the oldest first."""
+    await SCENARIOS[stage.name](stage)
     found: list[WorkflowHistory] = []
     execution: str | None = None
     while execution != "":
-        handle = temporal.get_workflow_handle(run_id, run_id=execution)
+        handle = stage.temporal.get_workflow_handle(stage.name, run_id=execution)
         history = await handle.fetch_history()
+        await replay(history)
         found.insert(0, history)
         started = history.events[0].workflow_execution_started_event_attributes
         execution = started.continued_execution_run_id
     return found
-
-
-@asynccontextmanager
-async def _stages(names: Sequence[str]) -> AsyncIterator[list[tuple[str, Stage]]]:
-    temporal: TemporalClient | None = None
-    machine: WorkflowEnvironment | None = None
-    made: list[tuple[str, Stage]] = []
-    async with AsyncExitStack() as stack:
-        for name in names:
-            stored_as = store.free_name(name)
-            if name in SKIP_TIME:
-                if machine is None:
-                    machine = await stack.enter_async_context(skipping_server())
-                made.append((name, Stage(stored_as, machine.client, machine)))
-            else:
-                if temporal is None:
-                    temporal = await stack.enter_async_context(real_server())
-                made.append((name, Stage(stored_as, temporal)))
-        yield made

@@ -4,32 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.replay import (
-    agents,
-    control,
-    endings,
-    flows,
-    handovers,
-    messages,
-    notifications,
-    questions,
-    waits,
-)
+from tests.replay import agents, control, questions, waits
 from tests.replay.stage import Scenario, named
 
 SCENARIOS: Final[dict[str, Scenario]] = named(
-    [
-        *waits.SCENARIOS,
-        *control.SCENARIOS,
-        *messages.SCENARIOS,
-        *flows.SCENARIOS,
-        *endings.SCENARIOS,
-        *handovers.SCENARIOS,
-        *questions.SCENARIOS,
-        *agents.SCENARIOS,
-        *notifications.SCENARIOS,
-    ]
+    [*waits.SCENARIOS, *questions.SCENARIOS, *control.SCENARIOS, *agents.SCENARIOS]
 )
-
-SKIP_TIME: Final = frozenset({"deadline-after-days"})
-"""Those that need a server on which a run's time can be moved on."""

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, nullcontext
-from datetime import timedelta
+from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 from temporal_site import ANYBODY, Site
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import (
-    PauseWorkflowExecutionRequest,
-    ResetWorkflowExecutionRequest,
-    UnpauseWorkflowExecutionRequest,
-)
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHandle
-from temporalio.testing import WorkflowEnvironment
 
 from abeyance import Graph, commands, views
-from abeyance.core.state import Limits
-
-SHORT = Limits(continue_as_new_after=6)
-"""A run of these limits is handed over to a new history every few events."""
 
 
 class Played:
     """One run of a scenario, under way."""
 
-    def __init__(self, site: Site, id_: str, machine: WorkflowEnvironment | None) -> None:
+    def __init__(self, site: Site, id_: str) -> None:
         self.site = site
         self.id = id_
-        self._machine = machine
 
     @property
     def handle(self) -> WorkflowHandle[Any, Any]:
@@ -79,11 +66,6 @@ class Played:
         taken = await self.handle.execute_update("take_messages", order)
         return [message["message_id"] for message in taken]
 
-    async def pass_over(self, by: timedelta) -> None:
-        """Let time go by, if the scenario skips time."""
-        assert self._machine is not None, f"{self.id} is not among the scenarios that skip time"
-        await self._machine.fast_forward(self.handle, by)
-
     async def is_idle(self) -> bool:
         """Whether no node runs."""
         return not (await self.site.client.run(self.id).view()).running
@@ -108,50 +90,15 @@ class Played:
         message = f"{self.id}: twenty pauses, and no hand-over"
         raise AssertionError(message)
 
-    async def pause_natively(self) -> None:
-        """Pause through Temporal, so that the run gets no workflow task."""
-        request = PauseWorkflowExecutionRequest(
-            namespace=self.site.temporal.namespace, workflow_id=self.id, request_id=self.id
-        )
-        await self.site.temporal.workflow_service.pause_workflow_execution(request)
-
-    async def unpause_natively(self) -> None:
-        """Let a run go on that was paused through Temporal."""
-        request = UnpauseWorkflowExecutionRequest(
-            namespace=self.site.temporal.namespace, workflow_id=self.id, request_id=self.id
-        )
-        await self.site.temporal.workflow_service.unpause_workflow_execution(request)
-
-    async def reset(self) -> None:
-        """Have the run go back to before its first workflow task was completed."""
-        request = ResetWorkflowExecutionRequest(
-            namespace=self.site.temporal.namespace,
-            workflow_execution=WorkflowExecution(
-                workflow_id=self.id, run_id=await self.execution()
-            ),
-            workflow_task_finish_event_id=4,
-            reason="a bad deploy",
-            request_id=self.id,
-        )
-        await self.site.temporal.workflow_service.reset_workflow_execution(request)
-
 
 class Stage:
-    """A server for one scenario. `name` is the scenario's, and the id of its run; `machine` is there if
-    the server can skip time.
-    """
+    """A server for one scenario. `name` is the scenario's, and the id of its run."""
 
     def __init__(
-        self,
-        name: str,
-        temporal: TemporalClient,
-        machine: WorkflowEnvironment | None = None,
-        *,
-        strict_sandbox: bool = False,
+        self, name: str, temporal: TemporalClient, *, strict_sandbox: bool = False
     ) -> None:
         self.name = name
         self.temporal = temporal
-        self.machine = machine
         self.strict_sandbox = strict_sandbox
 
     def site(self, *graphs: Graph) -> Site:
@@ -163,13 +110,8 @@ class Stage:
     ) -> Played:
         """The scenario's run, started at a site; the options are those of `Client.start`."""
         options = {"labels": {"kind": "replay"}, "conversation_id": self.name, **options}
-        # On a server that skips time, a run whose node is not done yet would skip to its deadline.
-        still = (
-            nullcontext() if self.machine is None else self.machine.with_time_skipping_disabled()
-        )
-        with still:
-            await site.start(input, run_id=self.name, **options)
-        return Played(site, self.name, self.machine)
+        await site.start(input, run_id=self.name, **options)
+        return Played(site, self.name)
 
     @asynccontextmanager
     async def run(

@@ -28,7 +28,7 @@ from abeyance.settings import Settings
 from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.temporal.converter import data_converter
 from abeyance.util import conversation_workflow_id
-from abeyance.worker import make_notifier, make_worker, strict_runner
+from abeyance.worker import make_notifier, make_worker
 from abeyance.workflows.cleanup import Archiver, Erasure, Janitor
 from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.delegations import DelegationsWorkflow
@@ -231,7 +231,7 @@ class Site:
         await self.replays(self.conversation_workflow(conversation_id))
 
 
-def replayer(*, strict_sandbox: bool = False) -> Replayer:
+def replayer() -> Replayer:
     """Replay histories on today's code."""
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     return Replayer(
@@ -244,9 +244,7 @@ def replayer(*, strict_sandbox: bool = False) -> Replayer:
             Erasure,
             Notification,
         ],
-        workflow_runner=strict_runner()
-        if strict_sandbox
-        else SandboxedWorkflowRunner(restrictions=restrictions),
+        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         data_converter=data_converter(),
     )
 
