@@ -17,7 +17,7 @@ from math import inf
 from typing import Final
 
 from abeyance.core import patch
-from abeyance.core.json import Json, canonical, size
+from abeyance.core.json import Json, size
 from abeyance.core.spec import FunctionNode, GraphSpec, SubgraphNode
 from abeyance.core.state import FanOut, Item, RunState, Scope
 from abeyance.core.visit import BY_BRANCH, BY_SCOPE, FanOutBranch, Visit
@@ -117,17 +117,6 @@ def put_values(
     scope.version += versions
 
 
-def set_fields(draft: WorkingState, visit: Visit, fields: Mapping[str, Json]) -> None:
-    """Set fields of the values that a visit reads, ignoring their reducers."""
-    if not visit.members:
-        put_values(draft, visit.scope, {**draft.state.scopes[visit.scope].values, **fields})
-        return
-    own = _contributions(draft.state, visit, fields)
-    item = draft.item(visit.scope, visit.members[-1])
-    item.patch = {**item.patch, **own}
-    item.changes += 1
-
-
 def put_result(draft: WorkingState, visit: Visit, result: Json) -> None:
     """Set the result of a tool call, merged over what was known of it before."""
     if result is not None and visit.members:
@@ -147,35 +136,6 @@ def hear(
     if members and heard:
         item = draft.item(scope, members[-1])
         item.heard_from = tuple(dict.fromkeys([*item.heard_from, *heard]))
-
-
-def unreachable(state: RunState, visit: Visit, fields: Mapping[str, Json]) -> list[str]:
-    """Return the fields that cannot be set to these values: an item can only add to what is gathered by
-    adding.
-    """
-    if not visit.members:
-        return []
-    graph = state.graph_of(visit.scope)
-    below = values_at(state, visit.scope, visit.members[:-1])
-    beyond = []
-    for name, change in _contributions(state, visit, fields).items():
-        try:
-            merged = patch.merged(graph, below, {name: change})[name]
-        except patch.PatchError:
-            beyond.append(name)
-        else:
-            if canonical(merged) != canonical(fields[name]):
-                beyond.append(name)
-    return beyond
-
-
-def _contributions(state: RunState, visit: Visit, fields: Mapping[str, Json]) -> Mapping[str, Json]:
-    reducers = state.graph_of(visit.scope).fields
-    below = values_at(state, visit.scope, visit.members[:-1])
-    return {
-        name: patch.contribution(reducers.get(name), below.get(name), value)
-        for name, value in fields.items()
-    }
 
 
 def put_answers(

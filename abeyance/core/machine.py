@@ -162,6 +162,8 @@ def _refuse(state: RunState, event: events.Event) -> None:
         authority.refuse(state, event)
     match event:
         case events.Responded():
+            # Before the schema of the question, which says less.
+            operator_questions.refuse_edits_in_items(state, event)
             replies.check_answers(state.ledger, event)
             duties.refuse_both(state, event)
             decisions.refuse(state, event)

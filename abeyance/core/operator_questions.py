@@ -3,7 +3,8 @@
 *Breakpoints* (static interrupts) show a person the values before or after a node, and let them edit
 them. The graph names these nodes, or the start of the run does. The question shows the current values
 with their version. Null continues the run; `{values, version}` sets fields first, unless they have
-changed since. Shown and editable is what the visit reads: within a fan-out its own item's values.
+changed since. Within an item of a fan-out the values are shown, and null is the only answer: people edit
+values before or after a fan-out, and skip a failed visit of an item without a patch.
 
 *Error questions* are asked where a node declares `on_error="interrupt"`: try the visit again, skip it
 with a patch, or let it fail. The visit keeps its place and its journal, so trying again repeats no
@@ -31,7 +32,7 @@ from abeyance.core.spec import (
     SubgraphNode,
 )
 from abeyance.core.state import RunState
-from abeyance.core.visit import Failure, FanOutBranch, Visit, Waiting, transition
+from abeyance.core.visit import Failure, Visit, Waiting, transition
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
@@ -47,15 +48,22 @@ def open_breakpoint(draft: WorkingState, visit: Visit, stage: Literal["before", 
 
 
 def _breakpoint(draft: WorkingState, visit: Visit, name: str) -> InterruptSpec:
-    values = items.values_of(draft.state, visit)
-    version = items.version_of(draft.state, visit)
+    values = dict(items.values_of(draft.state, visit))
     begins = f"{name.removeprefix('interrupt_').capitalize()} {visit.node!r}"
+    if visit.members:
+        return InterruptSpec(
+            name=name,
+            prompt=f"{begins}, within an item of a fan-out: let the run go on (null)?",
+            payload={"values": values, "node": visit.node},
+            response_schema={"type": "null"},
+        )
+    graph, version = draft.graph(visit.scope), draft.state.scopes[visit.scope].version
     return InterruptSpec(
         name=name,
         prompt=f"{begins}: let the run go on (null), or edit its values first?",
-        payload={"values": dict(values), "version": version, "node": visit.node},
-        response_schema=_breakpoint_schema(draft.graph(visit.scope)),
-        rewrites=_rewrites(draft.graph(visit.scope)),
+        payload={"values": values, "version": version, "node": visit.node},
+        response_schema=_breakpoint_schema(graph),
+        rewrites=_rewrites(graph),
     )
 
 
@@ -66,12 +74,12 @@ def take_edits(draft: WorkingState, interrupt: Interrupt, answer: Json, by: str)
     if interrupt.kind != "static" or answer is None:
         return
     visit = draft.visit(interrupt.visit)
-    before = items.values_of(draft.state, visit)
+    before = draft.state.scopes[visit.scope].values
     values = {**before, **answer["values"]}
-    fields = {name: values[name] for name in differing(before, values)}
+    fields = differing(before, values)
     if not fields:
         return
-    items.set_fields(draft, visit, fields)
+    items.put_values(draft, visit.scope, values)
     # Any edit after a gate reopens the gate.
     approvals.invalidate(visit)
     draft.publish("run.values_edited", visit.address, by, fields=sorted(fields))
@@ -107,39 +115,52 @@ def drop_breakpoint_answer(visit: Visit, stage: Literal["before", "after"]) -> N
     visit.questions = visit.questions.without({key})
 
 
+def refuse_edits_in_items(state: RunState, event: events.Responded) -> None:
+    """Refuse edits of the values within an item of a fan-out, which no schema of a question allows."""
+    for id_, answer in event.answers.items():
+        entry = state.ledger.open.get(id_)
+        match entry, answer:
+            case Interrupt(kind="static"), {"values": _}:
+                field = "values"
+            case Interrupt(kind="error"), {"patch": _}:
+                field = "patch"
+            case _:
+                continue
+        if state.visits[entry.visit].members:
+            message = (
+                "within an item of a fan-out nothing is edited: edit before or after the fan-out"
+            )
+            raise Refusal(
+                Code.INVALID_ANSWER,
+                f"The answer to {entry.name!r} has `{field}`, and {message}.",
+                interrupt_id=id_,
+                errors=[{"pointer": f"/{field}", "message": message}],
+            )
+
+
 def refuse_edits(state: RunState, event: events.Responded) -> None:
     """Refuse an edit that cannot be made, or of values that have changed since."""
-    edited: set[tuple[str, tuple[FanOutBranch, ...]]] = set()
+    edited: set[str] = set()
     for id_, answer in event.taken.items():
         entry = state.ledger.open.get(id_)
         if entry is None or answer is None or entry.kind not in {"static", ERROR}:
             continue
-        visit = state.visits[entry.visit]
-        graph, values = state.graph_of(entry.scope), items.values_of(state, visit)
+        graph, scope = state.graph_of(entry.scope), state.scopes[entry.scope]
         if entry.kind == ERROR:
-            patch.refuse_fixed(graph, values, answer.get("patch", {}), "/patch")
+            patch.refuse_fixed(graph, scope.values, answer.get("patch", {}), "/patch")
             continue
-        patch.refuse_fixed(graph, values, answer["values"], "/values")
-        version = items.version_of(state, visit)
-        place = (entry.scope, visit.members)
-        if answer["version"] != version or place in edited:
+        patch.refuse_fixed(graph, scope.values, answer["values"], "/values")
+        is_second = entry.scope in edited
+        if answer["version"] != scope.version or is_second:
             raise Refusal(
                 Code.STALE,
                 f"The edit is of version {answer['version']} of the values, which are at version "
-                f"{version + (place in edited)}: read the values again, and edit those.",
+                f"{scope.version + is_second}: read the values again, and edit those.",
                 interrupt_id=id_,
-                version=version,
-                values=dict(items.values_of(state, visit)),
+                version=scope.version,
+                values=dict(scope.values),
             )
-        if beyond := items.unreachable(state, visit, answer["values"]):
-            message = "within a fan-out, a field that is merged by adding can only be added to"
-            raise Refusal(
-                Code.INVALID_ANSWER,
-                f"The edit sets {', '.join(map(repr, beyond))}, and {message}.",
-                interrupt_id=id_,
-                errors=[{"pointer": f"/values/{name}", "message": message} for name in beyond],
-            )
-        edited.add(place)
+        edited.add(entry.scope)
 
 
 def refuse_retries(state: RunState, event: events.Responded) -> None:
@@ -226,8 +247,8 @@ def ask_operator(draft: WorkingState, visit: Visit, failure: Failure) -> None:
             "Try it again, skip it, or let it fail?"
         ),
         reason={"code": failure.code, "message": failure.message, "address": failure.address},
-        response_schema=_error_schema(draft.graph(visit.scope)),
-        rewrites=_rewrites(draft.graph(visit.scope)),
+        response_schema=_error_schema(draft.graph(visit.scope), is_item=bool(visit.members)),
+        rewrites=not visit.members and _rewrites(draft.graph(visit.scope)),
     )
     interrupts.ask(draft, visit, Asked(question=question, kind="error"))
 
@@ -244,7 +265,14 @@ def _rewrites(graph: GraphSpec) -> bool:
     return any(field.rewrites for field in graph.fields.values())
 
 
-def _error_schema(graph: GraphSpec) -> Json:
+def _error_schema(graph: GraphSpec, *, is_item: bool) -> Json:
+    if is_item:
+        return {
+            "type": "object",
+            "properties": {"action": {"enum": ["retry", "skip", "fail"]}},
+            "required": ["action"],
+            "additionalProperties": False,
+        }
     patch, definitions = _fields_schema(graph)
     schema: dict[str, Json] = {
         "type": "object",

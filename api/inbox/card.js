@@ -97,7 +97,9 @@ function breakpointCard({payload, response_schema: schema}) {
     const edits = changed();
     return Object.keys(edits).length ? {values: edits, version: payload.version} : null;
   };
-  const parts = form ? [element("h3", {}, "Values"), form.element, changesOf(form, () => [values, {...values, ...changed()}])] : [];
+  // Within an item of a fan-out nothing can be edited.
+  const shown = form ? [form.element, changesOf(form, () => [values, {...values, ...changed()}])] : [shownValue(values)];
+  const parts = payload ? [element("h3", {}, "Values"), ...shown] : [];
   return {parts, show: (faults) => (form ? form.show(faults) : faults), ways: [{label: "Go on", kind: "go", key: "a", read}]};
 }
 

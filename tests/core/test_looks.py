@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from core_drive import ADA, Drive, chain, gate, graph, nested
-from core_fans import fan, results, sending, sent
+from core_fans import sending, sent
 from core_looks import BEFORE, before, edit
 
 from abeyance.core import events
@@ -193,44 +193,26 @@ def test_an_edit_while_paused_holds_at_once_against_what_others_edit() -> None:
 # within a fan-out
 
 
-def test_within_a_fan_out_it_is_the_item_s_values_that_are_shown_and_edited() -> None:
+def test_within_a_fan_out_the_values_of_the_item_are_shown_and_the_run_may_only_go_on() -> None:
     spec = sending("one", "two", "c", ways=[("one", "two"), (["two"], "c")], before=["two"])
-    run = sent(spec, ["a", "b"], values={"log": ["0"], "sum": 1})
+    run = sent(spec, ["a"], values={"log": ["0"], "sum": 1})
     run.finish("one", {"log": ["a"], "x": "a", "sum": 1})
-    run.finish("one", {"x": "b"})
-    one, two = run.state.ledger.open.values()
-    assert one.payload["values"] == {"log": ["0", "a"], "x": "a", "sum": 2}
-    changes = {
-        one.id: edit(2, log=["0", "A", "AA"], x="A", sum=5),
-        two.id: edit(2, x="B"),
-    }
-    run.feed(events.Responded, **run.response(changes))
-    assert [order.values for order in run.orders("two")] == [
-        {"log": ["0", "A", "AA"], "x": "A", "sum": 5},
-        {"log": ["0"], "x": "B", "sum": 1},
-    ]
-    run.finish("two")
-    run.finish("two")
+    question = run.open(BEFORE)
+    values = {"log": ["0", "a"], "x": "a", "sum": 2}
+    assert question.payload == {"values": values, "node": "two"}
+    assert question.response_schema == {"type": "null"}
+    answers = run.response({question.id: edit(1, x="A")})
+    refusal = run.refused(events.Responded, **answers)
+    run.answer(BEFORE)
 
-    assert run.values == {"log": ["0", "A", "AA"], "x": "B", "sum": 5}
-    assert results(run) == [("a", "arrived"), ("b", "arrived")]
-
-
-@pytest.mark.parametrize("value", [{"log": ["other"]}, {"by": {"b": 1}}, {"log": "no list"}])
-def test_within_a_fan_out_what_others_add_to_cannot_be_taken_away(value: dict[str, Json]) -> None:
-    run = sent(fan(before=["one"]), ["a"], values={"log": ["0"], "by": {"a": 1}})
-    id_ = run.open(BEFORE).id
-    refusal = run.refused(events.Responded, **run.response({id_: edit(1, **value)}))
-
-    (name,) = value
-    message = "within a fan-out, a field that is merged by adding can only be added to"
+    message = "within an item of a fan-out nothing is edited: edit before or after the fan-out"
     assert refusal.code == "invalid_answer"
+    assert refusal.message == f"The answer to {BEFORE!r} has `values`, and {message}."
     assert refusal.details == {
-        "interrupt_id": id_,
-        "errors": [{"pointer": f"/values/{name}", "message": message}],
+        "interrupt_id": question.id,
+        "errors": [{"pointer": "/values", "message": message}],
     }
-    assert refusal.message == f"The edit sets {name!r}, and {message}."
-    assert run.waiting == ["one"]
+    assert run.orders("two")[0].values == values
 
 
 # how an answer looks

@@ -153,8 +153,8 @@ async def test_a_goto_to_before_the_fan_out_leaves_it() -> None:
     ]
 
 
-async def test_an_edit_of_an_item_is_stale_when_the_item_has_changed_since() -> None:
-    graph = Graph("stale", state=State, interrupt_before=["late"])
+async def test_a_breakpoint_in_an_item_is_passed_on_and_edits_nothing() -> None:
+    graph = Graph("passed", state=State, interrupt_before=["one"])
 
     @graph.node(to=["one"])
     async def split(state: State) -> list[Send]:
@@ -163,25 +163,15 @@ async def test_an_edit_of_an_item_is_stale_when_the_item_has_changed_since() -> 
     @graph.node
     async def one(state: State) -> None: ...
 
-    @graph.node
-    async def early(state: State, ctx: Context) -> dict[str, Any]:
-        return {"count": await ctx.interrupt("early")}
-
-    @graph.node
-    async def late(state: State) -> None: ...
-
     graph.edge(START, "split")
-    graph.edge("one", "early")
-    graph.edge("one", "late")
     trial = InMemoryRun(graph)
     await trial.start()
-    shown = next(entry for entry in await trial.interrupts() if entry.kind == "static")
-    await trial.respond("early", 7)
-    edit = {"values": {"count": 1}, "version": shown.payload["version"]}
-    with pytest.raises(Refusal) as stale:
-        await trial.respond(shown.id, edit)
-    assert stale.value.code is Code.STALE
-    assert stale.value.details["values"]["count"] == 7
-    again = {"values": {"count": 1}, "version": stale.value.details["version"]}
-    await trial.respond(shown.id, again)
+    with pytest.raises(Refusal) as edited:
+        await trial.respond("interrupt_before", {"values": {"count": 1}, "version": 1})
+    with pytest.raises(Refusal) as other:
+        await trial.respond("interrupt_before", "go")
+    await trial.respond("interrupt_before", None)
+
+    assert edited.value.code is other.value.code is Code.INVALID_ANSWER
+    assert "edit before or after the fan-out" in edited.value.message
     assert trial.status == "completed"

@@ -446,6 +446,12 @@ def fitting(state: RunState, data: st.DataObject, id_: str, value: Json) -> Json
     """An answer of the form that an interrupt asks for."""
     entry = state.ledger.open.get(id_)
     match entry and entry.kind:
+        case "static" | "error" if entry is not None and state.visits[entry.visit].members:
+            # Nothing can be edited within an item of a fan-out.
+            actions = ["retry", "retry", "skip", "fail"]
+            return (
+                None if entry.kind == "static" else {"action": data.draw(st.sampled_from(actions))}
+            )
         case "static" if entry is not None and value is not None:
             version = state.scopes[entry.scope].version
             changes = data.draw(st.sampled_from(GOOD_PATCHES))
