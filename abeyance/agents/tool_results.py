@@ -38,7 +38,6 @@ _MARKS: Final = ("decision", "edited", "by", "on_behalf_of")
 _INTERRUPTED: Final = (
     "The call was interrupted before it had a result. It may or may not have been done."
 )
-_SKIPPED: Final = "A person skipped the call, so it was not run."
 _ACCEPTED: Final = "This result was taken."
 
 
@@ -134,14 +133,10 @@ def collect(results: Any, agents: Container[str]) -> dict[str, dict[str, Json]]:
         item = entry["item"]
         if not isinstance(item, Mapping) or "call_id" not in item:
             continue
-        result = dict(entry.get("result") or {})
+        result = dict(entry["result"])
         arguments = result.pop("args", item.get("args", {}))
-        if not result:
-            result = error(_SKIPPED, is_denied=True)
-            has_run_hooks = False
-        else:
-            is_made = "code" not in result and not {"rejected", "unanswered"} & result.keys()
-            has_run_hooks = is_made and result.get("decision") != "respond"
+        is_made = "code" not in result and not {"rejected", "unanswered"} & result.keys()
+        has_run_hooks = is_made and result.get("decision") != "respond"
         if not has_run_hooks or item["tool"] in agents:
             result[UNSEEN] = {"tool": item["tool"], "args": arguments}
         by_call[item["call_id"]] = result

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_scripts import Script, call, ran, started, with_agent
+from agent_scripts import Script, call, ran, started
 
 from abeyance import (
     AfterToolCall,
@@ -14,7 +14,6 @@ from abeyance import (
     ToolContext,
     tool,
 )
-from abeyance.testing import InMemoryRun
 
 NO = {"approved": False, "reason": "too much"}
 YES = {"approved": True}
@@ -211,31 +210,3 @@ async def test_an_after_hook_sees_a_call_whose_question_cannot_be_asked() -> Non
     assert (run.status, call_id, is_error, is_cancelled) == ("completed", "c1", True, False)
     assert "would go to 'nowhere'" in text
     assert script.told() == {"c1": ("failed", text)}
-
-
-async def test_an_after_hook_sees_a_call_that_a_person_skipped() -> None:
-    made: list[str] = []
-
-    @tool
-    async def look(path: str) -> str:
-        made.append(path)
-        return f"looked at {path}"
-
-    async def model(messages: list[Any], info: Any) -> Any:
-        if len(messages) == 1:
-            await run.pause()
-        return script(messages, info)
-
-    watching = Watching()
-    script = Script([call("look", "c1", path="/a"), call("look", "c2", path="/b")], "done")
-    run = InMemoryRun(with_agent(Agent("clerk", model=model, tools=[look], hooks=[watching])))
-    await run.start()
-    (skipped,) = [each.address for each in run.state.visits.values() if ":c1" in each.address]
-    await run.send(action="skip", target=skipped)
-    await run.resume()
-
-    text = "A person skipped the call, so it was not run."
-    assert (run.status, made) == ("completed", ["/b"])
-    assert script.told() == {"c1": ("denied", text), "c2": ("success", "looked at /b")}
-    assert sorted(each[0] for each in watching.seen) == ["c1", "c2"]
-    assert ("c1", {"path": "/a"}, text, True, True) in watching.seen
