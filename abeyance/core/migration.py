@@ -108,7 +108,6 @@ def migrated(draft: WorkingState, event: Migrated) -> None:
     if event.spec == draft.state.spec and not event.patch:
         return
     migrate(draft, event.spec, changes=event.patch, renames=event.renames)
-    blocked.try_again(draft)
     draft.state.last_activity_at = event.now
     draft.publish(
         "run.migrated",

@@ -66,14 +66,23 @@ def test_all_runs_may_be_migrated_again_under_the_same_names(terminal: Terminal)
 
 
 class Partly(BaseHTTPRequestHandler):
-    """An API without a worker that can read the run `a`."""
+    """An API without a worker that can read the run `a`. The code of `c`, which is at the graph of today,
+    does not end.
+    """
 
     def do_GET(self) -> None:
-        self._send(200, {"items": [{"run_id": "a"}, {"run_id": "b"}], "next_cursor": None})
+        self._send(200, {"items": [{"run_id": each} for each in "abc"], "next_cursor": None})
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        if self.path == "/runs/a/migrate":
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        code = {"what": "code", "name": "pay", "why": "it is under way", "remedy": "pause"}
+        if self.path == "/runs/c/migrate" and not body["dry_run"]:
+            about = {"code": "cannot_migrate", "detail": "it stays paused", "obstacles": [code]}
+            self._send(409, about)
+        elif self.path == "/runs/c/migrate":
+            same = {"run_id": "c", "before": "2", "after": "2", "dry_run": True}
+            self._send(200, {**same, "obstacles": [code]})
+        elif self.path == "/runs/a/migrate":
             self._send(503, {"code": "unavailable", "detail": "nobody can read it"})
         else:
             done = {"run_id": "b", "before": "1", "after": "2", "dry_run": False, "obstacles": []}
@@ -96,12 +105,20 @@ def test_a_run_that_no_worker_can_read_does_not_keep_the_others_from_being_migra
         serving = threading.Thread(target=server.serve_forever)
         serving.start()
         terminal.set("ABEYANCE_URL", f"http://127.0.0.1:{server.server_port}")
-        code, out, _ = terminal.call("migrate", "--graph", "sum", "--all", "--json")
+        everything = ("migrate", "--graph", "sum", "--all", "--json")
+        code, out, _ = terminal.call(*everything)
+        _, patched, _ = terminal.call(*everything, "--patch", "{}")
+        _, paused, _ = terminal.call(*everything, "--pause")
         server.shutdown()
         serving.join()
 
     results = {each["run_id"]: each["outcome"] for each in json.loads(out)["results"]}
-    assert (code, results) == (1, {"a": "unavailable", "b": "migrated"})
+    assert (code, results) == (1, {"a": "unavailable", "b": "migrated", "c": "unchanged"})
+    *_, with_patch = json.loads(patched)["results"]
+    *_, given_up = json.loads(paused)["results"]
+    assert with_patch["detail"] == "code pay: it is under way"
+    assert given_up["outcome"] == with_patch["outcome"] == "cannot_migrate"
+    assert given_up["detail"] == "it stays paused"
 
 
 def test_wrong_usage_calls_nothing(terminal: Terminal) -> None:
