@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from abeyance.core import authority, interrupts, ledger, routing
+from abeyance.core import authority, gates, interrupts, ledger, routing
 from abeyance.core.copying import replace
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Parent
@@ -42,9 +42,7 @@ def interrupted(draft: WorkingState, visit: Visit, running: Running, outcome: In
         if each.misfit is not None or _shows_another(visit, each)
     }
     visit.questions = visit.questions.without(again)
-    visit.approvals = tuple(
-        each for each in visit.approvals if each.gate != visit.address or each.key not in again
-    )
+    gates.withdraw(draft, visit, again)
     transition(visit, "ask", Waiting(stage=running.stage, composite=outcome.composite))
     before = visit.checkpoint.user_state
     visit.checkpoint = Checkpoint(

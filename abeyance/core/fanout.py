@@ -10,13 +10,13 @@ Fan-outs can be nested.
 
 from __future__ import annotations
 
-from abeyance.core import approvals, boundaries, duties, items, patch, routing
+from abeyance.core import duties, gates, items, patch, reopening, routing
 from abeyance.core.json import Json
 from abeyance.core.outcome import Send
 from abeyance.core.spec import Edge
 from abeyance.core.state import WITH_FANS, FanOut, Item
 from abeyance.core.tables import ALL
-from abeyance.core.visit import BY_BRANCH, COVERED, Approval, Failure, FanOutBranch, Visit
+from abeyance.core.visit import BY_BRANCH, Failure, FanOutBranch, Visit
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
@@ -30,7 +30,7 @@ def send(draft: WorkingState, visit: Visit, sends: tuple[Send, ...], *, is_exemp
         outer=visit.members,
         joins=items.gathering(graph, graph.declared_by(visit.node)),
         items=[Item(item=each.item) for each in sends],
-        approvals=visit.approvals,
+        gates=visit.gates,
     )
     scope = draft.scope(visit.scope)
     scope.fans = {**scope.fans, visit.address: fan}
@@ -45,44 +45,8 @@ def send(draft: WorkingState, visit: Visit, sends: tuple[Send, ...], *, is_exemp
             each.node,
             members=(*visit.members, member),
             call=each.call,
-            covered=visit.approvals,
+            behind=visit.gates,
         )
-
-
-def abandon(draft: WorkingState, scope: str, address: str, reason: str) -> None:
-    """Leave a fan-out with everything that is under way in it."""
-    for visit in draft.state.visit_table.found(BY_BRANCH, address):
-        routing.leave_unit(draft, visit, reason)
-    draft.scope(scope).fans = {
-        key: fan
-        for key, fan in draft.state.scopes[scope].fans.items()
-        if address not in (key, *(each.fan for each in fan.outer))
-    }
-
-
-def retrace(draft: WorkingState, approval: Approval, reason: str) -> None:
-    """Leave everything that the answer of a gate has led to, as if it had not been given."""
-    scope = draft.state.scopes[approval.scope]
-    covered = [
-        visit
-        for visit in draft.state.visit_table.found(COVERED, scope.address)
-        if approvals.covers(approval.gate, visit.approvals)
-    ]
-    fans = [
-        key
-        for key, fan in scope.fans.items()
-        if key == approval.gate or approvals.covers(approval.gate, fan.approvals)
-    ]
-    taken_tokens = approvals.tokens_taken_with(draft.state, approval)
-    for visit in covered:
-        routing.leave_unit(draft, visit, reason)
-    for key in fans:
-        abandon(draft, scope.address, key, reason)
-    for member in approval.members[-1:]:
-        # The item may reach other joins now.
-        draft.item(scope.address, member).joins_reached = ()
-    routing.take_tokens_back(draft, scope.address, approval.gate, taken_tokens)
-    approvals.forget(draft, approval)
 
 
 def reach(draft: WorkingState, visit: Visit, edge: Edge) -> None:
@@ -116,14 +80,10 @@ def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) 
         for index, item in enumerate(fan.items)
         if item.joins_reached or not (is_gathered or item.left_fan_out)
     }
-    members = {index: (*fan.outer, FanOutBranch(fan=address, index=index)) for index in merged}
-    item_values = {
-        index: items.values_at(draft.state, scope_address, members[index])
-        for index, item in merged.items()
-        if item.approvals
-    }
+    if (gate := gates.changed_inside(draft.state, scope_address, address, merged)) is not None:
+        reopening.ask_again(draft, gate, before=address)
+        return
     scope.fans = {key: each for key, each in scope.fans.items() if key != address}
-    before = items.values_at(draft.state, scope_address, fan.outer)
     answers = {name: each for item in merged.values() for name, each in item.answers.items()}
     items.put_answers(draft, scope_address, fan.outer, answers)
     duties.gather(draft, scope_address, fan.outer, fan.items)
@@ -134,16 +94,7 @@ def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) 
         failure = Failure(code=FailureCode.INVALID_PATCH, message=message, address=address)
         routing.fail_scope(draft, scope_address, failure)
         return
-    heard = tuple(dict.fromkeys(each for item in merged.values() for each in item.heard_from))
-    items.hear(draft, scope_address, fan.outer, heard)
-    covered = approvals.changed(
-        draft, scope_address, fan.outer, before, own=fan.approvals, heard=heard
-    )
-    after = items.values_at(draft.state, scope_address, fan.outer)
-    covered += boundaries.gathered(
-        graph, fan, scope_address, address, merged=item_values, after=after
-    )
-    approvals.keep_in(draft, scope_address, fan.outer, covered)
+    behind = gates.gathered(draft, scope_address, address, fan, merged)
     results: Json = [
         {"item": item.item, "status": _status(item)}
         | ({} if item.result is None else {"result": item.result})
@@ -151,9 +102,7 @@ def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) 
     ]
     keys = reached or set(fan.joins)
     for target in dict.fromkeys(edge.target for edge in graph.edges if edge.key in keys):
-        routing.go(
-            draft, scope_address, target, members=fan.outer, results=results, covered=covered
-        )
+        routing.go(draft, scope_address, target, members=fan.outer, results=results, behind=behind)
 
 
 def _status(item: Item) -> str:

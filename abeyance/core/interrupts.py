@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from abeyance.core import (
-    approvals,
     authority,
     decisions,
     duties,
+    gates,
     items,
     ledger,
     reminders,
@@ -83,7 +83,7 @@ def open_question(
         capability = authority.filled(capability, values)
     terms = standing.filled(question.terms, values)
     question = replace(question, requested_capability=capability, terms=terms)
-    fields = approvals.shown_by(question, values)
+    fields = gates.shown_by(question, values)
     transition(visit, "ask", Waiting(stage="rules" if kind == "rule" else "body"))
     ask(draft, visit, _filled(question, values, kind), fields=fields)
 
@@ -232,7 +232,7 @@ def update_questions(draft: WorkingState, scope: str) -> None:
                 # The run has moved to a graph with another field, and people stay who they were.
                 terms = entry.terms
             declared = replace(declared, requested_capability=capability, terms=terms)
-            fields = approvals.shown_by(declared, values)
+            fields = gates.shown_by(declared, values)
             ask_anew(draft, entry, _filled(declared, values, entry.kind), fields)
         elif visit.call is None and isinstance(waiting := visit.state, Waiting):
             transition(draft.visit(visit.address), "resume", Ready(stage=waiting.stage))
@@ -287,9 +287,7 @@ def answer(draft: WorkingState, interrupt: Interrupt, vote: Vote) -> None:
         # A loop that a person steers is not a runaway loop.
         items.forget_counts(draft, visit)
     visit.questions = visit.questions.answered(interrupt.key, said)
-    approvals.grant(visit, interrupt)
-    if by != TIMEOUT and interrupt.kind not in _OF_THE_RUN:
-        approvals.hear(draft, visit, authority.of_answer(interrupt))
+    gates.grant(draft, visit, interrupt)
     waiting = visit.state
     if isinstance(waiting, Waiting) and (waiting.composite or not of_visit(draft, visit.address)):
         transition(visit, "resume", Ready(stage=waiting.stage))

@@ -12,15 +12,15 @@ that remembers starts with what the last visit of the same node, in the same gra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import inf
 from typing import Final
 
 from abeyance.core import patch
 from abeyance.core.json import Json, size
 from abeyance.core.spec import FunctionNode, GraphSpec, SubgraphNode
-from abeyance.core.state import FanOut, Item, RunState, Scope
-from abeyance.core.visit import BY_BRANCH, BY_SCOPE, FanOutBranch, Visit
+from abeyance.core.state import Item, RunState, Scope
+from abeyance.core.visit import FanOutBranch, Visit
 from abeyance.core.working_state import WorkingState
 
 
@@ -57,27 +57,6 @@ def answers_of(state: RunState, visit: Visit) -> Mapping[str, Json]:
 def item_of(state: RunState, scope: str, member: FanOutBranch) -> Item:
     """Return one item of a fan-out under way."""
     return state.scopes[scope].fans[member.fan].items[member.index]
-
-
-def visits_within(state: RunState, scope: str, members: tuple[FanOutBranch, ...]) -> list[Visit]:
-    """Return the visits of a scope that are within these items."""
-    if not members:
-        return state.visit_table.found(BY_SCOPE, scope)
-    return state.visit_table.found(BY_BRANCH, (members[-1].fan, members[-1].index))
-
-
-def within(
-    address: str, fan: FanOut, members: tuple[FanOutBranch, ...]
-) -> Iterable[tuple[int, Item]]:
-    """Return the items of a fan-out that are within these items, each with its index."""
-    if members and members[-1].fan == address:
-        return [(members[-1].index, fan.items[members[-1].index])]
-    return enumerate(fan.items) if are_within(members, fan.outer) else ()
-
-
-def are_within(members: tuple[FanOutBranch, ...], those: tuple[FanOutBranch, ...]) -> bool:
-    """Return whether what is within `those` items is within all of `members`."""
-    return those[: len(members)] == members
 
 
 def put_patch(
@@ -124,18 +103,6 @@ def put_result(draft: WorkingState, visit: Visit, result: Json) -> None:
         if isinstance(item.result, Mapping) and isinstance(result, Mapping):
             result = {**item.result, **result}
         item.result = result
-
-
-def hear(
-    draft: WorkingState,
-    scope: str,
-    members: tuple[FanOutBranch, ...],
-    heard: tuple[str | None, ...],
-) -> None:
-    """Record in an item of a fan-out whose words its visits have read."""
-    if members and heard:
-        item = draft.item(scope, members[-1])
-        item.heard_from = tuple(dict.fromkeys([*item.heard_from, *heard]))
 
 
 def put_answers(

@@ -166,10 +166,6 @@ BY_CAPABILITY: Final = Index[Interrupt](
 BY_NAME: Final = Index[Interrupt](lambda each: (each.name,))
 BARRING: Final = Index[Interrupt](lambda each: () if each.terms is None else each.terms.not_by)
 """By the questions whose answerers may not answer them."""
-CAST: Final = Index[Interrupt](
-    lambda each: (each.scope,) if each.votes or each.held is not None else ()
-)
-"""Those with votes, or a yes that is held, by the scope."""
 DUE: Final = Index[Interrupt](
     lambda each: () if each.due is None else (ALL,),
     # A number is compared in a fraction of the time.
@@ -188,7 +184,7 @@ NEAREST: Final = Index[Interrupt](
 class InterruptTable(Table[str, Interrupt]):
     """Open interrupts by id, in the order of opening."""
 
-    INDICES = (BY_VISIT, BY_CAPABILITY, BY_NAME, BARRING, CAST, DUE, NEAREST)
+    INDICES = (BY_VISIT, BY_CAPABILITY, BY_NAME, BARRING, DUE, NEAREST)
     __slots__ = ()
 
 

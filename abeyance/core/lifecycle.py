@@ -177,6 +177,7 @@ def leave_every_branch(draft: WorkingState) -> None:
             items.keep_agent(draft, draft.state.visits[scope.visit], scope)
             draft.drop_scope(scope.address)
     draft.visits.clear()
+    draft.gates.clear()
 
 
 def cancel_requested(draft: WorkingState, event: CancelRequested) -> None:

@@ -26,7 +26,6 @@ from typing import assert_never
 
 from abeyance.core import (
     answering,
-    approvals,
     asking,
     authority,
     blocked,
@@ -36,6 +35,7 @@ from abeyance.core import (
     edits,
     events,
     fanout,
+    gates,
     idempotency,
     interrupts,
     lifecycle,
@@ -214,6 +214,7 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
                 visits.start_scope(draft, draft.state.root.address)
         case events.Restored():
             draft.state.rotation, draft.state.task_bytes, draft.state.yielding = None, 0, False
+            gates.forget_unused(draft)
             if draft.state.resumption is not None:
                 _resume(draft, draft.state.resumption)
         case events.Ticked():
@@ -304,9 +305,9 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
     if not isinstance(outcome, Stopped | Blocked):
         blocked.unblock(draft, visit)
     if has_begun(outcome):
-        approvals.use_up(visit, running)
+        gates.use_up(draft, visit, running)
     elif ending is None:
-        approvals.not_begun(draft, visit)
+        gates.not_begun(draft, visit)
     match outcome:
         case Finished() as finished if visit.routing is not None:
             visits.routes_chosen(draft, visit, visit.routing, finished)

@@ -12,14 +12,13 @@ import re
 from collections.abc import Container, Iterator
 from typing import Final
 
-from abeyance.core import approvals, authority, items
+from abeyance.core import items
 from abeyance.core.address import Address
 from abeyance.core.copying import replace
 from abeyance.core.events import Message, MessagesCleared, MessageSent, MessagesTaken
 from abeyance.core.json import size, why_not_json
 from abeyance.core.mailbox import PREVIEW_CHARS, UndeliveredReason, preview
 from abeyance.core.outcome import Finished
-from abeyance.core.policy import Principal
 from abeyance.core.spec import GraphSpec, SubgraphNode
 from abeyance.core.state import Limits, RunState
 from abeyance.core.text import LONGEST_ID, truncate
@@ -177,9 +176,6 @@ def _deliver(draft: WorkingState, visit: Visit, messages: tuple[Message, ...]) -
     draft.counters.messages_delivered += len(messages)
     for message in messages:
         draft.publish("message.delivered", visit.address, message_id=message.message_id)
-    senders = [Principal(subject=m.sender, capabilities=m.capabilities) for m in messages]
-    if any(authority.missing(draft.state, sender) for sender in senders):
-        approvals.hear(draft, visit, None)
 
 
 def report(draft: WorkingState, messages: tuple[Message, ...], reason: UndeliveredReason) -> None:

@@ -31,8 +31,8 @@ from abeyance.core.spec import (
 )
 from abeyance.core.state import FanOut, Item, Resumption, RunState, Scope
 from abeyance.core.visit import (
-    Approval,
     FanOutBranch,
+    Gate,
     Ready,
     RoutingDecision,
     Running,
@@ -175,6 +175,7 @@ class _Move:
                     for key, entry in state.ledger.settled.items()
                 },
             ),
+            gates={key: self._gate(gate) for key, gate in state.gates.items()},
             mailbox=state.mailbox.with_targets(self._message),
             pause=pause,
             transcripts={self._to.address(key): head for key, head in state.transcripts.items()},
@@ -245,7 +246,6 @@ class _Move:
             fans={
                 self._to.address(key): self._fan(path, key, fan) for key, fan in scope.fans.items()
             },
-            approvals=self._approvals(scope.approvals),
         )
 
     def check_patch(self, changes: Mapping[str, Json]) -> None:
@@ -269,8 +269,7 @@ class _Move:
         return self._to.edge(path, key, first.visit), self._to.by_name(path, moved)
 
     def _token(self, token: Token) -> Token:
-        approvals = self._approvals(token.approvals)
-        return replace(token, visit=self._to.address(token.visit), approvals=approvals)
+        return replace(token, visit=self._to.address(token.visit))
 
     def _fan(self, path: Path, address: str, fan: FanOut) -> FanOut:
         return replace(
@@ -278,7 +277,6 @@ class _Move:
             outer=self._members(fan.outer),
             joins=tuple(self._to.edge(path, key, address) for key in fan.joins),
             items=[self._item(path, address, item) for item in fan.items],
-            approvals=self._approvals(fan.approvals),
         )
 
     def _item(self, path: Path, address: str, item: Item) -> Item:
@@ -288,7 +286,6 @@ class _Move:
             answers=self._to.by_question(path, item.answers),
             answerers=self._to.by_question(path, item.answerers),
             visit_counts=self._to.by_name(path, item.visit_counts),
-            approvals=self._approvals(item.approvals),
         )
 
     def _members(self, members: tuple[FanOutBranch, ...]) -> tuple[FanOutBranch, ...]:
@@ -307,7 +304,6 @@ class _Move:
             scope=self._to.address(visit.scope),
             node=self._to.node(node, "visit", address),
             members=self._members(visit.members),
-            approvals=self._approvals(visit.approvals),
             questions=self._to.questions(node, visit.questions),
             routing=None if route is None else self._routing(path, route, address),
             failure=None
@@ -364,27 +360,23 @@ class _Move:
             case _:
                 return action
 
-    def _approvals(self, approvals: tuple[Approval, ...]) -> tuple[Approval, ...]:
-        return tuple(map(self._approval, approvals))
-
-    def _approval(self, approval: Approval) -> Approval:
-        path, gate = self._to.path(approval.scope), approval.gate
-        node = (*path, approval.node)
-        route = approval.routing
+    def _gate(self, gate: Gate) -> Gate:
+        path, address, route = self._to.path(gate.scope), gate.visit, gate.routing
+        node = (*path, gate.node)
         return replace(
-            approval,
-            gate=self._to.address(gate),
-            scope=self._to.address(approval.scope),
-            node=self._to.node(node, "approval", gate),
-            key=self._to.question(node, approval.key),
-            members=self._members(approval.members),
-            routing=None if route is None else self._routing(path, route, gate),
-            taken_tokens=tuple(
+            gate,
+            visit=self._to.address(address),
+            scope=self._to.address(gate.scope),
+            node=self._to.node(node, "approval", address),
+            key=self._to.question(node, gate.key),
+            members=self._members(gate.members),
+            routing=None if route is None else self._routing(path, route, address),
+            taken=tuple(
                 TakenToken(
-                    edge=self._to.edge(path, each.edge, gate),
+                    edge=self._to.edge(path, each.edge, address),
                     source=self._to.names.get((*path, each.source), each.source),
                     token=self._token(each.token),
                 )
-                for each in approval.taken_tokens
+                for each in gate.taken
             ),
         )

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, Literal, assert_never
 
-from abeyance.core import approvals, authority, events, interrupts, items, patch
+from abeyance.core import authority, events, gates, interrupts, items, patch
 from abeyance.core.copying import replace
 from abeyance.core.json import Json, differing
 from abeyance.core.ledger import Interrupt
@@ -80,8 +80,6 @@ def take_edits(draft: WorkingState, interrupt: Interrupt, answer: Json, by: str)
     if not fields:
         return
     items.put_values(draft, visit.scope, values)
-    # Any edit after a gate reopens the gate.
-    approvals.invalidate(visit)
     draft.publish("run.values_edited", visit.address, by, fields=sorted(fields))
     if visit.routing is not None:
         visit.routing = replace(visit.routing, is_stale=True)
@@ -99,8 +97,8 @@ def set_values(draft: WorkingState, changes: Mapping[str, Json]) -> None:
 def values_edited(
     draft: WorkingState, scope: str, fields: Collection[str], *, besides: str | None = None
 ) -> None:
-    """Update questions and approvals of a scope after people have edited fields of its values."""
-    approvals.edited(draft, scope, fields)
+    """Update questions and gates of a scope after people have edited fields of its values."""
+    gates.edited(draft, scope, fields)
     interrupts.update_questions(draft, scope)
     for entry in list(draft.state.ledger.open.values()):
         if entry.kind == "static" and entry.scope == scope and entry.id != besides:
@@ -190,10 +188,10 @@ def demand_repeat(
     its author lets it be retried. Everything else is a change of course.
     """
     lacking = authority.missing(state, principal)
-    if not lacking or not approvals.are_guarded(visit.approvals):
+    if not lacking or not gates.are_guarded(state, visit):
         return
     doing = f"have {visit.node!r} done again, which was approved once"
-    if not approvals.are_unchanged(state, visit):
+    if not gates.are_unchanged(state, visit):
         why = "The values that were approved have changed since, so this requires all approvals."
         raise authority.lacks(principal, doing, lacking, why=why)
     if may_have_happened and not _may_be_retried(state.node_of(visit)):

@@ -11,13 +11,12 @@ root does it end the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from abeyance.core import (
-    approvals,
-    boundaries,
     duties,
+    gates,
     interrupts,
     items,
     lifecycle,
@@ -33,13 +32,13 @@ from abeyance.core.spec import END, AskHuman, Edge, GoTo, InterruptNode, ReturnE
 from abeyance.core.state import BY_VISIT, Scope
 from abeyance.core.visit import (
     BY_SCOPE,
-    Approval,
     Failure,
     FanOutBranch,
+    Gate,
     Questions,
     Ready,
+    RoutingDecision,
     Running,
-    TakenToken,
     Token,
     Visit,
     transition,
@@ -61,14 +60,15 @@ def enter(
     is_finally: bool = False,
     call: Call | None = None,
     before: Visit | None = None,
-    covered: tuple[Approval, ...] = (),
+    behind: tuple[str, ...] = (),
     pause: float = 0.0,
+    routed: RoutingDecision | None = None,
 ) -> Visit | None:
     """Create a visit of a node, ready to start after `pause` seconds. Too many visits of one node fail
     the graph: None.
 
     `before` is the visit of a call that continues in this node: at its address, as the same call.
-    `covered` are the approvals that lead to it.
+    `behind` are the gates that led to it. `routed`: its code has ended, and only its way out is chosen.
     """
     has_failed = draft.state.ending is not None and not is_finally
     if has_failed or scope_address not in draft.state.scopes:
@@ -95,8 +95,12 @@ def enter(
             results=results,
             call=call,
             questions=Questions(ask_counts=asked),
-            approvals=covered,
-            state=Ready(not_before=draft.after(pause) if pause else None),
+            gates=behind,
+            routing=routed,
+            state=Ready(
+                stage="entered" if routed is None else "after",
+                not_before=draft.after(pause) if pause else None,
+            ),
         )
     )
 
@@ -242,6 +246,9 @@ def leave_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None
     """Drop a visit that is not over; running code is abandoned."""
     if isinstance(visit.state, Running):
         draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
+    for gate in list(gates.of_visit(draft.state, visit)):
+        if gate.visit == visit.address:
+            del draft.gates[gate.question]
     drop_unit(draft, visit, reason, by=by)
 
 
@@ -267,7 +274,7 @@ def go(
     members: tuple[FanOutBranch, ...] = (),
     results: Json = None,
     before: Visit | None = None,
-    covered: tuple[Approval, ...] = (),
+    behind: tuple[str, ...] = (),
     pause: float = 0.0,
 ) -> None:
     """Enter a target, unless it is END."""
@@ -279,7 +286,7 @@ def go(
             members=members,
             results=results,
             before=before,
-            covered=covered,
+            behind=behind,
             pause=pause,
         )
 
@@ -302,6 +309,7 @@ def go_instead(draft: WorkingState, visit: Visit, target: str, *, pause: float =
         around = items.holder_of(draft, visit.scope, members)
         # Items that have left before are not forgotten.
         duties.gather(draft, visit.scope, members, [around, item])
+    gates.out_of_items(draft, visit, members)
     is_call = visit.call is not None and members == visit.members
     go(
         draft,
@@ -309,7 +317,7 @@ def go_instead(draft: WorkingState, visit: Visit, target: str, *, pause: float =
         target,
         members=members,
         before=visit if is_call else None,
-        covered=boundaries.out_of_items(visit, members),
+        behind=visit.gates,
         pause=pause,
     )
 
@@ -336,20 +344,19 @@ def put_token(
         _keep_tokens(draft, scope_address, edge.key, come)
 
 
-def take_tokens_back(
-    draft: WorkingState, scope_address: str, gate: str, met: Iterable[TakenToken]
-) -> None:
-    """Undo the effect of a gate's answer at the joins of a scope: drop the tokens that it covers, and
+def take_tokens_back(draft: WorkingState, gate: Gate) -> None:
+    """Undo the effect of a gate's answer at the joins of its scope: drop the tokens that it led to, and
     put back those that were taken together with them.
     """
+    scope_address = gate.scope
     for key, come in draft.state.scopes[scope_address].tokens.items():
         remaining = {
-            source: tuple(t for t in queue if not approvals.covers(gate, t.approvals))
+            source: tuple(token for token in queue if gate.question not in token.gates)
             for source, queue in come.items()
         }
         _keep_tokens(draft, scope_address, key, remaining)
     edges = {edge.key: edge for edge in draft.graph(scope_address).edges}
-    for each in reversed(list(met)):
+    for each in reversed(gate.taken):
         put_token(draft, scope_address, edges[each.edge], each.source, each.token, first=True)
 
 
@@ -385,7 +392,7 @@ def _meet(
 ) -> None:
     _keep_tokens(draft, scope, edge.key, {name: queue[1:] for name, queue in come.items()})
     taken = {name: queue[0] for name, queue in come.items() if queue}
-    go(draft, scope, edge.target, covered=approvals.of_tokens(scope, edge.key, taken))
+    go(draft, scope, edge.target, behind=gates.joined(draft, scope, edge.key, taken))
 
 
 def _keep_tokens(

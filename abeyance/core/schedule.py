@@ -9,22 +9,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from itertools import takewhile
 from typing import Final, Literal, assert_never
 
 from abeyance.core import (
-    approvals,
     asking,
     budgets,
     decisions,
     duties,
     events,
-    fanout,
+    gates,
     interrupts,
     items,
     mailbox,
     messages,
     operator_questions,
+    reopening,
     routing,
     subgraphs,
     visits,
@@ -39,7 +38,6 @@ from abeyance.core.spec import FunctionNode, InterruptNode, SubgraphNode
 from abeyance.core.state import RunState
 from abeyance.core.visit import (
     BY_STATE,
-    Approval,
     Failure,
     Ready,
     Running,
@@ -147,8 +145,8 @@ def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
             return True
     node = draft.state.node_of(visit)
     runs_code = visit.pending is None and not isinstance(node, InterruptNode)
-    if runs_code and (invalid := approvals.first_invalid(draft.state, visit)) is not None:
-        _ask_again(draft, visit, invalid)
+    if runs_code and (changed := gates.first_changed(draft.state, visit)) is not None:
+        reopening.ask_again(draft, changed, before=visit.address)
         return True
     if runs_code and budgets.asks(draft, visit):
         return True
@@ -190,8 +188,9 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
         case "retry" if isinstance(draft.state.node_of(visit), SubgraphNode):
             # Its graph begins again as another visit, so that its questions get new ids.
             draft.drop_visit(visit.address)
-            covered = approvals.of_others(visit)
-            routing.enter(draft, visit.scope, visit.node, members=visit.members, covered=covered)
+            known = gates.of_visit(draft.state, visit)
+            before = tuple(gate.question for gate in known if gate.visit != visit.address)
+            routing.enter(draft, visit.scope, visit.node, members=visit.members, behind=before)
         case "retry":
             visit.pending = None
         case "skip":
@@ -201,7 +200,7 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
             visit.pending = replace(visit.pending or Finished(), patch=changes)
             values = items.values_of(draft.state, visit)
             fields = differing(values, {**values, **changes})
-            approvals.edited(draft, visit.scope, fields)
+            gates.edited(draft, visit.scope, fields)
             visit.routing = None
         case _:
             failure = visit.failure
@@ -227,7 +226,7 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
         return True
     if not _has_room(draft, carried):
         return False
-    approvals.begin(draft, visit)
+    gates.begin(draft, visit)
     if reads_inbox:
         messages.read_at_start(draft, visit)
     transition(visit, "start", Running(answered_keys=tuple(visit.questions.answers)))
@@ -330,25 +329,6 @@ def _bound(visit: Visit) -> Mapping[str, str]:
         for key, moment in own.shown_at.items()
         if key in own.answers and moment != own.moment
     }
-
-
-def _ask_again(draft: WorkingState, visit: Visit, approval: Approval) -> None:
-    """Ask a gate again, because what it showed has changed before the visit that it allowed began.
-    Everything that the answer has led to is left.
-    """
-    while visit.scope != approval.scope:
-        visit = draft.state.visits[str(draft.state.scopes[visit.scope].visit)]
-    draft.keep()
-    draft.publish("interrupt.reopened", approval.gate, node=approval.node, before=visit.address)
-    reason = f"{approval.node!r} is asked again: its values have changed since it was answered"
-    fanout.retrace(draft, approval, reason)
-    earlier = takewhile(lambda each: each.gate != approval.gate, visit.approvals)
-    again = routing.enter(
-        draft, approval.scope, approval.node, members=approval.members, covered=tuple(earlier)
-    )
-    if approval.routing is not None and again is not None:
-        # Its code has run; only the rule asks again.
-        visits.reroute(draft, again, approval.routing)
 
 
 def _go_out(draft: WorkingState, visit: Visit, finished: Finished, *, has_place: bool) -> bool:

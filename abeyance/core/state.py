@@ -28,9 +28,10 @@ from abeyance.core.usage import Account
 from abeyance.core.visit import (
     BY_STATE,
     PAUSED,
-    Approval,
     Failure,
     FanOutBranch,
+    Gate,
+    GateTable,
     Ready,
     Running,
     Token,
@@ -100,8 +101,8 @@ class Item:
 
     `joins_reached` are the joins that it came to. `left_fan_out`: a goto led out of the fan-out.
     `skipped`: a person skipped a failed visit of it. `changes` counts the changes of its values.
-    `result` is the result of a tool call. `heard_from` is as in `Visit`. `approvals` are those given
-    inside it. `answerers` are those who answered a question last, by its name.
+    `result` is the result of a tool call. `answerers` are those who answered a question last, by its
+    name.
     """
 
     item: Json
@@ -114,20 +115,18 @@ class Item:
     answerers: Mapping[str, Answerer] = field(default_factory=dict)
     visit_counts: Mapping[str, int] = field(default_factory=dict)
     result: Json = None
-    heard_from: tuple[str | None, ...] = ()
-    approvals: tuple[Approval, ...] = ()
 
 
 @changeable(slots=True, kw_only=True)
 class FanOut:
     """A fan-out under way. `joins` are the keys of the edges that gather it; `outer` is the membership
-    of the sending visit, and `approvals` are those that covered it.
+    of the sending visit, and `gates` are those that led to it.
     """
 
     outer: tuple[FanOutBranch, ...]
     joins: tuple[str, ...]
     items: Sequence[Item]
-    approvals: tuple[Approval, ...] = ()
+    gates: tuple[str, ...] = ()
 
 
 @changeable(slots=True, kw_only=True)
@@ -139,10 +138,9 @@ class Scope:
     count. `size` is the size of the values in bytes. The scope of a nested graph has the `visit` that
     it is walked for, the `path` of nodes from the root, and its `input` values. `is_agent`: it is the
     graph of an agent. `fans` are the fan-outs under way, by the address of the sending visit.
-    `guard_turns` counts the visits that were made because messages were unread. `approvals` are those
-    given inside it. `heard_from` are, by field of the outer values, the capabilities of people who have
-    changed it since the scope began. `answerers` are those who answered a question last, by its name.
-    `account` is what was used of the graph's budget, None if it has none.
+    `guard_turns` counts the visits that were made because messages were unread. `handed` maps its fields
+    to the outer ones whose values it began with. `answerers` are those who answered a question last, by
+    its name. `account` is what was used of the graph's budget, None if it has none.
     """
 
     address: str
@@ -161,8 +159,7 @@ class Scope:
     input: Mapping[str, Json] = field(default_factory=dict)
     fans: Mapping[str, FanOut] = field(default_factory=dict)
     guard_turns: int = 0
-    approvals: tuple[Approval, ...] = ()
-    heard_from: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    handed: Mapping[str, str] = field(default_factory=dict)
     account: Account | None = None
 
 
@@ -269,6 +266,7 @@ class RunState:
     scopes: Mapping[str, Scope]
     visits: Mapping[str, Visit] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
+    gates: Mapping[str, Gate] = field(default_factory=dict)
     mailbox: Mailbox = field(default_factory=Mailbox)
     pause: Pause | None = None
     ending: Ending | None = None
@@ -305,11 +303,19 @@ class RunState:
 
     def in_tables(self) -> RunState:
         """Return the run with tables, in place of the mappings that it was read or put together with."""
-        tables = self.visit_table, self.scope_table, self.ledger.open_table
-        if tables[0] is self.visits and tables[1] is self.scopes and tables[2] is self.ledger.open:
+        visits, scopes, open_ = self.visit_table, self.scope_table, self.ledger.open_table
+        gates = self.gate_table
+        pairs = (visits, self.visits), (scopes, self.scopes), (open_, self.ledger.open)
+        if all(table is known for table, known in (*pairs, (gates, self.gates))):
             return self
-        ledger = replace(self.ledger, open=tables[2])
-        return replace(self, visits=tables[0], scopes=tables[1], ledger=ledger)
+        ledger = replace(self.ledger, open=open_)
+        return replace(self, visits=visits, scopes=scopes, ledger=ledger, gates=gates)
+
+    @property
+    def gate_table(self) -> GateTable:
+        """The gates, with their index."""
+        gates = self.gates
+        return gates if isinstance(gates, GateTable) else GateTable(gates)
 
     @property
     def visit_table(self) -> VisitTable:
@@ -412,6 +418,7 @@ def plain(state: RunState) -> RunState:
         state,
         scopes=scopes,
         visits=dict(state.visits),
+        gates=dict(state.gates),
         ledger=replace(ledger, open=dict(ledger.open)),
         ending=ending,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from abeyance.core import boundaries, decisions, items, patch, routing, visits
+from abeyance.core import decisions, gates, items, patch, reopening, routing, visits
 from abeyance.core.address import below
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.outcome import Finished
@@ -53,15 +53,15 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
             visit=visit.address,
             path=(*outer.path, node.id),
             input=input_values,
+            # A field with an initial value of its own is not the field that was shown.
+            handed={
+                target: source
+                for target, source in inputs.items()
+                if target not in initial or (target in input_values and target not in remembered)
+            },
         )
     )
-    # A field with an initial value of its own is not the field that was shown.
-    handed = {
-        target: source
-        for target, source in inputs.items()
-        if target not in initial or (target in input_values and target not in remembered)
-    }
-    visits.start_scope(draft, address, boundaries.handed_in(visit.approvals, handed))
+    visits.start_scope(draft, address, visit.gates)
 
 
 def close(draft: WorkingState) -> bool:
@@ -71,6 +71,9 @@ def close(draft: WorkingState) -> bool:
             continue
         if routing.release_starved(draft, scope):
             return True
+        if (gate := gates.changed_inside(draft.state, scope.address)) is not None:
+            reopening.ask_again(draft, gate, before=scope.visit)
+            return True
         visit = draft.visit(scope.visit)
         graph, node = draft.graph(visit.scope), draft.state.node_of(visit)
         assert isinstance(node, SubgraphNode)  # noqa: S101 no other node has a scope
@@ -78,7 +81,7 @@ def close(draft: WorkingState) -> bool:
         outputs = _outputs(graph, node, scope)
         changed = _changed(graph, node, scope, inputs, outputs)
         made = {target: source for target, source in outputs.items() if target in changed}
-        boundaries.handed_out(graph, visit, scope, inputs, made)
+        gates.handed_out(draft, graph, scope, inputs, made)
         result = None
         if node.result is not None:
             edit = {} if visit.call is None else decisions.edit(draft.state, visit)

@@ -192,46 +192,41 @@ class FanOutBranch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
-    """An answered question with a capability, and what it covers.
+class Gate:
+    """An answered question, and what its answer led to (`gates`).
 
-    `gate` is the address of the visit that asked: a visit of `node` in `scope`, within the items of
-    `members`; `key` is the key of its question. `shown_hashes` are hashes of the values that people
-    saw, by path. `begun`: what the answer allowed has begun; before that, nothing that was shown may
-    change. `capability` is None if everybody could have answered. `is_restricted`: not everybody with
-    the capability could have answered, or not alone. `broken`: the question is asked again, because a
-    person has changed values since. `routing` is the routing decision of a visit whose rule asked.
-    `taken_tokens` are the tokens of other branches that joins have taken since.
+    `visit` is the visit that asked: one of `node` in `scope`, within the items of `members`; `key` is the
+    key of its question. A question inside a nested graph or an item that is over is asked again together
+    with all of it: these are then the visit that the graph was walked for, or that sent the item.
 
-    A question inside a nested graph or an item that is over is asked again together with all of it:
-    `gate` is then the visit that the graph was walked for, or that sent the item.
+    `shown` are hashes of the values that people saw, by path. `begun` counts the visits whose code has
+    begun because of the answer. `capability` is None if everybody could have answered. `is_restricted`:
+    not everybody with the capability could have, or not alone. `before` are the gates that had led to it.
+    `routing` is the routing decision of a visit whose rule asked. `taken` are the tokens of other
+    branches that joins have taken together with its own.
     """
 
-    gate: str
+    question: str
+    visit: str
     scope: str
     node: str
+    key: str
     capability: str | None
-    key: str = ""
-    shown_hashes: Mapping[str, str] = field(default_factory=dict)
+    is_restricted: bool
     members: tuple[FanOutBranch, ...] = ()
-    begun: bool = False
-    is_restricted: bool = False
-    broken: bool = False
+    shown: Mapping[str, str] = field(default_factory=dict)
+    begun: int = 0
+    before: tuple[str, ...] = ()
     routing: RoutingDecision | None = None
-    taken_tokens: tuple[TakenToken, ...] = ()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether everybody could have answered."""
-        return self.capability is None
+    taken: tuple[TakenToken, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """Arrival of a visit at a join, with the approvals that cover it."""
+    """Arrival of a visit at a join, with the ids of the gates that led to it."""
 
     visit: str
-    approvals: tuple[Approval, ...] = ()
+    gates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,9 +323,8 @@ class Visit:
     join before its node. `call` marks the call of a tool. `is_finally`: its node runs after the run's
     end.
 
-    `activations` counts the starts of its code, after stops and answers too. `approvals` cover it, the
-    oldest first. `heard_from` are the capabilities of the people whose words it has read, None for people
-    without any.
+    `activations` counts the starts of its code, after stops and answers too. `gates` are the ids of the
+    questions whose answers led to it, the oldest first.
 
     How it ends: `pending` is what it comes to without running its code: what its nested graph changed, or
     what a person put in place of a failed body; its patch is empty once merged. `routing` is set once the
@@ -346,8 +340,7 @@ class Visit:
     is_finally: bool = False
     state: VisitState = Ready()
     activations: int = 0
-    approvals: tuple[Approval, ...] = ()
-    heard_from: tuple[str | None, ...] = ()
+    gates: tuple[str, ...] = ()
     questions: Questions = field(default_factory=Questions)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     inbox: Inbox = field(default_factory=Inbox)
@@ -383,8 +376,8 @@ person is `asked`.
 BY_SCOPE: Final = Index[Visit](lambda visit: (visit.scope,))
 BY_BRANCH: Final = Index(_branches)
 """By the fan-outs that they are in, and by the items: the fan-out and its index."""
-COVERED: Final = Index[Visit](lambda visit: (visit.scope,) if visit.approvals else ())
-"""Those that approvals cover, by scope."""
+BEHIND_GATES: Final = Index[Visit](lambda visit: (visit.scope,) if visit.gates else ())
+"""Those that answers led to, by scope."""
 BLOCKED: Final = Index[Visit](lambda visit: (ALL,) if visit.blocked else ())
 PAUSED: Final = Index[Visit](
     lambda visit: (ALL,) if isinstance(visit.state, Ready) and visit.state.not_before else (),
@@ -396,7 +389,17 @@ PAUSED: Final = Index[Visit](
 class VisitTable(Table[str, Visit]):
     """The visits of a run by address, the oldest first."""
 
-    INDICES = (BY_STATE, BY_SCOPE, BY_BRANCH, COVERED, BLOCKED, PAUSED)
+    INDICES = (BY_STATE, BY_SCOPE, BY_BRANCH, BEHIND_GATES, BLOCKED, PAUSED)
+    __slots__ = ()
+
+
+IN_SCOPE: Final = Index[Gate](lambda gate: (gate.scope,))
+
+
+class GateTable(Table[str, Gate]):
+    """The gates of a run by the ids of their questions, in the order of the answers."""
+
+    INDICES = (IN_SCOPE,)
     __slots__ = ()
 
 

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final, assert_never
 
 from abeyance.core import (
-    approvals,
     blocked,
     fanout,
+    gates,
     interrupts,
     items,
     lifecycle,
@@ -55,7 +55,6 @@ from abeyance.core.spec import (
     When,
 )
 from abeyance.core.visit import (
-    Approval,
     Checkpoint,
     Failure,
     Ready,
@@ -72,11 +71,9 @@ _RANK: Final = {HaltRun: 0, Retry: 1, GoTo: 2, Parallel: 3}
 """Precedence among the decisions of rules: the lowest counts."""
 
 
-def start_scope(
-    draft: WorkingState, scope_address: str, covered: tuple[Approval, ...] = ()
-) -> None:
-    """Fire the edges out of START. If no condition holds, the graph fails. `covered` are the approvals
-    that the graph begins with.
+def start_scope(draft: WorkingState, scope_address: str, behind: tuple[str, ...] = ()) -> None:
+    """Fire the edges out of START. If no condition holds, the graph fails. `behind` are the gates that
+    led to it.
     """
     if draft.state.scopes[scope_address].visit is None:
         # A nested graph was kept with the visit that it is walked for.
@@ -91,7 +88,7 @@ def start_scope(
         failure = Failure(code=FailureCode.NO_WAY_OUT, message=message, address=scope_address)
         routing.fail_scope(draft, scope_address, failure)
         return
-    token = Token(visit=scope_address, approvals=covered)
+    token = Token(visit=scope_address, gates=behind)
     for edge in fired:
         # An edge with no other source leads on at once.
         routing.put_token(draft, scope_address, edge, START, token)
@@ -161,7 +158,7 @@ def _read_unread(draft: WorkingState, visit: Visit, finished: Finished) -> bool:
         return False
     scope.guard_turns += 1
     _end(draft, visit)
-    routing.enter(draft, visit.scope, visit.node, members=visit.members, covered=visit.approvals)
+    routing.enter(draft, visit.scope, visit.node, members=visit.members, behind=visit.gates)
     return True
 
 
@@ -281,16 +278,7 @@ def merge(draft: WorkingState, visit: Visit, changes: Mapping[str, Json]) -> boo
         routing.fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
         return False
     if changes:
-        visit.approvals = approvals.changed(
-            draft,
-            visit.scope,
-            visit.members,
-            before,
-            own=visit.approvals,
-            heard=visit.heard_from,
-            by=visit.address,
-        )
-        items.hear(draft, visit.scope, visit.members, visit.heard_from)
+        gates.merged(draft, visit, before)
     return True
 
 
@@ -347,7 +335,6 @@ def _route_again_if_retried(visit: Visit) -> None:
 def _end(draft: WorkingState, visit: Visit) -> None:
     _route_again_if_retried(visit)
     draft.keep()
-    approvals.keep(draft, visit)
     draft.drop_visit(visit.address)
 
 
@@ -364,14 +351,14 @@ def _carry_out(draft: WorkingState, visit: Visit, decision: Decision) -> None:
                 visit.node,
                 members=visit.members,
                 results=visit.results,
-                covered=visit.approvals,
+                behind=visit.gates,
                 pause=backoff,
             )
         case GoTo(node=node):
             routing.go_instead(draft, visit, node)
         case Parallel(nodes=nodes):
             for node in nodes:
-                routing.go(draft, visit.scope, node, members=visit.members, covered=visit.approvals)
+                routing.go(draft, visit.scope, node, members=visit.members, behind=visit.gates)
         case _:
             assert_never(decision)
 
@@ -404,14 +391,12 @@ def _fire(
         if edge.is_join and visit.members:
             fanout.reach(draft, visit, edge)
         elif len(edge.sources) > 1:
-            token = Token(visit=visit.address, approvals=visit.approvals)
+            token = Token(visit=visit.address, gates=visit.gates)
             routing.put_token(draft, visit.scope, edge, visit.node, token)
         else:
-            routing.go(
-                draft, visit.scope, edge.target, members=visit.members, covered=visit.approvals
-            )
+            routing.go(draft, visit.scope, edge.target, members=visit.members, behind=visit.gates)
     for target in dict.fromkeys(routed):
-        routing.go(draft, visit.scope, target, members=visit.members, covered=visit.approvals)
+        routing.go(draft, visit.scope, target, members=visit.members, behind=visit.gates)
 
 
 def _rule_fires(rule: Rule, values: Mapping[str, Json], fired: tuple[str, ...]) -> bool:

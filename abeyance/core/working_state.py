@@ -24,7 +24,7 @@ from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Counters, FanOut, Item, RunState, Scope, ScopeTable
 from abeyance.core.tables import Row
-from abeyance.core.visit import FanOutBranch, Visit, VisitTable
+from abeyance.core.visit import IN_SCOPE, FanOutBranch, GateTable, Visit, VisitTable
 
 _T = TypeVar("_T")
 
@@ -42,6 +42,7 @@ class WorkingState:
     __slots__ = (
         "_before",
         "_copies",
+        "_gates",
         "_kept",
         "_left",
         "_open",
@@ -67,6 +68,7 @@ class WorkingState:
         self._visits: VisitTable | None = None
         self._scopes: ScopeTable | None = None
         self._open: InterruptTable | None = None
+        self._gates: GateTable | None = None
         self._settled: dict[str, Interrupt] | None = None
 
     def frozen(self, *, is_touched: bool = True) -> RunState:
@@ -96,7 +98,7 @@ class WorkingState:
         self._settle_tables()
 
     def _settle_tables(self) -> None:
-        for table in (self._visits, self._scopes, self._open):
+        for table in (self._visits, self._scopes, self._open, self._gates):
             if table is not None:
                 table.settle()
 
@@ -107,6 +109,7 @@ class WorkingState:
             state,
             visits=state.visits if self._visits is None else self._visits.copied(frozen),
             scopes=state.scopes if self._scopes is None else self._scopes.copied(_frozen_scope),
+            gates=state.gates if self._gates is None else self._gates.copied(),
             ledger=Ledger(open=ledger.open_table.copied(), settled=dict(ledger.settled))
             if is_working(ledger)
             else ledger,
@@ -125,7 +128,8 @@ class WorkingState:
     def adopt(self, state: RunState) -> None:
         """Go on with another run in place of this one."""
         self.state = self._copy(state.in_tables())
-        self._visits = self._scopes = self._open = self._settled = self._left = None
+        self._visits = self._scopes = self._open = self._gates = None
+        self._settled = self._left = None
 
     def after(self, seconds: float) -> datetime:
         """Return the time in so many seconds: at least now, and at most a hundred years ahead."""
@@ -151,6 +155,13 @@ class WorkingState:
         if self._open is None:
             self._ledger().open = self._open = self.state.ledger.open_table.copied()
         return self._open
+
+    @property
+    def gates(self) -> GateTable:
+        """The gates, in a mutable mapping."""
+        if self._gates is None:
+            self.state.gates = self._gates = self.state.gate_table.copied()
+        return self._gates
 
     @property
     def settled(self) -> dict[str, Interrupt]:
@@ -226,7 +237,9 @@ class WorkingState:
         self._leave(address.rpartition(";")[0])
 
     def drop_scope(self, address: str) -> None:
-        """Remove a scope."""
+        """Remove a scope, with the gates in it."""
+        for gate in self.state.gate_table.found(IN_SCOPE, address):
+            del self.gates[gate.question]
         self.scopes.pop(address, None)
 
     def _leave(self, scope: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from core_drive import T0, Drive, asked, at, chain, graph, reader
 from core_fans import fan, results, sent
-from core_gated import APPROVER, CLERK, FIELDS, Gated, approving, remark
+from core_gated import APPROVER, BOSS, FIELDS, Gated, approving
 from core_looks import AFTER, edit, routed
 from core_rules import ask, rule
 
@@ -18,6 +18,7 @@ from abeyance.core.policy import Principal
 from abeyance.core.snapshots import retried
 from abeyance.core.spec import START, GoTo, Node, Parallel, Retry, Route
 from abeyance.core.state import Limits
+from abeyance.core.terms import Quorum, Terms
 from abeyance.core.visit import RoutingDecision
 
 ROOT = Principal(subject="root", capabilities=("*",))
@@ -109,14 +110,17 @@ def test_a_node_behind_a_join_that_a_rule_has_run_again_sees_the_same_items() ->
 def test_what_a_gate_has_allowed_stays_covered_whatever_leads_on(
     node: str | Node, about: dict[str, Any], again: str
 ) -> None:
-    ways = [(START, "ask"), (START, "remark"), ("ask", "lead"), *about.get("ways", [])]
-    spec = graph(approving(), remark(), node, "pay", fields=FIELDS, **{**about, "ways": ways})
+    ways = [(START, "ask"), ("ask", "lead"), *about.get("ways", [])]
+    asking = approving(terms=Terms(quorum=Quorum(count=1)), schema={"type": "boolean"})
+    spec = graph(asking, node, "pay", fields=FIELDS, **{**about, "ways": ways})
     run = Gated(spec)
     run.says(APPROVER, "ask")
     before = len(run.orders(again))
-    run.says(CLERK, "remark", 999)
-    run.send("m1", sender="ops", capabilities=("approve",), target="lead")
+    run.send("m1", sender="ops", target="lead")
+    run.pause()
     run.finish("lead", routed=("pay",) if "routes" in about else ())
+    run.edit(BOSS, amount=999)
+    run.resume()
 
     assert (run.reopened, len(run.orders(again))) == (["ask"], before)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from gated_office import APPROVE, Refund
 
-from abeyance import START, Context, Graph, Principal, Refusal, Send
+from abeyance import START, Graph, Principal, Refusal, Send
 from abeyance.errors import Code
 from abeyance.testing import InMemoryRun
 
@@ -103,43 +103,13 @@ async def test_an_edit_around_a_nested_graph_is_shown_before_it_is_paid() -> Non
 
 async def test_gates_of_items_bind_what_gathers_them() -> None:
     graph, paid = paying()
-
-    @graph.node
-    async def gathered(state: Refund) -> dict[str, Any]:
-        return {}
-
+    graph.interrupt("gathered", prompt="Is that all?")
     with_items(graph).edge(START, "split")
     graph.edge(["approve"], "gathered")
     run = await started(with_note(graph, "gathered"))
     await approve(run)
+    await run.respond("gathered", True, principal=CLERK)
     await run.respond("note", 888_888, principal=CLERK)
-
-    assert (await asked(run), paid) == ({"Refund 888888?"}, [])
-
-
-async def test_what_is_answered_beside_a_fan_out_behind_the_gate_is_asked_about() -> None:
-    graph, paid = paying()
-    graph.interrupt("approve", prompt=ASKED, requested_capability=APPROVE)
-    graph.interrupt("note", prompt="Which amount?", answer_to="amount")
-
-    @graph.node(to=["each"])
-    async def split(state: Refund) -> list[Send]:
-        return [Send("each", number) for number in range(2)]
-
-    @graph.node
-    async def each(state: Refund, ctx: Context) -> dict[str, Any]:
-        await ctx.interrupt("ready", prompt="Ready?")
-        return {}
-
-    graph.edge(START, "approve")
-    graph.edge(START, "note")
-    graph.edge("approve", "split")
-    graph.edge(["each"], "pay")
-    run = await started(graph)
-    await approve(run)
-    await run.respond("note", 888_888, principal=CLERK)
-    while ready := [entry.id for entry in await run.interrupts() if entry.name == "ready"]:
-        await run.respond(ready[0], True, principal=CLERK)
 
     assert (await asked(run), paid) == ({"Refund 888888?"}, [])
 
@@ -163,28 +133,3 @@ async def test_what_was_approved_there_and_failed_is_repeated_only_by_who_may_ap
     assert refused.value.code is Code.CAPABILITY_REQUIRED
     assert refused.value.details["capabilities"] == [APPROVE, "runs:control"]
     assert paid == [250]
-
-
-@pytest.mark.parametrize("asks", ["code", "a fixed text"])
-async def test_a_gate_that_names_no_field_is_asked_again_after_what_somebody_else_has_said(
-    asks: str,
-) -> None:
-    graph, paid = paying()
-    if asks == "code":
-
-        @graph.node(name="gate", asks=[APPROVE])
-        async def gate(state: Refund, ctx: Context) -> dict[str, Any]:
-            await ctx.interrupt(
-                "approve", prompt=f"Refund {state.amount:g}?", requested_capability=APPROVE
-            )
-            return {}
-    else:
-        graph.interrupt("gate", prompt="Refund as discussed?", requested_capability=APPROVE)
-    graph.edge(START, "gate")
-    run = await started(with_note(graph, "gate"))
-    gate_ = next(entry for entry in await run.interrupts() if entry.name != "note")
-    await run.respond(gate_.id, True, principal=APPROVER)
-    await run.respond("note", 888_888, principal=CLERK)
-
-    assert [entry.requested_capability for entry in await run.interrupts()] == [APPROVE]
-    assert paid == []

@@ -11,7 +11,7 @@ from unittest import mock
 
 from abeyance import wire
 from abeyance.activities import attempt, heartbeat
-from abeyance.core import approvals, events, idempotency
+from abeyance.core import events, gates, idempotency
 from abeyance.core.outcome import Finished, Stopped
 from abeyance.core.policy import Principal
 from abeyance.core.state import RunState, parted
@@ -93,7 +93,7 @@ FAULTS: Final[Mapping[str, Callable[[], AbstractContextManager[Any]]]] = {
         continue_as_new.History, "due", _sometimes
     ),
     "a gate is not asked again where its values have changed": lambda: _swap(
-        approvals, "first_invalid", return_value=None
+        gates, "first_changed", return_value=None
     ),
     "what Temporal writes in clear text ends a run that requires encryption": lambda: _swap(
         payloads, "_details_of", return_value=()

@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from core_behind import has_gates
 from core_shown import Shown
-from core_standing import Standing
 from core_watch import Watch
 
 from abeyance.core import events, machine
@@ -66,9 +64,7 @@ class Promises:
 
     def __init__(self, effects: Effects) -> None:
         self.watch = Watch()
-        self.standing = Standing()
         self.shown = Shown()
-        self._has_gates: bool | None = None
         self.state: RunState | None = None
         self.effects = effects
         self.accepted: list[tuple[str, str, Json]] = []
@@ -87,10 +83,6 @@ class Promises:
             self._has_the_right(before, event, after, effects)
             self._counts_once(event, effects)
             self.watch.saw(before, event, after, effects)
-            if self._has_gates is None:
-                self._has_gates = has_gates(after.spec)
-            if self._has_gates:
-                self.standing.saw(before, event, after, effects)
             self.shown.saw(before, event, after, effects)
             self.state = after
             self.watch.check(after)

@@ -51,7 +51,7 @@ def test_whatever_happens_every_promise_is_kept_in_many_schedules() -> None:
     [
         pytest.param(name, 600, marks=[pytest.mark.slow, pytest.mark.timeout(600)])
         if name in RARE
-        else pytest.param(name, 150)
+        else pytest.param(name, 300)
         for name in FAULTS
     ],
 )

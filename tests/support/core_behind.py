@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 from abeyance.core.json import paths
 from abeyance.core.spec import (
@@ -26,12 +26,6 @@ def fields_of(node: InterruptNode) -> list[str]:
     return list(paths(node.question.prompt))
 
 
-def capability_of(spec: GraphSpec, gate: Gate) -> str:
-    node = graph_at(spec, gate[0]).nodes[gate[1]]
-    assert isinstance(node, InterruptNode)
-    return str(node.question.requested_capability)
-
-
 def graph_at(spec: GraphSpec, path: Iterable[str]) -> GraphSpec:
     for name in path:
         node = spec.nodes[name]
@@ -40,14 +34,12 @@ def graph_at(spec: GraphSpec, path: Iterable[str]) -> GraphSpec:
     return spec
 
 
-def passed_by(
-    spec: GraphSpec, path: tuple[str, ...], name: str, is_gate: Callable[[InterruptNode], bool]
-) -> frozenset[Gate]:
+def passed_by(spec: GraphSpec, path: tuple[str, ...], name: str) -> frozenset[Gate]:
     """The gates that were answered when a node has finished in its own way."""
     if name in _sent_to(spec):
         return frozenset()
     match spec.nodes.get(name):
-        case InterruptNode() as node if is_gate(node):
+        case InterruptNode() as node if fields_of(node):
             return frozenset({(path, name)})
         case SubgraphNode(graph=inner):
             firsts = [
@@ -61,34 +53,12 @@ def passed_by(
                 ((*path, name), node.id)
                 for node in firsts
                 if isinstance(node, InterruptNode)
-                and is_gate(node)
+                and fields_of(node)
                 and node.id not in _sent_to(inner)
                 and not isinstance(node.question.on_timeout, GoTo)
             )
         case _:
             return frozenset()
-
-
-def named_in(graph: Any) -> set[str]:
-    """Every capability that a graph, or a part of one, names."""
-    match graph:
-        case {}:
-            asks = {*graph.get("asks", ())} | {graph.get("requested_capability")} - {None}
-            return asks.union(*map(named_in, graph.values()))
-        case [*parts]:
-            return set[str]().union(*map(named_in, parts))
-        case _:
-            return set()
-
-
-def has_gates(spec: GraphSpec) -> bool:
-    """Return whether there is a gate in a graph, or in one that is nested in it."""
-    return any(
-        has_gates(node.graph)
-        if isinstance(node, SubgraphNode)
-        else isinstance(node, InterruptNode) and shows(node)
-        for node in spec.nodes.values()
-    )
 
 
 def _sent_to(spec: GraphSpec) -> set[str]:
@@ -103,16 +73,9 @@ def _sent_to(spec: GraphSpec) -> set[str]:
     return reached
 
 
-def shows(node: InterruptNode) -> bool:
-    """Whether a question names a capability, and shows fields."""
-    return node.question.requested_capability is not None and bool(fields_of(node))
-
-
-def behind(
-    spec: GraphSpec, path: tuple[str, ...], is_gate: Callable[[InterruptNode], bool] = shows
-) -> dict[str, frozenset[Gate]]:
+def behind(spec: GraphSpec, path: tuple[str, ...]) -> dict[str, frozenset[Gate]]:
     """The gates of a graph, at this path, that each node lies behind."""
-    passed = {name: passed_by(spec, path, name, is_gate) for name in spec.nodes}
+    passed = {name: passed_by(spec, path, name) for name in spec.nodes}
     everything = frozenset[Gate]().union(*passed.values())
     known = dict.fromkeys(spec.nodes, everything)
     while True:

@@ -12,7 +12,6 @@ from typing import Any
 
 from core_drive import SNAPSHOT, T0, restored, written
 from core_shown import Shown
-from core_standing import Standing
 from core_strategies import (
     ITEMS,
     JOURNALS,
@@ -64,7 +63,6 @@ class Watched(RuleBasedStateMachine):
 
     def begin(self, spec: GraphSpec, limits: Limits, values: dict[str, Json]) -> None:
         self.watch = Watch()
-        self.standing = Standing()
         self.shown = Shown()
         self.state = machine.new_run(
             run_id="r", spec=spec, limits=limits, values=values, now=self.now
@@ -90,7 +88,6 @@ class Watched(RuleBasedStateMachine):
         noted = replace(before, mailbox=after.mailbox, events_published=after.events_published)
         assert not before.finished or after == noted
         self.watch.saw(before, event, after, effects)
-        self.standing.saw(before, event, after, effects)
         self.shown.saw(before, event, after, effects)
         self.state = after
         self.is_sound = True
@@ -338,14 +335,14 @@ class Watched(RuleBasedStateMachine):
         if not self.state.finished:
             # In a nested graph, or an item, somebody says every time something else than was approved
             # around it, and that is gone again when the gate is asked again.
-            assert self.standing.reopened
+            assert self.shown.has_reopened
             self.feed(events.CancelRequested, actor="ada")
             self.let_everybody_do_their_part()
         assert self.state.finished
 
     def let_everybody_do_their_part(self) -> None:
         for step in range(most_steps(self.state)):
-            if self.state.finished or (step > _ENOUGH and self.standing.reopened):
+            if self.state.finished or (step > _ENOUGH and self.shown.has_reopened):
                 break
             self.everybody_does_their_part()
             self.every_promise_is_kept()

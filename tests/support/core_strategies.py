@@ -79,7 +79,7 @@ RARE = st.integers(0, 3).map(lambda number: number == 3)
 
 _ANSWER_FIELDS = st.sampled_from([None, "flag", "flag", "log"])
 SHOWING = st.sampled_from(["{flag}", "{flag}|{count}", "{log}|{flag}|{count}", "Go on?"])
-"""Prompts of a graph's own questions. What they show can be read from them: see `core_standing`."""
+"""Prompts of a graph's own questions. What they show can be read from them: see `core_shown`."""
 SAYING = st.sampled_from(["Go on?", "Go on?", "Really?"])
 """Prompts of questions that code asks."""
 

@@ -1,0 +1,339 @@
+"""What was shown is what runs.
+
+A gate is an answered question of an interrupt node, of a rule or of code. Two rules hold for each,
+whether or not its answer took a capability:
+
+1. Before the first code that the answer led to begins, the values that the question showed are compared
+   with those at the answer. If one differs, whoever changed it, the question is asked again
+   (`reopening`). Once that code has begun, the answer is used up.
+2. After a person has changed the course of the run (`authority`), every answer that is not used up is
+   held against the values in the same way. An answer that not everybody with the capability could have
+   given, or not alone, is held against them again although it is used up.
+
+What agents, other branches and other answers change after the code has begun is the author's business. A
+tool call has no gate: its arguments travel with it.
+
+`RunState.gates` has one row for each gate. What an answer led to has the gate's id: visits, tokens and
+fan-outs. A join has the gates of all its tokens; nested graphs and items begin with those of their visit.
+When they are over, the gates inside them are gates of that visit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+from abeyance.core import authority, items
+from abeyance.core.address import Address
+from abeyance.core.copying import replace
+from abeyance.core.json import Json, look_up, paths, sha256
+from abeyance.core.ledger import Interrupt
+from abeyance.core.spec import GraphSpec, InterruptSpec
+from abeyance.core.state import FanOut, RunState, Scope
+from abeyance.core.terms import is_restricted
+from abeyance.core.visit import IN_SCOPE, FanOutBranch, Gate, Running, TakenToken, Token, Visit
+from abeyance.core.working_state import WorkingState
+
+_ABSENT: Final = "absent"
+
+
+def shown_by(question: InterruptSpec, values: Mapping[str, Json]) -> dict[str, str]:
+    """Return hashes of the values that a question shows, by their paths."""
+    shown_paths = {*paths([question.prompt, question.reason, question.payload])}
+    return {path: _hash_at(values, path) for path in sorted(shown_paths)}
+
+
+def grant(draft: WorkingState, visit: Visit, interrupt: Interrupt) -> None:
+    """Add the gate of an answered question of a visit."""
+    if interrupt.kind not in {"question", "rule"} or visit.call is not None:
+        return
+    capability = authority.of_answer(interrupt)
+    if capability is None and not interrupt.fields:
+        return
+    gate = Gate(
+        question=interrupt.id,
+        visit=visit.address,
+        scope=visit.scope,
+        node=visit.node,
+        key=interrupt.key,
+        capability=capability,
+        is_restricted=is_restricted(interrupt.terms),
+        members=visit.members,
+        shown=interrupt.fields,
+        routing=visit.routing,
+    )
+    visit.gates = _put(draft, visit.gates, [gate])
+
+
+def _put(draft: WorkingState, before: tuple[str, ...], gates: Iterable[Gate]) -> tuple[str, ...]:
+    """Store gates behind those `before`, and return all ids. A gate replaces that of an earlier round."""
+    for gate in gates:
+        known = draft.state.gates
+        before = tuple(
+            each for each in before if each in known and _place(known[each]) != _place(gate)
+        )
+        draft.gates[gate.question] = replace(gate, before=before)
+        before = (*before, gate.question)
+    return before
+
+
+def _place(gate: Gate) -> tuple[str, str, str]:
+    return gate.scope, gate.node, gate.key
+
+
+def of_visit(state: RunState, visit: Visit) -> Iterator[Gate]:
+    """Yield the gates whose answers led to a visit, the oldest first."""
+    yield from (state.gates[each] for each in visit.gates if each in state.gates)
+
+
+def are_guarded(state: RunState, visit: Visit) -> bool:
+    """Return whether an answer led to a visit that not everybody could have given."""
+    return any(gate.capability is not None for gate in of_visit(state, visit))
+
+
+def are_unchanged(state: RunState, visit: Visit) -> bool:
+    """Return whether a visit reads what was approved, as it was shown."""
+    approved = (gate for gate in of_visit(state, visit) if gate.capability is not None)
+    return not any(_differs(state, visit, gate) for gate in approved)
+
+
+def first_changed(state: RunState, visit: Visit) -> Gate | None:
+    """Return the first gate that has to be asked again before a visit's code may run, or None."""
+    for gate in of_visit(state, visit):
+        if not gate.begun and _differs(state, visit, gate):
+            return gate
+    return None
+
+
+def _differs(state: RunState, visit: Visit, gate: Gate) -> bool:
+    return any(
+        _hash_at(items.values_of(state, unit), path) != hash_
+        for unit, shown in _views(state, visit, gate)
+        for path, hash_ in shown.items()
+    )
+
+
+def _views(state: RunState, visit: Visit, gate: Gate) -> list[tuple[Visit, Mapping[str, str]]]:
+    """Return what a gate has shown under the names that it has in each scope from the gate's to that of a
+    visit, with the visit that is in this scope.
+    """
+    scope = state.scopes[visit.scope]
+    if scope.address == gate.scope or scope.visit is None:
+        return [(visit, gate.shown)]
+    around = _views(state, state.visits[scope.visit], gate)
+    shown = {
+        _renamed(path, inner): hash_
+        for path, hash_ in around[-1][1].items()
+        for inner, outer in scope.handed.items()
+        if outer == _field_of(path)
+    }
+    return [*around, (visit, shown)]
+
+
+def begin(draft: WorkingState, visit: Visit) -> None:
+    """Use up the answers that led to a visit, whose code begins."""
+    for gate in of_visit(draft.state, visit):
+        draft.gates[gate.question] = replace(gate, begun=gate.begun + 1)
+
+
+def not_begun(draft: WorkingState, visit: Visit) -> None:
+    """Take back that the code of a visit has begun: it did not run."""
+    for gate in of_visit(draft.state, visit):
+        draft.gates[gate.question] = replace(gate, begun=max(0, gate.begun - 1))
+
+
+def merged(draft: WorkingState, visit: Visit, before: Mapping[str, Json]) -> None:
+    """Hold a visit's own answers against the values from now on: its patch, with the answers in it, was
+    merged into those `before`.
+    """
+    after = items.values_of(draft.state, visit)
+    for gate in of_visit(draft.state, visit):
+        if gate.visit == visit.address:
+            now = {
+                path: _hash_at(after, path) if _hash_at(before, path) == hash_ else hash_
+                for path, hash_ in gate.shown.items()
+            }
+            draft.gates[gate.question] = replace(gate, shown=now)
+
+
+def use_up(draft: WorkingState, visit: Visit, running: Running) -> None:
+    """Let the answers count with which the code of a visit has gone on, whatever it would show now, but
+    for those that not everybody with the capability could have given, or not alone.
+    """
+    own = (gate for gate in of_visit(draft.state, visit) if gate.visit == visit.address)
+    restricted = {gate.key for gate in own if gate.is_restricted}
+    if used := {*running.answered_keys} & {*visit.questions.shown_at} - restricted:
+        visit.questions = visit.questions.used_up(used)
+
+
+def withdraw(draft: WorkingState, visit: Visit, keys: Collection[str]) -> None:
+    """Remove the gates of questions that the code of a visit asks again."""
+    for gate in list(of_visit(draft.state, visit)):
+        if gate.visit == visit.address and gate.key in keys:
+            del draft.gates[gate.question]
+
+
+def edited(draft: WorkingState, scope: str, fields: Collection[str]) -> None:
+    """Hold used up answers against the values again after a person has edited fields, if not everybody
+    with the capability could have given them, or not alone.
+    """
+    for gate in draft.state.gate_table.found(IN_SCOPE, scope):
+        if gate.is_restricted and any(_field_of(path) in fields for path in gate.shown):
+            draft.gates[gate.question] = replace(gate, begun=0)
+
+
+def joined(
+    draft: WorkingState, scope: str, edge: str, tokens: Mapping[str, Token]
+) -> tuple[str, ...]:
+    """Return the gates of the visit that tokens begin together, which came from these sources. Each gate
+    remembers the tokens that it has not led to.
+    """
+    ids = tuple(dict.fromkeys(id_ for token in tokens.values() for id_ in token.gates))
+    for gate in [draft.state.gates[id_] for id_ in ids if id_ in draft.state.gates]:
+        others = tuple(
+            TakenToken(edge=edge, source=source, token=token)
+            for source, token in tokens.items()
+            if gate.question not in token.gates
+        )
+        if others and gate.scope == scope:
+            draft.gates[gate.question] = replace(gate, taken=(*gate.taken, *others))
+    return ids
+
+
+def changed_inside(
+    state: RunState, scope: str, fan: str | None = None, arrived: Collection[int] = ()
+) -> Gate | None:
+    """Return the first gate that has to be asked again before a nested graph is over, or the `arrived`
+    items of a fan-out are; None if there is none.
+    """
+    for gate in _inside(state, scope, fan):
+        if gate.begun or (fan is not None and gate.members[-1].index not in arrived):
+            continue
+        values = items.values_at(state, scope, gate.members)
+        if any(_hash_at(values, path) != hash_ for path, hash_ in gate.shown.items()):
+            return gate
+    return None
+
+
+def _inside(state: RunState, scope: str, fan: str | None) -> Iterable[Gate]:
+    """Return the latest gate of each question in a nested graph, or in each item of a fan-out."""
+    latest = {
+        (_place(gate), gate.members): gate
+        for gate in state.gate_table.found(IN_SCOPE, scope)
+        if (gate.members[-1].fan if gate.members else None) == fan
+    }
+    return latest.values()
+
+
+def handed_out(
+    draft: WorkingState,
+    graph: GraphSpec,
+    scope: Scope,
+    inputs: Mapping[str, str],
+    outputs: Mapping[str, str],
+) -> None:
+    """Make the gates inside a nested graph that is over gates of its visit. What they showed is compared
+    with what went into the graph and came out of it.
+    """
+    visit = draft.visit(str(scope.visit))
+    if visit.call is not None:
+        return
+
+    def outside(gate: Gate) -> Gate:
+        shown = {}
+        for path in gate.shown:
+            name = _field_of(path)
+            if name in inputs:
+                shown[_renamed(path, inputs[name])] = _hash_at(scope.input, path)
+            for target in (target for target, source in outputs.items() if source == name):
+                declared = graph.fields.get(target)
+                if declared is None or declared.reducer == "last":
+                    shown[_renamed(path, target)] = _hash_at(scope.values, path)
+        return _outside(gate, visit.address, visit.scope, visit.members, shown)
+
+    visit.gates = _put(
+        draft, visit.gates, [*map(outside, _inside(draft.state, scope.address, None))]
+    )
+
+
+def gathered(
+    draft: WorkingState, scope: str, address: str, fan: FanOut, arrived: Collection[int]
+) -> tuple[str, ...]:
+    """Return the gates behind a fan-out that is over: those before it, and those inside the `arrived`
+    items, whose values are merged. Equal questions of several items are one gate.
+    """
+    values = items.values_at(draft.state, scope, fan.outer)
+    together: dict[tuple[str, str | None], Gate] = {}
+    for gate in list(_inside(draft.state, scope, address)):
+        del draft.gates[gate.question]
+        if gate.members[-1].index not in arrived:
+            continue
+        shown = {path: _hash_at(values, path) for path in gate.shown}
+        own = _outside(gate, address, scope, fan.outer, shown)
+        other = together.get((own.key, own.capability), own)
+        together[own.key, own.capability] = replace(
+            other,
+            shown={**other.shown, **own.shown},
+            begun=min(other.begun, own.begun),
+            is_restricted=other.is_restricted or own.is_restricted,
+        )
+    return _put(draft, fan.gates, together.values())
+
+
+def out_of_items(draft: WorkingState, visit: Visit, members: tuple[FanOutBranch, ...]) -> None:
+    """Make the gates inside items that a visit leaves gates of the visit that sent the item: it is only
+    within `members` from now on.
+    """
+    depth = len(members)
+    for gate in list(of_visit(draft.state, visit)):
+        if gate.scope == visit.scope and len(gate.members) > depth:
+            sender = gate.members[depth].fan
+            left = _outside(gate, sender, gate.scope, members, gate.shown)
+            draft.gates[gate.question] = left
+
+
+def _outside(
+    gate: Gate,
+    visit: str,
+    scope: str,
+    members: tuple[FanOutBranch, ...],
+    shown: Mapping[str, str],
+) -> Gate:
+    return replace(
+        gate,
+        visit=visit,
+        scope=scope,
+        node=Address.parse(visit).segments[-1].id,
+        key=f"{gate.node}/{gate.key}",
+        members=members,
+        shown=shown,
+        routing=None,
+        taken=(),
+    )
+
+
+def forget_unused(draft: WorkingState) -> None:
+    """Remove the gates that led to nothing that is under way, but for the latest of each question."""
+    state = draft.state
+    used = {id_ for visit in state.visits.values() for id_ in visit.gates}
+    for scope in state.scopes.values():
+        used.update(id_ for fan in scope.fans.values() for id_ in fan.gates)
+        queues = [queue for come in scope.tokens.values() for queue in come.values()]
+        used.update(id_ for queue in queues for token in queue for id_ in token.gates)
+    used.update({(*_place(g), g.members): g.question for g in state.gates.values()}.values())
+    for id_ in [id_ for id_ in state.gates if id_ not in used]:
+        del draft.gates[id_]
+
+
+def _field_of(path: str) -> str:
+    return path.partition(".")[0]
+
+
+def _renamed(path: str, field: str) -> str:
+    return ".".join([field, *path.split(".")[1:]])
+
+
+def _hash_at(values: Mapping[str, Json], path: str) -> str:
+    """Return the hash of the value at a path, which is known for one that is not there too."""
+    value = look_up(values, path, _ABSENT)
+    return _ABSENT if value is _ABSENT else sha256(value)

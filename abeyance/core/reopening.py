@@ -1,0 +1,60 @@
+"""Asking a gate again: everything that its answer led to is left, as if it had not been given."""
+
+from __future__ import annotations
+
+from abeyance.core import routing
+from abeyance.core.copying import replace
+from abeyance.core.visit import BEHIND_GATES, BY_BRANCH, IN_SCOPE, Gate
+from abeyance.core.working_state import WorkingState
+
+
+def ask_again(draft: WorkingState, gate: Gate, *, before: str) -> None:
+    """Ask a gate again, because what it showed has changed. `before` is the address of what was about to
+    begin, or to be over.
+    """
+    draft.keep()
+    draft.publish("interrupt.reopened", gate.visit, node=gate.node, before=before)
+    _retrace(
+        draft, gate, f"{gate.node!r} is asked again: its values have changed since it was answered"
+    )
+    route = gate.routing
+    routing.enter(
+        draft,
+        gate.scope,
+        gate.node,
+        members=gate.members,
+        behind=gate.before,
+        # Its code has run; only the rule asks again.
+        routed=None if route is None else replace(route, is_stale=True),
+    )
+
+
+def _retrace(draft: WorkingState, gate: Gate, reason: str) -> None:
+    scope, id_ = draft.state.scopes[gate.scope], gate.question
+    fans = [key for key, fan in scope.fans.items() if key == gate.visit or id_ in fan.gates]
+    for visit in draft.state.visit_table.found(BEHIND_GATES, scope.address):
+        if id_ in visit.gates:
+            routing.leave_unit(draft, visit, reason)
+    for key in fans:
+        _abandon(draft, scope.address, key, reason)
+    for member in gate.members[-1:]:
+        # The item may reach other joins now.
+        draft.item(scope.address, member).joins_reached = ()
+    for each in draft.state.gate_table.found(IN_SCOPE, scope.address):
+        if each.question == id_ or id_ in each.before:
+            del draft.gates[each.question]
+        elif left := [t for t in each.taken if t in gate.taken or id_ in t.token.gates]:
+            taken = tuple(token for token in each.taken if token not in left)
+            draft.gates[each.question] = replace(each, taken=taken)
+    routing.take_tokens_back(draft, gate)
+
+
+def _abandon(draft: WorkingState, scope: str, address: str, reason: str) -> None:
+    """Leave a fan-out with everything that is under way in it."""
+    for visit in draft.state.visit_table.found(BY_BRANCH, address):
+        routing.leave_unit(draft, visit, reason)
+    draft.scope(scope).fans = {
+        key: fan
+        for key, fan in draft.state.scopes[scope].fans.items()
+        if address not in (key, *(each.fan for each in fan.outer))
+    }

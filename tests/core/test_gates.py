@@ -1,0 +1,348 @@
+"""What was shown is what runs, until the first code that an answer led to has begun."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from core_gated import APPROVER, BOSS, CLERK, Gated, approving, forked, refund, remark
+
+from abeyance.core import events
+from abeyance.core.json import Json
+from abeyance.core.outcome import Blocked, Stopped
+from abeyance.core.policy import TIMEOUT
+from abeyance.core.spec import AskHuman, Default, FunctionNode, GoTo
+from abeyance.core.state import Limits
+from abeyance.core.terms import Quorum, Terms
+from abeyance.errors import Code
+
+ASKED = {
+    "with a capability": approving(),
+    "of everybody": approving(capability=None),
+    "of several": approving(terms=Terms(quorum=Quorum(count=1)), schema={"type": "boolean"}),
+    "with an answer to a field": approving(answer_to="note"),
+    "by its deadline": approving(timeout=60, on_timeout=Default(answer=True)),
+    "in its reason": approving(prompt="Refund?", reason={"what": ["{amount}", "{order_id}"]}),
+}
+
+
+def beside(asking: Any = None, **about: Any) -> Gated:
+    """A gate and what it leads to, and a branch beside it."""
+    return Gated(forked((asking or approving(), "pay"), ("other",), **about))
+
+
+def test_what_was_shown_runs() -> None:
+    run = beside()
+    assert run.open("ask").prompt == "Refund 250 for A-7?"
+    run.says(APPROVER, "ask")
+
+    assert (run.reopened, run.ran_with("pay")) == ([], [(250, "A-7")])
+
+
+# before the first code begins
+
+
+@pytest.mark.parametrize("asking", ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize("comes", ["before the answer", "after it", "while it waits for a place"])
+@pytest.mark.parametrize("who", ["code", "an editor", "an answer"])
+def test_a_change_of_what_was_shown_has_it_asked_again_whoever_made_it(
+    asking: Any, comes: str, who: str
+) -> None:
+    branch = remark("other") if who == "an answer" else "other"
+    places = 1 if comes == "while it waits for a place" and who == "code" else 50
+    run = Gated(forked((asking, "pay"), (branch,)), limits=Limits(max_parallel_visits=places))
+
+    def changes() -> None:
+        match who:
+            case "code":
+                run.finish("other", {"amount": 999})
+            case "an editor" if comes == "before the answer":
+                # An open question is asked anew by an edit, and nothing else is asked again.
+                run.finish("other", {"amount": 999})
+            case "an editor":
+                run.edit(BOSS, amount=999)
+            case _:
+                run.says(CLERK, "other", 999)
+
+    def says() -> None:
+        if asking.question.timeout:
+            run.tick(60)
+        else:
+            run.says(APPROVER, "ask")
+
+    if comes == "before the answer":
+        changes()
+        says()
+    else:
+        if who == "an editor":
+            run.finish("other")
+        if places > 1:
+            run.pause()
+        says()
+        changes()
+        if places > 1:
+            run.resume()
+    assert (run.reopened, run.orders("pay")) == (["ask"], [])
+    entry = run.open("ask")
+    assert "999" in f"{entry.prompt}{entry.reason}"
+    says()
+
+    assert run.ran_with("pay") == [(999, "A-7")]
+
+
+def test_the_gate_and_what_was_about_to_begin_are_told() -> None:
+    run = beside()
+    first = run.open("ask")
+    run.finish("other", {"amount": 999})
+    run.says(APPROVER, "ask")
+
+    assert run.open("ask").id != first.id
+    (fact,) = run.facts("interrupt.reopened")
+    about = {"node": "ask", "before": "graph:g;node:pay"}
+    assert (fact.address, fact.data) == ("graph:g;node:ask", about)
+
+
+def test_an_edit_of_what_is_shown_is_shown_and_an_answer_to_what_was_shown_is_stale() -> None:
+    run = beside()
+    run.finish("other")
+    before = run.open("ask")
+    run.edit(BOSS, amount=999)
+    after = run.open("ask")
+
+    assert (after.id, after.prompt) == (before.id, "Refund 999 for A-7?")
+    answer = run.response({after.id: True}, principal=APPROVER)
+    stale = run.refused(events.Responded, **answer, digests={after.id: before.digest})
+    assert stale.code is Code.STALE
+    run.says(APPROVER, "ask", digests={after.id: after.digest})
+    assert (run.reopened, run.ran_with("pay")) == ([], [(999, "A-7")])
+
+
+@pytest.mark.parametrize("change", [{"note": "later"}, {"amount": 250}])
+def test_a_change_of_what_was_not_shown_or_back_to_it_is_none(change: dict[str, Json]) -> None:
+    run = beside()
+    run.pause()
+    run.says(APPROVER, "ask")
+    run.finish("other", {"amount": 999} if "amount" in change else {})
+    run.edit(BOSS, **change)
+    run.resume()
+
+    assert (run.reopened, run.ran_with("pay")) == ([], [(250, "A-7")])
+
+
+def test_a_field_that_was_not_there_yet_was_not_shown() -> None:
+    run = Gated(forked((approving(), "pay"), ("other",)), {"order_id": "A-7"})
+    assert run.open("ask").prompt == "Refund {amount} for A-7?"
+    run.finish("other", {"amount": 999})
+    run.says(APPROVER, "ask")
+
+    assert (run.reopened, run.running) == (["ask"], [])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "again"), [("{order.amount}", []), ("{order}", ["ask"]), ("Go on?", [])]
+)
+def test_of_a_mapping_counts_what_is_shown_of_it(prompt: str, again: list[str]) -> None:
+    spec = forked((approving(prompt=prompt), "pay"), ("other",), fields={"order": "merge"})
+    run = Gated(spec, {"order": {"amount": 250}})
+    run.finish("other", {"order": {"note": "some"}})
+    run.says(APPROVER, "ask")
+
+    assert run.reopened == again
+
+
+def test_what_the_answer_itself_changes_of_it_is_approved() -> None:
+    run = beside(approving(answer_to="amount"))
+    run.pause()
+    run.says(APPROVER, "ask", 90)
+    run.finish("other")
+    run.resume()
+    assert (run.reopened, run.ran_with("pay")) == ([], [(90, "A-7")])
+
+
+def test_and_what_was_changed_before_it_is_not() -> None:
+    run = beside(approving(answer_to="amount"))
+    run.finish("other", {"order_id": "B-8"})
+    run.says(APPROVER, "ask", 90)
+
+    assert (run.reopened, run.open("ask").prompt) == (["ask"], "Refund 90 for B-8?")
+
+
+def test_an_answer_behind_it_changes_what_was_shown_like_any_other() -> None:
+    run = Gated(refund(approving(), remark(), "pay"))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", 999)
+    assert (run.reopened, run.running) == (["ask"], [])
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", 999)
+
+    assert run.ran_with("pay") == [(999, "A-7")]
+
+
+def test_several_gates_are_asked_again_from_the_first_that_showed_something_else() -> None:
+    audit = approving("audit", prompt="Is {order_id} known?", capability="audit")
+    run = Gated(forked((audit, approving(), "pay"), ("other",)))
+    run.says(BOSS, "audit")
+    run.pause()
+    run.says(APPROVER, "ask")
+    run.finish("other", {"order_id": "B-8"})
+    run.resume()
+    assert (run.reopened, [name for name, _ in run.asking]) == (["audit"], ["audit"])
+    run.says(BOSS, "audit")
+    run.pause()
+    run.says(APPROVER, "ask")
+    run.edit(BOSS, amount=999)
+    run.resume()
+    assert run.reopened == ["audit", "ask"]
+    run.says(APPROVER, "ask")
+
+    assert run.ran_with("pay") == [(999, "B-8")]
+
+
+def test_gates_beside_each_other_are_asked_again_each_for_its_own() -> None:
+    audit = approving("audit", prompt="Is {order_id} known?", capability="audit")
+    run = Gated(forked((approving(prompt="Refund {amount}?"), "pay"), (audit, "ship"), ("other",)))
+    run.pause()
+    run.says(APPROVER, "ask")
+    run.says(BOSS, "audit")
+    run.finish("other", {"order_id": "B-8"})
+    run.resume()
+
+    assert (run.reopened, run.running) == (["audit"], ["pay"])
+
+
+def test_where_a_deadline_leads_is_behind_the_gates_before_it() -> None:
+    audit = approving("audit", prompt="Is {order_id} known?", capability="audit")
+    asking = approving(timeout=60, on_timeout=GoTo(node="other"))
+    run = Gated(forked((audit, asking, "pay", "other"), ("beside",)))
+    run.says(BOSS, "audit")
+    run.pause()
+    run.tick(60)
+    run.finish("beside", {"order_id": "B-8"})
+    run.resume()
+    assert (run.reopened, run.orders("other")) == (["audit"], [])
+    run.says(BOSS, "audit")
+    run.tick(60)
+
+    assert run.ran_with("other") == [(250, "B-8")]
+
+
+def test_a_default_answer_to_a_changed_question_is_the_deadlines_too() -> None:
+    run = beside(ASKED["by its deadline"])
+    run.finish("other", {"amount": 999})
+    run.tick(60)
+    run.tick(60)
+
+    assert [each.by for each in run.state.ledger.settled.values()] == [TIMEOUT, TIMEOUT]
+
+
+def test_a_gate_that_is_asked_again_too_often_fails_the_run() -> None:
+    spec = forked((ASKED["by its deadline"], "pay"), ("other",))
+    run = Gated(spec, limits=Limits(max_visits=1))
+    run.finish("other", {"amount": 999})
+    run.tick(60)
+
+    assert run.error[0] == "max_visits"
+
+
+# once it has begun
+
+
+@pytest.mark.parametrize("who", ["its own code", "another branch", "a person", "an editor"])
+def test_once_code_has_begun_the_answer_is_used_up(who: str) -> None:
+    run = Gated(forked((approving(), "pay", "book"), ("other",), (remark(),)))
+    run.says(APPROVER, "ask")
+    if who != "another branch":
+        run.finish("other")
+    if who != "a person":
+        run.says(CLERK, "remark", 250)
+    match who:
+        case "its own code":
+            run.finish("pay", {"amount": 999})
+        case "another branch":
+            run.finish("other", {"amount": 999})
+            run.finish("pay")
+        case "a person":
+            run.says(CLERK, "remark", 999)
+            run.finish("pay")
+        case _:
+            run.pause()
+            run.finish("pay")
+            run.edit(BOSS, amount=999)
+            run.resume()
+
+    assert (run.reopened, run.ran_with("book")) == ([], [(999, "A-7")])
+
+
+def test_the_code_of_one_branch_uses_the_answer_up_for_all() -> None:
+    spec = forked((approving(), "pay"), ("other",), more=("book",), ways=[("ask", "book")])
+    run = Gated(spec, limits=Limits(max_parallel_visits=2))
+    run.says(APPROVER, "ask")
+    assert (run.running, run.ready) == (["other", "pay"], ["book"])
+    run.finish("other", {"amount": 999})
+
+    assert (run.reopened, run.ran_with("book")) == ([], [(999, "A-7")])
+
+
+@pytest.mark.parametrize("left", ["stopped", "blocked"])
+def test_code_that_was_ordered_and_did_not_begin_uses_nothing_up(left: str) -> None:
+    run = beside()
+    run.says(APPROVER, "ask")
+    run.pause(mode="now")
+    if left == "stopped":
+        run.end(Stopped, visit=run.visit("pay").address, begun=False)
+    else:
+        run.end(Blocked, visit=run.visit("pay").address, code="code_missing", message="missing")
+    run.stopped("other")
+    run.edit(BOSS, amount=999)
+    run.resume()
+
+    assert (run.reopened, run.running) == (["ask"], ["other"])
+
+
+def test_in_a_loop_only_the_latest_answer_counts() -> None:
+    run = Gated(refund(approving(), FunctionNode(id="pay", to=("ask",))))
+    for amount in (250, 300, 350):
+        assert run.open("ask").prompt == f"Refund {amount} for A-7?"
+        run.says(APPROVER, "ask")
+        run.finish("pay", {"amount": amount + 50}, goto="ask")
+
+    assert run.ran_with("pay") == [(250, "A-7"), (300, "A-7"), (350, "A-7")]
+    (visit,) = run.state.visits.values()
+    assert (run.reopened, len(visit.gates)) == ([], 1)
+
+
+def test_a_run_that_is_handed_over_remembers_a_gate_only_while_it_may_count() -> None:
+    run = Gated(refund(approving(), FunctionNode(id="pay", to=("ask",))))
+    for _ in range(5):
+        run.says(APPROVER, "ask")
+        run.finish("pay", goto="ask")
+    assert len(run.state.gates) == 5
+    run.feed(events.Restored)
+    assert len(run.state.gates) == 1
+    run.says(APPROVER, "ask")
+    run.finish("pay")
+
+    assert run.status == "completed"
+
+
+# what has failed
+
+
+@pytest.mark.parametrize(("patch", "paid"), [({}, 250), ({"amount": 5}, 5)])
+def test_what_is_skipped_is_left_to_who_may_approve(patch: dict[str, Json], paid: int) -> None:
+    pay = FunctionNode(id="pay", on_error=AskHuman())
+    run = Gated(refund(approving(), pay, "notify"))
+    run.says(APPROVER, "ask")
+    run.fail("pay")
+    run.says(BOSS, "error", {"action": "skip", "patch": patch})
+
+    assert run.ran_with("notify") == [(paid, "A-7")]
+
+
+def test_nobody_needs_a_permission_because_of_an_answer_that_everybody_could_give() -> None:
+    run = Gated(refund(approving(capability=None), FunctionNode(id="pay", on_error=AskHuman())))
+    run.says(CLERK, "ask")
+    run.fail("pay")
+    run.says(CLERK, "error", {"action": "retry"})
+
+    assert (run.running, run.state.spec.guarded_by) == (["pay"], ())

@@ -1,0 +1,629 @@
+"""How far an answer reaches: over joins and rules, into nested graphs and items, and out of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from core_drive import chain, edge, graph, nested
+from core_gated import APPROVER, BOSS, CLERK, FIELDS, Gated, approving, forked, refund, remark
+from core_rules import ask, rule
+
+from abeyance.core.spec import (
+    END,
+    START,
+    FunctionNode,
+    GoTo,
+    GraphSpec,
+    Node,
+    Route,
+    SubgraphNode,
+)
+from abeyance.core.terms import Quorum, Terms
+
+SEVERAL: dict[str, Any] = {"terms": Terms(quorum=Quorum(count=1)), "schema": {"type": "boolean"}}
+"""Of a question that nobody answers alone, so that its answer counts on after its code has begun."""
+
+# joins
+
+
+def joined(*after: str | Node, **about: Any) -> GraphSpec:
+    """`pay` needs the gate's answer and `slow`; a third branch, `other`, has nothing to do with it."""
+    names = [each if isinstance(each, str) else each.id for each in after]
+    more = about.pop("more", ())
+    asking = about.pop("asking", None) or approving()
+    ways: list[Any] = [
+        (START, "ask"),
+        (START, "slow"),
+        (START, "other"),
+        edge(("ask", "slow"), "pay", **about),
+    ]
+    ways += [*zip(["pay", *names], names, strict=False), *more]
+    return graph(asking, "slow", "other", "pay", *after, ways=ways, fields=FIELDS)
+
+
+@pytest.mark.parametrize("first", ["ask", "slow"])
+@pytest.mark.parametrize("join", ["all", "arrived"])
+def test_at_a_join_the_other_branch_waits_until_the_gate_is_answered_again(
+    first: str, join: str
+) -> None:
+    run = Gated(joined(join=join))
+    run.finish("other", {"amount": 999})
+    if first == "ask":
+        run.says(APPROVER, "ask")
+        run.finish("slow")
+    else:
+        run.finish("slow")
+        run.says(APPROVER, "ask")
+    assert (run.reopened, run.running) == (["ask"], [])
+    run.says(APPROVER, "ask")
+    assert (run.started.count("slow"), run.ran_with("pay")) == (1, [(999, "A-7")])
+    run.finish("pay")
+
+    assert run.status == "completed"
+
+
+def test_at_a_join_the_other_branch_keeps_the_order_in_which_it_came() -> None:
+    run = Gated(joined(more=[("slow", "slow")]))
+    run.finish("slow")
+    run.finish("slow", {"amount": 999})
+    run.says(APPROVER, "ask")
+    assert run.reopened == ["ask"]
+
+    (waiting,) = run.state.root.tokens.values()
+    came = [token.visit for token in waiting["slow"]]
+    assert came == ["graph:g;node:slow", "graph:g;node:slow:2"]
+
+
+def test_long_after_a_join_the_other_branch_is_not_lost() -> None:
+    run = Gated(joined(remark(field=None), "book", asking=approving(**SEVERAL)))
+    run.finish("other")
+    run.says(APPROVER, "ask")
+    run.finish("slow")
+    run.finish("pay")
+    run.edit(BOSS, amount=999)
+    run.says(CLERK, "remark")
+    assert (run.reopened, run.running) == (["ask"], [])
+    run.says(APPROVER, "ask")
+    assert (run.started.count("slow"), run.running) == (1, ["pay"])
+    run.finish("pay")
+    run.says(CLERK, "remark")
+    run.finish("book")
+
+    assert (run.status, run.ran_with("pay")) == ("completed", [(250, "A-7"), (999, "A-7")])
+
+
+def test_all_branches_that_were_taken_on_the_way_of_one_answer_are_not_lost() -> None:
+    spec = graph(
+        approving(**SEVERAL),
+        *("one", "two", "left", "right", remark(field=None), "pay"),
+        ways=[
+            *((START, "ask"), (START, "one"), (START, "two")),
+            edge(("ask", "one"), "left"),
+            edge(("ask", "two"), "right"),
+            edge(("left", "right"), "remark"),
+            ("remark", "pay"),
+        ],
+        fields=FIELDS,
+    )
+    run = Gated(spec)
+    run.says(APPROVER, "ask")
+    for node in ("one", "two", "left", "right"):
+        run.finish(node)
+    run.edit(BOSS, amount=999)
+    run.says(CLERK, "remark")
+    assert (run.reopened, run.running) == (["ask"], [])
+    run.says(APPROVER, "ask")
+
+    assert run.running == ["left", "right"]
+
+
+def test_two_gates_that_meet_are_asked_again_each_for_its_own_and_meet_again_once() -> None:
+    audit = approving("audit", prompt="Is {order_id} known?", capability="audit")
+    spec = graph(
+        approving(prompt="Refund {amount}?"),
+        *(audit, "other", "pay"),
+        ways=[(START, "ask"), (START, "audit"), (START, "other"), edge(("ask", "audit"), "pay")],
+        fields=FIELDS,
+    )
+    run = Gated(spec)
+    run.says(APPROVER, "ask")
+    run.pause()
+    run.says(BOSS, "audit")
+    run.finish("other", {"order_id": "B-8"})
+    run.resume()
+    assert (run.reopened, [name for name, _ in run.asking]) == (["audit"], ["audit"])
+    run.pause()
+    run.says(BOSS, "audit")
+    run.edit(BOSS, amount=999)
+    run.resume()
+    assert (run.reopened, [name for name, _ in run.asking]) == (["audit", "ask"], ["ask"])
+    run.says(APPROVER, "ask")
+    run.finish("pay")
+
+    assert (run.status, run.ran_with("pay")) == ("completed", [(999, "B-8")])
+
+
+@pytest.mark.parametrize("is_left_done", [False, True])
+def test_all_that_an_answer_led_to_is_left_when_the_gate_is_asked_again(
+    is_left_done: bool,
+) -> None:
+    spec = graph(
+        approving(**SEVERAL),
+        *("left", remark("wait", field=None), "right", "pay"),
+        FunctionNode(id="send", to=("each",)),
+        "each",
+        ways=[
+            *((START, "ask"), ("ask", "left"), ("ask", "wait"), ("wait", "right"), ("ask", "send")),
+            edge(("left", "right"), "pay"),
+        ],
+        fields=FIELDS,
+    )
+    run = Gated(spec)
+    run.says(APPROVER, "ask")
+    run.finish("send", sends=[("each", 1)])
+    run.pause(mode="now")
+    run.stopped("left")
+    run.stopped("each")
+    run.resume()
+    if is_left_done:
+        run.finish("left")
+        run.finish("each")
+    else:
+        run.pause(mode="now")
+        run.stopped("left")
+        run.stopped("each")
+    run.edit(BOSS, amount=999)
+    if not is_left_done:
+        run.resume()
+    else:
+        run.says(CLERK, "wait")
+    assert (run.reopened, run.running) == (["ask"], [])
+    assert (run.state.root.tokens, run.state.root.fans) == ({}, {})
+    run.says(APPROVER, "ask")
+    run.finish("send", sends=[])
+    run.finish("left")
+    run.says(CLERK, "wait")
+    run.finish("right")
+    run.finish("pay")
+
+    assert (run.status, run.ran_with("pay")) == ("completed", [(999, "A-7")])
+
+
+# rules that ask
+
+
+def ruled(**about: Any) -> Gated:
+    asks = ask("sure", prompt="Refund {amount}?", capability="approve", **about)
+    rules = [rule("sure", "assess", asks)]
+    return Gated(forked(("assess", "pay"), ("other",), rules=rules))
+
+
+def test_the_question_of_a_rule_is_a_gate_and_asking_it_again_runs_no_code_again() -> None:
+    run = ruled()
+    run.finish("assess")
+    run.finish("other", {"amount": 999})
+    run.says(APPROVER, "sure")
+    assert (run.reopened, run.running) == (["assess"], [])
+    assert run.open("sure").prompt == "Refund 999?"
+    run.says(APPROVER, "sure")
+
+    assert (run.ran_with("assess"), run.ran_with("pay")) == ([(250, "A-7")], [(999, "A-7")])
+
+
+def test_the_way_that_a_route_found_is_sought_again_with_the_gate() -> None:
+    asks = ask("sure", prompt="Refund {amount}?", capability="approve")
+    spec = graph(
+        *("assess", "pay", "other"),
+        ways=[(START, "assess"), (START, "other")],
+        routes=[Route(source="assess", name="r", targets=("pay",))],
+        rules=[rule("sure", "assess", asks)],
+        fields=FIELDS,
+    )
+    run = Gated(spec)
+    run.finish("assess", routed=("pay",))
+    run.finish("other", {"amount": 999})
+    run.says(APPROVER, "sure")
+    assert (run.reopened, run.decided) == (["assess"], ["assess"])
+    run.finish("assess", routed=("pay",))
+    run.says(APPROVER, "sure")
+
+    assert (len(run.orders("assess")), run.ran_with("pay")) == (1, [(999, "A-7")])
+
+
+def test_two_rules_that_asked_about_one_visit_are_both_asked_again() -> None:
+    asks = [
+        ask("one", prompt="Refund {amount}?", capability="approve"),
+        ask("two", prompt="Is {order_id} known?", capability="audit"),
+    ]
+    rules = [rule(each.question.name, "assess", each) for each in asks]
+    run = Gated(forked(("assess", "pay"), ("other",), rules=rules))
+    run.finish("assess")
+    run.finish("other", {"amount": 999})
+    run.says(BOSS, "two")
+    run.says(APPROVER, "one")
+    assert (run.reopened, run.running) == (["assess"], [])
+    run.says(BOSS, "two")
+    run.says(APPROVER, "one")
+
+    assert run.ran_with("pay") == [(999, "A-7")]
+
+
+def test_an_answer_about_a_visit_that_is_left_since_leads_to_nothing() -> None:
+    asks = [
+        ask("one", prompt="Refund {amount}?", capability="approve"),
+        ask("two", prompt="Sure?", timeout=60, on_timeout=GoTo(node=END)),
+    ]
+    rules = [rule(each.question.name, "assess", each) for each in asks]
+    inner = forked(("assess",), ("beside",), rules=rules, name="inner")
+    run = Gated(refund(nested("sub", inner), "pay"))
+    run.finish("assess")
+    run.says(APPROVER, "one")
+    run.finish("beside", {"amount": 999})
+    run.tick(60)
+
+    assert (run.reopened, run.running) == ([], ["pay"])
+
+
+# nested graphs
+
+INSIDE = approving(prompt="Refund {sum}?", answer_to="ok")
+
+
+def inside(*nodes: str | Node, output: Mapping[str, str], source: str = "amount") -> SubgraphNode:
+    """A nested graph of these nodes, one after another, which calls the amount a sum."""
+    spec = chain(*nodes, fields={"sum": "last", "ok": "last"}, name="inner")
+    return nested("sub", spec, input={"sum": source}, output=output)
+
+
+def test_what_is_shown_before_a_nested_graph_counts_in_it_by_its_names_there() -> None:
+    run = Gated(refund(approving(), inside(remark("how_much", field="sum"), "pay", output={})))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "how_much", 999)
+    assert (run.reopened, run.orders("pay")) == (["ask"], [])
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "how_much", 250)
+
+    assert run.ran_with("pay", "sum") == [(250,)]
+
+
+def test_what_is_not_handed_in_means_something_else_in_a_nested_graph() -> None:
+    inner = refund(remark("how_much"), "pay", name="inner")
+    run = Gated(refund(approving(), nested("sub", inner, input={}, output={})))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "how_much", 999)
+
+    assert (run.reopened, run.ran_with("pay", "amount")) == ([], [(999,)])
+
+
+@pytest.mark.parametrize(("defaults", "again"), [({"note": "none"}, []), ({}, ["ask"])])
+def test_what_was_not_there_may_have_a_default_in_a_nested_graph_and_comes_by_nothing_else(
+    defaults: dict[str, Any], again: list[str]
+) -> None:
+    inner = refund(remark(field="note" if again else "order_id"), "pay", name="inner")
+    asking = approving(prompt="Refund {amount}? {note}")
+    run = Gated(refund(asking, nested("sub", inner, defaults=defaults)))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", "to somebody else")
+
+    assert run.reopened == again
+
+
+def test_what_changes_around_a_nested_graph_before_anything_has_begun_in_it() -> None:
+    sub = nested("sub", refund(remark(field="note"), "check", name="inner"))
+    run = Gated(forked((approving(), sub, "pay"), ("other",)))
+    run.says(APPROVER, "ask")
+    run.finish("other", {"amount": 999})
+    run.says(CLERK, "remark", "fine")
+
+    assert (run.reopened, run.orders("check")) == (["ask"], [])
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", "fine")
+    assert run.ran_with("check") == [(999, "A-7")]
+
+
+def test_code_in_a_nested_graph_uses_up_the_answer_before_it() -> None:
+    sub = nested("sub", refund("check", "book", name="inner"))
+    run = Gated(forked((approving(), sub, "pay"), ("other",)))
+    run.says(APPROVER, "ask")
+    run.finish("other", {"amount": 999})
+    run.finish("check")
+    run.finish("book")
+
+    assert (run.reopened, run.running) == ([], ["pay"])
+
+
+def test_a_gate_in_a_nested_graph_counts_after_it() -> None:
+    run = Gated(forked((inside(INSIDE, output={"note": "ok"}), "pay"), ("other",)))
+    run.finish("other", {"amount": 999})
+    assert run.open("ask").prompt == "Refund 250?"
+    run.says(APPROVER, "ask")
+    assert (run.reopened, run.orders("pay")) == (["sub"], [])
+    assert run.open("ask").prompt == "Refund 999?"
+    run.says(APPROVER, "ask")
+
+    assert run.ran_with("pay", "amount", "note") == [(999, True)]
+
+
+def test_what_changes_in_a_nested_graph_before_it_is_over_has_its_gate_asked_again_in_it() -> None:
+    inner = forked(("first", approving()), ("beside",), name="inner")
+    run = Gated(refund(nested("sub", inner), "pay"))
+    run.finish("first", {"note": "a lamp"})
+    run.says(APPROVER, "ask")
+    run.finish("beside", {"amount": 999})
+    assert (run.reopened, run.orders("pay")) == (["ask"], [])
+    run.says(APPROVER, "ask")
+
+    assert (len(run.orders("first")), run.ran_with("pay")) == (1, [(999, "A-7")])
+
+
+@pytest.mark.parametrize("output", [{"amount": "sum"}, {"note": "sum"}, {"order_id": "ok"}])
+def test_what_code_of_a_nested_graph_makes_of_it_after_the_answer_is_the_authors(
+    output: Mapping[str, str],
+) -> None:
+    run = Gated(refund(inside(INSIDE, "fee", output=output), "pay"))
+    run.says(APPROVER, "ask")
+    run.finish("fee", {"sum": 245})
+
+    assert (run.reopened, run.running) == ([], ["pay"])
+
+
+@pytest.mark.parametrize(
+    ("output", "shown"),
+    [({"amount": "sum"}, 245), ({"payments": "sum"}, [245]), ({"note": "ok"}, 245)],
+)
+def test_what_a_nested_graph_has_made_and_shown_may_not_change_after_it(
+    output: Mapping[str, str], shown: Any
+) -> None:
+    run = Gated(refund(inside("fee", INSIDE, output=output), remark(), "pay"))
+    run.finish("fee", {"sum": shown})
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", 999)
+    assert (run.reopened, run.orders("pay")) == (["sub"], [])
+
+
+def test_what_a_gate_shows_of_a_nested_graph_s_own_counts_in_there_alone() -> None:
+    run = Gated(forked((inside(approving(prompt="{ok}?"), output={}), "pay"), ("other",)))
+    run.finish("other", {"amount": 999})
+    run.says(APPROVER, "ask")
+
+    assert (run.reopened, run.running) == ([], ["pay"])
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_an_edit_around_a_nested_graph_whose_code_has_begun(several: bool) -> None:
+    asking = approving(prompt="Refund {sum}?", **(SEVERAL if several else {}))
+    run = Gated(refund(inside(asking, "check", output={}), remark(field=None), "pay"))
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    run.edit(BOSS, amount=999)
+    run.says(CLERK, "remark")
+
+    assert run.reopened == (["sub"] if several else [])
+
+
+def test_a_gate_deep_inside_is_asked_again_from_the_graph_that_what_it_leads_to_is_in() -> None:
+    inner = refund(approving(), name="inner")
+    middle = refund(nested("sub", inner), remark(field="note"), name="middle")
+    run = Gated(forked((nested("top", middle), "pay"), ("other",)))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", "fine")
+    assert run.running == ["other", "pay"]
+    run = Gated(forked((nested("top", middle), "pay"), ("other",)))
+    run.finish("other", {"amount": 999})
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", "fine")
+    assert (run.reopened, run.orders("pay")) == (["top"], [])
+
+
+def test_a_nested_graph_that_is_visited_again_is_held_against_its_latest_answer() -> None:
+    sub = inside(INSIDE, output={"note": "ok"})
+    back = FunctionNode(id="pay", to=("sub",))
+    run = Gated(refund(sub, back))
+    for amount in (300, 350):
+        run.says(APPROVER, "ask")
+        run.finish("pay", {"amount": amount}, goto="sub")
+    run.says(APPROVER, "ask")
+
+    (visit,) = run.state.visits.values()
+    assert (run.reopened, len(visit.gates)) == ([], 1)
+
+
+# items of fan-outs
+
+
+def fanned(*nodes: str | Node) -> GraphSpec:
+    """`send` sends items to the nodes, one after another; `pay` gathers them, and `other` is beside."""
+    names = [node if isinstance(node, str) else node.id for node in nodes]
+    send = FunctionNode(id="send", to=(names[0],))
+    ways = [*itertools.pairwise(names), ([names[-1]], "pay")]
+    return forked((send,), ("other",), ways=ways, more=(*nodes, "pay"))
+
+
+def test_a_gate_of_an_item_is_asked_again_in_its_item() -> None:
+    run = Gated(fanned(approving(), "book"))
+    run.finish("send", sends=[("ask", 1), ("ask", 2)])
+    run.says(APPROVER, "ask")
+    assert run.running == ["other", "book"]
+    run.finish("other", {"amount": 999})
+    run.says(APPROVER, "ask")
+    assert (run.reopened, run.running) == (["ask"], ["book"])
+    assert run.state.root.fans["graph:g;node:send"].items[1].item == 2
+    run.says(APPROVER, "ask")
+
+    assert [order.item for order in run.orders("book")] == [1, 2]
+
+
+@pytest.mark.parametrize("amount", [250, 999])
+def test_what_an_item_has_changed_is_what_its_gate_shows(amount: int) -> None:
+    run = Gated(fanned("price", approving(), "book"))
+    run.finish("send", sends=[("price", 1), ("price", 2)])
+    run.finish("price", {"amount": 1})
+    run.finish("price:2", {"amount": 2})
+    run.finish("other", {"amount": amount})
+    run.says(APPROVER, "ask")
+    run.says(APPROVER, "ask")
+
+    assert (run.reopened, run.ran_with("book", "amount")) == ([], [(1,), (2,)])
+
+
+def test_what_changes_before_the_items_are_gathered_has_their_gates_asked_again_in_them() -> None:
+    run = Gated(fanned(approving()))
+    run.finish("send", sends=[("ask", 1), ("ask", 2)])
+    run.says(APPROVER, "ask")
+    run.finish("other", {"amount": 999})
+    run.says(APPROVER, "ask")
+    assert run.reopened == ["ask"]
+    run.says(APPROVER, "ask")
+    assert run.reopened == ["ask", "ask"]
+    run.says(APPROVER, "ask")
+
+    assert run.ran_with("pay") == [(999, "A-7")]
+    assert run.orders("pay")[0].results == [
+        {"item": 1, "status": "arrived"},
+        {"item": 2, "status": "arrived"},
+    ]
+
+
+@pytest.mark.parametrize("prompt", ["Refund {amount}?", "Refund {payments}?"])
+def test_what_the_items_come_to_together_may_not_change_before_the_next_code(prompt: str) -> None:
+    send = FunctionNode(id="send", to=("price",))
+    ways: list[Any] = [("price", "ask"), (["ask"], "remark"), ("remark", "pay")]
+    field = "amount" if "amount" in prompt else "payments"
+    said: Any = 999 if field == "amount" else [999]
+    spec = forked(
+        (send,), more=("price", approving(prompt=prompt), remark(field=field), "pay"), ways=ways
+    )
+    run = Gated(spec)
+    run.finish("send", sends=[("price", 1), ("price", 2)])
+    run.finish("price", {"amount": 1, "payments": [1]})
+    run.finish("price:2", {"amount": 2, "payments": [2]})
+    run.says(APPROVER, "ask")
+    run.says(APPROVER, "ask")
+    assert run.reopened == []
+    run.says(CLERK, "remark", said)
+
+    assert (run.reopened, run.running) == (["send"], ["send"])
+
+
+@pytest.mark.parametrize(("first", "again"), [("ask", []), ("last", ["send"])])
+def test_answers_in_items_are_used_up_once_code_has_begun_in_all_of_them(
+    first: str, again: list[str]
+) -> None:
+    spec = forked(
+        (FunctionNode(id="send", to=("ask", "last")),),
+        ("other",),
+        ways=[("ask", "book"), (["book"], "met"), (["last"], "met"), ("met", "pay")],
+        more=(approving(), approving("last"), "book", remark("met", field=None), "pay"),
+    )
+    run = Gated(spec)
+    run.finish("send", sends=[(first, 1), ("ask", 2)])
+    run.says(APPROVER, first)
+    run.says(APPROVER, "ask")
+    for node in [node for node in run.running if node == "book"]:
+        run.finish(node)
+    run.finish("other", {"amount": 999})
+    while ("met", "graph:g;node:met") in run.asking:
+        run.says(CLERK, "met")
+
+    assert run.reopened == again
+
+
+@pytest.mark.parametrize("terms", [[SEVERAL, {}], [{}, SEVERAL]])
+def test_of_items_that_were_approved_beside_each_other_one_is_enough(
+    terms: list[dict[str, Any]],
+) -> None:
+    gates = [
+        approving(f"ask{number}", **{"schema": {"type": "boolean"}, **each})
+        for number, each in enumerate(terms)
+    ]
+    send = FunctionNode(id="send", to=("ask0", "ask1"))
+    ways: list[Any] = [(["ask0", "ask1"], "pay"), ("pay", "notify")]
+    run = Gated(forked((send,), more=(*gates, "pay", "notify"), ways=ways))
+    run.finish("send", sends=[("ask0", 1), ("ask1", 2)])
+    for number in (0, 1):
+        run.says(APPROVER, f"ask{number}")
+    run.pause(mode="now")
+    run.stopped("pay")
+    run.edit(BOSS, amount=999)
+    run.resume()
+
+    assert run.reopened == ["send"]
+
+
+def test_out_of_an_item_the_sender_is_asked_again() -> None:
+    late = remark("leave", field=None, timeout=60, on_timeout=GoTo(node="later"))
+    spec = forked(
+        (FunctionNode(id="send", to=("ask",)),),
+        ("other",),
+        ways=[("ask", "leave"), (["leave"], "pay")],
+        more=(approving(), late, "pay", "later"),
+    )
+    run = Gated(spec)
+    run.finish("send", sends=[("ask", 1), ("ask", 2)])
+    run.says(APPROVER, "ask")
+    run.finish("other", {"amount": 999})
+    run.tick(60)
+
+    assert (run.reopened, run.running, run.asking) == (["send"], ["send"], [])
+    assert str(run.settled("ask").settled_reason).startswith("'send' is asked again")
+    assert run.orders("later") == []
+
+
+def test_an_answer_of_an_item_that_comes_to_nothing_leads_to_nothing() -> None:
+    spec = forked(
+        (FunctionNode(id="send", to=("ask", "book")),),
+        ("other",),
+        ways=[(["book"], "pay")],
+        more=(approving(), "book", "pay"),
+    )
+    run = Gated(spec)
+    run.finish("send", sends=[("ask", 1), ("book", 2)])
+    run.says(APPROVER, "ask")
+    run.finish("other", {"amount": 999})
+    run.finish("book")
+
+    assert (run.reopened, run.ran_with("pay")) == ([], [(999, "A-7")])
+
+
+def test_a_gate_in_an_inner_item_counts_after_all_of_them() -> None:
+    inner = FunctionNode(id="inner", to=("ask",))
+    spec = forked(
+        (FunctionNode(id="send", to=("one",)),),
+        ("other",),
+        ways=[("one", "inner"), (["ask"], "there"), (["there"], "last"), ("last", "pay")],
+        more=("one", inner, approving(), remark("there", field=None), remark("last"), "pay"),
+    )
+    run = Gated(spec)
+    run.finish("send", sends=[("one", 1)])
+    run.finish("one")
+    run.finish("inner", sends=[("ask", 2)])
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "there")
+    run.says(CLERK, "last", 999)
+
+    assert (run.reopened, run.orders("pay")) == (["send"], [])
+
+
+def test_an_item_has_not_arrived_by_what_a_gate_led_to_that_now_leads_elsewhere() -> None:
+    several = approving(answer_to="note", **SEVERAL)
+    spec = forked(
+        (FunctionNode(id="send", to=("ask",)),),
+        ways=[
+            *(edge("ask", "book", {"note": True}), edge("ask", "wait", {"note": True})),
+            *(edge("ask", END, "else"), ("wait", "check"), (["book"], "pay")),
+        ],
+        more=(several, "book", remark("wait", field=None), "check", "pay"),
+    )
+    run = Gated(spec)
+    run.finish("send", sends=[("ask", 2)])
+    run.says(APPROVER, "ask", True)
+    run.finish("book")
+    run.edit(BOSS, amount=999)
+    run.says(CLERK, "wait")
+    assert run.reopened == ["ask"]
+    run.says(APPROVER, "ask", False)
+
+    assert run.orders("pay")[0].results == [{"item": 2, "status": "ended"}]
