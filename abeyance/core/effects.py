@@ -44,7 +44,8 @@ class VisitInput:
     visit is one. `approver` is who approved it. `blocked_by` is the code of the reason that blocks the
     visit so far: while it holds, the driver tries again, and reports only a change. By `salt` and
     `ordinals` the ids of its own questions are known: the how manyth of its key each is, or will be; the
-    first unless said. `metered`: what it uses counts towards a budget.
+    first unless said. `metered`: what it uses counts towards a budget. `answered` are the fields with an
+    answer that no code has used yet.
     """
 
     kind: Literal["visit", "routes"] = "visit"
@@ -83,6 +84,7 @@ class VisitInput:
     salt: str = ""
     ordinals: Mapping[str, int] = field(default_factory=dict)
     metered: bool = False
+    answered: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

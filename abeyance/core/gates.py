@@ -43,12 +43,14 @@ def shown_by(question: InterruptSpec, values: Mapping[str, Json]) -> dict[str, s
     return {path: _hash_at(values, path) for path in sorted(shown_paths)}
 
 
-def grant(draft: WorkingState, visit: Visit, interrupt: Interrupt) -> None:
-    """Add the gate of an answered question of a visit."""
+def grant(
+    draft: WorkingState, visit: Visit, interrupt: Interrupt, *, answer_to: str | None
+) -> None:
+    """Add the gate of an answered question of a visit, whose answer is written to a field."""
     if interrupt.kind not in {"question", "rule"} or visit.call is not None:
         return
     capability = authority.of_answer(interrupt)
-    if capability is None and not interrupt.fields:
+    if capability is None and answer_to is None and not interrupt.fields:
         return
     gate = Gate(
         question=interrupt.id,
@@ -60,6 +62,7 @@ def grant(draft: WorkingState, visit: Visit, interrupt: Interrupt) -> None:
         is_restricted=is_restricted(interrupt.terms),
         members=visit.members,
         shown=interrupt.fields,
+        answer_to=answer_to,
         routing=visit.routing,
     )
     visit.gates = _put(draft, visit.gates, [gate])
@@ -103,6 +106,22 @@ def first_changed(state: RunState, visit: Visit) -> Gate | None:
         if not gate.begun and _differs(state, visit, gate):
             return gate
     return None
+
+
+def answered(state: RunState, visit: Visit) -> Mapping[str, Gate]:
+    """Return the gates whose unused answers have filled fields that a visit reads, by field.
+
+    A reducer adds an answer to others, so that another one would not replace it.
+    """
+    found = {}
+    for gate in of_visit(state, visit):
+        if gate.begun or gate.answer_to is None:
+            continue
+        declared = state.graph_of(gate.scope).fields.get(gate.answer_to)
+        if declared is None or declared.reducer == "last":
+            (_, names) = _views(state, visit, replace(gate, shown={gate.answer_to: ""}))[-1]
+            found.update(dict.fromkeys(names, gate))
+    return found
 
 
 def _differs(state: RunState, visit: Visit, gate: Gate) -> bool:
@@ -249,7 +268,9 @@ def handed_out(
                 declared = graph.fields.get(target)
                 if declared is None or declared.reducer == "last":
                     shown[_renamed(path, target)] = _hash_at(scope.values, path)
-        return _outside(gate, visit.address, visit.scope, visit.members, shown)
+        written = (target for target, source in outputs.items() if source == gate.answer_to)
+        outer = replace(gate, answer_to=next(written, None))
+        return _outside(outer, visit.address, visit.scope, visit.members, shown)
 
     visit.gates = _put(
         draft, visit.gates, [*map(outside, _inside(draft.state, scope.address, None))]

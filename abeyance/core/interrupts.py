@@ -85,7 +85,8 @@ def open_question(
     question = replace(question, requested_capability=capability, terms=terms)
     fields = gates.shown_by(question, values)
     transition(visit, "ask", Waiting(stage="rules" if kind == "rule" else "body"))
-    ask(draft, visit, _filled(question, values, kind), fields=fields)
+    asked = _filled(question, values, kind)
+    ask(draft, visit, replace(asked, misfit=visit.misfits.get(asked.key)), fields=fields)
 
 
 def _filled(question: InterruptSpec, values: Mapping[str, Json], kind: Kind) -> Asked:
@@ -287,7 +288,8 @@ def answer(draft: WorkingState, interrupt: Interrupt, vote: Vote) -> None:
         # A loop that a person steers is not a runaway loop.
         items.forget_counts(draft, visit)
     visit.questions = visit.questions.answered(interrupt.key, said)
-    gates.grant(draft, visit, interrupt)
+    declared = declaration(draft.state, interrupt)
+    gates.grant(draft, visit, interrupt, answer_to=None if declared is None else declared.answer_to)
     waiting = visit.state
     if isinstance(waiting, Waiting) and (waiting.composite or not of_visit(draft, visit.address)):
         transition(visit, "resume", Ready(stage=waiting.stage))

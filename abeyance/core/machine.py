@@ -43,6 +43,7 @@ from abeyance.core import (
     migration,
     operator_questions,
     reminders,
+    reopening,
     replies,
     routing,
     schedule,
@@ -60,6 +61,7 @@ from abeyance.core.outcome import (
     Failed,
     Finished,
     Interrupted,
+    Misread,
     Stopped,
     has_begun,
 )
@@ -77,7 +79,7 @@ from abeyance.core.state import (
 from abeyance.core.visit import Failure, Ready, Running, Visit, transition
 from abeyance.core.votes import Vote
 from abeyance.core.working_state import WorkingState
-from abeyance.errors import Code, Refusal
+from abeyance.errors import BlockedCode, Code, Refusal
 
 
 def new_run(
@@ -321,12 +323,29 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
             asking.interrupted(draft, visit, running, interrupted)
         case Stopped() | AttemptFailed() | Blocked() as unfinished:
             _left_to_run_again(draft, visit, running, unfinished)
+        case Misread(faults=faults):
+            _misread(draft, visit, running, faults)
         case Failed(code=code, message=message, journal=journal, fatal=fatal, patch=changes):
             visit.checkpoint = visit.checkpoint.after_failure(journal, changes)
             if not budgets.fail_stopped(draft, visit, running):
                 routing.fail(draft, visit, Failure(code=code, message=message), fatal=fatal)
         case _:
             assert_never(outcome)
+
+
+def _misread(
+    draft: WorkingState, visit: Visit, running: Running, faults: Mapping[str, str]
+) -> None:
+    """Ask again for an answer that code cannot read. The visit is blocked if there is none."""
+    filled = gates.answered(draft.state, visit)
+    field = next((name for name in faults if name in filled), None)
+    if field is None or draft.state.ending is not None:
+        why = "; ".join(faults.values())
+        blocked_by = Blocked(code=BlockedCode.VALUES_INCOMPATIBLE, message=why)
+        _left_to_run_again(draft, visit, running, blocked_by)
+        return
+    transition(visit, "stopped", Ready(stage=running.stage))
+    reopening.ask_again(draft, filled[field], before=visit.address, misfit=faults[field])
 
 
 def _left_to_run_again(

@@ -212,7 +212,20 @@ class Blocked:
     patch: Mapping[str, Json] = field(default_factory=dict)
 
 
-VisitOutcome: TypeAlias = Finished | Interrupted | Stopped | AttemptFailed | Failed | Blocked
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misread:
+    """The code cannot read fields that answers have filled, because their types have become stricter.
+
+    `faults` says why, by field. Nothing of the author's code was called.
+    """
+
+    kind: Literal["misread"] = "misread"
+    faults: Mapping[str, str]
+
+
+VisitOutcome: TypeAlias = (
+    Finished | Interrupted | Stopped | AttemptFailed | Failed | Blocked | Misread
+)
 
 
 def has_begun(outcome: VisitOutcome) -> bool:
@@ -222,6 +235,8 @@ def has_begun(outcome: VisitOutcome) -> bool:
             return begun
         case Blocked(journal=journal):
             return journal is not None
+        case Misread():
+            return False
         case _:
             return True
 

@@ -8,17 +8,19 @@ from abeyance.core.visit import BEHIND_GATES, BY_BRANCH, IN_SCOPE, Gate
 from abeyance.core.working_state import WorkingState
 
 
-def ask_again(draft: WorkingState, gate: Gate, *, before: str) -> None:
-    """Ask a gate again, because what it showed has changed. `before` is the address of what was about to
-    begin, or to be over.
+def ask_again(draft: WorkingState, gate: Gate, *, before: str, misfit: str | None = None) -> None:
+    """Ask a gate again, because what it showed has changed, or because code cannot read the answer, which
+    `misfit` explains. `before` is the address of what was about to begin, or to be over.
     """
     draft.keep()
-    draft.publish("interrupt.reopened", gate.visit, node=gate.node, before=before)
-    _retrace(
-        draft, gate, f"{gate.node!r} is asked again: its values have changed since it was answered"
-    )
+    why = "its values have changed since it was answered"
+    if misfit is not None:
+        why = f"the answer cannot be read any more: {misfit}"
+    about = {} if misfit is None else {"reason": why}
+    draft.publish("interrupt.reopened", gate.visit, node=gate.node, before=before, **about)
+    _retrace(draft, gate, f"{gate.node!r} is asked again: {why}")
     route = gate.routing
-    routing.enter(
+    again = routing.enter(
         draft,
         gate.scope,
         gate.node,
@@ -27,6 +29,8 @@ def ask_again(draft: WorkingState, gate: Gate, *, before: str) -> None:
         # Its code has run; only the rule asks again.
         routed=None if route is None else replace(route, is_stale=True),
     )
+    if again is not None and misfit is not None:
+        again.misfits = {gate.key: misfit}
 
 
 def _retrace(draft: WorkingState, gate: Gate, reason: str) -> None:

@@ -226,7 +226,6 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
         return True
     if not _has_room(draft, carried):
         return False
-    gates.begin(draft, visit)
     if reads_inbox:
         messages.read_at_start(draft, visit)
     transition(visit, "start", Running(answered_keys=tuple(visit.questions.answers)))
@@ -263,6 +262,7 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
         call=visit.call,
         approver={} if visit.call is None else decisions.approver(draft.state, visit),
     )
+    gates.begin(draft, visit)
     draft.emit(RunNode(input=visit_input, heartbeat=node.heartbeat))
     return True
 
@@ -297,6 +297,7 @@ def _input(draft: WorkingState, visit: Visit, answers: Mapping[str, Json]) -> Vi
         salt=state.salt,
         ordinals=_ordinals(draft, visit),
         metered=budgets.covers(state, visit),
+        answered=tuple(gates.answered(state, visit)),
     )
 
 

@@ -201,9 +201,9 @@ class Gate:
 
     `shown` are hashes of the values that people saw, by path. `begun` counts the visits whose code has
     begun because of the answer. `capability` is None if everybody could have answered. `is_restricted`:
-    not everybody with the capability could have, or not alone. `before` are the gates that had led to it.
-    `routing` is the routing decision of a visit whose rule asked. `taken` are the tokens of other
-    branches that joins have taken together with its own.
+    not everybody with the capability could have, or not alone. `answer_to` is the field that holds the
+    answer. `before` are the gates that had led to it. `routing` is the routing decision of a visit whose
+    rule asked. `taken` are the tokens of other branches that joins have taken together with its own.
     """
 
     question: str
@@ -215,6 +215,7 @@ class Gate:
     is_restricted: bool
     members: tuple[FanOutBranch, ...] = ()
     shown: Mapping[str, str] = field(default_factory=dict)
+    answer_to: str | None = None
     begun: int = 0
     before: tuple[str, ...] = ()
     routing: RoutingDecision | None = None
@@ -324,7 +325,8 @@ class Visit:
     end.
 
     `activations` counts the starts of its code, after stops and answers too. `gates` are the ids of the
-    questions whose answers led to it, the oldest first.
+    questions whose answers led to it, the oldest first. `misfits` says, by the key of a question, why the
+    answer that was given before cannot be read any more.
 
     How it ends: `pending` is what it comes to without running its code: what its nested graph changed, or
     what a person put in place of a failed body; its patch is empty once merged. `routing` is set once the
@@ -342,6 +344,7 @@ class Visit:
     activations: int = 0
     gates: tuple[str, ...] = ()
     questions: Questions = field(default_factory=Questions)
+    misfits: Mapping[str, str] = field(default_factory=dict)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     inbox: Inbox = field(default_factory=Inbox)
     pending: Finished | None = None

@@ -25,7 +25,14 @@ from abeyance.core import outcome as outcomes
 from abeyance.core.blocked import unpinned_target
 from abeyance.core.effects import VisitInput
 from abeyance.core.json import Json, size, why_not_json
-from abeyance.core.outcome import AttemptFailed, Failed, Finished, Interrupted, VisitOutcome
+from abeyance.core.outcome import (
+    AttemptFailed,
+    Failed,
+    Finished,
+    Interrupted,
+    Misread,
+    VisitOutcome,
+)
 from abeyance.core.patch import PatchError, merged
 from abeyance.core.retries import Attempts
 from abeyance.core.spec import END, Clips
@@ -99,6 +106,8 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
             )
         outcome = await _ask_or_run(graph, context, deciders)
     except ValuesError as error:
+        if faults := _misread(visit_input, error):
+            return Misread(faults=faults)
         # The run has these values, and people gave these answers: later code has to read them.
         raise Blocked(str(error), code=BlockedCode.VALUES_INCOMPATIBLE) from error
     except ModuleNotFoundError as error:
@@ -114,6 +123,16 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
         message = f"the rules cannot be evaluated after {visit_input.node!r}: {error}"
         outcome = _failed(FailureCode.NODE_FAILED, message)
     return _with_journal(graph, outcome, context)
+
+
+def _misread(visit_input: VisitInput, error: ValuesError) -> dict[str, str]:
+    """Return what is wrong with fields that people can be asked for again."""
+    faults: dict[str, str] = {}
+    for each in error.errors:
+        field = each["pointer"].removeprefix("/").partition("/")[0]
+        if field in visit_input.answered:
+            faults.setdefault(field, f"{each['pointer']}: {each['message']}")
+    return faults
 
 
 def failed_attempt(

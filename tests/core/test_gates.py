@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from core_gated import APPROVER, BOSS, CLERK, Gated, approving, forked, refund, remark
+from core_rules import ask, rule
 
 from abeyance.core import events
 from abeyance.core.json import Json
-from abeyance.core.outcome import Blocked, Stopped
+from abeyance.core.outcome import Blocked, Misread, Stopped
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import AskHuman, Default, FunctionNode, GoTo
 from abeyance.core.state import Limits
@@ -346,3 +347,64 @@ def test_nobody_needs_a_permission_because_of_an_answer_that_everybody_could_giv
     run.says(CLERK, "error", {"action": "retry"})
 
     assert (run.running, run.state.spec.guarded_by) == (["pay"], ())
+
+
+# what code cannot read
+
+
+def unreadable(field: str = "note", **about: Any) -> Gated:
+    """A run whose code cannot read the answer, which its question has written to a field."""
+    return Gated(refund(approving(answer_to=field, **about), "check", "pay"))
+
+
+def test_an_answer_that_its_code_cannot_read_is_asked_for_again_with_the_fault() -> None:
+    run = unreadable()
+    first = run.open("ask").id
+    run.says(APPROVER, "ask", 7)
+    assert run.orders("check")[0].answered == ("note",)
+    run.end(Misread, visit=run.visit("check").address, faults={"note": "/note: not a text"})
+
+    again = run.open("ask")
+    hint = "(Asked again, because the answer does not fit: /note: not a text)"
+    assert (again.id == first, again.prompt) == (False, f"Refund 250 for A-7? {hint}")
+    (fact,) = run.facts("interrupt.reopened")
+    assert fact.data["reason"] == "the answer cannot be read any more: /note: not a text"
+    run.says(APPROVER, "ask", "seven")
+    assert run.ran_with("check", "note") == [(7,), ("seven",)]
+
+
+def test_so_is_the_answer_to_a_rule() -> None:
+    rules = [rule("sure", "assess", ask("sure", prompt="Sure?", answer_to="note"))]
+    run = Gated(refund("assess", "pay", rules=rules))
+    run.finish("assess")
+    run.says(CLERK, "sure", 7)
+    run.end(Misread, visit=run.visit("pay").address, faults={"note": "not a text"})
+
+    assert (run.open("sure").prompt[:18], len(run.orders("assess"))) == ("Sure? (Asked again", 1)
+
+
+def test_an_answer_that_code_has_used_or_that_was_added_to_others_is_not_asked_for_again() -> None:
+    run = unreadable()
+    run.says(APPROVER, "ask", 7)
+    run.finish("check")
+    added = unreadable("payments")
+    added.says(APPROVER, "ask", [7])
+
+    assert (run.orders("pay")[0].answered, added.orders("check")[0].answered) == ((), ())
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_code_that_cannot_read_anything_else_is_blocked(*, ends: bool) -> None:
+    run = unreadable()
+    run.says(APPROVER, "ask", 7)
+    if ends:
+        run.cancel()
+    field = "note" if ends else "amount"
+    run.end(Misread, visit=run.visit("check").address, faults={field: "not a number"})
+    if ends:
+        assert run.status == "cancelled"
+        return
+
+    (fact,) = run.facts("node.blocked")
+    assert fact.data == {"code": "values_incompatible", "message": "not a number"}
+    assert run.reopened == []

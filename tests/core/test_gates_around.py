@@ -11,6 +11,7 @@ from core_drive import chain, edge, graph, nested
 from core_gated import APPROVER, BOSS, CLERK, FIELDS, Gated, approving, forked, refund, remark
 from core_rules import ask, rule
 
+from abeyance.core.outcome import Misread
 from abeyance.core.spec import (
     END,
     START,
@@ -429,6 +430,15 @@ def test_a_nested_graph_that_is_visited_again_is_held_against_its_latest_answer(
 
     (visit,) = run.state.visits.values()
     assert (run.reopened, len(visit.gates)) == ([], 1)
+
+
+def test_an_answer_in_a_nested_graph_that_code_after_it_cannot_read_is_asked_for_again() -> None:
+    run = Gated(refund(inside(INSIDE, output={"note": "ok"}), "pay"))
+    run.says(APPROVER, "ask", 7)
+    assert run.orders("pay")[0].answered == ("note",)
+    run.end(Misread, visit=run.visit("pay").address, faults={"note": "not a text"})
+
+    assert (run.reopened, run.open("ask").prompt) == (["sub"], "Refund 250?")
 
 
 # items of fan-outs

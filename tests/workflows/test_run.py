@@ -6,13 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from sample_graphs import State, chain, gated, gates
-from temporal_site import ANYBODY, Site
+from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Backoff, Context, Fatal, Goto, Graph, Principal, Refusal
+from abeyance import START, Backoff, Context, Fatal, Goto, Graph, Principal, Refusal, views
 from abeyance.errors import Code
 
 
@@ -312,6 +312,52 @@ async def test_values_that_todays_model_refuses_wait_for_code_that_reads_them(
     assert (view.status, why.code) == ("running", "values_incompatible")
     assert "/currency" in why.message
     assert ended.status == "completed"
+
+
+@pytest.mark.parametrize("local", [False, True])
+async def test_an_answer_that_todays_type_refuses_is_asked_for_again(
+    temporal: TemporalClient, *, local: bool
+) -> None:
+    class Stricter(State):
+        amount: float = Field(0, le=100)
+
+    def graph(model: type[BaseModel]) -> Graph:
+        made = Graph("stricter", state=model)
+        made.interrupt("how_much", prompt="How much?", answer_to="amount")
+        made.interrupt("sure", prompt="Sure?", response=bool)
+
+        @made.node(local=local)
+        async def pay(state: Any) -> dict[str, Any]:
+            return {"log": [f"paid {state.amount:g}"]}
+
+        made.edge(START, "how_much")
+        made.edge("how_much", "sure")
+        made.edge("sure", "pay")
+        return made
+
+    site = Site(temporal, graph(State))
+    run_id = await site.start()
+    run = site.client.run(run_id)
+    async with site.worker():
+        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+        await run.respond(asked.id, 250, principal=ANYBODY)
+    async with site.worker(graph(Stricter)):
+        (sure,) = (await site.until(run_id, "awaiting-input")).interrupts
+        await run.respond(sure.id, True, principal=ANYBODY)
+
+        async def is_asked_again() -> views.InterruptView | None:
+            found = (await run.view()).interrupts
+            return next((each for each in found if each.name == "how_much"), None)
+
+        again = await eventually(is_asked_again)
+        assert "Asked again, because the answer does not fit: /amount" in again.prompt
+        await run.respond(again.id, 90, principal=ANYBODY)
+        (sure,) = (await site.until(run_id, "awaiting-input")).interrupts
+        await run.respond(sure.id, True, principal=ANYBODY)
+        ended = await site.ended(run_id)
+        await site.replays(run_id)
+
+    assert (ended.status, ended.values["log"]) == ("completed", ["paid 90"])
 
 
 async def test_local_nodes_cost_no_activity_and_do_the_same(temporal: TemporalClient) -> None:
