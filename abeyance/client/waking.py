@@ -82,8 +82,9 @@ class Waking:
             if not description.is_running or description.unreadable is not None:
                 return
             why = await hindrance(self._line.temporal, description) if _is_retried(raw) else None
-            # Signals that no worker can replay would only fill the history.
-            if why is not None and why.code != BlockedCode.CANNOT_REPLAY:
+            # Signals that no worker can replay would only fill the history. Where no worker has said
+            # why, because the first task was lost with one that left, the new task has it said.
+            if why and not (why.is_said and why.shown.code == BlockedCode.CANNOT_REPLAY):
                 await self._retry_workflow_task(raw)
             retried = [await self._retry_activity(raw, each) for each in raw.pending_activities]
             is_blocked = description.summary.get("blocked")

@@ -6,7 +6,9 @@ growing pause, and writes down the first failure alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC
 from typing import Final
 
@@ -16,6 +18,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import Client as TemporalClient
+from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
 from abeyance import views
@@ -23,14 +26,8 @@ from abeyance.core.blocked import CANNOT_REPLAY_REMEDY
 from abeyance.core.text import truncate
 from abeyance.errors import BlockedCode
 from abeyance.history.description import RPC, RunDescription
-from abeyance.storage.converter import decode_message, of_run
+from abeyance.storage.converter import decode_message, of_run, unread_by
 
-_UNREAD: Final = {
-    "WrongKey": BlockedCode.KEY_MISSING,
-    "Unavailable": BlockedCode.STORAGE_UNAVAILABLE,
-    "SettingsError": BlockedCode.STORAGE_UNAVAILABLE,
-}
-"""What a worker lacked, by the types of the failures of its workflow tasks."""
 _PASSING: Final = frozenset(
     {
         WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
@@ -48,9 +45,15 @@ _SHOWN: Final = 300
 _UNKNOWN: Final = "its workflow task is not completed in time; the log of a worker says why"
 
 
-async def hindrance(
-    temporal: TemporalClient, described: RunDescription
-) -> views.BlockedView | None:
+@dataclass(frozen=True, slots=True)
+class Hindrance:
+    """Why no worker completes the workflow task of a run. `is_said` is whether a worker has said so."""
+
+    shown: views.BlockedView
+    is_said: bool
+
+
+async def hindrance(temporal: TemporalClient, described: RunDescription) -> Hindrance | None:
     """Return why no worker completes the workflow task of a run; None if nothing is known to hinder it.
 
     Raises RPCError.
@@ -63,22 +66,38 @@ async def hindrance(
     )
     service = temporal.workflow_service
     page = await service.get_workflow_execution_history_reverse(request, timeout=RPC)
-    for event in page.history.events[:_RECENT_EVENTS]:
+    converter = of_run(temporal.data_converter, described.run_id)
+    return await hindrance_of(
+        converter, page.history.events[:_RECENT_EVENTS], is_often=described.is_retried_often
+    )
+
+
+async def hindrance_of(
+    converter: DataConverter, latest_first: Sequence[HistoryEvent], *, is_often: bool
+) -> Hindrance | None:
+    """Return what the events of a run say about why its workflow task is not completed.
+
+    A task that was lost with its worker says nothing, so the last that failed before it counts. Without
+    one, a run that was tried often (`is_often`) is hindered by what its workers alone know.
+    """
+    lost: HistoryEvent | None = None
+    for event in latest_first:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
-                return None
-            case EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT if described.is_retried_often:
-                return _cannot_replay(_UNKNOWN, event)
+                break
+            case EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT:
+                lost = lost or event
             case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
                 failed = event.workflow_task_failed_event_attributes
                 if failed.cause in _PASSING:
                     continue
-                converter = of_run(temporal.data_converter, described.run_id)
                 await decode_message(converter, failed.failure, forgiving=True)
-                return _failed_by(failed.failure, event)
+                return Hindrance(_failed_by(failed.failure, event), is_said=True)
             case _:
                 pass
-    return None
+    if lost is None or not is_often:
+        return None
+    return Hindrance(_cannot_replay(_UNKNOWN, lost), is_said=False)
 
 
 async def hindered(
@@ -90,19 +109,16 @@ async def hindered(
         return view
     with suppress(RPCError):
         if (why := await hindrance(temporal, described)) is not None:
-            return view.model_copy(update={"blocked": [why, *view.blocked]})
+            return view.model_copy(update={"blocked": [why.shown, *view.blocked]})
     return view
 
 
 def _failed_by(failure: Failure, event: HistoryEvent) -> views.BlockedView:
     """Return what hindered the worker that failed a workflow task."""
-    own = failure
-    while own.application_failure_info.type not in _UNREAD:
-        if not own.HasField("cause"):
-            return _cannot_replay(truncate(failure.message, _SHOWN), event)
-        own = own.cause
-    code = _UNREAD[own.application_failure_info.type]
-    return views.BlockedView(code=code, message=f"a worker cannot read the run: {own.message}")
+    if (unread := unread_by(failure)) is None:
+        return _cannot_replay(truncate(failure.message, _SHOWN), event)
+    code, why = unread
+    return views.BlockedView(code=code, message=f"a worker cannot read the run: {why}")
 
 
 def _cannot_replay(why: str, event: HistoryEvent) -> views.BlockedView:

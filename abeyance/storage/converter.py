@@ -112,6 +112,25 @@ def storage_code(error: BaseException) -> BlockedCode:
             return BlockedCode.PAYLOAD_UNREADABLE
 
 
+_UNREAD: Final = {
+    "NotSealed": BlockedCode.PAYLOAD_UNREADABLE,
+    "WrongKey": BlockedCode.KEY_MISSING,
+    "BlobMissing": BlockedCode.STORAGE_UNAVAILABLE,
+    "SettingsError": BlockedCode.STORAGE_UNAVAILABLE,
+    "Unavailable": BlockedCode.STORAGE_UNAVAILABLE,
+}
+"""What a worker lacked, by the types of the failures of its workflow tasks."""
+
+
+def unread_by(failure: Failure) -> tuple[BlockedCode, str] | None:
+    """Return what a worker lacked to read a run, and its words, by the failure of its workflow task."""
+    while (code := _UNREAD.get(failure.application_failure_info.type)) is None:
+        if not failure.HasField("cause"):
+            return None
+        failure = failure.cause
+    return code, failure.message
+
+
 _NONCE: Final = "abeyance-update"
 _logger = logging.getLogger("abeyance.storage")
 _DRIVER: Final = "abeyance"
@@ -422,6 +441,20 @@ async def decode_message(
                     raise
                 attributes = {"message": f"the message cannot be read: {error}"}
             failure.message = attributes.get("message", "")
+            failure.ClearField("encoded_attributes")
+        if not failure.HasField("cause"):
+            return
+        failure = failure.cause
+
+
+def show_message(failure: Failure) -> None:
+    """Put the messages of a failure that this process has just made, and of its causes, in their place:
+    they are encoded, and not encrypted yet.
+    """
+    reader = PayloadConverter()
+    while True:
+        if failure.HasField("encoded_attributes"):
+            failure.message = reader.from_payload(failure.encoded_attributes)["message"]
             failure.ClearField("encoded_attributes")
         if not failure.HasField("cause"):
             return

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from temporalio.api.failure.v1 import Failure
 from temporalio.bridge.proto.activity_result import ActivityResolution, Cancellation, Success
 from temporalio.bridge.proto.workflow_activation import (
     CancelWorkflow,
@@ -26,6 +29,10 @@ from temporalio.converter import SerializationContext
 from temporalio.worker import WorkflowInstance
 from temporalio.workflow import Info
 
+from abeyance.core.blocked import CANNOT_REPLAY_REMEDY
+from abeyance.keyring import WrongKey
+from abeyance.settings import Settings
+from abeyance.temporal.converter import data_converter
 from abeyance.temporal.retry import LOOKED_AHEAD
 from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowInstance
 
@@ -51,9 +58,10 @@ EVICT = WorkflowActivationJob(remove_from_cache=RemoveFromCache())
 class Recording(WorkflowInstance):
     """An instance of the SDK's that only notes what it is told."""
 
-    def __init__(self, *, writes: int = 0) -> None:
+    def __init__(self, *, writes: int = 0, fails: Failure | None = None) -> None:
         self.told: list[str | None] = []
         self.writes = writes
+        self.fails = fails
         self.info = Info.__new__(Info)
         object.__setattr__(self.info, "workflow_id", "r")
 
@@ -63,6 +71,8 @@ class Recording(WorkflowInstance):
         completion.successful.SetInParent()
         for _ in range(self.writes):
             completion.successful.commands.add().modify_workflow_properties.SetInParent()
+        if self.fails is not None:
+            completion.failed.failure.CopyFrom(self.fails)
         return completion
 
     def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
@@ -226,3 +236,42 @@ def test_a_replay_is_never_done_anew() -> None:
     )
 
     assert failure == ""
+
+
+@pytest.mark.parametrize(
+    ("cause", "line"),
+    [
+        (
+            WrongKey("this is encrypted with the key 'other'"),
+            (
+                "code=key_missing | its workflow task failed (this is encrypted with the key 'other'), "
+                "and is tried again: this worker cannot read the run"
+            ),
+        ),
+        (
+            KeyError("a bug"),
+            (
+                "code=cannot_replay | its workflow task failed (Failed decoding arguments), and is tried "
+                f"again: {CANNOT_REPLAY_REMEDY}"
+            ),
+        ),
+    ],
+)
+def test_the_worker_logs_why_a_task_failed_although_the_failure_is_to_be_encrypted(
+    caplog: pytest.LogCaptureFixture, cause: Exception, line: str
+) -> None:
+    caplog.set_level(logging.WARNING, "abeyance.worker")
+    keys = f"first:{base64.b64encode(bytes(32)).decode()}"
+    converter = data_converter(Settings(encryption_keys=keys))
+    error, failure = RuntimeError("Failed decoding arguments"), Failure()
+    error.__cause__ = cause
+    converter.failure_converter.to_failure(error, converter.payload_converter, failure)
+    written = Failure.FromString(failure.SerializeToString())
+
+    completion = InOrderWorkflowInstance(Recording(fails=failure)).activate(
+        WorkflowActivation(history_length=3, jobs=[BEGIN])
+    )
+
+    assert caplog.messages == [f"run=r {line}"]
+    # What goes to Temporal stays as it is to be encrypted.
+    assert completion.failed.failure == written

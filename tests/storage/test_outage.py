@@ -151,11 +151,9 @@ async def test_a_run_that_its_worker_cannot_read_says_so_although_the_worker_can
     site = Site(connected(temporal, settings), letters())
     poor = Site(connected(temporal, lacking("key", settings, tmp_path, keys)), letters())
     poor.settings = site.settings
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
+    # A task that is lost with a worker that leaves would hide what the next one cannot say.
     async with poor.worker():
-        await site.client.run(run_id).pause()
+        run_id = await site.start()
         (why,) = (await site.until_blocked(run_id, attempt=0)).blocked
 
     assert why.code == "key_missing"

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
+from temporalio.api.failure.v1 import Failure
 from temporalio.bridge.proto.workflow_activation import RemoveFromCache, WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.converter import SerializationContext
@@ -21,6 +22,7 @@ from temporalio.workflow import Info
 from abeyance.core.blocked import CANNOT_REPLAY_REMEDY
 from abeyance.core.text import truncate
 from abeyance.errors import BlockedCode
+from abeyance.storage.converter import show_message, unread_by
 from abeyance.temporal.retry import LOOKED_AHEAD
 from abeyance.temporal.workarounds.payloads import fail_refused_results
 
@@ -90,21 +92,27 @@ class InOrderWorkflowInstance(WorkflowInstance):
         completion = self._inner.activate(act)
         for job in act.jobs:
             if job.remove_from_cache.reason == RemoveFromCache.NONDETERMINISM:
-                self._log_failed(job.remove_from_cache.message)
+                self._log_failed(Failure(message=job.remove_from_cache.message))
         if completion.HasField("failed"):
-            self._log_failed(completion.failed.failure.message)
+            failure = Failure()
+            failure.CopyFrom(completion.failed.failure)
+            show_message(failure)
+            self._log_failed(failure)
         self._owed += sum(
             command.WhichOneof("variant") in _WRITTEN for command in completion.successful.commands
         )
         return completion
 
-    def _log_failed(self, why: str) -> None:
+    def _log_failed(self, failure: Failure) -> None:
+        code, why, remedy = BlockedCode.CANNOT_REPLAY, failure.message, CANNOT_REPLAY_REMEDY
+        if (unread := unread_by(failure)) is not None:
+            (code, why), remedy = unread, "this worker cannot read the run"
         _worker_logger.warning(
             "run=%s code=%s | its workflow task failed (%s), and is tried again: %s",
             self._inner.get_info().workflow_id,
-            BlockedCode.CANNOT_REPLAY,
+            code,
             truncate(why, _SHOWN),
-            CANNOT_REPLAY_REMEDY,
+            remedy,
         )
 
     def _refused(self, act: WorkflowActivation, why: str) -> WorkflowActivationCompletion:
