@@ -182,6 +182,8 @@ def _with_journal(graph: Graph, outcome: VisitOutcome, context: Context) -> Visi
                 journal=steps,
                 patch=journal.partial_patch,
             )
+        case Misread():
+            return outcome
         case _:
             return replace(outcome, journal=steps, patch=journal.partial_patch)
 
