@@ -53,10 +53,11 @@ def barred(
     """
     found: dict[str, str] = {}
     own = None if before is None else before.id
+    filled = () if before is None or before.terms is None else before.terms.not_by
     # Whom a field names is barred because of that, whatever else bars them until something changes.
     for rule in () if terms is None else sorted(terms.not_by, key=is_template, reverse=True):
         people: tuple[str, ...] = state.starters
-        if is_template(rule) and before is not None:
+        if before is not None and is_template(rule) and rule in filled:
             people = tuple(who for who, by in before.barred.items() if by == rule)
         elif is_template(rule):
             people = (person(rule, items.values_of(state, visit)),)

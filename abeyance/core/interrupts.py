@@ -177,8 +177,9 @@ def ask_anew(
     asked: Asked,
     fields: Mapping[str, str] | None = None,
 ) -> None:
-    """Update what an open interrupt shows. It keeps its id and deadline, and an answer to what was
-    shown before is refused as `stale`: votes on it count no more, and a held yes does not either.
+    """Update what an open interrupt shows, and whom its terms bar. It keeps its id and deadline, and an
+    answer to what was shown before is refused as `stale`: votes on it count no more, and bar nobody, and
+    a held yes does not either.
     """
     question = asked.question
     terms = _terms_now(interrupt, question.terms)
@@ -196,10 +197,12 @@ def ask_anew(
         terms=terms,
         digest=digest,
         fields=fields or {},
+        barred=duties.barred(draft.state, draft.visit(interrupt.visit), terms, interrupt),
         votes=(),
         revised=False,
     )
     draft.open[interrupt.id] = reminders.asked_anew(interrupt, changed, draft.now)
+    duties.bar(draft, interrupt.name)
     shown = ledger.shown_of(question, digest)
     draft.publish_about(interrupt, "interrupt.changed", shown=shown)
 

@@ -342,6 +342,10 @@ class _Move:
                 )
                 remedy = "keep the rule, or wait for the answer"
                 self._to.obstacle("question", entry.name, why, remedy=remedy, address=entry.address)
+        terms = entry.terms
+        if terms is not None:
+            not_by = tuple(self._to.barring(path, rule) for rule in terms.not_by)
+            terms = replace(terms, not_by=not_by)
         return replace(
             entry,
             address=self._to.address(entry.address),
@@ -350,6 +354,8 @@ class _Move:
             name=self._to.question(node, entry.name) if entry.kind == "question" else entry.name,
             key=self._to.question(node, entry.key),
             parents=tuple(replace(p, address=self._to.address(p.address)) for p in entry.parents),
+            terms=terms,
+            barred={who: self._to.barring(path, rule) for who, rule in entry.barred.items()},
             on_timeout=self._on_timeout(path, entry.on_timeout, entry.address),
         )
 

@@ -217,10 +217,22 @@ class Places:
 
     def by_question(self, path: Path, answers: Mapping[str, T]) -> dict[str, T]:
         """Return answers, or who gave them, by the names that their questions have now."""
+        names = self._renamed_questions(path)
+        return {names.get(name, name): answer for name, answer in answers.items()}
+
+    def barring(self, path: Path, name: str) -> str:
+        """Return the name that a question has now whose answerers a question of the graph at `path` bars:
+        one of that graph, else of the graphs around it.
+        """
+        if name in self.graphs[path][0].question_names:
+            return self._renamed_questions(path).get(name, name)
+        return self.barring(path[:-1], name) if path else name
+
+    def _renamed_questions(self, path: Path) -> dict[str, str]:
         names: dict[str, str] = {}
         for name in self.graphs[path][0].nodes:
             names.update(self._asked_by((*path, name)))
-        return {names.get(name, name): answer for name, answer in answers.items()}
+        return names
 
     def _asked_by(self, node: Path) -> Mapping[str, str]:
         """Return the old and the new name of an interrupt node's question, if it has another now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,6 +104,31 @@ def test_a_graph_that_names_people_by_a_field_that_is_new_leaves_them_as_they_we
     run.feed(events.ValuesEdited, principal=ROOT, patch={"note": "b"}, version=1)
 
     assert (run.open("ask").prompt, open_as(run)[0]) == ("Buy b?", ("ada",))
+
+
+def test_a_question_that_is_asked_anew_bars_whom_its_new_terms_bar() -> None:
+    """The run has moved to a graph with other rules, and its values are edited."""
+    terms = Terms(quorum=Quorum(count=2))
+    ways = [(START, name) for name in ("first", "ask", "last")]
+
+    def spec(terms: Terms) -> GraphSpec:
+        ask = gate("ask", prompt="Buy {note}?", schema=APPROVAL, terms=terms)
+        last = gate("last", terms=Terms(not_by=("ask",)))
+        return graph(gate("first"), ask, last, ways=ways, fields=FIELDS)
+
+    run = Drive(spec(terms), values=NAMED)
+    run.answer("first", "yes", principal=BOB)
+    run.answer("ask", {"approved": True}, principal=BOB)
+    assert run.open("last").barred == {"bob": "ask"}
+    later = spec(replace(terms, not_by=("first", "{requester}")))
+    run.feed(events.Migrated, principal=ROOT, spec=later)
+    run.feed(events.ValuesEdited, principal=ROOT, patch={"note": "b"}, version=1)
+    run.state = restored(run.state)
+
+    assert open_as(run)[1] == {"carol": "{requester}", "bob": "first"}
+    # The vote was on what the question showed before, so it bars nobody from another one either.
+    assert (run.open("ask").votes, run.open("last").barred) == ((), {})
+    assert refusal_of(run, BOB).code is Code.SEPARATION_OF_DUTIES
 
 
 # the field

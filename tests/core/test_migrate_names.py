@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from core_agents import agent_node, question, tool
+from core_askers import ADA
 from core_drive import Drive, asked, chain, edge, gate, graph, nested, reader, written
-from core_renamed import ROOT, moved, obstacles, renamed, rest
+from core_renamed import ROOT, migrate, moved, obstacles, renamed, rest
 from core_rules import ask, rule
 
 from abeyance.core import events
@@ -28,6 +29,7 @@ from abeyance.core.spec import (
     Retry,
 )
 from abeyance.core.state import RunState
+from abeyance.core.terms import Terms
 
 APPROVE: dict[str, Any] = {"prompt": "Refund {x}?", "capability": "approve"}
 
@@ -175,3 +177,21 @@ def parts(state: RunState) -> Json:
     for entry in held["ledger"]["open"].values():
         del entry["prompt"], entry["reason"]
     return held
+
+
+def test_a_question_bars_who_answers_another_one_under_its_new_name() -> None:
+    """The first is asked in its own graph, the second around it, the third in both."""
+    eyes = Terms(not_by=("one", "two", "three", "@starter"))
+    asking = (gate("one"), gate("three"), gate("ask", terms=eyes))
+    inner = graph(*asking, ways=[(START, each.id) for each in asking], name="inner")
+    ways = [(START, "sub"), (START, "two"), (START, "three")]
+    run = Drive(graph(nested("sub", inner), gate("two"), gate("three"), ways=ways))
+    run.answer("two", principal=ROOT)
+    spec, names = renamed(run.state.spec, "X")
+    migrate(run, spec, renames=names)
+
+    (question,) = [each for each in run.state.ledger.open.values() if each.name == "askX"]
+    assert question.terms == Terms(not_by=("oneX", "twoX", "threeX", "@starter"))
+    assert question.barred == {"root": "twoX"}
+    run.answer("oneX", principal=ADA)
+    assert run.open("askX").barred == {"root": "twoX", "ada": "oneX"}
