@@ -4,7 +4,7 @@ A framework is held at each call that its model makes: the call becomes a visit 
 an `Agent` does, and the framework continues with the results. So a foreign agent has the approvals,
 edits, rejections, deadlines, addresses, hooks and transcripts of a native one, and after a lost worker
 nothing of earlier turns runs again. The state of the framework is stored beside the transcript, outside
-the history; the response of the turn refers to it, so a fork or a rewind continues from that turn.
+the history; the response of the turn refers to it, so a retry of the run continues from that turn.
 """
 
 from __future__ import annotations

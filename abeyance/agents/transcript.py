@@ -4,7 +4,7 @@
            <message>                                                        and one line for each message
 
 Appending writes one link and changes none, so a reference always means the same conversation: an older
-reference is a free fork or rewind.
+one stays readable at no cost.
 
 A chain with one link per turn would be read one fetch at a time. So links fold, like the digits of a
 number to the base `FOLD`: the `FOLD`th link of equal size in a row is written as one link with the

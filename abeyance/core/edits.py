@@ -42,7 +42,8 @@ def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
             "it with the mode 'now'"
             if is_stopped
             else "and its values can be edited while it waits for people, or is paused and no code "
-            "runs: pause it first"
+            "runs: pause it first, which lets running code finish (with the mode 'now' it is stopped, as "
+            "blocked code is in any mode)"
         )
         raise Refusal(
             Code.NOT_STOPPED,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from core_askers import ROOT
 from core_drive import T0, Drive, chain, gate, graph, nested
 
 from abeyance.core import events
@@ -118,6 +119,27 @@ def test_a_blocked_finally_node_blocks_the_end_and_is_not_stopped() -> None:
     assert run.orders("work")[-1].blocked_by == "code_missing"
     run.finish("work")
     assert run.status == "completed"
+
+
+@pytest.mark.parametrize("when", ["before the pause", "during it"])
+def test_values_that_block_a_visit_can_be_edited_after_any_pause(when: str) -> None:
+    edit = {"principal": ROOT, "patch": {"x": 2}, "version": 1}
+    report = {"code": "values_incompatible", "message": "correct them", "visit": WORK}
+    run = Drive(chain("work"), values={"x": "two"})
+    if when == "before the pause":
+        run.feed(events.VisitBlocked, **report)
+        assert "pause it first, which" in run.refused(events.ValuesEdited, **edit).message
+    run.feed(events.Paused, actor="ada")
+    if when == "during it":
+        run.feed(events.VisitBlocked, **report)
+    told = run.visit("work").state
+    assert isinstance(told, Running)
+    assert told.stopping
+    run.end(Stopped, visit=WORK)
+    run.feed(events.ValuesEdited, **edit)
+    run.feed(events.Resumed, actor="ada")
+
+    assert (run.started, run.values["x"]) == (["work", "work"], 2)
 
 
 def test_a_cancelled_run_does_not_wait_for_a_blocked_visit() -> None:

@@ -92,7 +92,7 @@ def test_a_refused_edit_of_values_says_why() -> None:
         (run, {"nope": 1}, 1, (Code.INVALID_INPUT, no_field), "graph 'g' has no field 'nope'."),
         (run, {"x": float("inf")}, 1, (Code.INVALID_INPUT, no_json), f"not JSON: {fault}."),
         (run, {"x": 1}, 7, (Code.STALE, {"version": 1}), "version 7 of the values, and they"),
-        (busy, {"x": 1}, 1, (Code.NOT_STOPPED, {"run_status": "running"}), "pause it first."),
+        (busy, {"x": 1}, 1, (Code.NOT_STOPPED, {"run_status": "running"}), "pause it first, which"),
         (
             paused,
             {"x": 1},
