@@ -23,9 +23,10 @@ from pydantic import (
     PrivateAttr,
 )
 
+from abeyance.core.kinds import Kind
 from abeyance.core.live_text import LiveText
 from abeyance.core.outcome import VisitOutcome
-from abeyance.core.spec import GraphSpec, Kind
+from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits
 from abeyance.core.text import LONGEST_ID
 

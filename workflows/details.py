@@ -15,6 +15,7 @@ from typing import Any, Final
 from abeyance import projections, wire
 from abeyance.core import votes
 from abeyance.core.json import canonical
+from abeyance.core.kinds import KINDS
 from abeyance.core.ledger import NEAREST, Interrupt
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import RunState
@@ -128,7 +129,7 @@ def _asked(number: int, entry: Interrupt, start: wire.StartRun) -> list[str]:
     facts = [f"asked at {code(entry.address)}"]
     is_cut = len(entry.prompt) > _PROMPT_CHARS or len(lines) > _PROMPT_LINES
     match entry.reason:
-        case {"tool": str(tool), "arguments": arguments} if entry.kind in ("approval", "outcome"):
+        case {"tool": str(tool), "arguments": arguments} if KINDS[entry.kind].asked_by == "call":
             arguments_text = canonical(arguments)
             is_cut = is_cut or len(arguments_text) > _CALL_CHARS
             if arguments_text not in prompt:

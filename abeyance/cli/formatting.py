@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 from abeyance.core.json import canonical
+from abeyance.core.kinds import KINDS
 from abeyance.core.terms import STARTER, is_template
 from abeyance.core.text import truncate, visible
 from abeyance.core.votes import is_yes
@@ -61,7 +62,7 @@ _NO_WORKER: Final = (
     "the form of the answer, and what happens at a deadline, are known only while a worker is up"
 )
 _NOT_READ: Final = "details require the capability runs:read"
-_OF_CALLS: Final = frozenset({"approval", "outcome"})
+_OF_CALLS: Final = frozenset(kind for kind, row in KINDS.items() if row.asked_by == "call")
 _UNITS: Final = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
 
 

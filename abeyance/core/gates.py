@@ -27,6 +27,7 @@ from abeyance.core import authority, items
 from abeyance.core.address import Address
 from abeyance.core.copying import replace
 from abeyance.core.json import Json, look_up, paths, sha256
+from abeyance.core.kinds import KINDS
 from abeyance.core.ledger import Interrupt
 from abeyance.core.spec import GraphSpec, InterruptSpec
 from abeyance.core.state import FanOut, RunState, Scope
@@ -47,7 +48,7 @@ def grant(
     draft: WorkingState, visit: Visit, interrupt: Interrupt, *, answer_to: str | None
 ) -> None:
     """Add the gate of an answered question of a visit, whose answer is written to a field."""
-    if interrupt.kind not in {"question", "rule"} or visit.call is not None:
+    if KINDS[interrupt.kind].asked_by != "author" or visit.call is not None:
         return
     capability = authority.of_answer(interrupt)
     if capability is None and answer_to is None and not interrupt.fields:

@@ -23,10 +23,11 @@ from abeyance.core.address import below
 from abeyance.core.business_time import moment
 from abeyance.core.copying import replace
 from abeyance.core.json import Json, fill_all, fill_marked, rfc3339
+from abeyance.core.kinds import KINDS, Kind
 from abeyance.core.ledger import BY_VISIT, Interrupt, Parent, SettledStatus
 from abeyance.core.outcome import Asked
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.spec import END, Ask, InterruptNode, InterruptSpec, Kind
+from abeyance.core.spec import END, Ask, InterruptNode, InterruptSpec
 from abeyance.core.state import RunState
 from abeyance.core.terms import PLAIN, Terms
 from abeyance.core.visit import Failure, Ready, Visit, Waiting, transition
@@ -36,8 +37,6 @@ from abeyance.errors import FailureCode
 
 _LONGEST_PROMPT: Final = 10_000
 """In characters: a template may show a field that holds a whole document."""
-_OF_THE_RUN: Final = {"static", "error", "budget"}
-"""Kinds that the run itself asks: no code reads the answers."""
 
 
 def fault_of(draft: WorkingState, visit: Visit, question: InterruptSpec) -> Failure | None:
@@ -224,7 +223,7 @@ def update_questions(draft: WorkingState, scope: str) -> None:
     """
     for entry in list(draft.state.ledger.open.values()):
         visit = draft.state.visits[entry.visit]
-        if visit.scope != scope or entry.kind not in {"question", "rule"}:
+        if visit.scope != scope or KINDS[entry.kind].asked_by != "author":
             continue
         if (by := declaration(draft.state, entry)) is not None:
             declared = by.question
@@ -280,13 +279,11 @@ def answer(draft: WorkingState, interrupt: Interrupt, vote: Vote) -> None:
         **({} if note is None else {"note": note}),
         **({} if on_behalf_of is None else {"on_behalf_of": on_behalf_of}),
     )
-    if interrupt.kind not in _OF_THE_RUN:
+    if KINDS[interrupt.kind].asked_by != "run":
         duties.remember(draft, visit, interrupt, by, on_behalf_of)
-    # Answers to breakpoints and error questions are not answers of the graph, and an answer about one
-    # call of an agent does not apply to its next call.
-    is_agents = draft.state.scopes[visit.scope].is_agent
-    if interrupt.kind not in {"static", "error", "outcome"} and not is_agents:
-        items.put_answers(draft, visit.scope, visit.members, {interrupt.name: value})
+        # An answer about one call of an agent does not apply to its next call.
+        if not draft.state.scopes[visit.scope].is_agent:
+            items.put_answers(draft, visit.scope, visit.members, {interrupt.name: value})
     if by != TIMEOUT:
         # A loop that a person steers is not a runaway loop.
         items.forget_counts(draft, visit)

@@ -16,8 +16,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 from abeyance.core.copying import changeable, replace
 from abeyance.core.json import Json, Spans, canonical, sha256
+from abeyance.core.kinds import KINDS, Kind
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.spec import Default, InterruptSpec, Kind
+from abeyance.core.spec import Default, InterruptSpec
 from abeyance.core.standing import Claim
 from abeyance.core.tables import ALL, Index, Table
 from abeyance.core.terms import Quorum
@@ -221,7 +222,7 @@ def interrupt_id(
     The kind separates what is asked about a visit from what its code asks under the same name. The salt
     separates it from what an earlier run of this id asked, so that an old answer is none to this.
     """
-    own = [] if kind in {"question", "rule"} else [kind]
+    own = [] if KINDS[kind].asked_by == "author" else [kind]
     salted = [{"salt": salt}] if salt else []
     place = canonical([address, name, ordinal, *own, *salted])
     return f"{run_id}.{hashlib.sha256(place.encode()).hexdigest()[:16]}"

@@ -14,12 +14,13 @@ and can be repeated (`demand_repeat`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, Literal, assert_never
 
 from abeyance.core import authority, events, gates, interrupts, items, patch
 from abeyance.core.copying import replace
 from abeyance.core.json import Json, differing
+from abeyance.core.kinds import KINDS
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Asked, key_of
 from abeyance.core.policy import Principal
@@ -115,15 +116,7 @@ def drop_breakpoint_answer(visit: Visit, stage: Literal["before", "after"]) -> N
 
 def refuse_edits_in_items(state: RunState, event: events.Responded) -> None:
     """Refuse edits of the values within an item of a fan-out, which no schema of a question allows."""
-    for id_, answer in event.answers.items():
-        entry = state.ledger.open.get(id_)
-        match entry, answer:
-            case Interrupt(kind="static"), {"values": _}:
-                field = "values"
-            case Interrupt(kind="error"), {"patch": _}:
-                field = "patch"
-            case _:
-                continue
+    for entry, field in _edits(state, event.answers):
         if state.visits[entry.visit].members:
             message = (
                 "within an item of a fan-out nothing is edited: edit before or after the fan-out"
@@ -131,7 +124,7 @@ def refuse_edits_in_items(state: RunState, event: events.Responded) -> None:
             raise Refusal(
                 Code.INVALID_ANSWER,
                 f"The answer to {entry.name!r} has `{field}`, and {message}.",
-                interrupt_id=id_,
+                interrupt_id=entry.id,
                 errors=[{"pointer": f"/{field}", "message": message}],
             )
 
@@ -139,26 +132,32 @@ def refuse_edits_in_items(state: RunState, event: events.Responded) -> None:
 def refuse_edits(state: RunState, event: events.Responded) -> None:
     """Refuse an edit that cannot be made, or of values that have changed since."""
     edited: set[str] = set()
-    for id_, answer in event.taken.items():
-        entry = state.ledger.open.get(id_)
-        if entry is None or answer is None or entry.kind not in {"static", ERROR}:
-            continue
+    for entry, field in _edits(state, event.taken):
+        answer = event.taken[entry.id]
         graph, scope = state.graph_of(entry.scope), state.scopes[entry.scope]
-        if entry.kind == ERROR:
-            patch.refuse_fixed(graph, scope.values, answer.get("patch", {}), "/patch")
+        patch.refuse_fixed(graph, scope.values, answer[field], f"/{field}")
+        if "version" not in answer:
             continue
-        patch.refuse_fixed(graph, scope.values, answer["values"], "/values")
         is_second = entry.scope in edited
         if answer["version"] != scope.version or is_second:
             raise Refusal(
                 Code.STALE,
                 f"The edit is of version {answer['version']} of the values, which are at version "
                 f"{scope.version + is_second}: read the values again, and edit those.",
-                interrupt_id=id_,
+                interrupt_id=entry.id,
                 version=scope.version,
                 values=dict(scope.values),
             )
         edited.add(entry.scope)
+
+
+def _edits(state: RunState, answers: Mapping[str, Json]) -> Iterator[tuple[Interrupt, str]]:
+    """Yield the open questions whose answers edit values, and the member of the answer that does."""
+    for id_, answer in answers.items():
+        if (entry := state.ledger.open.get(id_)) is not None:
+            kind = KINDS[entry.kind]
+            if kind.asked_by == "run" and (field := kind.edited_by(answer)) is not None:
+                yield entry, field
 
 
 def refuse_retries(state: RunState, event: events.Responded) -> None:

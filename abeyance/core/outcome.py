@@ -9,8 +9,9 @@ from typing import Final, Literal, TypeAlias
 
 from abeyance.core.copying import replace
 from abeyance.core.json import Json, Spans
+from abeyance.core.kinds import Kind
 from abeyance.core.retries import Attempts, RetryPolicy
-from abeyance.core.spec import InterruptSpec, Kind
+from abeyance.core.spec import InterruptSpec
 from abeyance.errors import FailureCode
 
 ToolStatus: TypeAlias = Literal["success", "failed", "denied", "interrupted"]

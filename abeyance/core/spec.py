@@ -16,13 +16,6 @@ from abeyance.core.retries import RetryPolicy
 from abeyance.core.terms import Span, Terms
 from abeyance.core.usage import Amounts
 
-Kind: TypeAlias = Literal[
-    "question", "approval", "static", "error", "outcome", "rule", "elicitation", "budget"
-]
-"""Origin of a question: code, a gated tool call, a breakpoint, a failed visit, a call with an unknown
-outcome, a rule, an MCP server, a budget that is used up.
-"""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:

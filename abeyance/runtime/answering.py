@@ -18,6 +18,7 @@ from abeyance.core import items
 from abeyance.core.events import Responded, SchemaFault
 from abeyance.core.interrupts import declaration
 from abeyance.core.json import Json, canonical
+from abeyance.core.kinds import KINDS
 from abeyance.core.ledger import Interrupt
 from abeyance.core.patch import PatchError, merged
 from abeyance.core.state import RunState
@@ -61,17 +62,8 @@ def to_write(state: RunState, event: Responded) -> dict[str, GivenAnswer]:
 
 
 def _is_rewritten(entry: Interrupt, answer: Json) -> bool:
-    match entry.kind:
-        case _ if not entry.rewrites:
-            return False
-        case "static":
-            return answer is not None
-        case "error":
-            return "patch" in answer
-        case "approval":
-            return "arguments" in answer
-        case _:
-            return True
+    kind = KINDS[entry.kind]
+    return entry.rewrites and (kind.edits is None or kind.edited_by(answer) is not None)
 
 
 def _given(state: RunState, event: Responded) -> Iterator[tuple[str, GivenAnswer]]:

@@ -8,13 +8,13 @@ from core_drive import Drive, edge, graph, nested
 
 from abeyance.core import events
 from abeyance.core.json import Json
+from abeyance.core.kinds import Kind
 from abeyance.core.outcome import Asked, Call, Failed, Finished, Interrupted, Send
 from abeyance.core.spec import (
     START,
     FunctionNode,
     GraphSpec,
     InterruptSpec,
-    Kind,
     Node,
     Reducer,
     ReturnErrorToCaller,
