@@ -45,7 +45,8 @@ def _retrace(draft: WorkingState, gate: Gate, reason: str) -> None:
         # The item may reach other joins now.
         draft.item(scope.address, member).joins_reached = ()
     for each in draft.state.gate_table.found(IN_SCOPE, scope.address):
-        if each.question == id_ or id_ in each.before:
+        is_left = any(member.fan in fans for member in each.members)
+        if is_left or each.question == id_ or id_ in each.before:
             del draft.gates[each.question]
         elif left := [t for t in each.taken if t in gate.taken or id_ in t.token.gates]:
             taken = tuple(token for token in each.taken if token not in left)

@@ -582,6 +582,25 @@ def test_out_of_an_item_the_sender_is_asked_again() -> None:
     assert run.orders("later") == []
 
 
+def test_with_it_the_gates_of_the_other_items_are_forgotten() -> None:
+    late = remark("leave", field=None, timeout=60, on_timeout=GoTo(node="later"))
+    spec = forked(
+        (FunctionNode(id="send", to=("ask",)),),
+        ("other",),
+        ways=[("ask", "leave"), (["leave"], "pay")],
+        more=(approving(), late, "pay", "later"),
+    )
+    run = Gated(spec)
+    run.finish("send", sends=[("ask", 1), ("ask", 2)])
+    run.says(APPROVER, "ask")
+    run.tick(30)
+    run.says(APPROVER, "ask")
+    run.finish("other", {"amount": 999})
+    run.tick(30)
+
+    assert (run.reopened, run.state.gates) == (["send"], {})
+
+
 def test_an_answer_of_an_item_that_comes_to_nothing_leads_to_nothing() -> None:
     spec = forked(
         (FunctionNode(id="send", to=("ask", "book")),),
