@@ -162,13 +162,15 @@ def not_begun(draft: WorkingState, visit: Visit) -> None:
         draft.gates[gate.question] = replace(gate, begun=max(0, gate.begun - 1))
 
 
-def merged(draft: WorkingState, visit: Visit, before: Mapping[str, Json]) -> None:
+def merged(
+    draft: WorkingState, visit: Visit, before: Mapping[str, Json], key: str | None = None
+) -> None:
     """Hold a visit's own answers against the values from now on: its patch, with the answers in it, was
-    merged into those `before`.
+    merged into those `before`. With a `key`, that was the answer to one question, and only this one is.
     """
     after = items.values_of(draft.state, visit)
     for gate in of_visit(draft.state, visit):
-        if gate.visit == visit.address:
+        if gate.visit == visit.address and key in (None, gate.key):
             now = {
                 path: _hash_at(after, path) if _hash_at(before, path) == hash_ else hash_
                 for path, hash_ in gate.shown.items()

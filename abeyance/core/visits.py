@@ -181,7 +181,7 @@ def rules_answered(draft: WorkingState, visit: Visit, route: RoutingDecision) ->
                 case Ask(answer_to=str() as field) if (
                     key := key_of("rule", rule.id)
                 ) in visit.questions.answers:
-                    if not merge(draft, visit, {field: visit.questions.answers[key]}):
+                    if not merge(draft, visit, {field: visit.questions.answers[key]}, key):
                         return
                 case _:
                     pass
@@ -269,8 +269,12 @@ def _apply_rules(draft: WorkingState, visit: Visit, route: RoutingDecision) -> N
         _leave(draft, visit, visit.routing)
 
 
-def merge(draft: WorkingState, visit: Visit, changes: Mapping[str, Json]) -> bool:
-    """Merge a visit's changes. Return False if that failed the visit."""
+def merge(
+    draft: WorkingState, visit: Visit, changes: Mapping[str, Json], key: str | None = None
+) -> bool:
+    """Merge a visit's changes, or the answer to the question of a rule by its `key`. Return False if this
+    failed the visit.
+    """
     before = items.values_of(draft.state, visit)
     try:
         items.put_patch(draft, visit.scope, visit.members, changes)
@@ -278,7 +282,7 @@ def merge(draft: WorkingState, visit: Visit, changes: Mapping[str, Json]) -> boo
         routing.fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
         return False
     if changes:
-        gates.merged(draft, visit, before)
+        gates.merged(draft, visit, before, key)
     return True
 
 
