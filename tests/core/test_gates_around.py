@@ -1,14 +1,24 @@
-"""How far an answer reaches: over joins and rules, into nested graphs and items, and out of them."""
+"""How far an answer reaches: over joins and rules, into nested graphs, and out of them."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from core_drive import chain, edge, graph, nested
-from core_gated import APPROVER, BOSS, CLERK, FIELDS, Gated, approving, forked, refund, remark
+from core_gated import (
+    APPROVER,
+    BOSS,
+    CLERK,
+    FIELDS,
+    SEVERAL,
+    Gated,
+    approving,
+    forked,
+    refund,
+    remark,
+)
 from core_rules import ask, rule
 
 from abeyance.core.outcome import Misread
@@ -22,10 +32,6 @@ from abeyance.core.spec import (
     Route,
     SubgraphNode,
 )
-from abeyance.core.terms import Quorum, Terms
-
-SEVERAL: dict[str, Any] = {"terms": Terms(quorum=Quorum(count=1)), "schema": {"type": "boolean"}}
-"""Of a question that nobody answers alone, so that its answer counts on after its code has begun."""
 
 # joins
 
@@ -252,6 +258,24 @@ def test_two_rules_that_asked_about_one_visit_are_both_asked_again() -> None:
     assert run.ran_with("pay") == [(999, "A-7")]
 
 
+def test_what_the_answer_to_one_rule_changes_has_another_asked_again_that_showed_it() -> None:
+    asks = [
+        ask("one", prompt="Refund {amount}?", capability="approve"),
+        ask("two", prompt="How much?", answer_to="amount"),
+    ]
+    rules = [rule(each.question.name, "assess", each) for each in asks]
+    run = Gated(refund("assess", "pay", rules=rules))
+    run.finish("assess")
+    run.says(APPROVER, "one")
+    run.says(CLERK, "two", 999)
+    assert (run.reopened, run.orders("pay")) == (["assess"], [])
+    assert run.open("one").prompt == "Refund 999?"
+    run.says(APPROVER, "one")
+    run.says(CLERK, "two", 999)
+
+    assert run.ran_with("pay") == [(999, "A-7")]
+
+
 def test_an_answer_about_a_visit_that_is_left_since_leads_to_nothing() -> None:
     asks = [
         ask("one", prompt="Refund {amount}?", capability="approve"),
@@ -439,220 +463,3 @@ def test_an_answer_in_a_nested_graph_that_code_after_it_cannot_read_is_asked_for
     run.end(Misread, visit=run.visit("pay").address, faults={"note": "not a text"})
 
     assert (run.reopened, run.open("ask").prompt) == (["sub"], "Refund 250?")
-
-
-# items of fan-outs
-
-
-def fanned(*nodes: str | Node) -> GraphSpec:
-    """`send` sends items to the nodes, one after another; `pay` gathers them, and `other` is beside."""
-    names = [node if isinstance(node, str) else node.id for node in nodes]
-    send = FunctionNode(id="send", to=(names[0],))
-    ways = [*itertools.pairwise(names), ([names[-1]], "pay")]
-    return forked((send,), ("other",), ways=ways, more=(*nodes, "pay"))
-
-
-def test_a_gate_of_an_item_is_asked_again_in_its_item() -> None:
-    run = Gated(fanned(approving(), "book"))
-    run.finish("send", sends=[("ask", 1), ("ask", 2)])
-    run.says(APPROVER, "ask")
-    assert run.running == ["other", "book"]
-    run.finish("other", {"amount": 999})
-    run.says(APPROVER, "ask")
-    assert (run.reopened, run.running) == (["ask"], ["book"])
-    assert run.state.root.fans["graph:g;node:send"].items[1].item == 2
-    run.says(APPROVER, "ask")
-
-    assert [order.item for order in run.orders("book")] == [1, 2]
-
-
-@pytest.mark.parametrize("amount", [250, 999])
-def test_what_an_item_has_changed_is_what_its_gate_shows(amount: int) -> None:
-    run = Gated(fanned("price", approving(), "book"))
-    run.finish("send", sends=[("price", 1), ("price", 2)])
-    run.finish("price", {"amount": 1})
-    run.finish("price:2", {"amount": 2})
-    run.finish("other", {"amount": amount})
-    run.says(APPROVER, "ask")
-    run.says(APPROVER, "ask")
-
-    assert (run.reopened, run.ran_with("book", "amount")) == ([], [(1,), (2,)])
-
-
-def test_what_changes_before_the_items_are_gathered_has_their_gates_asked_again_in_them() -> None:
-    run = Gated(fanned(approving()))
-    run.finish("send", sends=[("ask", 1), ("ask", 2)])
-    run.says(APPROVER, "ask")
-    run.finish("other", {"amount": 999})
-    run.says(APPROVER, "ask")
-    assert run.reopened == ["ask"]
-    run.says(APPROVER, "ask")
-    assert run.reopened == ["ask", "ask"]
-    run.says(APPROVER, "ask")
-
-    assert run.ran_with("pay") == [(999, "A-7")]
-    assert run.orders("pay")[0].results == [
-        {"item": 1, "status": "arrived"},
-        {"item": 2, "status": "arrived"},
-    ]
-
-
-@pytest.mark.parametrize("prompt", ["Refund {amount}?", "Refund {payments}?"])
-def test_what_the_items_come_to_together_may_not_change_before_the_next_code(prompt: str) -> None:
-    send = FunctionNode(id="send", to=("price",))
-    ways: list[Any] = [("price", "ask"), (["ask"], "remark"), ("remark", "pay")]
-    field = "amount" if "amount" in prompt else "payments"
-    said: Any = 999 if field == "amount" else [999]
-    spec = forked(
-        (send,), more=("price", approving(prompt=prompt), remark(field=field), "pay"), ways=ways
-    )
-    run = Gated(spec)
-    run.finish("send", sends=[("price", 1), ("price", 2)])
-    run.finish("price", {"amount": 1, "payments": [1]})
-    run.finish("price:2", {"amount": 2, "payments": [2]})
-    run.says(APPROVER, "ask")
-    run.says(APPROVER, "ask")
-    assert run.reopened == []
-    run.says(CLERK, "remark", said)
-
-    assert (run.reopened, run.running) == (["send"], ["send"])
-
-
-@pytest.mark.parametrize(("first", "again"), [("ask", []), ("last", ["send"])])
-def test_answers_in_items_are_used_up_once_code_has_begun_in_all_of_them(
-    first: str, again: list[str]
-) -> None:
-    spec = forked(
-        (FunctionNode(id="send", to=("ask", "last")),),
-        ("other",),
-        ways=[("ask", "book"), (["book"], "met"), (["last"], "met"), ("met", "pay")],
-        more=(approving(), approving("last"), "book", remark("met", field=None), "pay"),
-    )
-    run = Gated(spec)
-    run.finish("send", sends=[(first, 1), ("ask", 2)])
-    run.says(APPROVER, first)
-    run.says(APPROVER, "ask")
-    for node in [node for node in run.running if node == "book"]:
-        run.finish(node)
-    run.finish("other", {"amount": 999})
-    while ("met", "graph:g;node:met") in run.asking:
-        run.says(CLERK, "met")
-
-    assert run.reopened == again
-
-
-@pytest.mark.parametrize("terms", [[SEVERAL, {}], [{}, SEVERAL]])
-def test_of_items_that_were_approved_beside_each_other_one_is_enough(
-    terms: list[dict[str, Any]],
-) -> None:
-    gates = [
-        approving(f"ask{number}", **{"schema": {"type": "boolean"}, **each})
-        for number, each in enumerate(terms)
-    ]
-    send = FunctionNode(id="send", to=("ask0", "ask1"))
-    ways: list[Any] = [(["ask0", "ask1"], "pay"), ("pay", "notify")]
-    run = Gated(forked((send,), more=(*gates, "pay", "notify"), ways=ways))
-    run.finish("send", sends=[("ask0", 1), ("ask1", 2)])
-    for number in (0, 1):
-        run.says(APPROVER, f"ask{number}")
-    run.pause(mode="now")
-    run.stopped("pay")
-    run.edit(BOSS, amount=999)
-    run.resume()
-
-    assert run.reopened == ["send"]
-
-
-def test_out_of_an_item_the_sender_is_asked_again() -> None:
-    late = remark("leave", field=None, timeout=60, on_timeout=GoTo(node="later"))
-    spec = forked(
-        (FunctionNode(id="send", to=("ask",)),),
-        ("other",),
-        ways=[("ask", "leave"), (["leave"], "pay")],
-        more=(approving(), late, "pay", "later"),
-    )
-    run = Gated(spec)
-    run.finish("send", sends=[("ask", 1), ("ask", 2)])
-    run.says(APPROVER, "ask")
-    run.finish("other", {"amount": 999})
-    run.tick(60)
-
-    assert (run.reopened, run.running, run.asking) == (["send"], ["send"], [])
-    assert str(run.settled("ask").settled_reason).startswith("'send' is asked again")
-    assert run.orders("later") == []
-
-
-def test_with_it_the_gates_of_the_other_items_are_forgotten() -> None:
-    late = remark("leave", field=None, timeout=60, on_timeout=GoTo(node="later"))
-    spec = forked(
-        (FunctionNode(id="send", to=("ask",)),),
-        ("other",),
-        ways=[("ask", "leave"), (["leave"], "pay")],
-        more=(approving(), late, "pay", "later"),
-    )
-    run = Gated(spec)
-    run.finish("send", sends=[("ask", 1), ("ask", 2)])
-    run.says(APPROVER, "ask")
-    run.tick(30)
-    run.says(APPROVER, "ask")
-    run.finish("other", {"amount": 999})
-    run.tick(30)
-
-    assert (run.reopened, run.state.gates) == (["send"], {})
-
-
-def test_an_answer_of_an_item_that_comes_to_nothing_leads_to_nothing() -> None:
-    spec = forked(
-        (FunctionNode(id="send", to=("ask", "book")),),
-        ("other",),
-        ways=[(["book"], "pay")],
-        more=(approving(), "book", "pay"),
-    )
-    run = Gated(spec)
-    run.finish("send", sends=[("ask", 1), ("book", 2)])
-    run.says(APPROVER, "ask")
-    run.finish("other", {"amount": 999})
-    run.finish("book")
-
-    assert (run.reopened, run.ran_with("pay")) == ([], [(999, "A-7")])
-
-
-def test_a_gate_in_an_inner_item_counts_after_all_of_them() -> None:
-    inner = FunctionNode(id="inner", to=("ask",))
-    spec = forked(
-        (FunctionNode(id="send", to=("one",)),),
-        ("other",),
-        ways=[("one", "inner"), (["ask"], "there"), (["there"], "last"), ("last", "pay")],
-        more=("one", inner, approving(), remark("there", field=None), remark("last"), "pay"),
-    )
-    run = Gated(spec)
-    run.finish("send", sends=[("one", 1)])
-    run.finish("one")
-    run.finish("inner", sends=[("ask", 2)])
-    run.says(APPROVER, "ask")
-    run.says(CLERK, "there")
-    run.says(CLERK, "last", 999)
-
-    assert (run.reopened, run.orders("pay")) == (["send"], [])
-
-
-def test_an_item_has_not_arrived_by_what_a_gate_led_to_that_now_leads_elsewhere() -> None:
-    several = approving(answer_to="note", **SEVERAL)
-    spec = forked(
-        (FunctionNode(id="send", to=("ask",)),),
-        ways=[
-            *(edge("ask", "book", {"note": True}), edge("ask", "wait", {"note": True})),
-            *(edge("ask", END, "else"), ("wait", "check"), (["book"], "pay")),
-        ],
-        more=(several, "book", remark("wait", field=None), "check", "pay"),
-    )
-    run = Gated(spec)
-    run.finish("send", sends=[("ask", 2)])
-    run.says(APPROVER, "ask", True)
-    run.finish("book")
-    run.edit(BOSS, amount=999)
-    run.says(CLERK, "wait")
-    assert run.reopened == ["ask"]
-    run.says(APPROVER, "ask", False)
-
-    assert run.orders("pay")[0].results == [{"item": 2, "status": "ended"}]

@@ -12,6 +12,7 @@ from abeyance.core.json import Json
 from abeyance.core.policy import Principal
 from abeyance.core.spec import START, GraphSpec, InterruptNode, Node, Reducer
 from abeyance.core.state import joined, parted
+from abeyance.core.terms import Quorum, Terms
 
 APPROVER = Principal(subject="approver", capabilities=("approve",))
 """Who may say yes, and nothing else."""
@@ -28,6 +29,8 @@ FIELDS: Mapping[str, Reducer] = {
     "payments": "append",
 }
 SHOWN: dict[str, Json] = {"amount": 250, "order_id": "A-7"}
+SEVERAL: dict[str, Any] = {"terms": Terms(quorum=Quorum(count=1)), "schema": {"type": "boolean"}}
+"""Of a question that nobody answers alone, so that its answer counts on after its code has begun."""
 
 
 def approving(id_: str = "ask", **about: Any) -> InterruptNode:
