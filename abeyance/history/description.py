@@ -180,9 +180,10 @@ class RunDescription:
             why = blocking_failure(pending)
             if pending.paused:
                 reason = pending.pause_info.manual.reason
+                why_paused = f" ({reason})" if reason else ""
                 code = str(Code.NATIVELY_PAUSED)
                 message = (
-                    f"the visit is paused through Temporal itself ({reason}): unpause it there"
+                    f"the visit is paused through Temporal itself{why_paused}: unpause it there"
                 )
             elif why is not None:
                 code, message = why.application_failure_info.type, why.message
