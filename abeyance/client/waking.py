@@ -33,6 +33,7 @@ from abeyance.history.description import (
     RunEnded,
     blocking_failure,
     described_by_server,
+    is_lost,
     read,
 )
 from abeyance.history.hindrance import hindrance
@@ -117,7 +118,8 @@ class Waking:
     async def _retry_activity(
         self, raw: DescribeWorkflowExecutionResponse, pending: PendingActivityInfo
     ) -> bool:
-        """Make the activity of a blocked visit due, unless it is. Its attempts and heartbeat stay.
+        """Make the activity of a blocked visit due, unless it is, and one that may be blocked because its
+        last attempt was lost with a worker. Its attempts and heartbeat stay.
 
         To end it, as the run does with what it starts again, would lose the journal of a visit that a
         worker could not read, and would end the only attempt at what may not be repeated. Return whether
@@ -125,7 +127,7 @@ class Waking:
         """
         is_left = pending.pause_info.manual.reason == PAUSED_TO_WAKE
         is_waiting = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
-        if not is_left and not (is_waiting and blocking_failure(pending)):
+        if not is_left and not (is_waiting and (blocking_failure(pending) or is_lost(pending))):
             return False
         if not is_left and pending.next_attempt_schedule_time.ToDatetime(UTC) <= datetime.now(UTC):
             # A worker may have it any moment, and a pause would end that attempt.

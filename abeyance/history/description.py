@@ -405,9 +405,19 @@ async def decoded(converter: DataConverter, payload: Payload) -> Any:
 
 
 def blocking_failure(pending: PendingActivityInfo) -> Failure | None:
-    """The failure that blocks the visit of an activity; None if its last one does not."""
+    """The failure that blocks the visit of an activity; None if its last one does not.
+
+    Temporal (server 1.32 at least) keeps the failure of the last attempt alone, and gives a timeout no
+    cause: once an attempt was lost with its worker, what blocked those before is known only if the run
+    was told.
+    """
     failure = pending.last_failure
     # The server truncates a failure that is too large, and wraps it in one of its own.
     is_wrapped = failure.HasField("server_failure_info") and failure.HasField("cause")
     own = failure.cause if is_wrapped else failure
     return own if own.application_failure_info.type in _BLOCKING else None
+
+
+def is_lost(pending: PendingActivityInfo) -> bool:
+    """Return True if the last attempt at an activity was lost with its worker."""
+    return pending.last_failure.HasField("timeout_failure_info")

@@ -11,14 +11,18 @@ from typing import Any
 import pytest
 from blocked_graphs import exporting
 from killable import worker_process
+from killed_graphs import chained
 from rpc_counter import counted
 from scripted_agents import desk, scripted, told
 from stored import State, connected
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionResponse,
     PauseActivityRequest,
+    PollActivityTaskQueueRequest,
+    PollWorkflowTaskQueueRequest,
 )
 from temporalio.client import Client as TemporalClient
 
@@ -112,6 +116,70 @@ async def test_so_does_the_workflow_of_a_conversation(temporal: TemporalClient, 
     async with site.worker():
         await site.client.waking.wake()
         await eventually(has_no_task, seconds=_AT_ONCE)
+
+
+@pytest.mark.slow
+async def test_so_does_a_run_whose_first_task_was_lost_so_that_no_worker_could_say_what_it_lacks(
+    temporal: TemporalClient, keys: str
+) -> None:
+    site = Site(connected(temporal, Settings(encryption_keys=keys)), working())
+    other = Settings(encryption_keys=keys.replace("first", "other"))
+    poor = Site(connected(temporal, other), working(), beside=site)
+    run_id = await site.start()
+    # Temporal writes down how the first attempt ended alone: this one is taken, and never answered.
+    queue = TaskQueue(name=site.settings.task_queue)
+    poll = PollWorkflowTaskQueueRequest(namespace=temporal.namespace, task_queue=queue)
+    assert (await temporal.workflow_service.poll_workflow_task_queue(poll)).attempt == 1
+
+    async def fails_for_long() -> bool:
+        raw = await described(site, run_id)
+        return raw.pending_workflow_task.attempt > 3 and task_ends(raw) - datetime.now(UTC) > _LONG
+
+    async with poor.worker():
+        await eventually(fails_for_long, seconds=60)
+        (why,) = (await site.client.run(run_id).view()).blocked
+        assert (why.code, "the log of a worker says why" in why.message) == ("cannot_replay", True)
+    async with site.worker():
+        await site.client.waking.wake()
+        async with asyncio.timeout(_AT_ONCE):
+            assert (await site.ended(run_id)).values["log"] == ["work"]
+
+
+async def blocks(site: Site, run_id: str) -> list[str | None]:
+    """Where a missing key is shown: None is the run as a whole, which cannot read a worker's report."""
+    blocked = (await site.client.run(run_id).view()).blocked
+    assert {each.code for each in blocked} == {"key_missing"}
+    return [each.address for each in blocked]
+
+
+@pytest.mark.slow
+async def test_so_is_a_visit_of_which_temporal_no_longer_knows_what_blocked_it(
+    temporal: TemporalClient, address: str, tmp_path: Path, keys: str
+) -> None:
+    site = Site(connected(temporal, Settings(encryption_keys=keys)), chained)
+    other = Settings(encryption_keys=keys.replace("first", "other"))
+    poor = Site(connected(temporal, other), chained, beside=site)
+    dies_at = tmp_path / "point"
+    dies_at.write_text("after one", encoding="utf-8")
+    files = {"journal": str(tmp_path / "journal"), "dies_at": str(dies_at)}
+    variables = {"ABEYANCE_TASK_QUEUE": site.settings.task_queue, "ABEYANCE_ENCRYPTION_KEYS": keys}
+    log = tmp_path / "worker.log"
+    with worker_process(address, "killed_graphs:graphs", log, variables=variables):
+        run_id = await site.start(files)
+        await eventually(lambda: not dies_at.exists(), seconds=60)
+    async with poor.worker():
+        await eventually(lambda: waits_long(site, run_id), seconds=60)
+        assert await blocks(site, run_id) == [None, "graph:chained;node:one"]
+    # The next attempt is lost with its worker: it is taken, and never answered.
+    queue = TaskQueue(name=site.settings.task_queue)
+    poll = PollActivityTaskQueueRequest(namespace=temporal.namespace, task_queue=queue)
+    await temporal.workflow_service.poll_activity_task_queue(poll)
+    await eventually(lambda: waits_long(site, run_id), seconds=60)
+    assert await blocks(site, run_id) == [None]
+    async with site.worker():
+        await site.client.waking.wake()
+        async with asyncio.timeout(_AT_ONCE):
+            assert (await site.ended(run_id)).values["log"] == ["one", "two", "three"]
 
 
 async def test_an_activity_that_a_worker_paused_to_wake_it_is_resumed_by_the_next(
