@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import faulthandler
 import signal
-import socket
-import subprocess
 from collections.abc import Callable, Iterator
-
-from abeyance.dev.parent_death import STDIN, leashed
-from abeyance.dev.watchdog import watchdog
 
 
 @contextlib.contextmanager
@@ -35,40 +30,29 @@ def cancelled_by_signals(at_once: Callable[[], None]) -> Iterator[None]:
 def stopped_by_signals(*, within: float) -> Iterator[asyncio.Event]:
     """Yield an event that a signal sets.
 
-    A process that still runs `within` seconds after the signal is killed, even if it hangs in C code. The
-    main thread must enter this context.
+    A process that still runs `within` seconds after the first signal ends with exit code 1, and writes to
+    stderr what each of its threads does: even if the event loop is blocked. The main thread must enter
+    this context.
     """
-    stop = asyncio.Event()
-    with _handle_signals(lambda _: stop.set()) as numbers, _watched(numbers, stop, within):
-        yield stop
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    is_told = False
 
+    def on_signal(*_: object) -> None:
+        nonlocal is_told
+        if not is_told:
+            faulthandler.dump_traceback_later(within, exit=True)
+        is_told = True
+        loop.call_soon_threadsafe(stop.set)
 
-@contextlib.contextmanager
-def _watched(numbers: list[int], stop: asyncio.Event, seconds: float) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    # The watchdog passes signals on to the loop; these handlers work without the watchdog.
-    for number in numbers:
-        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
-        signal.siginterrupt(number, False)  # noqa: FBT003  (positional only)
-    ours, theirs = socket.socketpair()
-    os.set_blocking(ours.fileno(), False)
-    with ours, theirs:
-        loop_fd = signal.set_wakeup_fd(ours.fileno(), warn_on_full_buffer=False)
+    # The loop's handlers wake the loop. Python calls these, also while the loop is blocked.
+    with _handle_signals(lambda _: None) as numbers:
+        for number in numbers:
+            signal.signal(number, on_signal)
+            signal.siginterrupt(number, False)  # noqa: FBT003  (positional only)
         try:
-            process = subprocess.Popen(  # noqa: S603  (our own script)
-                leashed(os.getpid(), watchdog(theirs.fileno(), loop_fd, seconds)),
-                stdin=STDIN,
-                stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), loop_fd),
-            )
-            theirs.close()
-            with process:
-                try:
-                    yield
-                finally:
-                    process.kill()
+            yield stop
         finally:
-            signal.set_wakeup_fd(loop_fd)
+            faulthandler.cancel_dump_traceback_later()
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -25,7 +25,7 @@ from abeyance.dev.parent_death import STDIN, leashed
 from abeyance.dev.ports import claim_ports, closed_to_browsers, free_ports
 from abeyance.dev.server import HOST, Ports
 from abeyance.dev.signals import cancelled_by_signals
-from abeyance.dev.supervisor import ProcessGroup, Program
+from abeyance.dev.supervisor import Program, Supervisor, together
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.settings import Settings
 
@@ -42,6 +42,7 @@ _PYTHON: Final = (sys.executable, "-P", "-m", "abeyance")
 _WRONG_SETTINGS: Final = 2
 """The exit code of our commands for wrong settings."""
 _START_SECONDS: Final = 60.0
+_READY_SECONDS: Final = 180.0
 _PATIENT_SECONDS: Final = 10.0
 """Seconds after which a start that takes long says what it waits for."""
 # Their sum is well below the ten seconds that a stop may take.
@@ -82,15 +83,17 @@ class Plan:
 class Stack:
     """A running stack."""
 
-    def __init__(self, group: ProcessGroup, *, api_port: int, ui_port: int | None) -> None:
+    def __init__(
+        self, parts: Mapping[str, Supervisor], *, api_port: int, ui_port: int | None
+    ) -> None:
         self.api_url = f"http://{HOST}:{api_port}"
         self.inbox_url = f"{self.api_url}/inbox"
         self.ui_url = None if ui_port is None else f"http://{HOST}:{ui_port}"
-        self._group = group
+        self._parts = parts
 
     def pid(self, name: str) -> int | None:
         """Return the process id of `TEMPORAL`, `WORKER` or `API`; None during a restart."""
-        return self._group.pid(name)
+        return self._parts[name].pid
 
     def ui_page(self, run_id: str) -> str | None:
         """Return the URL of a run in Temporal's UI, if the UI is served."""
@@ -114,50 +117,55 @@ async def with_stack(
         _storage(plan, data_dir) as storage,
         _ports(plan) as (api_port, ports),
     ):
-        group = ProcessGroup(announce)
-        stack = Stack(group, api_port=api_port, ui_port=ports.ui)
+        api_url = f"http://{HOST}:{api_port}"
         database = None if plan.in_memory else data_dir / "temporal.db"
         # The codec is called from the UI's pages, which send no token.
         is_open = not any(map(plan.environment.get, _AUTHENTICATION))
-        codec = f"{stack.api_url}/codec" if is_open else None
+        codec = f"{api_url}/codec" if is_open else None
         command = devserver.command(server, ports=ports, database=database, codec=codec)
         environment = {
             "ABEYANCE_SHUTDOWN_GRACE": _SHUTDOWN_GRACE,
             # What links in notifications begin with.
-            "ABEYANCE_URL": stack.api_url,
+            "ABEYANCE_URL": api_url,
             **(
-                {"ABEYANCE_UI_ORIGIN": f"{stack.ui_url},http://localhost:{ports.ui}"}
+                {"ABEYANCE_UI_ORIGIN": f"http://{HOST}:{ports.ui},http://localhost:{ports.ui}"}
                 if ports.ui
                 else {}
             ),
             **_environment(plan, ports.grpc),
             "ABEYANCE_STORAGE": storage,
         }
-
+        programs = _programs(plan, data_dir, command, environment, api_port)
+        parts = {program.name: Supervisor(program, announce) for program in programs}
+        temporal, worker, api = parts.values()
+        stack = Stack(parts, api_port=api_port, ui_port=ports.ui)
         # Before the code is loaded: what is saved while the stack starts is a change too.
-        changes = _changes(plan.directory, ignored=data_dir) if plan.reload else None
+        files = _Files(plan.directory, ignored=data_dir) if plan.reload else None
 
-        async def whole() -> T:
-            programs = _programs(plan, data_dir, command, environment, api_port)
-            group.start(programs[TEMPORAL])
-            await devserver.until_set_up(ports.grpc, timeout=_START_SECONDS, database=database)
-            if plan.settings is not None:
-                await devserver.set_schedules(ports.grpc, plan.settings)
-            group.start(programs[WORKER])
-            group.start(programs[API])
-            await _until_ready(stack.api_url, logs=data_dir / "logs", announce=announce)
-            async with _reloading(plan, environment, group, changes, announce):
-                return await work(stack)
+        def kill() -> None:
+            for part in parts.values():
+                part.kill()
 
-        with cancelled_by_signals(group.kill):
+        with cancelled_by_signals(kill):
             try:
                 await _check_app(plan, environment)
-                return await group.while_whole(whole())
+                async with together(temporal.keep()):
+                    await devserver.until_set_up(
+                        ports.grpc, timeout=_START_SECONDS, database=database
+                    )
+                    if plan.settings is not None:
+                        await devserver.set_schedules(ports.grpc, plan.settings)
+                    async with together(worker.keep(), api.keep()):
+                        await _until_ready(api_url, logs=data_dir / "logs", announce=announce)
+                        if files is None:
+                            return await work(stack)
+                        # A defect in it ends the stack: nobody would see that changes have no effect.
+                        async with together(
+                            _reload(plan, environment, files, [worker, api], announce)
+                        ):
+                            return await work(stack)
             except asyncio.CancelledError:
                 return None
-            finally:
-                await group.stop(WORKER, API)
-                await group.stop(TEMPORAL)
 
 
 @contextlib.contextmanager
@@ -174,91 +182,64 @@ def _ports(plan: Plan) -> Iterator[tuple[int, Ports]]:
         yield free["--api-port"], ports
 
 
-@contextlib.asynccontextmanager
-async def _reloading(
+async def _reload(
     plan: Plan,
     environment: Mapping[str, str],
-    group: ProcessGroup,
-    changes: AsyncIterator[list[Path]] | None,
+    files: _Files,
+    parts: Sequence[Supervisor],
     announce: Callable[[str], None],
-) -> AsyncIterator[None]:
-    """Restart worker and API when a file of the application changes, unless `changes` is None."""
-    if changes is None:
-        yield
-        return
-
-    async def reload() -> None:
-        async for changed in changes:
-            try:
-                await _check_app(plan, environment)
-            except SettingsError as error:
-                announce(f"{error}; the former code keeps running until a file changes")
-                continue
-            more = f" and {len(changed) - 1} others" if len(changed) > 1 else ""
-            announce(f"{changed[0].name}{more} changed: the worker and the API are restarted")
-            group.restart(WORKER, API)
-
-    # A defect in it ends the stack: nobody would see that changes have no effect any more.
-    async with asyncio.TaskGroup() as tasks:
-        reloading = tasks.create_task(reload())
-        try:
-            yield
-        finally:
-            reloading.cancel()
-
-
-def _changes(directory: Path, *, ignored: Path) -> AsyncIterator[list[Path]]:
-    """Yield the Python and YAML files below `directory` that changed since this call, once they change
-    no further.
-
-    Skips hidden folders, virtual environments, and the folder `ignored`.
-    """
-    return _changes_since(_versions(directory, ignored), directory, ignored)
-
-
-async def _changes_since(
-    before: Mapping[Path, int], directory: Path, ignored: Path
-) -> AsyncIterator[list[Path]]:
-    # Polled, because a few hundred files take milliseconds, and no library is needed for them.
+) -> None:
+    """Restart worker and API whenever files of the application change, if they can be loaded."""
     while True:
-        await asyncio.sleep(_RELOAD_SECONDS)
-        after = await asyncio.to_thread(_versions, directory, ignored)
-        if after == before:
+        first, *others = await files.changed()
+        try:
+            await _check_app(plan, environment)
+        except SettingsError as error:
+            announce(f"{error}; the former code keeps running until a file changes")
             continue
-        settled: Mapping[Path, int] = {}
-        while settled != after:
-            settled = after
+        more = f" and {len(others)} others" if others else ""
+        announce(f"{first.name}{more} changed: the worker and the API are restarted")
+        for part in parts:
+            part.restart()
+
+
+class _Files:
+    """The Python and YAML files below a directory, as they were last seen.
+
+    Skips hidden folders, virtual environments, and the folder `ignored`. They are polled, because a few
+    hundred files take milliseconds, and no library is needed for them.
+    """
+
+    def __init__(self, directory: Path, *, ignored: Path) -> None:
+        self._directory = directory
+        self._ignored = ignored.resolve()
+        self._seen = dict(self._versions())
+
+    async def changed(self) -> list[Path]:
+        """Wait until files have changed, and change no further; return them."""
+        before = self._seen
+        while True:
             await asyncio.sleep(_RELOAD_SECONDS)
-            after = await asyncio.to_thread(_versions, directory, ignored)
-        changed = sorted(path for path, _ in before.items() ^ after.items())
-        before = after
-        if changed:
-            yield list(dict.fromkeys(changed))
+            after = await asyncio.to_thread(lambda: dict(self._versions()))
+            is_settled, self._seen = after == self._seen, after
+            if is_settled and after != before:
+                return sorted({path for path, _ in before.items() ^ after.items()})
 
-
-def _versions(directory: Path, ignored: Path) -> dict[Path, int]:
-    return dict(_files(directory, ignored.resolve()))
-
-
-def _files(directory: Path, ignored: Path) -> Iterator[tuple[Path, int]]:
-    for folder, folders, files in os.walk(directory):
-        here = Path(folder)
-        folders[:] = [
-            name
-            for name in folders
-            if not name.startswith(".")
-            and name not in _IGNORED
-            and not (here / name / "pyvenv.cfg").exists()
-            and (here / name).resolve() != ignored
-        ]
-        for name in files:
-            path = here / name
-            try:
-                if path.suffix in _SUFFIXES:
+    def _versions(self) -> Iterator[tuple[Path, int]]:
+        for folder, folders, files in os.walk(self._directory):
+            here = Path(folder)
+            folders[:] = [
+                name
+                for name in folders
+                if not name.startswith(".")
+                and name not in _IGNORED
+                and not (here / name / "pyvenv.cfg").exists()
+                and (here / name).resolve() != self._ignored
+            ]
+            for path in (here / name for name in files if name.endswith(_SUFFIXES)):
+                # An editor may have replaced it just now, or it is not ours to read.
+                with contextlib.suppress(OSError):
                     yield path, path.stat().st_mtime_ns
-            except OSError:
-                # An editor replaced it just now, or it is not ours to read.
-                continue
 
 
 @contextlib.contextmanager
@@ -275,7 +256,7 @@ def _storage(plan: Plan, data_dir: Path) -> Iterator[str]:
 
 def _programs(
     plan: Plan, data_dir: Path, server: list[str], environment: Mapping[str, str], api_port: int
-) -> dict[str, Program]:
+) -> list[Program]:
     logs = data_dir / "logs"
     for database in data_dir.glob("temporal.db*"):
         database.chmod(0o600)
@@ -286,8 +267,8 @@ def _programs(
         API: [*_PYTHON, "api", *app, "--host", HOST, "--port", str(api_port)],
     }
     lost = "its state was in memory: all runs are lost"
-    programs = {
-        name: Program(
+    programs = [
+        Program(
             name=name,
             command=command,
             directory=plan.directory,
@@ -302,8 +283,8 @@ def _programs(
             umask=0o077 if name == TEMPORAL else -1,
         )
         for name, command in commands.items()
-    }
-    for program in programs.values():
+    ]
+    for program in programs:
         if program.log.exists():
             program.log.replace(program.log.with_suffix(".previous.log"))
     return programs
@@ -348,13 +329,12 @@ async def _check_app(plan: Plan, environment: Mapping[str, str]) -> None:
 
 
 async def _until_ready(url: str, *, logs: Path, announce: Callable[[str], None]) -> None:
-    """Wait until the API is ready, for as long as something moves: its answer, or a log.
+    """Wait until the API is ready, and announce every ten seconds what it waits for.
 
-    Announce every ten seconds what it waits for. Raises Unavailable.
+    Raises Unavailable if that takes minutes.
     """
     clock = asyncio.get_running_loop().time
-    seen: tuple[str, int] | None = None
-    moved = told = clock()
+    began = told = clock()
     # Without trust_env: a proxy cannot reach the loopback of this machine.
     async with httpx.AsyncClient(trust_env=False) as http:
         while True:
@@ -365,19 +345,12 @@ async def _until_ready(url: str, *, logs: Path, announce: Callable[[str], None])
                 last = str(response.json().get("detail") or response.status_code)
             except (httpx.TransportError, ValueError) as error:
                 last = f"the API does not answer ({str(error) or type(error).__name__})"
-            now, state = clock(), (last, _bytes_of(logs))
-            if state != seen:
-                seen, moved = state, now
-            if now - moved > _START_SECONDS:
+            if (now := clock()) - began > _READY_SECONDS:
                 raise Unavailable(
-                    f"the stack is not ready, and nothing has happened for {_START_SECONDS:g} s "
-                    f"({url}/readyz: {last}): see the logs in {logs}"
+                    f"the stack is not ready after {_READY_SECONDS:g} s ({url}/readyz: {last}): see the "
+                    f"logs in {logs}"
                 )
             if now - told > _PATIENT_SECONDS:
                 told = now
                 announce(f"still starting: {last}")
             await asyncio.sleep(0.1)
-
-
-def _bytes_of(logs: Path) -> int:
-    return sum(log.stat().st_size for log in logs.glob("*.log"))

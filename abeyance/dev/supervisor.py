@@ -1,8 +1,8 @@
-"""Supervise a group of processes: restart them, or end all of them.
+"""Keep programs running, and end them together.
 
-A supervisor starts its program, restarts it when it dies, and gives up after too many restarts. Then the
-whole group ends, because a part of it would look alive without doing work. Each program has its own
-process group: a Ctrl-C in the terminal reaches only this process, which stops the programs in order.
+A program that dies is started again, and given up after too many deaths. Then all that runs beside it
+ends, because a part of a stack would look alive without doing work. Each program has its own process
+group: a Ctrl-C in the terminal reaches only this process, which stops the programs in order.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from abeyance.core.text import truncate
 from abeyance.dev.parent_death import STDIN, leashed
 from abeyance.errors import SettingsError, Unavailable
 
-T = TypeVar("T")
-
 _MOST_RESTARTS: Final = 5
 _WINDOW: Final = 60.0
-_FIRST_PAUSE: Final = 0.1
+_PAUSE: Final = 0.3
+"""Seconds between a death and the next start."""
 _TAIL: Final = 8_192
 _FOLLOW: Final = 0.2
 """Seconds until a log is read again."""
@@ -39,8 +38,8 @@ class Program:
     `command` starts with the path of an executable and runs in `directory`. `log` gets its output; its
     lines that contain `announced` are announced. The program may take `patience` seconds to stop. It is
     not restarted after the exit code `wrong_settings`, or if it `loses_its_state`, which is the reason as
-    text. With `awaits_change` it is started again by `restart` after wrong settings, instead of ending
-    the group. `umask` is -1 to inherit ours.
+    text. With `awaits_change` it is started again by `restart` after wrong settings, instead of being
+    given up. `umask` is -1 to inherit ours.
     """
 
     name: str
@@ -57,46 +56,43 @@ class Program:
 
 
 class Supervisor:
-    """Restarts one program until it is stopped.
+    """Keeps one program running.
 
     `announce` gets a message for every restart, and the announced lines of its log.
     """
 
     def __init__(self, program: Program, announce: Callable[[str], None]) -> None:
-        self.program = program
         self.pid: int | None = None
+        self._program = program
         self._announce = announce
-        self._stop = asyncio.Event()
         self._again = asyncio.Event()
         self._deaths: deque[float] = deque(maxlen=_MOST_RESTARTS + 1)
         self._log_from = 0
-        self.task = asyncio.create_task(self._keep(), name=program.name)
 
-    async def stop(self) -> None:
-        """Terminate the program, and kill it after its patience."""
-        self._stop.set()
-        await asyncio.wait([self.task])
+    async def keep(self) -> None:
+        """Keep the program running until this is cancelled; then terminate it.
+
+        Raises SettingsError or Unavailable where another start would not help.
+        """
+        while True:
+            code = await self._run_once()
+            if not self._again.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._pause_before_restart(code)):
+                        await self._again.wait()
 
     def restart(self) -> None:
         """Terminate the program and start it again, at once."""
         self._again.set()
 
     def kill(self) -> None:
-        """Kill the program."""
-        self._stop.set()
+        """Kill the program, with what it has started."""
         if self.pid is not None:
-            _kill_group(self.pid)
-
-    async def _keep(self) -> None:
-        while not self._stop.is_set():
-            code = await self._run_once()
-            if self._stop.is_set():
-                return
-            pause: float | None = 0.0 if self._again.is_set() else self._pause_before_restart(code)
-            await _first_of(self._stop, self._again, timeout=pause)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
 
     async def _run_once(self) -> int:
-        program = self.program
+        program = self._program
         self._again.clear()
         with program.log.open("ab") as log:
             self._log_from = log.tell()
@@ -114,26 +110,25 @@ class Supervisor:
         if self._deaths:
             self._announce(f"the {program.name} is running again (process {process.pid})")
         ended = asyncio.create_task(process.wait())
-        asked = asyncio.create_task(_first_of(self._stop, self._again, timeout=None))
-        following = asyncio.create_task(self._follow_log())
+        beside = [asyncio.create_task(self._again.wait()), asyncio.create_task(self._follow_log())]
         try:
-            await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({ended, beside[0]}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
             if not ended.done():
                 process.terminate()
                 await asyncio.wait({ended}, timeout=program.patience)
-        finally:
-            asked.cancel()
-            following.cancel()
-            # Also ends the children of the program, and the program itself if it ignored SIGTERM.
-            _kill_group(process.pid)
+            for task in beside:
+                task.cancel()
+            self.kill()
             self.pid = None
-        return await ended
+            await ended
+        return ended.result()
 
     async def _follow_log(self) -> None:
-        announced = self.program.announced
+        announced = self._program.announced
         if announced is None:
             return
-        with self.program.log.open(encoding="utf-8", errors="replace") as log:
+        with self._program.log.open(encoding="utf-8", errors="replace") as log:
             log.seek(self._log_from)
             line = ""
             while True:
@@ -151,7 +146,7 @@ class Supervisor:
 
         Raises SettingsError or Unavailable instead of a restart.
         """
-        program, now = self.program, time.monotonic()
+        program, now = self._program, time.monotonic()
         problem = f"the {program.name} {_how(code)}"
         # The last line of a killed process does not explain its end.
         last = _last_line(program.log, self._log_from) if code > 0 else ""
@@ -164,80 +159,29 @@ class Supervisor:
         if program.loses_its_state:
             raise Unavailable(f"{problem}, and {program.loses_its_state}")
         self._deaths.append(now)
-        recent = [death for death in self._deaths if now - death <= _WINDOW]
-        if len(recent) > _MOST_RESTARTS:
+        if len(self._deaths) > _MOST_RESTARTS and now - self._deaths[0] <= _WINDOW:
             raise Unavailable(
-                f"{problem}{last and f': {last}'}. It stopped {len(recent)} times within a minute, so "
-                f"the whole stack was shut down: see {program.log}"
+                f"{problem}{last and f': {last}'}. It stopped {len(self._deaths)} times within a minute, "
+                f"so the whole stack was shut down: see {program.log}"
             )
         self._announce(f"{problem}; it is being restarted")
-        return float(_FIRST_PAUSE * 2 ** (len(recent) - 1))
+        return _PAUSE
 
 
-class ProcessGroup:
-    """Programs that end together. `announce` gets a message for every restart."""
+@contextlib.asynccontextmanager
+async def together(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do endless work while this context is open.
 
-    def __init__(self, announce: Callable[[str], None]) -> None:
-        self._announce = announce
-        self._supervisors: dict[str, Supervisor] = {}
-        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def start(self, program: Program) -> None:
-        """Start and supervise a program."""
-        supervisor = Supervisor(program, self._announce)
-        supervisor.task.add_done_callback(self._note_end)
-        self._supervisors[program.name] = supervisor
-
-    def pid(self, name: str) -> int | None:
-        """Return the process id of a program, or None."""
-        return self._supervisors[name].pid
-
-    async def while_whole(self, work: Awaitable[T]) -> T:
-        """Do some work, and raise the error of a program that cannot be restarted meanwhile."""
-        working = asyncio.ensure_future(work)
-        try:
-            futures: set[asyncio.Future[T] | asyncio.Future[None]] = {working, self._lost}
-            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
-            if self._lost.done():
-                self._lost.result()
-            return await working
-        finally:
-            working.cancel()
-            await asyncio.wait({working})
-            if not working.cancelled():
-                working.exception()  # mark as retrieved: the error of the program takes precedence
-
-    async def stop(self, *names: str) -> None:
-        """Stop these programs in parallel. Names that were never started are ignored."""
-        supervisors = [self._supervisors[name] for name in names if name in self._supervisors]
-        await asyncio.gather(*(supervisor.stop() for supervisor in supervisors))
-
-    def restart(self, *names: str) -> None:
-        """Terminate these programs and start them again."""
-        for name in names:
-            self._supervisors[name].restart()
-
-    def kill(self) -> None:
-        """Kill all programs."""
-        for supervisor in self._supervisors.values():
-            supervisor.kill()
-
-    def _note_end(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not self._lost.done():
-            self._lost.set_exception(error)
-            # Mark as retrieved: while the group stops, nothing awaits it.
-            self._lost.exception()
-
-
-async def _first_of(*events: asyncio.Event, timeout: float | None) -> None:
-    """Wait until one of the events is set, or for so many seconds."""
-    waiting = [asyncio.create_task(event.wait()) for event in events]
+    Raises the error of work that fails, and cancels what is done in the context.
+    """
     try:
-        await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in waiting:
-            task.cancel()
+        async with asyncio.TaskGroup() as tasks:
+            working = [tasks.create_task(work) for work in works]
+            yield
+            for task in working:
+                task.cancel()
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
 
 
 def _how(code: int) -> str:
@@ -254,8 +198,3 @@ def _last_line(log: Path, start: int) -> str:
         file.seek(max(start, log.stat().st_size - _TAIL))
         lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines()]
     return next((truncate(line, 500) for line in reversed(lines) if line), "")
-
-
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)

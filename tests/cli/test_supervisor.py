@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import pytest
 from dev_stack import until, words_of
 
 from abeyance.dev import parent_death
-from abeyance.dev.supervisor import ProcessGroup, Program
+from abeyance.dev.supervisor import Program, Supervisor, together
 from abeyance.errors import SettingsError, Unavailable
 
 NAME = "clerk"
@@ -45,19 +43,6 @@ def program(folder: Path, code: str, *, patience: float = 5, **fields: Any) -> P
     )
 
 
-@asynccontextmanager
-async def group_of(
-    *programs: Program, announce: Callable[[str], None] = lambda _: None
-) -> AsyncIterator[ProcessGroup]:
-    group = ProcessGroup(announce)
-    for each in programs:
-        group.start(each)
-    try:
-        yield group
-    finally:
-        await group.stop(NAME)
-
-
 async def never() -> None:
     await asyncio.get_running_loop().create_future()
 
@@ -67,13 +52,14 @@ async def test_a_program_that_dies_six_times_in_a_minute_is_given_up_with_its_la
 ) -> None:
     announced: list[str] = []
     code = "open('starts', 'a').write('x'); raise SystemExit('the shop is closed')"
+    kept = Supervisor(program(tmp_path, code), announced.append)
 
-    async with group_of(program(tmp_path, code), announce=announced.append) as group:
-        with pytest.raises(
-            Unavailable,
-            match=r"exit code 1: the shop is closed\. It stopped 6 times within a minute.*log\.txt",
-        ):
-            await group.while_whole(never())
+    with pytest.raises(
+        Unavailable,
+        match=r"exit code 1: the shop is closed\. It stopped 6 times within a minute.*log\.txt",
+    ):
+        async with together(kept.keep()):
+            await never()
 
     assert (tmp_path / "starts").read_text() == "x" * 6
     assert sum("is running again" in text for text in announced) == 5
@@ -81,10 +67,11 @@ async def test_a_program_that_dies_six_times_in_a_minute_is_given_up_with_its_la
 
 async def test_wrong_settings_are_not_tried_twice(tmp_path: Path) -> None:
     code = "import sys; print('abeyance: no such graph'); sys.exit(2)"
+    kept = Supervisor(program(tmp_path, code, wrong_settings=2), print)
 
-    async with group_of(program(tmp_path, code, wrong_settings=2)) as group:
-        with pytest.raises(SettingsError, match=r"^no such graph$"):
-            await group.while_whole(never())
+    with pytest.raises(SettingsError, match=r"^no such graph$"):
+        async with together(kept.keep()):
+            await never()
 
 
 async def test_a_program_that_does_not_listen_is_killed_with_what_it_has_started(
@@ -98,24 +85,34 @@ async def test_a_program_that_does_not_listen_is_killed_with_what_it_has_started
         "import os; os.rename('child.tmp', 'child')\n"
         "time.sleep(300)\n"
     )
+    kept = Supervisor(program(tmp_path, code, patience=0.3), print)
 
-    async with group_of(program(tmp_path, code, patience=0.3)) as group:
+    async with together(kept.keep()):
         async with asyncio.timeout(20):
             while not (tmp_path / "child").exists():
                 await asyncio.sleep(0.02)
-        pid = group.pid(NAME)
+        pid = kept.pid
         assert pid is not None
 
     grandchild = int((tmp_path / "child").read_text())
     until(lambda: not words_of(pid) and not words_of(grandchild), "both to end")
 
 
-async def test_what_is_done_while_the_group_is_whole_is_returned(tmp_path: Path) -> None:
-    async def work() -> str:
-        return "done"
+async def test_an_error_beside_a_program_ends_it_and_is_told_as_it_is(tmp_path: Path) -> None:
+    kept = Supervisor(program(tmp_path, "import time; time.sleep(300)"), print)
+    pids: list[int] = []
 
-    async with group_of(program(tmp_path, "import time; time.sleep(300)")) as group:
-        assert await group.while_whole(work()) == "done"
+    async def ask() -> None:
+        while kept.pid is None:
+            await asyncio.sleep(0.02)
+        pids.append(kept.pid)
+        raise Unavailable("nobody answers")
+
+    with pytest.raises(Unavailable, match=r"^nobody answers$"):
+        async with together(kept.keep()):
+            await ask()
+
+    assert not words_of(*pids)
 
 
 @pytest.mark.parametrize(

@@ -64,10 +64,6 @@ def test_no_service_has_a_capability_or_may_gain_one_and_most_may_not_write(name
     assert service.get("read_only", False) is (name not in WRITES_WHERE_IT_STANDS)
 
 
-def test_a_worker_is_not_the_first_process_of_its_container_so_its_watchdog_can_end_it() -> None:
-    assert SERVICES["worker"]["init"] is True
-
-
 def test_who_need_not_reach_the_database_temporal_or_the_world_cannot() -> None:
     members = {
         network: {name for name, service in SERVICES.items() if network in service["networks"]}

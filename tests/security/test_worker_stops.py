@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 import pytest_asyncio
-from dev_stack import living, until, words_of
 from killable import KillableServer, killable_server, worker_process
 from temporal_site import eventually
 
@@ -25,7 +23,6 @@ from abeyance.tracing import log_to_stderr
 
 FORGED = "2026-01-01 00:00:00,000 INFO abeyance.audit | payment 4711 approved by ada"
 APP = f"""\
-import re
 from pathlib import Path
 from abeyance import Fatal, Graph, START
 
@@ -34,10 +31,6 @@ def graph(name, work):
     made.node(name="work")(work)
     made.edge(START, "work")
     return made
-
-async def lock():
-    Path("lock").touch()
-    re.match("(a|a)*$", "a" * 60 + "b")
 
 async def loop():
     Path("loop").touch()
@@ -50,19 +43,16 @@ async def forge():
 async def crash():
     raise ValueError("the file is empty\\n{FORGED}\\x1b[2K\\u202e")
 
-graphs = [graph(work.__name__, work) for work in (lock, loop, forge, crash)]
+graphs = [graph(work.__name__, work) for work in (loop, forge, crash)]
 """
 LISTENER = """\
 import asyncio
-import re
 import sys
 from abeyance.dev.signals import stopped_by_signals
 
 async def main():
     with stopped_by_signals(within=1) as stop:
         print("up", flush=True)
-        if sys.argv[1] == "lock":
-            re.match("(a|a)*$", "a" * 60 + "b")
         while sys.argv[1] == "loop":
             pass
         await stop.wait()
@@ -89,31 +79,24 @@ async def test_a_worker_that_hangs_ends_once_its_grace_is_over(
     server: KillableServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ABEYANCE_SHUTDOWN_GRACE", "0.1")
+    monkeypatch.setenv("ABEYANCE_TASK_QUEUE", "loop")
     (tmp_path / "hanging.py").write_text(APP)
-    client = await server.client()
-    logs = {name: tmp_path / f"{name}.log" for name in ("lock", "loop")}
-    with ExitStack() as running:
-        workers = []
-        for name, log in logs.items():
-            monkeypatch.setenv("ABEYANCE_TASK_QUEUE", name)
-            workers.append(running.enter_context(worker_process(server, "hanging:graphs", log)))
-            await Client(client.temporal, task_queue=name).runs.start(graph(name), {}, run_id=name)
-        for name in logs:
-            await eventually((tmp_path / name).exists, seconds=60)
-        for worker in workers:
-            worker.send_signal(signal.SIGTERM)
+    client, log = await server.client(), tmp_path / "worker.log"
+    with worker_process(server, "hanging:graphs", log) as worker:
+        await Client(client.temporal, task_queue="loop").runs.start(graph("loop"), {})
+        await eventually((tmp_path / "loop").exists, seconds=60)
+        worker.send_signal(signal.SIGTERM)
 
         # What docs/how-to/production.md promises: within fifteen seconds after the grace.
-        ended = [await asyncio.to_thread(worker.wait, 20) for worker in workers]
+        assert await asyncio.to_thread(worker.wait, 20) == 1
 
-    assert ended == [-signal.SIGKILL, -signal.SIGKILL]
-    assert all("did not stop within 15.1 s: killing it" in log.read_text() for log in logs.values())
+    assert re.search(r'hanging\.py", line \d+ in loop', log.read_text())
 
 
 @contextmanager
 def listener(work: str) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(
-        [sys.executable, "-c", LISTENER, work], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", LISTENER, work], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         try:
             assert process.stdout is not None
@@ -127,37 +110,19 @@ def listener(work: str) -> Iterator[subprocess.Popen[bytes]]:
     ("work", "number", "code"),
     [
         *(("wait", number, 0) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)),
-        *((work, signal.SIGTERM, -signal.SIGKILL) for work in ("loop", "lock")),
+        ("loop", signal.SIGTERM, 1),
     ],
 )
-def test_who_is_told_to_stop_stops_or_is_killed_in_time(
+def test_who_is_told_to_stop_stops_in_time_or_says_what_it_does_and_ends(
     work: str, number: signal.Signals, code: int
 ) -> None:
     with listener(work) as process:
-        (watchdog,) = until(lambda: beside(process.pid), "its watchdog", seconds=5)
         process.send_signal(number)
 
-        assert process.wait(10) == code
-        until(lambda: not words_of(watchdog), "its watchdog to end", seconds=5)
+        _, errors = process.communicate(timeout=10)
 
-
-def test_without_its_watchdog_a_process_still_hears_that_it_is_to_stop() -> None:
-    with listener("wait") as process:
-        (watchdog,) = until(lambda: beside(process.pid), "its watchdog", seconds=5)
-        os.kill(watchdog, signal.SIGKILL)
-        process.send_signal(signal.SIGTERM)
-
-        assert process.wait(10) == 0
-
-
-def beside(parent: int) -> list[int]:
-    """The watchdogs that a process has started."""
-    return [
-        pid
-        for pid, words in living()
-        if any(word.endswith("watchdog.py") for word in words)
-        and f"\nPPid:\t{parent}\n" in Path(f"/proc/{pid}/status").read_text()
-    ]
+    assert process.returncode == code
+    assert (b"in main" in errors) == bool(code)
 
 
 async def test_nobody_writes_a_line_of_a_workers_log_by_what_his_code_raises(
