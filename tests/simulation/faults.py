@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest import mock
 
@@ -68,48 +68,57 @@ def _sometimes(_: object, __: int = 0, **___: int) -> str | None:
 
 _COUNT = itertools.count()
 
-FAULTS: Final[Mapping[str, Callable[[], AbstractContextManager[Any]]]] = {
-    "a continue-as-new forgets a message in the queue": lambda: _carrying(_without_a_message),
-    "a continue-as-new forgets the keys of calls": lambda: _carrying(
-        lambda state: replace(state, keys={})
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A wrong variant of the product, and a seed whose schedule shows it. `is_compared` if only the
+    comparison with a run to which nothing happens does.
+    """
+
+    change: Callable[[], AbstractContextManager[Any]]
+    seed: int
+    is_compared: bool = False
+
+
+FAULTS: Final[Mapping[str, Fault]] = {
+    "a continue-as-new forgets a message in the queue": Fault(
+        change=lambda: _carrying(_without_a_message), seed=9
     ),
-    "a call that is repeated with its key counts again": lambda: _swap(
-        idempotency, "earlier", return_value=None
+    "a continue-as-new forgets the keys of calls": Fault(
+        change=lambda: _carrying(lambda state: replace(state, keys={})), seed=0
     ),
-    "anybody may answer any question": lambda: _swap(Principal, "may", return_value=True),
-    "every third answer gets a receipt, and is lost": _every_third_answer_is_lost,
-    "a finished step is not written before the next begins": _steps_are_not_written,
-    "a visit that is stopped forgets its steps": lambda: _swap(
-        attempt.Attempt, "_stopped", return_value=Stopped()
+    "a call that is repeated with its key counts again": Fault(
+        change=lambda: _swap(idempotency, "earlier", return_value=None), seed=24
     ),
-    "an attempt forgets the steps of the one before, whose worker died": lambda: _swap(
-        wire.Journal, "is_of", return_value=False
+    "anybody may answer any question": Fault(
+        change=lambda: _swap(Principal, "may", return_value=True), seed=1
     ),
-    "what an attempt returns is lost, if the worker of the one before died": (
-        _a_second_attempt_returns_nothing
+    "every third answer gets a receipt, and is lost": Fault(
+        change=_every_third_answer_is_lost, seed=3
     ),
-    "a replay wants another timer": lambda: _swap(visibility, "timer_summary", _counted),
-    "a replay continues as new at another time": lambda: _swap(
-        continue_as_new.History, "due", _sometimes
+    "a finished step is not written before the next begins": Fault(
+        change=_steps_are_not_written, seed=22
     ),
-    "a gate is not asked again where its values have changed": lambda: _swap(
-        gates, "first_changed", return_value=None
+    "a visit that is stopped forgets its steps": Fault(
+        change=lambda: _swap(attempt.Attempt, "_stopped", return_value=Stopped()), seed=90
     ),
-    "what Temporal writes in clear text ends a run that requires encryption": lambda: _swap(
-        payloads, "_details_of", return_value=()
+    "an attempt forgets the steps of the one before, whose worker died": Fault(
+        change=lambda: _swap(wire.Journal, "is_of", return_value=False), seed=178
+    ),
+    "what an attempt returns is lost, if the worker of the one before died": Fault(
+        change=_a_second_attempt_returns_nothing, seed=3, is_compared=True
+    ),
+    "a replay wants another timer": Fault(
+        change=lambda: _swap(visibility, "timer_summary", _counted), seed=1
+    ),
+    "a replay continues as new at another time": Fault(
+        change=lambda: _swap(continue_as_new.History, "due", _sometimes), seed=1
+    ),
+    "a gate is not asked again where its values have changed": Fault(
+        change=lambda: _swap(gates, "first_changed", return_value=None), seed=208
+    ),
+    "what Temporal writes in clear text ends a run that requires encryption": Fault(
+        change=lambda: _swap(payloads, "_details_of", return_value=()), seed=29
     ),
 }
 """The faults by what they do."""
-RARE: Final = frozenset(
-    {
-        "a finished step is not written before the next begins",
-        "a visit that is stopped forgets its steps",
-        "an attempt forgets the steps of the one before, whose worker died",
-        "what an attempt returns is lost, if the worker of the one before died",
-    }
-)
-"""Those that show only if a worker dies, or a run is paused, at the wrong moment."""
-ONLY_COMPARED: Final = frozenset(
-    {"what an attempt returns is lost, if the worker of the one before died"}
-)
-"""Those that show only by comparison with a run to which nothing happens."""

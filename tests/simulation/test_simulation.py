@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.simulation import run
-from tests.simulation.faults import FAULTS, ONLY_COMPARED, RARE
+from tests.simulation.faults import FAULTS
 from tests.simulation.schedule import QUIET, play
 from tests.simulation.shrink import shrunk
 
@@ -24,7 +24,7 @@ def _quiet() -> Iterator[None]:
 
 
 def test_a_seed_is_the_same_schedule_each_time_and_so_are_its_draws() -> None:
-    for seed in range(6):
+    for seed in range(3):
         first, second = play(seed), play(seed)
 
         assert (first.log, first.draws) == (second.log, second.draws)
@@ -32,7 +32,7 @@ def test_a_seed_is_the_same_schedule_each_time_and_so_are_its_draws() -> None:
 
 
 def test_whatever_happens_every_promise_is_kept() -> None:
-    batch = run.play_batch(range(200))
+    batch = run.play_batch(range(50))
 
     assert batch.broken is None, run.told(batch.broken)
 
@@ -40,30 +40,28 @@ def test_whatever_happens_every_promise_is_kept() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_whatever_happens_every_promise_is_kept_in_many_schedules() -> None:
-    command = [sys.executable, run.__file__, "--first", "1000", "--seeds", "15000"]
+    command = [sys.executable, run.__file__, "--seeds", "16000"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("fault", "most"),
-    [
-        pytest.param(name, 600, marks=[pytest.mark.slow, pytest.mark.timeout(600)])
-        if name in RARE
-        else pytest.param(name, 300)
-        for name in FAULTS
-    ],
-)
-def test_a_fault_is_found(fault: str, most: int) -> None:
-    quiet = 1.0 if fault in ONLY_COMPARED else QUIET
-    with FAULTS[fault]():
-        assert any(play(seed, quiet=quiet).fault for seed in range(most))
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found(name: str) -> None:
+    # After a change of the product another seed may be the first: then this takes longer, until the
+    # table names that one.
+    fault = FAULTS[name]
+    quiet = 1.0 if fault.is_compared else QUIET
+    with fault.change():
+        assert any(play(fault.seed + each, quiet=quiet).fault for each in range(600))
 
 
 def test_the_shortest_schedule_shows_the_same_fault() -> None:
-    with FAULTS["anybody may answer any question"]():
-        found = next(played for seed in range(150) if (played := play(seed)).fault)
+    fault = FAULTS["anybody may answer any question"]
+    with fault.change():
+        tried = map(play, range(fault.seed, fault.seed + 150))
+        found = next(played for played in tried if played.fault)
         shortest = shrunk(found, most=30)
 
         assert shortest.kind == found.kind
