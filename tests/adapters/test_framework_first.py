@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from foreign_hooks import HOOKED, Does, Guard
-from foreign_office import Office, desk
+from foreign_hooks import PLACES, Does, Guard, hooked
+from foreign_office import FRAMEWORKS, Office, desk
 
 from abeyance.testing import InMemoryRun
 
 CASES = [
     pytest.param(framework, place, does, id=f"{framework}-{place}-{does}")
-    for framework, hooked in sorted(HOOKED.items())
-    for place, can in hooked.places.items()
+    for framework in sorted(FRAMEWORKS)
+    for place, can in PLACES[framework].items()
     for does in can
 ]
 
@@ -27,12 +27,12 @@ def office() -> Office:
 async def test_what_runs_is_what_the_framework_alone_runs_and_is_what_the_approver_sees(
     framework: str, place: str, does: Does, asks: bool
 ) -> None:
-    hooked = HOOKED[framework]
+    its = hooked(framework)
     alone, ours = office(), office()
-    error = await _error(hooked.alone(hooked.agent(alone, place, Guard(does))))
+    error = await _error(its.alone(its.agent(alone, place, Guard(does))))
     guard = Guard(does)
     rules = {"pay": {"approve": True}} if asks else None
-    run = InMemoryRun(desk(hooked.wrap(lambda: hooked.agent(ours, place, guard), tools=rules)))
+    run = InMemoryRun(desk(its.wrap(lambda: its.agent(ours, place, guard), tools=rules)))
     await run.start()
     seen = []
     while asked := await run.interrupts():
@@ -44,7 +44,7 @@ async def test_what_runs_is_what_the_framework_alone_runs_and_is_what_the_approv
     assert ours.lines == alone.lines
     assert ours.heard == alone.heard
     paid = [line for line in alone.lines if line.startswith("pay")]
-    assert seen == (paid if asks else []) or (asks and place in hooked.after_approval)
+    assert seen == (paid if asks else []) or (asks and place in its.after_approval)
     assert run.status == ("completed" if error is None else "failed")
     assert paid == {"no": [], "error": [], "change": ["pay 7"], "no later": ["pay 1"]}[does]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from foreign_hooks import HOOKED, Guard
+from foreign_hooks import PLACES, Guard, hooked
 from foreign_office import FRAMEWORKS, Office, desk
 
 from abeyance import Refusal
@@ -22,17 +22,17 @@ GIVEN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("given", GIVEN)
-@pytest.mark.parametrize("framework", sorted(HOOKED))
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
 @pytest.mark.parametrize("asks", [False, True], ids=["free", "approved"])
 async def test_a_framework_takes_the_arguments_that_it_takes_alone_and_they_are_shown_as_sent(
     framework: str, given: str, asks: bool
 ) -> None:
-    hooked, arguments = HOOKED[framework], GIVEN[given]
+    its, arguments = hooked(framework), GIVEN[given]
     alone, ours = (Office([("c1", "pay", arguments)], "Done.") for _ in range(2))
-    place = next(iter(hooked.places))
-    await hooked.alone(hooked.agent(alone, place, Guard("nothing")))
+    place = next(iter(PLACES[framework]))
+    await its.alone(its.agent(alone, place, Guard("nothing")))
     rules = {"pay": {"approve": True}} if asks else None
-    agent = hooked.wrap(lambda: hooked.agent(ours, place, Guard("nothing")), tools=rules)
+    agent = its.wrap(lambda: its.agent(ours, place, Guard("nothing")), tools=rules)
     run = InMemoryRun(desk(agent))
     await run.start()
     for question in await run.interrupts():

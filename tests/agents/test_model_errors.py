@@ -4,12 +4,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import anthropic
 import httpx2
-import openai
 import pytest
-from google import genai
-from google.genai import errors
 from model_server import ModelServer, chat_model, serving
 from pydantic_ai import exceptions as library
 from pydantic_ai.messages import (
@@ -122,25 +118,40 @@ async def test_a_worker_without_a_key_is_told_which_variable_to_set(
     )
 
 
+# What follows imports the packages of providers, each of which takes seconds.
 def ask_anthropic() -> None:
+    import anthropic
+
     with anthropic.Anthropic() as client:
         client.messages.create(model="m", max_tokens=1, messages=[])
 
 
+def ask_google() -> None:
+    from google import genai
+
+    genai.Client()
+
+
+def ask_openai() -> None:
+    import openai
+
+    openai.OpenAI()
+
+
 @pytest.mark.parametrize(
-    ("ask", "error", "text"),
+    ("ask", "text"),
     [
-        (ask_anthropic, TypeError, "authentication method. Expected one of api_key"),
-        (genai.Client, ValueError, "No API key was provided"),
-        (openai.OpenAI, openai.OpenAIError, "set OPENAI_API_KEY in its environment"),
+        (ask_anthropic, "authentication method. Expected one of api_key"),
+        (ask_google, "No API key was provided"),
+        (ask_openai, "set OPENAI_API_KEY in its environment"),
     ],
 )
 def test_a_provider_that_another_framework_asks_without_a_key_cannot_be_used(
-    ask: Callable[[], object], error: type[Exception], text: str, monkeypatch: pytest.MonkeyPatch
+    ask: Callable[[], None], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for provider in ("ANTHROPIC", "GEMINI", "GOOGLE", "OPENAI"):
         monkeypatch.delenv(f"{provider}_API_KEY", raising=False)
-    with pytest.raises(error) as caught:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 each provider has its own
         ask()
 
     failure = foreign_failure("clerk", caught.value)
@@ -148,25 +159,22 @@ def test_a_provider_that_another_framework_asks_without_a_key_cannot_be_used(
     assert text in str(failure)
 
 
-class GoneError(openai.APITimeoutError):
-    """What LangChain makes of an exception of a provider."""
+def test_failures_of_models_that_other_frameworks_ask_are_told_apart() -> None:
+    import openai
+    from google.genai import errors
 
+    class GoneError(openai.APITimeoutError):
+        """What LangChain makes of an exception of a provider."""
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (GoneError(httpx2.Request("POST", "http://localhost")), ModelDown),
-        (errors.ServerError(503, {}), ModelDown),
-        (errors.ClientError(429, {}), ModelDown),
-        (errors.ClientError(403, {}), ModelUnusable),
-        (errors.ClientError(400, {}), ModelRefused),
-    ],
-    ids=lambda each: getattr(each, "__name__", str(each)),
-)
-def test_failures_of_models_that_other_frameworks_ask_are_told_apart(
-    error: Exception, kind: type[ModelFailure]
-) -> None:
-    assert type(foreign_failure("clerk", error)) is kind
+    kinds = {
+        GoneError(httpx2.Request("POST", "http://localhost")): ModelDown,
+        errors.ServerError(503, {}): ModelDown,
+        errors.ClientError(429, {}): ModelDown,
+        errors.ClientError(403, {}): ModelUnusable,
+        errors.ClientError(400, {}): ModelRefused,
+    }
+
+    assert {error: type(foreign_failure("clerk", error)) for error in kinds} == kinds
 
 
 @pytest.mark.parametrize("model", ["nobody:big", "opnai:gpt-5", "gpt-5", ""])

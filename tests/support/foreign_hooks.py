@@ -6,12 +6,12 @@ Abeyance, and `wrap` makes it the agent of a node.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from foreign_office import (
-    FRAMEWORKS,
     Office,
     _named,
     agent_framework_client,
@@ -52,11 +52,8 @@ class Guard:
 
 @dataclass(frozen=True)
 class Hooked:
-    """`places` says what each place that comes before a call can do. The framework itself asks those of
-    `after_approval` when a person has approved the call.
-    """
+    """The framework itself asks the places of `after_approval` when a person has approved the call."""
 
-    places: Mapping[str, Sequence[Does]]
     agent: Callable[[Office, str, Guard], Any]
     alone: Callable[[Any], Awaitable[Any]]
     wrap: Callable[..., ForeignAgent]
@@ -64,6 +61,37 @@ class Hooked:
 
 
 ALL: Sequence[Does] = ("no", "change", "error", "no later")
+PLACES: Mapping[str, Mapping[str, Sequence[Does]]] = {
+    "agent_framework": {
+        "middleware": ("no", "change", "error"),
+        "middleware that stops the run": ("error",),
+    },
+    "google_adk": {"callback": ALL, "last callback": ALL},
+    "langgraph": {
+        "middleware": ("no", "change", "error"),
+        "middleware after the model": ("no", "change", "error"),
+    },
+    "openai_agents": {
+        "guardrail": ("no", "error"),
+        "guardrail that stops the run": ("error",),
+        "hook": ("error",),
+        "needs_approval": ("error",),
+    },
+    "pydantic_ai": {
+        "toolset": ("no", "change", "error"),
+        "hook": ("no", "change", "error"),
+        "validator": ("no", "error"),
+    },
+    "strands": {
+        "hook": ALL,
+        "last hook": ALL,
+        "hook before all calls": ("no", "error", "no later"),
+        "intervention": ALL,
+        "middleware": ("no", "change", "error"),
+        "input middleware": ("no", "change", "error"),
+    },
+}
+"""What each place that comes before a call can do, by framework."""
 
 
 def strands() -> Hooked:
@@ -133,14 +161,6 @@ def strands() -> Hooked:
         return clerk
 
     return Hooked(
-        places={
-            "hook": ALL,
-            "last hook": ALL,
-            "hook before all calls": ("no", "error", "no later"),
-            "intervention": ALL,
-            "middleware": ("no", "change", "error"),
-            "input middleware": ("no", "change", "error"),
-        },
         agent=agent,
         alone=lambda agent: agent.invoke_async("Pay what is due."),
         wrap=strands_agent,
@@ -187,7 +207,6 @@ def google_adk() -> Hooked:
                 pass
 
     return Hooked(
-        places={"callback": ALL, "last callback": ALL},
         agent=agent,
         alone=alone,
         wrap=google_adk_agent,
@@ -219,10 +238,6 @@ def agent_framework() -> Hooked:
         return Agent(client=client, tools=[pay], name="clerk", middleware=[Rule()])
 
     return Hooked(
-        places={
-            "middleware": ("no", "change", "error"),
-            "middleware that stops the run": ("error",),
-        },
         agent=agent,
         alone=lambda agent: agent.run("Pay what is due."),
         wrap=agent_framework_agent,
@@ -265,10 +280,6 @@ def langgraph() -> Hooked:
         return langgraph_clerk(office, [tool(_named("pay", office.pay))], middleware)
 
     return Hooked(
-        places={
-            "middleware": ("no", "change", "error"),
-            "middleware after the model": ("no", "change", "error"),
-        },
         agent=agent,
         alone=lambda agent: agent.ainvoke({"messages": [HumanMessage("Pay what is due.")]}),
         wrap=langgraph_agent,
@@ -319,12 +330,6 @@ def openai_agents() -> Hooked:
         )
 
     return Hooked(
-        places={
-            "guardrail": ("no", "error"),
-            "guardrail that stops the run": ("error",),
-            "hook": ("error",),
-            "needs_approval": ("error",),
-        },
         agent=agent,
         alone=lambda agent: Runner.run(agent, "Pay what is due."),
         wrap=openai_agent,
@@ -370,11 +375,6 @@ def pydantic_ai() -> Hooked:
         )
 
     return Hooked(
-        places={
-            "toolset": ("no", "change", "error"),
-            "hook": ("no", "change", "error"),
-            "validator": ("no", "error"),
-        },
         agent=agent,
         alone=lambda agent: agent.run("Pay what is due."),
         wrap=pydantic_ai_agent,
@@ -389,4 +389,9 @@ _MAKERS = {
     "pydantic_ai": pydantic_ai,
     "strands": strands,
 }
-HOOKED = {name: make() for name, make in _MAKERS.items() if name in FRAMEWORKS}
+
+
+@functools.cache
+def hooked(framework: str) -> Hooked:
+    """Import a framework, and return how its agents are made."""
+    return _MAKERS[framework]()
