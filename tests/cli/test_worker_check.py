@@ -198,7 +198,7 @@ async def test_each_run_that_would_block_is_listed_and_none_once_its_node_is_ret
 
     async def checked(module: str, *options: str) -> tuple[int, list[str]]:
         done = await asyncio.to_thread(
-            place.run,
+            place.call,
             *("worker", f"{module}:graph", "--check", "--against-runs", *options),
             TEMPORAL_ADDRESS=address,
             ABEYANCE_TASK_QUEUE=site.settings.task_queue,

@@ -112,6 +112,6 @@ def test_it_names_the_types_of_the_last_lines() -> None:
     ],
 )
 def test_what_cannot_be_done_is_told(tmp_path: Path, arguments: list[str], told: str) -> None:
-    done = Place(tmp_path).run("audit", *arguments)
+    done = Place(tmp_path).call("audit", *arguments)
 
     assert (done.returncode, told in done.stderr) == (2, True), done.stderr

@@ -43,6 +43,7 @@ REQUESTS = [block for page in PAGES for block in blocks(page, "http")]
 COMMANDS = [
     line for page in PAGES for block in blocks(page, "console") for line in block.text.splitlines()
 ]
+_COMMANDS = typer.main.get_group(main.commands).commands
 
 
 @pytest.mark.parametrize("block", EXAMPLES, ids=str)
@@ -134,7 +135,7 @@ def commands(page: str) -> Iterator[str]:
 @pytest.mark.parametrize("line", [*COMMANDS, *(each for page in PAGES for each in commands(page))])
 def test_a_command_has_the_arguments_that_the_command_line_knows(line: str) -> None:
     _, name, *arguments = shlex.split(line)
-    command = typer.main.get_group(main.commands).commands[name]
+    command = _COMMANDS[name]
 
     assert command.make_context(name, arguments)
 

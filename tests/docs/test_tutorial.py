@@ -33,7 +33,7 @@ def python(folder: Path, *words: str) -> None:
     done = subprocess.run(
         [sys.executable, *words],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        env={**os.environ, "PYTHONPATH": str(folder), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=100,
@@ -63,7 +63,8 @@ async def test_a_page_does_what_it_says_from_top_to_bottom(
     for file in (each.name for each in tmp_path.glob("try_*.py")):
         python(tmp_path, file)
     if [*tmp_path.glob("test_*.py")]:
-        python(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto")
+        plugins = ("-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider")
+        python(tmp_path, "-m", "pytest", "-q", *plugins, "-o", "asyncio_mode=auto")
     # Another page has a file of the same name.
     for written_file in tmp_path.glob("*.py"):
         sys.modules.pop(written_file.stem, None)

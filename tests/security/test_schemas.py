@@ -19,6 +19,7 @@ from typing import Annotated, Any
 
 import hostile_mcp
 import pytest
+import pytest_asyncio
 from mcp_site import started
 from pydantic import BaseModel, WithJsonSchema
 from pydantic_ai.messages import (
@@ -397,8 +398,9 @@ def hostile(*arguments: str) -> McpServer:
     return McpServer(name="hostile", command=[sys.executable, hostile_mcp.__file__, *arguments])
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module")
 async def servers_closed() -> AsyncIterator[None]:
+    """End at last the servers that tests have in common."""
     yield
     await close_servers()
 

@@ -16,7 +16,8 @@ import httpx
 import pytest
 import pytest_asyncio
 from killable import KillableServer, killable_server, worker_process
-from temporal_site import eventually
+from temporal_site import Site, eventually
+from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Client, Graph
 from abeyance.tracing import log_to_stderr
@@ -126,15 +127,15 @@ def test_who_is_told_to_stop_stops_in_time_or_says_what_it_does_and_ends(
 
 
 async def test_nobody_writes_a_line_of_a_workers_log_by_what_his_code_raises(
-    server: KillableServer, tmp_path: Path
+    temporal: TemporalClient, address: str, tmp_path: Path
 ) -> None:
     (tmp_path / "forging.py").write_text(APP)
     log = tmp_path / "worker.log"
-    client = await server.client()
-    with worker_process(server, "forging:graphs", log):
-        for name in ("forge", "crash"):
-            await client.runs.start(graph(name), {}, run_id=name)
-            assert (await client.run(name).wait(timeout=60)).status == "failed"
+    site = Site(temporal, graph("forge"), graph("crash"))
+    variables = {"ABEYANCE_TASK_QUEUE": site.settings.task_queue}
+    with worker_process(address, "forging:graphs", log, variables=variables):
+        for each in site.graphs.values():
+            assert (await site.ended(await site.start(graph=each))).status == "failed"
 
     text = log.read_text()
     assert "the file is empty" in text, "it is told, or nothing is shown here"

@@ -228,7 +228,7 @@ async def test_a_start_that_waits_without_a_worker_has_started_the_run(
 ) -> None:
     run_id = new_id()
     client = Client(temporal)
-    started = await client.runs.start(gated(), run_id=run_id, wait=5, until=until)
+    started = await client.runs.start(gated(), run_id=run_id, wait=1, until=until)
 
     assert started.created
     assert started.view is not None
