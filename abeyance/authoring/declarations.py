@@ -42,7 +42,7 @@ from abeyance.core.spec import (
 from abeyance.core.terms import Span, Terms
 from abeyance.duration import seconds, span
 from abeyance.schemas import answer_types, json_schema
-from abeyance.schemas.json_types import misfit, narrowed, to_json
+from abeyance.schemas.json_types import misfit, to_json
 from abeyance.schemas.state_model import StateModel, ValuesError, at_pointer
 
 T = TypeVar("T")
@@ -388,8 +388,8 @@ def question_of(
             field = states.field_schema(answer_to)
             if (why := misfit(response_schema, field)) is not None:
                 errors.note(f"{label} has answers that the field {answer_to!r} cannot hold: {why}")
-            # Nodes must be able to read every answer that is accepted.
-            response_schema = errors.schema(narrowed(response_schema, field), label)
+            # People see what the author declared. The field's type decides beside it.
+            response_schema = response_schema or errors.schema(field, label)
     is_field = isinstance(answer_to, str)
     rewrites = answer_types.rewrites(response) or (is_field and states.rewrites(str(answer_to)))
     errors.types[name] = response

@@ -1,9 +1,9 @@
-"""Conversion of Python values to JSON, the JSON types of a schema, and the compatibility of schemas."""
+"""Conversion of Python values to JSON, and the JSON types that a schema accepts."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from pydantic import ConfigDict, TypeAdapter
@@ -93,113 +93,9 @@ def _of_values(values: Iterable[Json]) -> Kinds:
     return frozenset(kind_of(value) for value in values)
 
 
-_ANNOTATIONS: Final = frozenset({"title", "description", "default", "examples", "$defs"})
-_NAMED: Final = frozenset({"properties", "$defs", "patternProperties"})
-_PLAIN: Final[Mapping[str, tuple[Json, ...]]] = {
-    "items": ({}, True),
-    "additionalProperties": ({}, True),
-}
-"""Values that do not restrict a list or a mapping."""
-
-
 def misfit(source: Json, target: Json) -> str | None:
     """Return why no value of `source` fits `target`; None if some may."""
     actual, accepted = kinds(source), kinds(target)
     if actual & accepted:
         return None
     return f"it is {in_words(actual)}, and has to be {in_words(accepted)}"
-
-
-def narrowed(answers: Json, field: Json) -> Json:
-    """Restrict the schema of answers to what the field accepts.
-
-    A schema that is narrow enough is unchanged, because approvers see it.
-    """
-    if not isinstance(answers, Mapping) or not isinstance(field, Mapping):
-        return answers
-    if not _bare(answers):
-        return dict(field)
-    if _takes(field, answers, field, answers):
-        return answers
-    own, other = definitions_of(answers), definitions_of(field)
-    renamed = {name: f"{name}__field" for name in other if name in own and own[name] != other[name]}
-
-    def rename(reference: str) -> str:
-        name = reference.removeprefix(DEFINED)
-        return f"{DEFINED}{renamed.get(name, name)}"
-
-    inner = _referring({key: part for key, part in field.items() if key != "$defs"}, rename)
-    defined = {renamed.get(name, name): _referring(part, rename) for name, part in other.items()}
-    both: dict[str, Json] = {**answers, "allOf": [*answers.get("allOf", []), inner]}
-    return {**both, "$defs": {**own, **defined}} if own or defined else both
-
-
-def _takes(field: Json, answers: Json, field_root: Json, answers_root: Json) -> bool:
-    """Return True if the field surely accepts every answer."""
-    field, answers = _resolved(field, field_root), _resolved(answers, answers_root)
-    if not isinstance(field, Mapping) or not isinstance(answers, Mapping):
-        return field is True
-    bare = _bare(field)
-    if not bare:
-        return True
-    if bare == _bare(answers):
-        ours, theirs = definitions_of(field_root), definitions_of(answers_root)
-        return all(ours.get(name) == part for name, part in theirs.items())
-    if set(_bare(answers)) == {"anyOf"}:
-        return all(_takes(field, each, field_root, answers_root) for each in answers["anyOf"])
-    if set(bare) == {"anyOf"}:
-        return any(_takes(each, answers, field_root, answers_root) for each in field["anyOf"])
-    says_nothing_more = all(
-        key == "type" or (key in _PLAIN and any(value == each for each in _PLAIN[key]))
-        for key, value in bare.items()
-    )
-    return says_nothing_more and kinds(answers, definitions_of(answers_root)) <= kinds(field)
-
-
-def _bare(schema: Mapping[str, Json]) -> dict[str, Json]:
-    """Return a schema without its annotations."""
-    return {
-        key: (
-            {name: _bared(part) for name, part in value.items()}
-            if key in _NAMED and isinstance(value, Mapping)
-            else _bared(value)
-        )
-        for key, value in schema.items()
-        if key not in _ANNOTATIONS
-    }
-
-
-def _bared(part: Json) -> Json:
-    match part:
-        case Mapping():
-            return _bare(part)
-        case list():
-            return [_bared(each) for each in part]
-        case _:
-            return part
-
-
-def _resolved(schema: Json, root: Json) -> Json:
-    seen: set[str] = set()
-    while isinstance(schema, Mapping) and set(_bare(schema)) == {"$ref"}:
-        reference = schema["$ref"]
-        if reference in seen or not str(reference).startswith(DEFINED):
-            return schema
-        seen.add(reference)
-        schema = definitions_of(root).get(reference.removeprefix(DEFINED))
-    return schema
-
-
-def _referring(part: Json, rename: Callable[[str], str]) -> Json:
-    match part:
-        case Mapping():
-            return {
-                key: rename(value)
-                if key == "$ref" and str(value).startswith(DEFINED)
-                else _referring(value, rename)
-                for key, value in part.items()
-            }
-        case list():
-            return [_referring(each, rename) for each in part]
-        case _:
-            return part

@@ -218,7 +218,7 @@ def test_a_name_in_the_place_of_the_function_is_said_to_be_one() -> None:
                 "timeout": 1,
                 "on_timeout": {"default": "much"},
             },
-            'a default answer that does not fit: (the answer): "much" is not of type "integer"',
+            "a default answer that does not fit: /amount: Input should be a valid integer",
         ),
         ({"timeout": 1, "on_timeout": {"default": float("nan")}}, "not JSON compliant"),
         (

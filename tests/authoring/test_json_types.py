@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from abeyance import START, Agent, Graph, append
 from abeyance.core.json import Json
 from abeyance.errors import GraphError
-from abeyance.schemas.json_schema import faults_of, schema_of
-from abeyance.schemas.json_types import kinds, misfit, narrowed
+from abeyance.schemas.json_schema import schema_of
+from abeyance.schemas.json_types import kinds, misfit
 
 
 class Colour(Enum):
@@ -67,71 +67,6 @@ def test_what_can_never_fit_is_said_in_words() -> None:
     assert told == "it is null or object, and has to be number"
     assert misfit(schema_of(int | None), schema_of(float)) is None
     assert misfit(False, schema_of(int)) == "it is nothing, and has to be integer"
-
-
-@pytest.mark.parametrize(
-    ("answer", "field"),
-    [
-        (Inner, Inner),
-        (Inner, Inner | None),
-        (Outer, Outer | None),
-        (Literal["y", "n"], str),
-        (Literal["y", "n"], str | None),
-        (int, float),
-        (int | None, float | None),
-        (list[str], list[Any]),
-        (list[str], list),
-        (Inner, dict[str, Any]),
-        (date, str),
-        (Any, Any),
-        (Inner, Any),
-    ],
-)
-def test_answers_that_always_fit_their_field_are_shown_as_they_were_declared(
-    answer: Any, field: Any
-) -> None:
-    schema = schema_of(answer)
-
-    assert narrowed(schema, schema_of(field)) == schema
-
-
-@pytest.mark.parametrize(
-    ("answer", "field", "fitting", "unfit"),
-    [
-        ({}, int, 3, "x"),
-        (Any, Outer, {"inner": {"ok": True}}, {"inner": {"ok": "perhaps"}}),
-        ({"type": ["string", "null"]}, str, "x", None),
-        (str, Literal["y", "n"], "y", "x"),
-        (int, Annotated[int, Field(ge=0)], 0, -1),
-        (dict[str, Any], Inner, {"ok": False}, {"ok": 2}),
-        (list[Any], list[int], [1], ["x"]),
-        (int | str, int | None, 3, "x"),
-        (
-            {"type": "object", "properties": {"ok": {"title": "OK"}}, "required": ["ok"]},
-            Inner | None,
-            {"ok": True},
-            {"ok": None},
-        ),
-        (
-            {
-                "$ref": "#/$defs/Inner",
-                "$defs": {"Inner": {"type": "object", "required": ["more"]}},
-            },
-            Outer | dict[str, Inner],
-            {"more": {"ok": True}},
-            {"more": 1},
-        ),
-    ],
-)
-def test_an_answer_that_its_field_could_not_hold_is_refused(
-    answer: Any, field: Any, fitting: Json, unfit: Json
-) -> None:
-    own, of_field = schema_of(answer), schema_of(field)
-    schema = schema_of(narrowed(own, of_field))
-
-    assert faults_of(schema, fitting) == ()
-    assert not faults_of(own, unfit)
-    assert faults_of(schema, unfit)
 
 
 class State(BaseModel):

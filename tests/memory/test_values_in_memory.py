@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from answer_samples import SENT, Bill, Decision, Money, Share
@@ -313,6 +313,30 @@ async def test_an_answer_that_makes_a_list_too_long_is_refused() -> None:
     assert "at most 1 item" in refused.message
     await trial.respond("two", [])
     assert trial.values["said"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("response", "field", "kept", "rejected"),
+    [
+        (int, Annotated[int, Field(ge=0)], 0, -1),
+        (str, Literal["y", "n"], "y", "x"),
+        ({"type": ["string", "null"]}, str, "x", None),
+        (list[Any], list[int], [1], ["x"]),
+    ],
+)
+async def test_an_answer_of_another_type_than_its_field_has_to_fit_both(
+    response: Any, field: Any, kept: Json, rejected: Json
+) -> None:
+    graph = Graph("asking", state=create_model("State", it=(field, kept)))
+    graph.interrupt("ask", prompt="What?", response=response, answer_to="it")
+    graph.edge(START, "ask")
+    trial = InMemoryRun(graph)
+    await trial.start()
+
+    assert (await refusal_of(trial, "ask", rejected)).code == "invalid_answer"
+
+    await trial.respond("ask", kept)
+    assert (trial.status, trial.values["it"]) == ("completed", kept)
 
 
 async def test_what_code_wrote_at_a_breakpoint_can_be_sent_back_with_another_value() -> None:
