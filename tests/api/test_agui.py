@@ -14,7 +14,7 @@ from agent_graphs import Task, metered, payments, teams
 from pydantic_ai.models.function import DeltaToolCall
 from sample_graphs import gated
 from scripted_agents import desk, scripted
-from stack import Api, app_for, new_id, problem, served
+from stack import PLAIN, Api, app_for, new_id, problem, served
 from talked import agui, events_in, user
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
@@ -373,7 +373,7 @@ async def test_an_agent_that_another_one_calls_is_a_subagent(talks: Api) -> None
 async def test_what_a_call_came_to_is_shown_while_the_model_reads_it(talks: Api) -> None:
     body = {"threadId": new_id("thread"), "runId": "1", "messages": [user("look")]}
     async with (
-        httpx.AsyncClient(base_url=talks.url, trust_env=False) as http,
+        httpx.AsyncClient(base_url=talks.url, trust_env=False, verify=PLAIN) as http,
         http.stream("POST", "/agui/reading", json=body) as response,
     ):
         async for line in response.aiter_lines():
@@ -392,7 +392,7 @@ async def test_while_a_run_is_paused_the_stream_stays_open_and_says_so(talks: Ap
     body = {"threadId": thread, "runId": "2", "messages": [MUCH], "resume": [yes(interrupt)]}
     lines: list[str] = []
     async with (
-        httpx.AsyncClient(base_url=talks.url, trust_env=False) as http,
+        httpx.AsyncClient(base_url=talks.url, trust_env=False, verify=PLAIN) as http,
         http.stream("POST", "/agui/payments", json=body) as response,
     ):
         async for line in response.aiter_lines():
@@ -410,7 +410,7 @@ async def test_who_goes_away_in_the_middle_stops_nothing(talks: Api) -> None:
     thread = new_id("thread")
     body = {"threadId": thread, "runId": "1", "messages": [MUCH]}
     async with (
-        httpx.AsyncClient(base_url=talks.url, trust_env=False) as http,
+        httpx.AsyncClient(base_url=talks.url, trust_env=False, verify=PLAIN) as http,
         http.stream("POST", "/agui/payments", json=body) as response,
     ):
         await anext(response.aiter_lines())

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from sample_graphs import gated
-from stack import Api, app_for, new_id, problem, served, stream_events
+from stack import PLAIN, Api, app_for, new_id, problem, served, stream_events
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
@@ -34,7 +34,7 @@ async def following(
 ) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
     """The events of a stream that is open."""
     async with (
-        httpx.AsyncClient(base_url=api.url, timeout=40, trust_env=False) as http,
+        httpx.AsyncClient(base_url=api.url, timeout=40, trust_env=False, verify=PLAIN) as http,
         http.stream(
             "GET", f"/runs/{run_id}/events", headers={**STREAM, **(headers or {})}, params=query
         ) as response,
@@ -282,6 +282,6 @@ async def test_a_page_of_another_form_is_refused(
 )
 async def test_the_reader_says_in_which_form(api: Api, accept: str, kind: str) -> None:
     run_id = await ended(api)
-    async with httpx.AsyncClient(base_url=api.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=api.url, trust_env=False, verify=PLAIN) as http:
         response = await http.get(f"/runs/{run_id}/events", headers={"Accept": accept})
     assert response.headers["content-type"].partition(";")[0] == kind

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from stack import Api, app_for, served
+from stack import PLAIN, Api, app_for, served
 from temporal_site import Site
 
 FOLDER = Path(__file__).parents[2] / "api" / "inbox"
@@ -91,7 +91,7 @@ def test_nothing_that_a_run_says_is_ever_written_as_markup() -> None:
 
 async def test_it_answers_to_the_names_of_the_service_alone(site: Site) -> None:
     application = app_for(site, allowed_hosts=("approvals.example",))
-    async with served(application) as api, httpx.AsyncClient() as outside:
+    async with served(application) as api, httpx.AsyncClient(verify=PLAIN) as outside:
         answers = [
             (await outside.get(f"{api.url}/inbox", headers={"Host": host})).status_code
             for host in ("approvals.example", "elsewhere.example")

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from issuing import AUDIENCE, GONE, ISSUER, new_key, published, publishing, signed
 from oidc_provider import CLIENT, SECRET, Provider, providing
-from stack import Api, app_for, problem, served
+from stack import PLAIN, Api, app_for, problem, served
 from starlette.requests import Request
 from temporal_site import Site, eventually
 
@@ -55,7 +55,9 @@ def at(provider: Provider, **more: Any) -> dict[str, Any]:
 async def browser(api: Api) -> AsyncIterator[httpx.AsyncClient]:
     """A browser on a page of the service, which keeps cookies and follows no redirect by itself."""
     headers = {"Origin": api.url, "Sec-Fetch-Site": "same-origin"}
-    async with httpx.AsyncClient(base_url=api.url, headers=headers, trust_env=False) as http:
+    async with httpx.AsyncClient(
+        base_url=api.url, headers=headers, trust_env=False, verify=PLAIN
+    ) as http:
         yield http
 
 
@@ -74,7 +76,7 @@ async def go_round(
     """Sign in at the provider; return the last response, and the address that led back to it."""
     left = await http.get("/signin/oidc", params={"next": next_path})
     assert left.status_code == 303, left.text
-    async with httpx.AsyncClient(trust_env=False) as elsewhere:
+    async with httpx.AsyncClient(trust_env=False, verify=PLAIN) as elsewhere:
         back = (await elsewhere.get(left.headers["location"])).headers["location"]
     # The browser comes from another site.
     headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
@@ -369,7 +371,7 @@ async def test_only_the_browser_that_went_to_the_provider_comes_back(
 ) -> None:
     async with served(app_for(site, **at(provider))) as api, browser(api) as mine:
         left = await mine.get("/signin/oidc")
-        async with httpx.AsyncClient(trust_env=False) as elsewhere:
+        async with httpx.AsyncClient(trust_env=False, verify=PLAIN) as elsewhere:
             back = (await elsewhere.get(left.headers["location"])).headers["location"]
         async with browser(api) as theirs:
             stolen = await theirs.get(back)

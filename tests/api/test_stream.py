@@ -12,7 +12,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from sample_graphs import chain, gated, gates
-from stack import Api, app_for, new_id, problem, served, stream_events
+from stack import PLAIN, Api, app_for, new_id, problem, served, stream_events
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
@@ -76,7 +76,7 @@ async def following(
 ) -> AsyncIterator[AsyncGenerator[dict[str, Any], None]]:
     """The events of a stream that is open."""
     async with (
-        httpx.AsyncClient(base_url=api.url, timeout=40, trust_env=False) as http,
+        httpx.AsyncClient(base_url=api.url, timeout=40, trust_env=False, verify=PLAIN) as http,
         http.stream(
             "GET", "/events", headers={**STREAM, **(headers or {})}, params=query
         ) as response,
@@ -408,7 +408,7 @@ async def test_one_principal_has_at_most_twenty_streams_and_keeps_nobody_else_ou
     ada, bob = (add_token(file, name, ["runs:read"]) for name in ("ada", "bob"))
     async with (
         served(app_for(office, tokens_file=file)) as api,
-        httpx.AsyncClient(base_url=api.url, timeout=40, trust_env=False) as http,
+        httpx.AsyncClient(base_url=api.url, timeout=40, trust_env=False, verify=PLAIN) as http,
         AsyncExitStack() as open_streams,
     ):
 

@@ -7,6 +7,7 @@ import contextlib
 import json
 import re
 import socket
+import ssl
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -21,6 +22,8 @@ from abeyance.api.problems import MEDIA_TYPE
 from abeyance.api.server import Server
 from abeyance.settings import Settings
 
+PLAIN: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For a client of HTTP without TLS, which else reads the certificates of all authorities."""
 _PARAMETER: Final = re.compile(r"\{[^}]+\}")
 
 
@@ -36,6 +39,7 @@ class Api:
             base_url=self.url,
             timeout=40,
             trust_env=False,
+            verify=PLAIN,
             event_hooks={"response": [self._check_documented]},
         )
 
