@@ -13,6 +13,7 @@ digest of its question, so that a copy of it changes nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias, TypeVar
@@ -27,7 +28,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance import commands, names, wire
     from abeyance.commands import as_events
     from abeyance.core import events
-    from abeyance.core.events import Control
+    from abeyance.core.events import Control, Signal
     from abeyance.core.outcome import Failed
     from abeyance.errors import Code, FailureCode, Refusal
     from abeyance.storage.converter import is_unread, stamp_of
@@ -43,6 +44,10 @@ _KINDS: Final[dict[Control, type[commands.Order]]] = {
     "resume": commands.Resume,
     "cancel": commands.Cancel,
 }
+MOST_IN_A_TASK: Final = 1_000
+"""How many signals of a kind a run takes in one workflow task: more than clients leave pending there, and
+so few that the task is done in time. Temporal holds 10,000 for a run.
+"""
 _SHOWN_CHARS: Final = 200
 _MARK: Final = "unreadable-signal-"
 _UNDECRYPTED: Final = (
@@ -100,13 +105,23 @@ class Signals:
     def __init__(self, orders: Orders | None = None) -> None:
         self._orders = orders
         self._count = 0
+        self._length = 0
+        self._taken: Counter[str] = Counter()
 
-    def event_of(self, name: Control, argument: RawValue) -> events.Event:
-        """Convert a control signal to its event. Raises the Refusal of an unreadable signal."""
+    def event_of(self, name: Signal, argument: RawValue) -> events.Event | None:
+        """Convert a signal to its event, None if it is dropped. Raises the Refusal of an unreadable
+        signal, and `queue_full` for the first that is dropped.
+        """
+        if not self._takes(name):
+            return None
+        if name == "steer":
+            return self._message(argument)
         return as_events.control(self._order(name, argument, _KINDS[name]), workflow.now())
 
     def visit_blocked(self, argument: RawValue) -> list[events.VisitBlocked]:
         """Convert the signal of a worker to its event. Raises the Refusal of an unreadable signal."""
+        if not self._takes("visit_blocked"):
+            return []
         told = self.value(argument, wire.VisitBlocked, name="visit_blocked")
         if not isinstance(told, wire.VisitBlocked):
             raise _unreadable("the signal 'visit_blocked' takes the visit and the code")
@@ -122,11 +137,15 @@ class Signals:
 
     def worker_started(self, argument: RawValue) -> list[events.WorkerStarted]:
         """Convert the signal of a worker to its event. Raises the Refusal of an unreadable signal."""
+        if not self._takes("worker_started"):
+            return []
         self.value(argument, wire.WorkerStarted, name="worker_started")
         return [events.WorkerStarted(now=workflow.now())]
 
     def notification_failed(self, argument: RawValue) -> list[events.NotificationFailed]:
         """Convert the signal of a notification to events. Raises the Refusal of an unreadable signal."""
+        if not self._takes("notification_failed"):
+            return []
         failed = self.value(argument, wire.NotificationFailed, name="notification_failed")
         if failed is None:
             raise _unreadable("the signal 'notification_failed' takes what was not delivered")
@@ -142,7 +161,25 @@ class Signals:
             for each in failed.undelivered
         ]
 
-    def message(self, argument: RawValue) -> events.MessageSent:
+    def _takes(self, name: str) -> bool:
+        """Count a signal. Return False if the workflow task has no time for it; raise `queue_full` for
+        the first of those.
+        """
+        length = workflow.info().get_current_history_length()
+        if length != self._length:
+            self._length = length
+            self._taken.clear()
+        self._taken[name] += 1
+        if self._taken[name] == MOST_IN_A_TASK + 1:
+            raise Refusal(
+                Code.QUEUE_FULL,
+                f"More than {MOST_IN_A_TASK} signals {name!r} came while no worker took them: this one "
+                "and those after it are dropped.",
+                limit=MOST_IN_A_TASK,
+            )
+        return self._taken[name] <= MOST_IN_A_TASK
+
+    def _message(self, argument: RawValue) -> events.MessageSent:
         """Convert a signal to a message event; an unreadable one becomes a rejected message."""
         now = workflow.now()
         if self._is_unread(argument):
@@ -192,7 +229,7 @@ class Signals:
         return True
 
 
-def refused(name: Control, refusal: Refusal) -> events.SignalRefused:
+def refused(name: Signal, refusal: Refusal) -> events.SignalRefused:
     """Return the event of a refused signal."""
     return events.SignalRefused(
         now=workflow.now(), signal=name, code=str(refusal.code), reason=refusal.message

@@ -170,8 +170,7 @@ class AgentRun(QuestionUpdates, RunReads):
 
     @workflow.signal(description='Send a message: {"message_id": ..., "text": ...}.')
     def steer(self, message: RawValue = requests.NOTHING) -> None:
-        # An unreadable message is recorded as rejected.
-        self._feed(self._signals.message(message))
+        self._feed_signal("steer", message)
 
     @workflow.signal(description="Internal: a worker reports that a visit is blocked.")
     def visit_blocked(self, report: RawValue = requests.NOTHING) -> None:
@@ -339,9 +338,10 @@ class AgentRun(QuestionUpdates, RunReads):
         with requests.refusals_as_application_errors():
             self._orders.check(name, None if order is None else order.stamp)
 
-    def _feed_signal(self, name: events.Control, argument: RawValue) -> None:
+    def _feed_signal(self, name: events.Signal, argument: RawValue) -> None:
         try:
-            self._feed(self._signals.event_of(name, argument))
+            if (event := self._signals.event_of(name, argument)) is not None:
+                self._feed(event)
         except Refusal as refusal:
             # A signal has no response, and an exception here would end the run.
             workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)

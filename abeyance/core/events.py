@@ -22,6 +22,7 @@ from abeyance.core.terms import Priority, Span
 
 PauseMode: TypeAlias = Literal["after-node", "now"]
 Control: TypeAlias = Literal["pause", "resume", "cancel"]
+Signal: TypeAlias = Control | Literal["steer"]
 CancelMode: TypeAlias = Literal["graceful", "now"]
 
 
@@ -353,9 +354,9 @@ Keyed: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalRefused(_Event):
-    """A control signal had no effect, and its sender does not wait: `code` and `reason` say why."""
+    """A signal had no effect, and its sender does not wait: `code` and `reason` say why."""
 
-    signal: Control
+    signal: Signal
     code: str
     reason: str
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
-from temporal_site import Site
+from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import END, START, Graph
 from abeyance.client import Client
 from abeyance.core.policy import Principal
+from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, SettingsError
 from abeyance.settings import Settings
 from abeyance.storage.blobs import FolderBlobs
@@ -64,6 +66,32 @@ async def test_the_blobs_of_a_run_that_goes_on_are_not_deleted(site: Site, tmp_p
         await site.ended(run_id)
         assert await site.client.runs.delete_blobs(run_id) > 0
         assert files(tmp_path) == []
+
+
+async def test_what_signals_carried_is_bounded_before_it_is_stored_and_erased_with_the_run(
+    site: Site, tmp_path: Path
+) -> None:
+    run_id = await site.start(limits=Limits(max_queue_size=2, max_message_length=100_000))
+    run = site.client.run(run_id)
+    before = len(files(tmp_path))
+    for number in range(12):
+        with suppress(Refusal):
+            await run.steer(f"{number}{LARGE * 3}", message_id=f"m{number}")
+    # Each has 90 kB, and no worker takes them.
+    assert len(files(tmp_path)) - before == 11
+    async with site.worker():
+        view = await site.until(run_id, "awaiting-input")
+        assert (view.queue_depth, len(view.rejected)) == (2, 9)
+        await run.respond(response=True, principal=ANYBODY)
+        await site.ended(run_id)
+        # A replay still reads what was rejected.
+        assert len(files(tmp_path)) - before >= 11
+
+        async def is_erased() -> bool:
+            return await site.client.runs.erase(run_id) == "erased"
+
+        await eventually(is_erased, seconds=60)
+    assert files(tmp_path) == []
 
 
 async def test_what_is_left_of_a_run_that_temporal_has_forgotten_is_deleted(
