@@ -277,7 +277,7 @@ def _loaded(path: Path, *, delivers: bool) -> Notifications:
         try:
             loaded = Notifications.model_validate(document.data)
         except ValidationError as error:
-            faults.misfits(error, ())
+            faults.misfits(error)
     if loaded is not None:
         for place, text in _faults_of(loaded, delivers=delivers):
             faults.note(place, text)

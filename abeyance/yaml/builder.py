@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, Final, TypeAlias, assert_never
 
@@ -36,11 +35,13 @@ from abeyance.yaml.schema import (
     HaltForm,
     InterruptForm,
     InterruptNodeForm,
+    NodeForm,
     ParallelForm,
     QuestionForm,
     RetractForm,
     RetryForm,
     RuleForm,
+    WayForm,
 )
 from abeyance.yaml.source import Faults, Place
 
@@ -104,22 +105,25 @@ Opener: TypeAlias = Callable[[str], Graph]
 """Loads another document by its path. Raises ImportStringError and GraphError."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
-    """An item of a list; `form` is None if it could not be parsed.
+def declared(form: GraphForm, faults: Faults, name: str, opener: Opener) -> Graph:
+    """Return the graph that a document declares, and record its faults.
 
-    A `spoilt` item has reported faults, and was parsed without some of its keys.
+    `opener` loads the documents of nested graphs.
     """
+    declaration = _Declaration(form, faults, name, opener)
+    for number, node in enumerate(form.nodes):
+        declaration.node(node, ("nodes", number))
+    for number, way in enumerate(form.edges or ()):
+        declaration.edge(way, ("edges", number))
+    for number, rule in enumerate(form.rules):
+        declaration.rule(rule, ("rules", number))
+    if form.edges is None:
+        declaration.in_order()
+    return declaration.graph()
 
-    place: Place
-    form: Any
-    name: str | None = None
-    is_spoilt: bool = False
-    has_lost_ways: bool = False
 
-
-class Declaration:
-    """A graph under construction. `opener` loads the documents of nested graphs."""
+class _Declaration:
+    """A graph under construction."""
 
     def __init__(self, head: GraphForm, faults: Faults, name: str, opener: Opener) -> None:
         self._head = head
@@ -155,33 +159,25 @@ class Declaration:
             if source not in self._leaves_by_join:
                 self._graph.edge(source, target)
 
-    def node(self, item: Item) -> None:
-        """Declare a node. An unreadable one is declared by name, so that edges to it stay valid."""
-        if item.has_lost_ways:
-            self._faults.lost(node=item.form is None and item.name is None)
-        match item.form:
-            case FunctionNodeForm() as form:
-                name, label = form.id, f"the node {form.id!r}"
-                self._function(form, item.place)
-            case InterruptNodeForm() as form:
-                name, label = form.id, f"the interrupt {form.id!r}"
-                options = self._question(form.config, (*item.place, "config"))
+    def node(self, form: NodeForm, place: Place) -> None:
+        """Declare a node."""
+        name = form.id
+        match form:
+            case FunctionNodeForm():
+                label = f"the node {name!r}"
+                self._function(form, place)
+            case InterruptNodeForm():
+                label = f"the interrupt {name!r}"
+                options = self._question(form.config, (*place, "config"))
                 self._graph.interrupt(name, **options)
-            case GraphNodeForm() as form:
-                name, label = form.id, f"the nested graph {form.id!r}"
-                self._nested(form, (*item.place, "config", "graph"))
+            case GraphNodeForm():
+                label = f"the nested graph {name!r}"
+                self._nested(form, (*place, "config", "graph"))
             case _:
-                if item.name is None:
-                    return
-                name, label = item.name, f"the node {item.name!r}"
-                self._graph.node(name=name)(_nothing)
+                assert_never(form)
         self._order[name] = None
-        if item.is_spoilt:
-            self._faults.spoilt(label)
-        if item.form is not None:
-            keys = item.form.config.model_fields_set
-            self._faults.keys(label, (*item.place, "config"), keys)
-        self._faults.repeated(f"two nodes are named {name!r}", item.place)
+        self._faults.keys(label, (*place, "config"), form.config.model_fields_set)
+        self._faults.repeated(f"two nodes are named {name!r}", place)
         for subject in (
             label,
             f"the node {name!r}",
@@ -189,19 +185,16 @@ class Declaration:
             f"the node name {name!r}",
             f"{name!r} is a reserved word",
         ):
-            self._faults.subject(subject, item.place)
+            self._faults.subject(subject, place)
 
-    def edge(self, item: Item) -> None:
+    def edge(self, form: WayForm, place: Place) -> None:
         """Declare an edge or a join."""
         options: dict[str, Any] = {}
-        match item.form:
+        match form:
+            case EdgeForm(from_=source, to=target):
+                options = {"when": form.when, "join": form.join}
             case (source, target):
                 pass
-            case EdgeForm(from_=source, to=target) as form:
-                options = {"when": form.when, "join": form.join}
-            case _:
-                self._faults.lost(node=False)
-                return
         self._graph.edge(source, target, **options)
         sources = [source] if isinstance(source, str) else source
         for subject in (
@@ -210,38 +203,31 @@ class Declaration:
             f"the join {'+'.join(sources) + '>' + target!r}",
             f"an edge to {target!r} has no source",
         ):
-            self._faults.subject(subject, item.place)
-            self._faults.keys(subject, item.place, ["when"] if "when" in options else [])
+            self._faults.subject(subject, place)
+            self._faults.keys(subject, place, ["when"] if options else [])
 
-    def rule(self, item: Item) -> None:
+    def rule(self, form: RuleForm, place: Place) -> None:
         """Declare a rule."""
-        form = item.form
-        if not isinstance(form, RuleForm):
-            self._faults.lost(node=False)
-            return
         label = f"the rule {form.id!r}"
-        places = [(*item.place, "then", number) for number in range(len(form.then))]
+        places = [(*place, "then", number) for number in range(len(form.then))]
         actions = [
-            self._action(action, place, node_of(form.when))
-            for action, place in zip(form.then, places, strict=True)
+            self._action(action, where, node_of(form.when))
+            for action, where in zip(form.then, places, strict=True)
         ]
         self._graph.rule(form.id, when=form.when, then=actions)
-        for action, place in zip(form.then, places, strict=True):
+        self._faults.repeated(f"two rules are named {form.id!r}", place)
+        self._faults.subject(label, place)
+        self._faults.subject(f"the rule name {form.id!r}", place)
+        self._faults.keys(label, place, ["when"])
+        for number, (action, where) in enumerate(zip(form.then, places, strict=True)):
             if isinstance(action, ParallelForm) and action.join is not None:
                 self._leaves_by_join.update(action.nodes)
-                self.edge(Item(place=place, form=(action.nodes, action.join)))
-        if item.is_spoilt:
-            self._faults.spoilt(label)
-        self._faults.repeated(f"two rules are named {form.id!r}", item.place)
-        self._faults.subject(label, item.place)
-        self._faults.subject(f"the rule name {form.id!r}", item.place)
-        self._faults.keys(label, item.place, ["when"])
-        for number, (action, place) in enumerate(zip(form.then, places, strict=True)):
-            self._faults.subject(f"{label}, then[{number}]", place)
+                self.edge((action.nodes, action.join), where)
+            self._faults.subject(f"{label}, then[{number}]", where)
             for mark in (",", ":"):
-                self._faults.subject(f"{label}, {actions[number]['kind']}{mark}", place)
+                self._faults.subject(f"{label}, {actions[number]['kind']}{mark}", where)
             if isinstance(action, InterruptForm):
-                self._faults.keys(label, place, action.model_fields_set)
+                self._faults.keys(label, where, action.model_fields_set)
 
     def _function(self, form: FunctionNodeForm, place: Place) -> None:
         place = (*place, "kind")

@@ -3,8 +3,10 @@
 Scalars are those of YAML 1.2, so `no`, `12:30` and dates are strings. A tag that constructs an object is
 a fault, like a duplicate key, a key that is not a string, and extreme nesting or anchor expansion.
 
-Faults come from the text, from the form (an unknown key, a list in place of a name) and from the graph. A
-fault of the graph gets the line of its subject; one that may only follow from another is left out.
+Faults come from the text, from the form (an unknown key, a list in place of a name) and from the graph,
+which is declared once there are none before. A fault of the graph gets the line of its subject.
+
+PyYAML's nodes have the lines. With ruamel.yaml, which reads YAML 1.2, only the patterns would go.
 """
 
 from __future__ import annotations
@@ -221,15 +223,6 @@ def _pointless(number: str) -> str:
     return re.sub(r"\.(inf|nan)", r"\1", number.lower())
 
 
-_FOLLOWS: Final = re.compile(
-    r"is unreachable from START|^nothing starts|^there are no nodes|"
-    r"has `else`, but no other condition"
-)
-"""Faults that may only follow from an edge or route that could not be read."""
-
-_FOLLOWS_HERE: Final = re.compile(r"has no prompt|has on_timeout but no timeout")
-"""Faults that may only follow from a key of the same part that could not be read."""
-
 _SHOWN: Final = 60
 
 _ASPECTS: Final[Mapping[str, str]] = {
@@ -254,24 +247,16 @@ class Faults:
         self._document = document
         self._found = dict.fromkeys(document.faults)
         self._subjects: dict[str, Place] = {}
-        self._spoilt: set[str] = set()
-        self._has_lost_ways = False
-        self._has_lost_nodes = False
 
     def note(self, place: Place, text: str) -> None:
         """Record a fault at a place."""
         self._found[Fault(self._document.line(place), text)] = None
 
-    def misfits(self, error: ValidationError, around: Place) -> None:
-        """Record validation errors."""
+    def misfits(self, error: ValidationError) -> None:
+        """Record validation errors of the document."""
         for entry in error.errors(include_url=False, include_context=False):
-            place = self._document.existing([*around, *entry["loc"]])
+            place = self._document.existing(entry["loc"])
             self.note(place, _in_words(entry, place))
-
-    def lost(self, *, node: bool) -> None:
-        """Record that an edge, or even a node, could not be parsed."""
-        self._has_lost_ways = True
-        self._has_lost_nodes = self._has_lost_nodes or node
 
     def subject(self, label: str, place: Place) -> None:
         """Record the place of a subject, as the graph names it in its faults."""
@@ -280,10 +265,6 @@ class Faults:
     def repeated(self, label: str, place: Place) -> None:
         """Record the place of a repeated name: the last one counts."""
         self._subjects[label] = place
-
-    def spoilt(self, label: str) -> None:
-        """Record that a subject was parsed without some of its keys."""
-        self._spoilt.add(label)
 
     def keys(self, label: str, place: Place, keys: Iterable[str]) -> None:
         """Record the places of a subject's keys."""
@@ -294,26 +275,14 @@ class Faults:
                     self._subjects.setdefault(f"{label} {aspect}", (*place, key))
 
     def of_graph(self, texts: Sequence[str]) -> None:
-        """Record the faults of the graph, except those that may follow from others."""
-        is_cut = self._has_lost_ways or any(map(_loses_a_rule, texts))
+        """Record the faults of the graph."""
         for text in texts:
-            label = max(
-                (label for label in self._subjects if text.startswith(label)), key=len, default=""
-            )
-            is_spoilt = any(text.startswith(spoilt) for spoilt in self._spoilt)
-            follows = is_cut and _FOLLOWS.search(text)
-            follows_here = is_spoilt and _FOLLOWS_HERE.search(text)
-            misses = self._has_lost_nodes and "unknown node" in text
-            if not (follows or follows_here or misses):
-                self.note(self._subjects.get(label, ()), text)
+            label = max(filter(text.startswith, self._subjects), key=len, default="")
+            self.note(self._subjects.get(label, ()), text)
 
     def listed(self) -> list[str]:
         """Return all faults in the order of their lines."""
         return [str(fault) for fault in sorted(self._found, key=lambda fault: fault.line)]
-
-
-def _loses_a_rule(text: str) -> bool:
-    return re.match(r"the rule .*, (when|then)", text) is not None
 
 
 def _in_words(entry: ErrorDetails, place: Place) -> str:

@@ -11,9 +11,9 @@ from dev_stack import Stack
 FAULTY = """\
 id: triage
 nodes:
-  - {id: classify, kind: "no_such_code:classify", colour: red}
+  - {id: classify, kind: no_such_code, colour: red}
   - {id: gate, kind: interrupt, config: {prompt: Well, timeout: PT5X}}
-edges: [[START, classify], [classify, gat]]
+edges: [[START, classify], [classify]]
 """
 SOUND = "nodes: [{id: gate, kind: interrupt, config: {prompt: Well}}]\n"
 MODULE = """\
@@ -59,7 +59,7 @@ def test_all_faults_of_a_file_are_printed_each_with_its_line(terminal: Terminal)
     assert (code, err) == (1, "")
     places = [line.partition(": ")[0] for line in out.splitlines()]
     assert places == ["triage.yaml:3", "triage.yaml:3", "triage.yaml:4", "triage.yaml:5"]
-    for word in ("'colour'", "no_such_code", "'PT5X'", "'gat'"):
+    for word in ("'colour'", "no_such_code", "'PT5X'", "edges[1][1]"):
         assert word in out
 
 
