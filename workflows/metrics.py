@@ -84,7 +84,7 @@ class MeteredRun:
                 # when the same message is accepted later.
                 self.refused(event, note.code)
             case events.SignalRefused(signal=name, code=code), _:
-                self._count(name, "refused", code)
+                self._count("message" if name == "steer" else name, "refused", code)
             case _ if (operation := _OPERATIONS.get(type(event))) is not None:
                 self._count(operation, "success")
             case _:
