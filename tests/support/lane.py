@@ -9,8 +9,8 @@ from typing import Final
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-_TOGETHER: Final = ("tests/cli",)
-"""Folders whose tests share what takes long to start: a whole development stack."""
+_TOGETHER: Final = ("tests/adapters", "tests/cli")
+"""Folders whose tests share what takes long to start: the frameworks, or a whole development stack."""
 
 
 class Lane(LoadFileScheduling):  # type: ignore[misc] # it has no types
