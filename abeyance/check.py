@@ -18,7 +18,6 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHistory
-from temporalio.converter import SerializationContext
 from temporalio.worker import (
     ExecuteWorkflowInput,
     Interceptor,
@@ -28,7 +27,6 @@ from temporalio.worker import (
     WorkflowInstance,
     WorkflowInstanceDetails,
     WorkflowInterceptorClassInput,
-    WorkflowRunner,
 )
 
 from abeyance import tracing
@@ -49,7 +47,8 @@ from abeyance.runtime.compatibility import Block, compare
 from abeyance.settings import Settings
 from abeyance.storage.backends import blobs_of, check_reach, storage_fault
 from abeyance.temporal.retry import NotFound
-from abeyance.temporal.workarounds.payloads import fail_refused_results, lenient
+from abeyance.temporal.workarounds.in_order_runner import InOrderWorkflowInstance
+from abeyance.temporal.workarounds.payloads import lenient
 from abeyance.temporal.workers import service
 from abeyance.util import gather_limited
 from abeyance.workflows.run import AgentRun
@@ -256,11 +255,11 @@ def _not_replayed(run_id: str, error: Exception | None) -> Block:
     )
 
 
-class StateRecorder(WorkflowRunner, Interceptor):
+class StateRecorder(UnsandboxedWorkflowRunner, Interceptor):
     """Runs replayed workflows, and keeps the latest state of each run in `states`, by run id."""
 
     def __init__(self) -> None:
-        self._inner = UnsandboxedWorkflowRunner()
+        super().__init__()
         self.states: dict[str, RunState] = {}
         self.runs: dict[str, AgentRun] = {}
 
@@ -278,45 +277,21 @@ class StateRecorder(WorkflowRunner, Interceptor):
 
         return Remember
 
-    # The SDK does not export the class of a workflow definition.
-    def prepare_workflow(self, defn: Any) -> None:
-        self._inner.prepare_workflow(defn)
-
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        return _Recorded(self._inner.create_instance(det), self)
-
-    def set_worker_level_failure_exception_types(
-        self, types: Sequence[type[BaseException]]
-    ) -> None:
-        self._inner.set_worker_level_failure_exception_types(types)
+        return _Recorded(super().create_instance(det), self)
 
 
-class _Recorded(WorkflowInstance):
+class _Recorded(InOrderWorkflowInstance):
     def __init__(self, inner: WorkflowInstance, recorder: StateRecorder) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._recorder = recorder
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
-        run_id = self._inner.get_info().workflow_id
-        fail_refused_results(act)
+        run_id = self.get_info().workflow_id
         if any(job.HasField("remove_from_cache") for job in act.jobs):
             # The eviction cancels the workflow, which would change its state.
             self._recorder.runs.pop(run_id, None)
-            return self._inner.activate(act)
-        completion = self._inner.activate(act)
+        completion = super().activate(act)
         if (run := self._recorder.runs.get(run_id)) is not None:
             self._recorder.states[run_id] = run.state
         return completion
-
-    # What the SDK hands over and wants back here is of classes that it does not show.
-    def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
-        return self._inner.get_serialization_context(command_info)
-
-    def get_external_store_context(self, command_info: Any) -> Any:
-        return self._inner.get_external_store_context(command_info)
-
-    def get_info(self) -> Any:
-        return self._inner.get_info()
-
-    def get_thread_id(self) -> int | None:
-        return self._inner.get_thread_id()
