@@ -18,6 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance import names, wire
     from abeyance.authoring.graph import Graph
     from abeyance.core import events
+    from abeyance.core.json import Json
     from abeyance.core.state import RunState
     from abeyance.errors import Code, Refusal
     from abeyance.runtime import answering
@@ -51,6 +52,21 @@ def typed(state: RunState, event: events.Responded) -> events.Responded:
     take = workflow.extern_functions()[_TAKE]
     with workflow.unsafe.sandbox_unrestricted():
         return answering.typed(state, event, take)
+
+
+def refuse_edit(state: RunState, patch: Mapping[str, Json]) -> None:
+    """Raise `invalid_input` for values that the worker's model rejects. Only a validator may call this.
+
+    Whoever sent them has a model too, which a deploy may have left behind.
+    """
+    shown, edit = {"values": dict(state.root.values)}, {"values": dict(patch)}
+    given = wire.GivenAnswer(root=state.spec.name, kind="static", shown=shown, answer=edit)
+    with workflow.unsafe.sandbox_unrestricted():
+        taken = workflow.extern_functions()[_TAKE](given)
+    if taken.errors:
+        errors = [{**e, "pointer": e["pointer"].removeprefix("/values")} for e in taken.errors]
+        why = "; ".join(f"{each['pointer']}: {each['message']}" for each in errors)
+        raise Refusal(Code.INVALID_INPUT, f"{why}.", errors=errors)
 
 
 async def written(state: RunState, event: events.Responded) -> events.Responded:

@@ -37,6 +37,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.runtime import graph_today
     from abeyance.workflows import (
         activity_calls,
+        answers,
         continue_as_new,
         requests,
         visibility,
@@ -276,6 +277,8 @@ class AgentRun(QuestionUpdates, RunReads):
     @edit_values.validator
     def _check_edit_values(self, order: commands.EditValues) -> None:
         self._check_edit("edit_values", order)
+        with requests.refusals_as_application_errors():
+            answers.refuse_edit(self._state, order.patch)
 
     @workflow.update(
         description='Migrate to the graph of today: {"patch": ..., "map": {"old": "new"}}.'

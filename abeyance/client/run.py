@@ -27,7 +27,7 @@ from abeyance.client.start import StartPlan, retry_marks
 from abeyance.commands import as_events
 from abeyance.core import idempotency, ledger, mailbox, messages
 from abeyance.core.events import Keyed, Message
-from abeyance.core.json import Json
+from abeyance.core.json import Json, why_not_json
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Called
@@ -170,10 +170,10 @@ class TemporalRun(RunReader):
         try:
             return self._graph.states.edit(patch)
         except ValuesError as error:
-            described = await self._line.described(self.run_id)
-            if not described.is_running:
-                raise described.not_running() from error
-            raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
+            if why_not_json(patch) is not None:
+                raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
+            # The worker decides: it may have another version of the model.
+            return dict(patch)
 
     async def edit(self, order: commands.Edit) -> None:
         if isinstance(order, commands.Claim):

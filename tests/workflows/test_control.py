@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field, create_model
 from sample_graphs import Held, State, gated, gates
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
@@ -326,3 +327,29 @@ async def test_the_graph_of_a_handle_by_which_values_are_checked_is_that_of_the_
         await site.until(run_id, "awaiting-input")
         with pytest.raises(ValueError, match="is one of the graph 'gated', not of 'other'"):
             await site.client.run(run_id, other).edit_values({"amount": "x"}, principal=ANYBODY)
+
+
+async def test_edited_values_are_held_against_the_model_of_the_worker_and_not_of_who_sends_them(
+    temporal: TemporalClient,
+) -> None:
+    def limited(most: int) -> Graph:
+        state = create_model("Limited", amount=(Annotated[int, Field(le=most)], 1))
+        graph = Graph("limited", state=state)
+        graph.interrupt("ask", prompt="Well?")
+        graph.edge(START, "ask")
+        return graph
+
+    site = Site(temporal, limited(50))
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        behind = site.client.run(run_id, limited(10))
+        await behind.edit_values({"amount": 40}, principal=ANYBODY)
+        ahead = site.client.run(run_id, limited(100))
+        with pytest.raises(Refusal, match="less than or equal to 50") as refused:
+            await ahead.edit_values({"amount": 70}, principal=ANYBODY)
+        view = await ahead.view()
+
+    assert refused.value.code is Code.INVALID_INPUT
+    assert refused.value.details["errors"][0]["pointer"] == "/amount"
+    assert view.values["amount"] == 40
