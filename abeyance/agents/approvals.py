@@ -10,10 +10,12 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from abeyance.agents.tool_errors import MAX_ERROR_CHARS, ArgumentsError
+from abeyance.agents import tool_results
+from abeyance.agents.tool_errors import ArgumentsError, CallError
+from abeyance.agents.tool_results import UNANSWERED
 from abeyance.authoring.callables import call
 from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.core.answering import call_digest
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
 
 APPROVE: Final = "approve"
 """The name of an approval question."""
-UNANSWERED: Final = "nobody answered in time"
-"""The reason of a rejection by deadline."""
 OUTCOME: Final = "outcome"
 """The name of the question about the outcome of a call."""
 
@@ -45,41 +45,6 @@ _MAX_PROMPT_ARGUMENTS: Final = 300
 _ROOT_KEYWORDS: Final = frozenset({"$schema", "$id", "$defs", "definitions"})
 _NO_STATE: Final = StateModel(None)
 _logger = logging.getLogger("abeyance.approvals")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejected:
-    """An approver or the deadline rejected the call, with an optional `reason`."""
-
-    reason: str | None = None
-
-    @property
-    def text(self) -> str:
-        """The tool result for the model."""
-        why = "" if self.reason is None else f": {self.reason}"
-        return truncate(f"The call was rejected, so it was not run{why}", MAX_ERROR_CHARS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """An operator confirms that the call was done, with this result."""
-
-    result: Json = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryCall:
-    """An operator wants the call to run again, with the same idempotency key."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailCall:
-    """An operator marks the call as failed, or their answer cannot be read."""
-
-    text: str
-
-
-Outcome: TypeAlias = Done | RetryCall | FailCall
 
 
 async def needs_approval(tool: Tool, arguments: Mapping[str, Json]) -> bool:
@@ -135,29 +100,27 @@ def approval_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
     return Asked(question=question, kind="approval", prompt_values=spans)
 
 
-def approved_arguments(
-    tool: Tool, answer: Json, original: Mapping[str, Json]
-) -> dict[str, Json] | Rejected:
+def approved_arguments(tool: Tool, answer: Json, original: Mapping[str, Json]) -> dict[str, Json]:
     """Return the approved arguments: the approver's edits, or the original ones.
 
-    Edited arguments are validated like those of a model; invalid ones reject the call.
+    Edited arguments are validated like those of a model. Raises CallError if they are invalid, and if
+    the answer rejects the call or cannot be read.
     """
     match answer:
         case {"approved": True, "arguments": Mapping() as edits, **rest} if not rest:
             try:
                 return tool.read(edits)
             except ArgumentsError as error:
-                return Rejected(
-                    reason=f"the arguments that a person put in do not fit. {error.text}"
-                )
+                why = f": the arguments that a person put in do not fit. {error.text}"
         case {"approved": True, **rest} if not rest:
             return copy.deepcopy(dict(original))
         case {"approved": False, "reason": str() as reason, **rest} if not rest:
-            return Rejected(reason=reason)
+            why = f": {reason}"
         case {"approved": False, **rest} if not rest:
-            return Rejected()
+            why = ""
         case _:
-            return Rejected(reason="the answer to the approval cannot be read")
+            why = ": the answer to the approval cannot be read"
+    raise CallError(f"The call was rejected, so it was not run{why}")
 
 
 def outcome_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
@@ -181,22 +144,26 @@ def outcome_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
     return Asked(question=question, kind="outcome")
 
 
-def outcome_of(tool: Tool, answer: Json) -> Outcome:
-    """Parse the answer about the outcome of a call. Raises ResultError if its result is too large."""
+def reported_result(tool: Tool, answer: Json) -> dict[str, Json] | None:
+    """Return the result that an operator reports by the answer about the outcome of a call, None if the
+    call is to run again, with the same idempotency key.
+    """
     match answer:
         case {"action": "done", **rest} if rest.keys() <= {"result"}:
-            return Done(result=tool.checked_result(rest.get("result")))
+            try:
+                return tool_results.content(tool.checked_result(rest.get("result")))
+            except CallError as error:
+                return tool_results.error(error.text)
         case {"action": "retry", **rest} if not rest:
-            return RetryCall()
+            return None
         case {"action": "fail", **rest} if not rest:
-            return FailCall(
-                text=f"The call of {tool.name!r} was cut off; an operator reports that it failed."
-            )
+            text = f"The call of {tool.name!r} was cut off; an operator reports that it failed."
         case _:
-            return FailCall(
-                text=f"The call of {tool.name!r} was cut off, and the operator's answer cannot be read. "
+            text = (
+                f"The call of {tool.name!r} was cut off, and the operator's answer cannot be read. "
                 "It may have been done."
             )
+    return tool_results.error(text)
 
 
 def declared_question(

@@ -12,53 +12,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from abeyance.agents import tool_results
 from abeyance.agents.agent import ENTRY_NODE, MODEL_NODE, Agent, AgentTool
 from abeyance.agents.approvals import APPROVE
 from abeyance.agents.prompts import Input, read_input
-from abeyance.agents.state import MEMORY_FIELDS, AgentState, AgentValues
+from abeyance.agents.state import MEMORY_FIELDS, AgentValues
 from abeyance.agents.tool import Tool
 from abeyance.agents.tool_call import ToolVisit
-from abeyance.agents.tool_gate import ToolGate
-from abeyance.agents.tool_results import blobs_of
 from abeyance.agents.turn import Prompt, Turn
 from abeyance.authoring.callables import NodeCode, call, can_take, refuses, summary
 from abeyance.authoring.compiler import placeholder_spec
-from abeyance.authoring.context import Context
 from abeyance.authoring.graph import Graph
-from abeyance.core.outcome import Finished, key_of
+from abeyance.core.outcome import key_of
 from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import START, FunctionNode, ReturnErrorToCaller, SubgraphNode
 from abeyance.schemas.json_types import misfit
 from abeyance.schemas.state_model import StateModel
-
-
-class SubagentGate:
-    """The code of `ENTRY_NODE`."""
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-
-    async def run(self, state: AgentValues, ctx: Context) -> Finished:
-        """Enter the sub-agent that the visit calls, or return the result of its denial."""
-        name = str(ctx.item["tool"])
-        agent_tool = self._agent.agents.get(name)
-        if agent_tool is None:
-            gone = tool_results.error(f"There is no tool {name!r} any more.")
-            return Finished(result=gone, tool_status="failed")
-        item, memory = ctx.item, AgentState(state.agent_state)
-        gate = ToolGate(self._agent, agent_tool.tool, item["call_id"], item["args"], memory)
-        denial = await gate.decide_in_call(ctx)
-        changes = gate.memory.changes()
-        patch = {"agent_state": changes} if changes else {}
-        edited = gate.arguments != ctx.item["args"]
-        arguments = {"args": gate.arguments, **gate.edit} if edited else None
-        if denial is None:
-            return Finished(patch=patch, goto=name, result=arguments)
-        stored = await tool_results.store(blobs_of(ctx), ctx.run_id, denial)
-        status = tool_results.to_model_text(denial)[0]
-        return Finished(patch=patch, result={**(arguments or {}), **stored}, tool_status=status)
-
 
 _MIN_RETRIES: Final = 3
 """An unapproved call runs again after its worker was lost."""
@@ -220,7 +188,7 @@ def _declare_entry(graph: Graph, agent: Agent) -> None:
             on_error=ReturnErrorToCaller(),
             asks=_asks(agent, *(agent_tool.tool for agent_tool in agent.agents.values())),
         ),
-        NodeCode(function=SubagentGate(agent).run, takes=2),
+        NodeCode(function=ToolVisit(agent, ENTRY_NODE).run, takes=2),
     )
 
 

@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, runt
 
 from abeyance.agents import tool_results
 from abeyance.agents.agent import Agent
-from abeyance.agents.approvals import APPROVE, Rejected, approval_question, approved_arguments
+from abeyance.agents.approvals import APPROVE, approval_question, approved_arguments
 from abeyance.agents.model_errors import foreign_failure
 from abeyance.agents.model_request import unused_ids
 from abeyance.agents.output import FINAL_RESULT
 from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.tool_decorator import tool
 from abeyance.agents.tool_dispatch import MUST_ASK
-from abeyance.agents.tool_errors import ResultError
 from abeyance.agents.tool_results import blobs_of
 from abeyance.agents.tool_schema import Judge, SchemaArguments, judged_when_called
 from abeyance.authoring.context import Context
@@ -239,10 +238,8 @@ class ForeignAgent(Agent):
         except NeedsApproval:
             if _APPROVAL not in ctx.targets:
                 raise Suspended([approval_question(held, arguments)]) from None
-        verdict = approved_arguments(held, ctx.targets[_APPROVAL], arguments)
-        if isinstance(verdict, Rejected):
-            raise ResultError(verdict.text)
-        return await self.framework.call(held.name, verdict, replace(context, approved=True))
+        approved = approved_arguments(held, ctx.targets[_APPROVAL], arguments)
+        return await self.framework.call(held.name, approved, replace(context, approved=True))
 
     async def request(
         self,

@@ -37,6 +37,12 @@ Check: TypeAlias = Callable[[Any], Any]
 """Validates edited arguments or a replaced result, and returns the value to use. Raises CallError."""
 
 _NO_ANSWERS: Final[Mapping[str, Json]] = {}
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
 _logger = logging.getLogger("abeyance.hooks")
 
 
@@ -93,13 +99,13 @@ async def run_hooks(
     asks about arguments must come after the hooks that edit them. `check` validates edited arguments
     before a tool call (`Tool.read`) and a replaced result after one (`Tool.checked_result`).
     """
-    current = _fork(event)
+    current = copy.deepcopy(event)
     asked: list[Asked] = []
     denied: str | None = None
     for process, hook in processes(hooks):
         if not listens(hook, type(event)):
             continue
-        own = _fork(current)
+        own = copy.deepcopy(current)
         # A hook may use one question name before and after a call: these are two questions.
         suffix = AFTER if isinstance(event, AfterToolCall) else ""
         own.interrupts = HookInterrupts(f"{process}{suffix}", answers)
@@ -109,16 +115,16 @@ async def run_hooks(
             continue
         if fault is None:
             try:
-                current = _with_changes(current, own, check)
+                current = _with_changes(current, own, check or _as_is)
                 continue
             except CallError as error:
                 fault = error.text
         _logger.warning("hook=%s event=%s | denied: %s", process, event.method, fault)
         denied = denied or truncate(f"denied by hook {process}: {fault}", MAX_ERROR_CHARS)
     if denied is not None:
-        return HooksOutcome(event=_fork(event), denied=denied)
+        return HooksOutcome(event=event, denied=denied)
     if asked:
-        return HooksOutcome(event=_fork(event), asked=tuple(asked))
+        return HooksOutcome(event=event, asked=tuple(asked))
     return HooksOutcome(event=current)
 
 
@@ -148,54 +154,46 @@ async def _run_hook(hook: object, own: HookEvent) -> str | None:
     return own.interrupts.close() or fault
 
 
-def _with_changes(current: E, own: E, check: Check | None) -> E:
+def _with_changes(current: E, own: E, check: Check) -> E:
     """Return the event with the valid changes of a hook. Raises CallError for an invalid one."""
-    changed = _fork(current)
+    changed = copy.deepcopy(current)
     match changed, own:
         case BeforeToolCall(), BeforeToolCall():
-            changed.args = _arguments(current, own.args, check)
+            changed.args = _arguments(changed.args, own.args, check)
             changed.cancel_tool = _cancel(changed.cancel_tool, own.cancel_tool, own)
-            changed.agent_state = _state(own.agent_state)
         case AfterToolCall(), AfterToolCall():
             changed.result = _result(changed.result, own.result, check)
             if not isinstance(own.error, bool):
                 raise CallError(f"it set error to {own.error!r}, which is neither True nor False")
             changed.error = own.error
-            changed.agent_state = _state(own.agent_state)
         case _:
             raise TypeError(f"{type(own).__name__} is not a hook event")
+    changed.agent_state = _state(own.agent_state)
     return changed
 
 
-def _arguments(current: HookEvent, arguments: Any, check: Check | None) -> dict[str, Json]:
-    assert isinstance(current, BeforeToolCall)  # noqa: S101 the caller has matched it
+def _arguments(before: dict[str, Json], arguments: Any, check: Check) -> dict[str, Json]:
     if not isinstance(arguments, Mapping):
         raise CallError(
             f"it set args to a {type(arguments).__name__}, which is not a mapping of arguments"
         )
     if (fault := why_not_json(arguments)) is not None:
         raise CallError(f"it edited the arguments, and they are not JSON any more: {fault}")
-    if canonical(arguments) == canonical(current.args):
-        return current.args
-    # A copy: the hook may still hold the original.
-    copied: dict[str, Json] = copy.deepcopy(dict(arguments))
-    if check is None:
-        return copied
+    if canonical(arguments) == canonical(before):
+        return before
     try:
-        checked: dict[str, Json] = check(copied)
+        # A copy: the hook may still hold the original.
+        checked: dict[str, Json] = check(copy.deepcopy(dict(arguments)))
     except CallError as error:
         message = f"it edited the arguments, and they do not fit any more. {error.text}"
         raise CallError(message) from error
     return checked
 
 
-def _result(before: Json, result: Any, check: Check | None) -> Json:
+def _result(before: Json, result: Any, check: Check) -> Json:
     if (fault := why_not_json(result)) is not None:
         raise CallError(f"it replaced the result by a value that is not JSON: {fault}")
-    if canonical(before) == canonical(result):
-        return before
-    copied = copy.deepcopy(result)
-    return copied if check is None else check(copied)
+    return before if canonical(before) == canonical(result) else check(copy.deepcopy(result))
 
 
 def _cancel(before: Cancel, value: object, own: HookEvent) -> Cancel:
@@ -224,19 +222,3 @@ def _state(state: object) -> AgentState:
     except (TypeError, ValueError) as error:
         raise CallError(str(error)) from error
     return state.fork()
-
-
-def _fork(event: E) -> E:
-    """Return a copy that a hook may change."""
-    copied = copy.copy(event)
-    match copied:
-        case BeforeToolCall():
-            copied.args = copy.deepcopy(copied.args)
-            copied.agent_state = copied.agent_state.fork()
-        case AfterToolCall():
-            copied.args = copy.deepcopy(copied.args)
-            copied.result = copy.deepcopy(copied.result)
-            copied.agent_state = copied.agent_state.fork()
-        case _:
-            pass
-    return copied

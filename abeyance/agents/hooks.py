@@ -121,9 +121,13 @@ Cancel: TypeAlias = bool | str
 
 @dataclass(slots=True, kw_only=True)
 class HookEvent:
-    """Base of all events. At each of them a hook may ask a person."""
+    """A tool call of an agent. At each event a hook may ask a person."""
 
     method: ClassVar[str]
+    tool: str
+    args: dict[str, Json]
+    call_id: str
+    agent_state: AgentState = field(default_factory=AgentState)
     interrupts: HookInterrupts = field(default_factory=HookInterrupts, repr=False, compare=False)
 
     def interrupt(
@@ -172,10 +176,6 @@ class BeforeToolCall(HookEvent):
     """
 
     method: ClassVar[str] = "before_tool_call"
-    tool: str
-    args: dict[str, Json]
-    call_id: str
-    agent_state: AgentState = field(default_factory=AgentState)
     cancel_tool: Cancel = False
 
 
@@ -188,10 +188,6 @@ class AfterToolCall(HookEvent):
     """
 
     method: ClassVar[str] = "after_tool_call"
-    tool: str
-    args: dict[str, Json]
-    call_id: str
-    agent_state: AgentState = field(default_factory=AgentState)
     result: Json = None
     error: bool = False
     cancelled: bool = False

@@ -78,9 +78,7 @@ class AgentState(MutableMapping[str, Json]):
 
     def fork(self) -> AgentState:
         """Return an independent copy with the same changes."""
-        copied = AgentState(self._before)
-        copied._now = copy.deepcopy(self._now)
-        return copied
+        return copy.deepcopy(self)
 
 
 def _require_json(key: str, value: Any) -> None:

@@ -17,20 +17,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from abeyance.agents import tool_results
-from abeyance.agents.agent import Agent
-from abeyance.agents.approvals import (
-    OUTCOME,
-    Done,
-    FailCall,
-    RetryCall,
-    outcome_of,
-    outcome_question,
-)
-from abeyance.agents.hook_runner import run_hooks
+from abeyance.agents.agent import ENTRY_NODE, Agent
+from abeyance.agents.approvals import OUTCOME, outcome_question, reported_result
 from abeyance.agents.state import AgentState, AgentValues
-from abeyance.agents.tool import Tool, ToolContext
+from abeyance.agents.tool import Tool
 from abeyance.agents.tool_errors import CallError, ToolFailed
-from abeyance.agents.tool_gate import ToolGate, after_event, needs_answers
+from abeyance.agents.tool_gate import ToolCall, needs_answers
 from abeyance.agents.tool_results import blobs_of
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended, suspended_by
@@ -73,7 +65,7 @@ async def _with_timeout(tool: Tool, work: Coroutine[Any, Any, Json], late: threa
 
 
 class ToolVisit:
-    """The code of a tool's node, or of an MCP server's."""
+    """The code of the node of a tool, of an MCP server's tools, or of the calls of sub-agents."""
 
     def __init__(self, agent: Agent, node: str) -> None:
         self._agent = agent
@@ -82,31 +74,48 @@ class ToolVisit:
     async def run(self, state: AgentValues, ctx: Context) -> Finished:
         """Make the call of a visit."""
         name = str(ctx.item["tool"])
-        server = self._agent.servers.get(self._node)
-        tools = self._agent.tools if server is None else await server.available_tools()
+        tools: Mapping[str, Tool] = self._agent.tools
+        if self._node == ENTRY_NODE:
+            tools = {called: entry.tool for called, entry in self._agent.agents.items()}
+        elif self._node in self._agent.servers:
+            tools = await self._agent.servers[self._node].available_tools()
         if name not in tools:
             missing = tool_results.error(f"There is no tool {name!r} any more.")
             return Finished(result=missing, tool_status="failed")
-        return await _Call(self._agent, tools[name], state, ctx).make()
+        call = ToolCall(
+            self._agent,
+            tools[name],
+            str(ctx.item["call_id"]),
+            dict(ctx.item["args"]),
+            AgentState(state.agent_state),
+        )
+        visit = _Visit(call, ctx)
+        return await (visit.enter() if self._node == ENTRY_NODE else visit.make())
 
 
-class _Call:
-    def __init__(self, agent: Agent, tool: Tool, state: AgentValues, ctx: Context) -> None:
-        self._agent = agent
-        self._tool = tool
+class _Visit:
+    def __init__(self, call: ToolCall, ctx: Context) -> None:
+        self._call = call
         self._ctx = ctx
-        self._id = str(ctx.item["call_id"])
-        self._arguments: dict[str, Json] = dict(ctx.item["args"])
-        self._memory = AgentState(state.agent_state)
-        self._edit: dict[str, Json] = {}
+
+    async def enter(self) -> Finished:
+        """Enter the sub-agent that is called, or return the result of its denial."""
+        call = self._call
+        denial = await call.decide_in_visit(self._ctx)
+        is_edited = call.arguments != self._ctx.item["args"]
+        edited = {"args": call.arguments, **call.edit} if is_edited else None
+        if denial is None:
+            return Finished(patch=self._patch(), goto=call.tool.name, result=edited)
+        return Finished(
+            patch=self._patch(),
+            result={**(edited or {}), **await self._store(denial)},
+            tool_status=tool_results.to_model_text(denial)[0],
+        )
 
     async def make(self) -> Finished:
         """Make the call, and run the after-hooks on its result."""
-        ctx, saved, recorded = (
-            self._ctx,
-            self._ctx.saved_state,
-            self._ctx.runtime.journal.get_marker(_RESULT_MARK),
-        )
+        ctx, saved = self._ctx, self._ctx.saved_state
+        recorded = ctx.runtime.journal.get_marker(_RESULT_MARK)
         result: dict[str, Json] | None = ctx.item.get("known")
         try:
             if isinstance(saved, Mapping) and _RESULT in saved:
@@ -122,8 +131,16 @@ class _Call:
         except Unavailable as error:
             if result is not None:
                 await self._save_result(result)
-            message = f"the result of the tool {self._tool.name!r} cannot be read or kept: {error}"
+            name = self._call.tool.name
+            message = f"the result of the tool {name!r} cannot be read or kept: {error}"
             raise Blocked(message, code=storage_code(error)) from error
+
+    async def _store(self, result: dict[str, Json]) -> dict[str, Json]:
+        return await tool_results.store(blobs_of(self._ctx), self._ctx.run_id, result)
+
+    def _patch(self) -> dict[str, Json]:
+        changes = self._call.memory.changes()
+        return {"agent_state": changes} if changes else {}
 
     async def _save_result(self, result: dict[str, Json]) -> None:
         """Save the result in the journal, so that a retry does not run the tool again."""
@@ -132,24 +149,23 @@ class _Call:
             await self._ctx.runtime.journal.persist_marker(_RESULT_MARK, record)
 
     def _changes(self) -> dict[str, Json]:
-        edit = {"edit": self._edit} if self._edit else {}
-        return {"args": self._arguments, "state": self._memory.changes(), **edit}
+        call = self._call
+        edit = {"edit": call.edit} if call.edit else {}
+        return {"args": call.arguments, "state": call.memory.changes(), **edit}
 
     def _restore(self, changes: Mapping[str, Json]) -> None:
-        self._arguments = changes["args"]
-        self._edit = changes.get("edit", {})
-        self._memory.update(changes["state"])
+        self._call.arguments = changes["args"]
+        self._call.edit = changes.get("edit", {})
+        self._call.memory.update(changes["state"])
 
     async def _result(self) -> dict[str, Json]:
-        gate = ToolGate(self._agent, self._tool, self._id, self._arguments, self._memory)
-        denial = await gate.decide_in_call(self._ctx)
-        self._memory, self._arguments, self._edit = gate.memory, gate.arguments, gate.edit
+        denial = await self._call.decide_in_visit(self._ctx)
         if denial is not None:
             return denial
         return await self._once() if needs_answers(self._ctx) else await self._run()
 
     async def _once(self) -> dict[str, Json]:
-        ctx, tool, journal = self._ctx, self._tool, self._ctx.runtime.journal
+        ctx, tool, journal = self._ctx, self._call.tool, self._ctx.runtime.journal
         starts = int(journal.get_marker(_STARTED) or 0)
         answers = {
             key.removeprefix(_OUTCOMES): answer
@@ -159,7 +175,7 @@ class _Call:
         if starts > len(answers):
             match tool.on_unknown:
                 case "ask":
-                    question = outcome_question(tool, self._arguments)
+                    question = outcome_question(tool, self._call.arguments)
                     name = OUTCOME if not answers else f"{OUTCOME}.{len(answers) + 1}"
                     raise Suspended(
                         [replace(question, question=replace(question.question, name=name))]
@@ -172,9 +188,9 @@ class _Call:
                     )
         elif answers:
             name, answer = list(answers.items())[-1]
-            if (reported := self._reported(answer)) is not None:
+            if (reported := reported_result(tool, answer)) is not None:
                 by = ctx.answered_by(name)
-                return {**reported, **tool_results.report(by, self._edit)}
+                return {**reported, **tool_results.report(by, self._call.edit)}
         await journal.persist_marker(_STARTED, starts + 1)
         try:
             result = await self._run()
@@ -186,49 +202,27 @@ class _Call:
         await self._save_result(result)
         return result
 
-    def _reported(self, answer: Json) -> dict[str, Json] | None:
-        """Return the result that an operator reported, None to run the call again."""
-        try:
-            match outcome_of(self._tool, answer):
-                case Done(result=result):
-                    return tool_results.content(result)
-                case FailCall(text=text):
-                    return tool_results.error(text)
-                case RetryCall():
-                    return None
-        except CallError as error:
-            return tool_results.error(error.text)
-
     async def _run(self) -> dict[str, Json]:
-        ctx, tool = self._ctx, self._tool
-        memory = self._memory.fork()
+        ctx, call, tool = self._ctx, self._call, self._call.tool
+        memory = call.memory.fork()
         late = threading.Event()
         bounded = replace(ctx, is_cancelled=lambda: late.is_set() or ctx.is_cancelled())
-        context = ToolContext.of(
-            bounded, tool=tool.name, call_id=self._id, agent=self._agent.name, agent_state=memory
-        )
+        work = tool.run(call.context(bounded, memory), call.arguments)
         try:
-            returned = await _with_timeout(tool, tool.run(context, self._arguments), late)
-        except ToolFailed as failed:
+            returned = await _with_timeout(tool, work, late)
+        except CallError as error:
+            cause = (error.__cause__ or error) if isinstance(error, ToolFailed) else None
             is_once = ctx.call is not None and ctx.call.once
-            is_worth_it = isinstance(failed.__cause__ or failed, tool.retry_on)
             pause = tool.retry.pause_after(ctx.runtime.attempts())
-            if is_worth_it and pause is not None and not is_once:
+            if isinstance(cause, tool.retry_on) and pause is not None and not is_once:
                 raise
             # The model gets one sentence; the traceback is for the author of the tool.
-            _logger.warning(
-                "run=%s address=%s | the tool failed, and the model gets the error",
-                ctx.run_id,
-                ctx.address,
-                exc_info=failed.__cause__ or failed,
-            )
-            return tool_results.error(failed.text)
-        except CallError as error:
             _logger.warning(
                 "run=%s address=%s | the model gets the error: %s",
                 ctx.run_id,
                 ctx.address,
                 error.text,
+                exc_info=cause,
             )
             return tool_results.error(error.text)
         except TimeoutError:
@@ -236,23 +230,21 @@ class _Call:
                 f"{tool.name!r} took longer than its timeout of {tool.timeout:g} s. The call may have "
                 "been done."
             )
-        self._memory = memory
+        call.memory = memory
         return tool_results.content(returned)
 
     async def _after(self, result: dict[str, Json]) -> Finished:
-        ctx, tool = self._ctx, self._tool
-        event = after_event(tool.name, self._id, self._arguments, self._memory, result)
-        outcome = await run_hooks(self._agent.hooks, event, ctx.targets, check=tool.checked_result)
-        blobs = blobs_of(ctx)
+        call, ctx = self._call, self._ctx
+        outcome = await call.after(result, ctx.targets)
         if outcome.asked:
-            stored = await tool_results.store(blobs, ctx.run_id, result)
+            stored = await self._store(result)
             ctx.runtime.journal.set_marker(_RESULT_MARK, None)
             raise Suspended(outcome.asked, {_RESULT: stored, **self._changes()})
-        self._memory = outcome.event.agent_state
-        said = tool_results.marks(result) or self._edit
+        call.memory = outcome.event.agent_state
+        said = tool_results.marks(result) or call.edit
         result = {**tool_results.of_hooks(outcome, result), **said}
         return Finished(
-            patch={"agent_state": self._memory.changes()} if self._memory.changes() else {},
-            result=await tool_results.store(blobs, ctx.run_id, result),
+            patch=self._patch(),
+            result=await self._store(result),
             tool_status=tool_results.to_model_text(result)[0],
         )

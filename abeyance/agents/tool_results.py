@@ -13,7 +13,6 @@ import json
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from abeyance.agents.approvals import UNANSWERED
 from abeyance.agents.hook_runner import HooksOutcome
 from abeyance.agents.hooks import AfterToolCall
 from abeyance.agents.prompts import note_part
@@ -31,6 +30,8 @@ _MAX_INLINE_BYTES: Final = 2_000
 """A larger result travels as a reference."""
 _MAX_NOTE_CHARS: Final = 2_000
 _BLOB: Final = "blob"
+UNANSWERED: Final = "nobody answered in time"
+"""The reason of a rejection by deadline."""
 UNSEEN: Final = "unseen"
 """The key of a result that no after-hook has seen yet: its tool and arguments."""
 

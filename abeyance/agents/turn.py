@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from abeyance.agents import tool_results, transcript
@@ -21,8 +21,7 @@ from abeyance.agents.model_request import name_of
 from abeyance.agents.output import Calls, Correction, Output
 from abeyance.agents.prompts import Input, user_part
 from abeyance.agents.state import AgentState, AgentValues
-from abeyance.agents.tool_dispatch import MUST_ASK, RequestedCall, ToolDispatch, within_limits
-from abeyance.agents.tool_gate import AfterHooks
+from abeyance.agents.tool_dispatch import MUST_ASK, RequestedCall, TurnCalls, within_limits
 from abeyance.agents.tool_results import blobs_of
 from abeyance.authoring.context import Context
 from abeyance.core.budgets import why_stopped
@@ -78,22 +77,18 @@ class Turn:
             raise Blocked(message, code=storage_code(error)) from error
 
     async def _take(self, state: AgentValues, ctx: Context, inbox: Sequence[Message]) -> Finished:
-        blobs = blobs_of(ctx)
-        after_hooks = AfterHooks(self._agent, ctx, blobs, AgentState(state.agent_state))
+        calls = TurnCalls(self._agent, ctx, AgentState(state.agent_state))
         stopped = why_stopped(ctx.input.own_answers)
-        results = await after_hooks.of_collected(state)
-        waiting = [RequestedCall(**each) for each in state.waiting]
-        if waiting:
-            dispatch = ToolDispatch(self._agent, after_hooks.memory)
-            dispatched = await self._dispatch(waiting, results, dispatch, ctx)
+        results = await calls.collect(state)
+        if waiting := [RequestedCall(**each) for each in state.waiting]:
+            dispatched = await calls.dispatch(waiting, results)
             if dispatched.sends is not None:
                 heard = [*state.heard, *inbox]
                 patch = {**dispatched.patch, "heard": heard}
                 return replace(dispatched, patch=patch, exempt_from_max_visits=True)
             # None of the waiting calls runs, so the model continues at once.
-            after_hooks.memory = dispatch.memory
-            results = await after_hooks.of_denied(dispatched.patch["known"])
-        before = await transcript.read(blobs, state.transcript)
+            results = await calls.after_denials(dispatched.patch["known"])
+        before = await transcript.read(blobs_of(ctx), state.transcript)
         added = await self._request_messages(state, ctx, inbox, before, results)
         if stopped is not None:
             await self._save_partial(state, ctx, added)
@@ -107,7 +102,7 @@ class Turn:
             raise AgentFailed(FailureCode.MAX_TURNS, message)
         response = await self._get_response(state, ctx, before, added)
         try:
-            return await self._finish(state, ctx, added, response, after_hooks.memory)
+            return await self._finish(state, ctx, added, response, calls)
         except (SettingsError, Unavailable):
             await _keep(ctx, response)
             raise
@@ -164,7 +159,7 @@ class Turn:
         ctx: Context,
         request_messages: Sequence[ModelMessage],
         response: ModelResponse,
-        memory: AgentState,
+        calls: TurnCalls,
     ) -> Finished:
         agent = self._agent
         try:
@@ -197,7 +192,7 @@ class Turn:
         }
         match reading:
             case Output(value=value):
-                patch |= {"output": value, "agent_state": memory.changes()}
+                patch |= {"output": value, "agent_state": calls.memory.changes()}
                 return Finished(patch=patch, turn=summary)
             case Correction(faults=faults):
                 if state.corrections >= agent.max_corrections:
@@ -207,44 +202,15 @@ class Turn:
                     )
                     ctx.runtime.journal.partial_patch = {"transcript": patch["transcript"]}
                     raise AgentFailed(FailureCode.NODE_FAILED, message)
-                patch["agent_state"] = memory.changes()
+                patch["agent_state"] = calls.memory.changes()
                 return Finished(patch=patch, goto=MODEL_NODE, turn=summary)
-            case Calls(calls=calls, rejected=early):
-                within, rejected = within_limits([_requested(part) for part in calls])
+            case Calls(calls=called, rejected=early):
+                within, rejected = within_limits([_requested(part) for part in called])
                 results = rejected | {
                     part.tool_call_id: tool_results.error(str(part.content)) for part in early
                 }
-                dispatched = await self._dispatch(
-                    within, results, ToolDispatch(self._agent, memory), ctx
-                )
+                dispatched = await calls.dispatch(within, results)
                 return replace(dispatched, patch={**patch, **dispatched.patch}, turn=summary)
-
-    async def _dispatch(
-        self,
-        calls: Sequence[RequestedCall],
-        results: Mapping[str, dict[str, Json]],
-        dispatch: ToolDispatch,
-        ctx: Context,
-    ) -> Finished:
-        """Dispatch calls: all together, or if sequential, up to the first one that runs."""
-        size = 1 if self._agent.is_sequential else len(calls)
-        stored = dict(results)
-        rest = list(calls)
-        sends: list[Any] = []
-        while rest and not sends:
-            admitted = await dispatch.admit(rest[:size])
-            rest = rest[size:]
-            sends = admitted.sends
-            for call_id, result in admitted.results.items():
-                stored[call_id] = await tool_results.store(blobs_of(ctx), ctx.run_id, result)
-        patch: dict[str, Json] = {
-            "known": stored,
-            "waiting": [asdict(call) for call in rest],
-            "agent_state": dispatch.memory.changes(),
-        }
-        if not sends:
-            return Finished(patch=patch, goto=MODEL_NODE)
-        return Finished(patch=patch, sends=tuple(sends))
 
 
 async def _keep(ctx: Context, response: ModelResponse) -> None:
