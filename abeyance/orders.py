@@ -279,12 +279,10 @@ def known_statuses(statuses: Sequence[str], *beside: str) -> Sequence[str]:
     return statuses
 
 
-def check_page(
-    kind: type[wire.Request], filters: RunFilter | InboxFilter | EventFilter, **beside: Any
-) -> None:
-    """Check a filter, and what is given `beside` it. Raises the Refusal `invalid_body`."""
+def check_page(kind: type[R], filters: RunFilter | InboxFilter | EventFilter, **beside: Any) -> R:
+    """Return a filter, and what is given `beside` it, as a command. Raises the Refusal `invalid_body`."""
     named = {name: getattr(filters, name) for name in kind.model_fields if name not in beside}
-    order_of(kind, {**named, **beside})
+    return order_of(kind, {**named, **beside})
 
 
 def control_order(kind: type[C], about: Mapping[str, Any], by: Principal, key: str | None) -> C:

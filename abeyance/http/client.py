@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from abeyance import commands
+from abeyance import commands, wire
 from abeyance.core.delegations import unknown as unknown_delegation
 from abeyance.core.json import Json
 from abeyance.core.state import Limits
@@ -43,6 +43,13 @@ if TYPE_CHECKING:
 
 _CREATED: Final = 201
 _ID: Final = re.compile("[A-Za-z0-9_-]{1,100}")
+_SEVERAL: Final = {
+    "statuses": "status",
+    "labels": "label",
+    "types": "type",
+    "capabilities": "capability",
+}
+"""The parameters of a query that may be repeated."""
 
 
 class HttpClient:
@@ -93,13 +100,7 @@ class HttpClient:
         With `follow` also new ones, without end. An interrupted stream is reopened, after a call of
         `on_gap`. Requires `runs:read`.
         """
-        filters = filters or EventFilter()
-        check_page(commands.StreamPage, filters)
-        query = {
-            "type": filters.types,
-            "capability": filters.capabilities,
-            **without_none(graph=filters.graph),
-        }
+        query = _query(check_page(commands.StreamPage, filters or EventFilter()))
         read = past(self.api, "", after, query)
         if follow:
             read = followed(self.api, "", after, query, on_gap=on_gap)
@@ -180,18 +181,7 @@ class HttpRuns:
     ) -> tuple[list[RunView], str | None]:
         """Return a page of runs, newest first, and the cursor of the next page or None."""
         filters = filters or RunFilter()
-        check_page(commands.RunsPage, filters, cursor=cursor, limit=limit)
-        query = {
-            "status": sorted(filters.statuses),
-            "label": filters.labels,
-            "limit": str(limit),
-            **without_none(
-                graph=filters.graph,
-                conversation_id=filters.conversation_id,
-                cursor=cursor,
-                blocked=None if filters.blocked is None else str(filters.blocked).lower(),
-            ),
-        }
+        query = _query(check_page(commands.RunsPage, filters, cursor=cursor, limit=limit))
         page = await self.api.get("/runs", **query)
         return [RunView.model_validate(item) for item in page["items"]], page["next_cursor"]
 
@@ -207,23 +197,9 @@ class HttpInbox:
     ) -> tuple[list[InterruptView], str | None]:
         """Return open interrupts, nearest deadline first, and the cursor of the next page."""
         filters = filters or InboxFilter()
-        check_page(commands.InboxPage, filters, cursor=cursor, limit=limit)
-        query = {
-            "status": filters.status,
-            "capability": sorted(filters.capabilities),
-            "limit": str(limit),
-            **without_none(
-                graph=filters.graph,
-                conversation_id=filters.conversation_id,
-                before=filters.before and filters.before.isoformat(),
-                assignee=filters.assignee,
-                mine="true" if filters.mine is not None else None,
-                priority=filters.priority,
-                min_risk=None if filters.min_risk is None else str(filters.min_risk),
-                sort=None if filters.sort == "deadline" else filters.sort,
-                cursor=cursor,
-            ),
-        }
+        query = _query(check_page(commands.InboxPage, filters, cursor=cursor, limit=limit))
+        if filters.mine is not None:
+            query["mine"] = "true"
         page = await self.api.get("/interrupts", **query)
         return [InterruptView.model_validate(item) for item in page["items"]], page["next_cursor"]
 
@@ -325,6 +301,12 @@ def _input(input: Mapping[str, Any] | BaseModel | None) -> Json:  # noqa: A002
     if isinstance(input, BaseModel):
         return to_json(input)
     return StateModel(None).initial({} if input is None else input)
+
+
+def _query(page: wire.Request) -> dict[str, Any]:
+    """Return the query of a list, with what is not the default."""
+    given = page.model_dump(mode="json", exclude_defaults=True)
+    return {_SEVERAL.get(name, name): value for name, value in given.items()}
 
 
 def _limits(limits: Limits | Mapping[str, Any] | None) -> dict[str, Any]:
