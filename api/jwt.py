@@ -10,28 +10,28 @@ cooldown. If a fetch fails, the cached keys stay valid for an hour, so that an i
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeAlias, get_args
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 import httpx
 import jwt
 from jwt.exceptions import InvalidSubjectError
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.settings import Settings
 from abeyance.util import is_loopback
 
-_Algorithm: TypeAlias = Literal[
-    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
-]
-ALGORITHMS: Final[tuple[str, ...]] = get_args(_Algorithm)
+ALGORITHMS: Final = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA"),
+)
 
 LEEWAY_SECONDS: Final = 30
 """The tolerated difference between the clocks of the issuer and of this machine."""
@@ -175,41 +175,31 @@ def _problem(error: jwt.PyJWTError) -> str:
             return "is neither a known token nor a valid JSON Web Token"
 
 
-class _Key(BaseModel):
-    """A public signing key, as in RFC 7517."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    kty: Literal["RSA", "EC", "OKP"]
-    kid: str | None = None
-    alg: _Algorithm | None = None
-    use: Literal["sig"] | None = None
-    crv: str | None = None
-    n: str | None = None
-    e: str | None = None
-    x: str | None = None
-    y: str | None = None
-    # A private key is not accepted.
-    d: None = None
-
-    def public(self, algorithm: str | None) -> jwt.PyJWK | None:
-        """Return the key for an algorithm, or for its own; None if it is for another one."""
-        if algorithm is not None and self.alg not in (None, algorithm):
+def _usable(entry: Any, algorithm: str | None = None) -> jwt.PyJWK | None:
+    """Return a public key for signatures by an algorithm, or else by its own; None if it is none."""
+    match {"use": "sig", "kid": "", **entry} if isinstance(entry, dict) else entry:
+        case {"d": _}:
+            # A private key is not accepted.
             return None
-        try:
-            key = jwt.PyJWK(self.model_dump(exclude_none=True), algorithm)
-            key.Algorithm.prepare_key(key.key)
-        except jwt.PyJWTError:
+        case {"kty": "RSA" | "EC" | "OKP", "use": "sig", "kid": str()}:
+            named = entry.get("alg", algorithm)
+        case _:
             return None
-        return key
-
-
-class _KeySet(BaseModel):
-    keys: tuple[Any, ...]
+    if algorithm not in (None, named) or named not in (None, *ALGORITHMS):
+        return None
+    try:
+        key = jwt.PyJWK(entry, named)
+        key.Algorithm.prepare_key(key.key)
+    except jwt.PyJWTError:
+        return None
+    return key
 
 
 class JwksCache:
     """The keys of an https address (http on loopback), or of a file. `clock` counts seconds.
+
+    Not PyJWT's client: that blocks a thread, asks an issuer that is away for each token, drops stale keys
+    at once, and reads an answer of any size.
 
     Raises SettingsError if `source` is neither, or a file without keys.
     """
@@ -217,7 +207,7 @@ class JwksCache:
     def __init__(self, source: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._source = _checked_source(source)
         self._clock = clock
-        self._keys: tuple[_Key, ...] = ()
+        self._keys: tuple[Mapping[str, Any], ...] = ()
         self._fetched_at = self._tried_at = -math.inf
         self._error: str | None = None
         self._fetching = asyncio.Lock()
@@ -253,7 +243,7 @@ class JwksCache:
     def _cached(self, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
         if kid is None and len(self._keys) > 1:
             return None
-        matching = (key.public(algorithm) for key in self._keys if kid in (None, key.kid))
+        matching = (_usable(key, algorithm) for key in self._keys if kid in (None, key.get("kid")))
         return next((key for key in matching if key is not None), None)
 
     async def _fetch(self) -> None:
@@ -276,25 +266,17 @@ class JwksCache:
             self._tried_at = self._clock()
 
     def _store(self, content: bytes) -> None:
-        usable: list[_Key] = []
         try:
-            entries = _KeySet.model_validate_json(content).keys
-        except ValidationError:
+            entries = json.loads(content)["keys"]
+            usable = tuple(entry for entry in entries if _usable(entry) is not None)
+        except (ValueError, TypeError, KeyError, RecursionError):
             # Do not quote the content: a wrong path may lead to a secret file.
             message = 'it is not JSON of the form {"keys": [...]}'
             raise ValueError(message) from None
-        for entry in entries:
-            try:
-                key = _Key.model_validate(entry)
-            except ValidationError:
-                # A set can have keys for other purposes, or of unknown types.
-                continue
-            if key.public(key.alg) is not None:
-                usable.append(key)
         if not usable:
             message = "it has no public key for signatures"
             raise ValueError(message)
-        self._keys = tuple(usable)
+        self._keys = usable
         self._fetched_at = self._clock()
         self._error = None
 

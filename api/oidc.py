@@ -3,6 +3,9 @@
 The provider is asked when somebody signs in, and at no other time. What it answers is checked as OpenID
 Connect says: the state and the nonce of this browser, and an ID token of this issuer, for this client,
 signed by one of its published keys.
+
+Not Authlib's client: it would make the address and the form below. What is bounded, checked and told here
+(sizes, addresses, a provider that is away, issuer and `azp`) would stand around it.
 """
 
 from __future__ import annotations

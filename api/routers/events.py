@@ -220,6 +220,8 @@ class EventStream(ServerSentEvents, Generic[T]):
 
     Each event is written by `text`; `last_words` are written if the stream ends early, with the reason.
     `place` is closed once the stream has ended.
+
+    Not sse-starlette's: its pings know no cursor, and it has no last words.
     """
 
     def __init__(

@@ -167,6 +167,8 @@ async def test_an_issuer_that_does_not_answer_is_given_up(monkeypatch: pytest.Mo
         {"kty": "RSA", "kid": "a"},
         {"kty": "EC", "kid": "a", "crv": "P-256", "x": "!", "y": "!"},
         {**KEY, "use": "enc"},
+        {**KEY, "use": ["sig"]},
+        {**KEY, "n": 7, "e": {}},
         {**KEY, "alg": "RSA-OAEP"},
         {**KEY, "alg": "none"},
         {**KEY, "alg": "HS256"},
