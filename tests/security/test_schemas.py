@@ -129,18 +129,6 @@ def test_it_is_a_fault_of_a_state_of_which_questions_are_made() -> None:
         graph.build()
 
 
-def test_a_field_and_what_is_answered_to_it_are_counted_together() -> None:
-    class State(BaseModel):
-        name: Annotated[Any, WithJsonSchema({"enum": list(range(6_000))})] = None
-
-    graph = Graph("stated", state=State)
-    graph.interrupt("ask", prompt="?", response={"enum": list(range(5_000))}, answer_to="name")
-    graph.edge(START, "ask")
-
-    with pytest.raises(GraphError, match=f"the interrupt 'ask', response=: .* it has {TOO_MANY}"):
-        graph.build()
-
-
 def test_it_cannot_be_the_schema_of_a_tool() -> None:
     with pytest.raises(ToolDeclarationError, match=re.escape(TOO_MANY)):
 
