@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -103,9 +104,9 @@ async def test_the_one_question_that_is_due_comes_before_many_newer_ones_that_ar
     api: Api,
 ) -> None:
     talk = new_id("talk")
-    asked = [
-        await api.waiting("gated", conversation_id=talk, session_type="listed") for _ in range(28)
-    ]
+    about = {"conversation_id": talk, "session_type": "listed"}
+    asked = [await api.waiting("gated", **about)]
+    asked += await asyncio.gather(*(api.waiting("gated", **about) for _ in range(27)))
     ids_of_all = [id_ for _, (id_,) in asked]
     due = ids_of_all[0]
     moved = await api.http.patch(f"/interrupts/{due}", json={"timeout": "2h"})

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import pytest
 from pydantic import BaseModel
 
-from abeyance import START, Context, Graph, Refusal, append
+from abeyance import START, Context, Graph, append
 from abeyance.core.events import Message
-from abeyance.errors import Code
 from abeyance.testing import InMemoryRun
 
 
@@ -51,28 +49,6 @@ async def test_messages_are_read_in_order_by_priority_and_target() -> None:
     assert trial.values["log"][-1] == "c ['high', 'first', 'second', 'low']"
 
 
-@pytest.mark.parametrize(
-    ("about", "code"),
-    [
-        ({"text": "   "}, Code.INVALID_MESSAGE),
-        ({"text": "x" * 10_001}, Code.INVALID_MESSAGE),
-        ({"text": "x", "metadata": {"a": "y" * 100_000}}, Code.INVALID_MESSAGE),
-        ({"text": "x", "metadata": {"a": {1, 2}}}, Code.INVALID_BODY),
-        ({"text": "x", "target": "nowhere"}, Code.UNKNOWN_NODE),
-        ({"text": "x", "target": "graph:steered;node:nowhere"}, Code.UNKNOWN_NODE),
-        ({"text": "x", "message_id": ""}, Code.INVALID_BODY),
-    ],
-)
-async def test_a_message_that_cannot_be_admitted_is_refused(
-    about: dict[str, Any], code: Code
-) -> None:
-    trial = await waiting()
-    with pytest.raises(Refusal) as refused:
-        await trial.send(**about)
-    assert refused.value.code is code
-    assert not trial.state.mailbox.queue
-
-
 async def test_a_long_node_takes_one_message_at_a_time() -> None:
     graph = Graph("long", state=State)
 
@@ -91,13 +67,3 @@ async def test_a_long_node_takes_one_message_at_a_time() -> None:
         await trial.send(text)
     await trial.respond("ready", True)
     assert trial.values["log"] == ["one", "two", "three"]
-
-
-async def test_a_message_after_the_end_is_refused_whichever_way_it_comes() -> None:
-    trial = await waiting()
-    await trial.respond("gate", True)
-    assert trial.status == "completed"
-    for way in (trial.send, trial.steer, trial.pause_and_send):
-        with pytest.raises(Refusal) as refused:
-            await way("too late")
-        assert refused.value.code is Code.NOT_RUNNING

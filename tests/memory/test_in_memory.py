@@ -98,21 +98,6 @@ async def test_an_answer_that_is_not_accepted_is_a_refusal() -> None:
     assert forbidden.value.code is Code.CAPABILITY_REQUIRED
 
 
-async def test_pause_resume_and_cancel_work_as_on_a_server() -> None:
-    trial = testing.InMemoryRun(gated())
-    await trial.start()
-    await trial.pause("audit")
-    await trial.respond("approve", {"approved": True})
-    assert (trial.status, trial.values["log"]) == ("paused", ["before"])
-    await trial.resume()
-    assert trial.status == "completed"
-
-    other = testing.InMemoryRun(gated())
-    await other.start()
-    await other.cancel("enough")
-    assert (other.status, other.reason) == ("cancelled", "enough")
-
-
 async def test_a_flaky_node_is_tried_again_and_a_hopeless_one_fails_the_run() -> None:
     attempts: list[int] = []
     graph = Graph("flaky", state=State)
@@ -185,26 +170,6 @@ async def test_a_name_that_several_questions_have_names_none() -> None:
 
     assert refused.value.code is Code.AMBIGUOUS_INTERRUPT
     assert (await trial.interrupts())[1].id in refused.value.message
-
-
-async def test_deadlines_and_values_are_edited_as_on_a_server() -> None:
-    trial = testing.InMemoryRun(gated())
-    await trial.start()
-    await trial.edit_deadline("approve", timeout="2d")
-    assert (await trial.interrupts())[0].deadline == trial.now + timedelta(days=2)
-    await trial.edit_deadline("approve", timeout=None)
-    assert (await trial.interrupts())[0].deadline is None
-    await trial.edit_deadline("approve", timeout="1h", on_timeout="halt")
-    with pytest.raises(Refusal) as unknown:
-        await trial.edit_values({"nope": 1})
-    with pytest.raises(Refusal) as stale:
-        await trial.edit_values({"log": ["edited"]}, version=99)
-    await trial.edit_values({"log": ["edited"]})
-    await trial.advance("1h")
-
-    assert (unknown.value.code, stale.value.code) == (Code.INVALID_INPUT, Code.STALE)
-    assert (trial.status, trial.reason) == ("halted", "interrupt-timeout")
-    assert trial.values["log"] == ["edited"]
 
 
 async def test_a_deadline_is_moved_by_the_working_days_of_the_question() -> None:

@@ -53,23 +53,23 @@ def spread(count: int) -> Graph:
 async def test_a_run_whose_state_is_too_large_as_it_is_hands_it_over_in_fewer_bytes(
     temporal: TemporalClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site = Site(temporal, spread(200))
+    site = Site(temporal, spread(120))
     async with site.worker():
         # A waiting visit takes some 900 bytes.
-        small = Limits(continue_as_new_after=25, visit_bytes=50_000, max_parallel_visits=20)
+        small = Limits(continue_as_new_after=25, visit_bytes=25_000, max_parallel_visits=20)
         run_id = await site.start(limits=small)
         ended = await site.ended(run_id)
 
-        assert sorted(map(int, ended.values["log"])) == [2 * number for number in range(200)]
+        assert sorted(map(int, ended.values["log"])) == [2 * number for number in range(120)]
         assert await site.executions(run_id) > 2
         await site.replays(run_id)
     assert "too large to continue as new" not in caplog.text
 
 
-async def test_forty_answers_while_the_run_is_handed_over_every_few_events(
+async def test_many_answers_while_the_run_is_handed_over_every_few_events(
     temporal: TemporalClient,
 ) -> None:
-    site = Site(temporal, gates(40), patience=30)
+    site = Site(temporal, gates(16), patience=30)
     async with site.worker():
         run_id = await site.start(limits=SMALL)
         waiting = await site.until(run_id, "awaiting-input")
@@ -83,7 +83,7 @@ async def test_forty_answers_while_the_run_is_handed_over_every_few_events(
         ended = await site.ended(run_id)
 
         assert answered == ids
-        assert sorted(ended.values["log"]) == sorted(f"done{n} {n}" for n in range(40))
+        assert sorted(ended.values["log"]) == sorted(f"done{n} {n}" for n in range(16))
         assert await site.executions(run_id) > 2
 
 
@@ -285,11 +285,11 @@ async def _is_handed_over(site: Site, run_id: str) -> bool:
 
 
 @pytest.mark.parametrize(("largest", "is_kept"), [(1_900_000, False), (6_000, True)])
-async def test_forty_answers_while_an_idle_run_is_handed_over_every_few_events(
+async def test_many_answers_while_an_idle_run_is_handed_over_every_few_events(
     temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch, *, largest: int, is_kept: bool
 ) -> None:
     monkeypatch.setattr(continue_as_new, "_IDLE_EVENTS", 3)
-    site = Site(temporal, gates(40), patience=30)
+    site = Site(temporal, gates(16), patience=30)
     async with site.worker():
         run_id = await site.start(limits=Limits(visit_bytes=largest))
         waiting = await site.until(run_id, "awaiting-input")
@@ -302,11 +302,11 @@ async def test_forty_answers_while_an_idle_run_is_handed_over_every_few_events(
 
         *first, last = ids
         answered = await asyncio.gather(*(answer(n, id_) for n, id_ in enumerate(first)))
-        answered.append(await answer(39, last))
+        answered.append(await answer(15, last))
         ended = await site.ended(run_id)
 
         assert waiting.status == "awaiting-input"
         assert answered == ids
-        assert sorted(ended.values["log"]) == sorted(f"done{n} {n}" for n in range(40))
+        assert sorted(ended.values["log"]) == sorted(f"done{n} {n}" for n in range(16))
         assert (await site.executions(run_id) == 1) is is_kept
         await site.replays(run_id)
