@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -30,6 +29,7 @@ from pydantic import (
     ValidationError,
 )
 
+from abeyance.commands.fields import LabelName, LabelValue
 from abeyance.core.policy import Principal, ReadRights, is_reserved
 from abeyance.core.text import truncate
 from abeyance.errors import SettingsError
@@ -43,21 +43,13 @@ _SHORTEST_PREFIX: Final = 8
 _SHOWN_HASH: Final = 12
 
 
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        message = f"{truncate(text, 100)!r} has unprintable characters: remove them"
-        raise ValueError(message)
-    return text
-
-
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_CHARS)]
-_LabelName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:/-]{1,64}$")]
 _LabelValues: TypeAlias = Annotated[
-    tuple[Annotated[str, Field(max_length=MAX_CHARS), AfterValidator(_printable)], ...],
+    tuple[LabelValue, ...],
     BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
     Field(min_length=1, max_length=20),
 ]
-Reads: TypeAlias = Annotated[dict[_LabelName, _LabelValues], Field(max_length=20)]
+Reads: TypeAlias = Annotated[dict[LabelName, _LabelValues], Field(max_length=20)]
 """The labels that a caller is bound to, each with the values that its runs may have."""
 _READS: Final = TypeAdapter(Reads)
 

@@ -15,7 +15,7 @@ from pydantic import (
 
 from abeyance import commands, views, wire
 from abeyance.api import examples
-from abeyance.commands import Name
+from abeyance.commands.fields import Name, Person
 from abeyance.core.json import sha256
 from abeyance.core.state import Called, Limits
 from abeyance.duration import OptionalSeconds, Seconds
@@ -158,7 +158,7 @@ class AnswerBody(wire.Request):
     response: JsonValue
     note: str | None = Field(default=None, max_length=2_000)
     digests: dict[str, str] = Field(default_factory=dict)
-    on_behalf_of: commands.Person | None = None
+    on_behalf_of: Person | None = None
 
 
 class Question(views.InterruptView):

@@ -220,13 +220,13 @@ class AgentRun(QuestionUpdates, RunReads):
     async def clear_messages(self, order: commands.ClearMessages | None = None) -> views.Cleared:
         count = len(self._state.mailbox.queue)
         order = order or commands.ClearMessages()
-        self._feed_update(as_events.messages_cleared(order, workflow.now()))
+        self._feed_update(as_events.event(events.MessagesCleared, order, workflow.now()))
         return views.Cleared(cleared=count)
 
     @clear_messages.validator
     def _check_clear_messages(self, order: commands.ClearMessages | None = None) -> None:
         order = order or commands.ClearMessages()
-        event = as_events.messages_cleared(order, workflow.now())
+        event = as_events.event(events.MessagesCleared, order, workflow.now())
         with requests.refusals_as_application_errors():
             self._orders.check("clear_messages", order.stamp)
             called = idempotency.earlier(self._state.keys, event)
@@ -255,12 +255,12 @@ class AgentRun(QuestionUpdates, RunReads):
     @workflow.update(description="Internal: halt the run if it is inactive.")
     async def evict(self, order: commands.Evict | None = None) -> None:
         order = order or commands.Evict()
-        self._feed_update(as_events.evicted(order, workflow.now()))
+        self._feed_update(as_events.event(events.Evicted, order, workflow.now()))
 
     @evict.validator
     def _check_evict(self, order: commands.Evict | None = None) -> None:
         self._check_sealed("evict", order)
-        event = as_events.evicted(order or commands.Evict(), workflow.now())
+        event = as_events.event(events.Evicted, order or commands.Evict(), workflow.now())
         if not lifecycle.may_evict(self._state, event):
             raise ApplicationError(
                 "the run is not inactive: it was active, has a deadline, or is ending",

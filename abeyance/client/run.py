@@ -26,7 +26,7 @@ from abeyance.client.reader import RunReader
 from abeyance.client.start import StartPlan, retry_marks
 from abeyance.commands import as_events
 from abeyance.core import idempotency, ledger, mailbox, messages
-from abeyance.core.events import Keyed, Message
+from abeyance.core.events import Keyed, Message, MessagesCleared
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.spec import GraphSpec
@@ -357,7 +357,7 @@ class TemporalRun(RunReader):
             cleared = await self._receipt("clear_messages", order, views.Cleared, Turn.SEND_MESSAGE)
         except RunEnded as ended:
             called = await self._earlier(
-                ended, as_events.messages_cleared(order, datetime.now(UTC))
+                ended, as_events.event(MessagesCleared, order, datetime.now(UTC))
             )
             if called is None:
                 raise ended.described.not_running() from ended

@@ -7,6 +7,7 @@ An event has the fields of its command by name, and the time; only what text abb
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, assert_never
 
@@ -54,16 +55,12 @@ def responded(
         # The core refuses what is not JSON, which no validator can read.
         and why_not_json(answer) is None
     }
-    return events.Responded(
-        now=now,
-        principal=order.principal,
+    return event(
+        events.Responded,
+        order,
+        now,
         answers=answers,
         schema_faults=dict.fromkeys(typed, ()) if is_checked else json_schema.faults_of_all(typed),
-        digests=order.digests,
-        note=order.note,
-        on_behalf_of=order.on_behalf_of,
-        delegations=order.delegations,
-        key=order.key,
     )
 
 
@@ -74,30 +71,23 @@ def control(
     match order:
         case commands.Pause(on_timeout=text):
             policy = ResumeRun() if text == "resume" else _on_timeout(text)
-            return _event(events.Paused, order, now, on_timeout=policy)
+            return event(events.Paused, order, now, on_timeout=policy)
         case commands.Resume():
-            return _event(events.Resumed, order, now)
+            return event(events.Resumed, order, now)
         case commands.Cancel():
-            return _event(events.CancelRequested, order, now)
+            return event(events.CancelRequested, order, now)
         case _:
             assert_never(order)
-
-
-def evicted(order: commands.Evict, now: datetime) -> events.Evicted:
-    """Return an eviction."""
-    return _event(events.Evicted, order, now)
 
 
 def message_sent(
     order: commands.SteerMessage, now: datetime, made_id: str, *, signalled: bool = False
 ) -> events.MessageSent:
     """Return a message; `made_id` is its id if its sender gave none."""
-    fields: dict[str, Any] = {
-        name: getattr(order, name) for name in commands.SteerMessage.model_fields
-    }
-    fields["message_id"] = order.message_id or made_id
-    fields["parts"] = tuple(part.model_dump(mode="json", exclude_none=True) for part in order.parts)
-    message = events.Message(**fields, sent_at=now)
+    given = _shared(events.Message, order)
+    given["message_id"] = order.message_id or made_id
+    given["parts"] = tuple(part.model_dump(mode="json", exclude_none=True) for part in order.parts)
+    message = events.Message(**given, sent_at=now)
     return events.MessageSent(now=now, message=message, signalled=signalled)
 
 
@@ -117,11 +107,6 @@ def message_signalled(value: Any, now: datetime, made_id: str) -> events.Message
     return message_sent(order, now, made_id, signalled=True)
 
 
-def messages_cleared(order: commands.ClearMessages, now: datetime) -> events.MessagesCleared:
-    """Return the clearing of the unread messages."""
-    return _event(events.MessagesCleared, order, now)
-
-
 def edited(
     order: commands.Edit, now: datetime
 ) -> (
@@ -135,25 +120,17 @@ def edited(
     """Return the event of an edit."""
     match order:
         case commands.EditValues():
-            return _event(events.ValuesEdited, order, now)
+            return event(events.ValuesEdited, order, now)
         case commands.EditDeadline():
             return _deadline_edited(order, now)
         case commands.TakeBack():
-            return _event(events.TakenBack, order, now)
+            return event(events.TakenBack, order, now)
         case commands.Claim():
-            return events.Claimed(
-                now=now,
-                principal=order.principal,
-                interrupt_id=order.interrupt_id,
-                seconds=order.for_,
-                on_behalf_of=order.on_behalf_of,
-                delegations=order.delegations,
-                key=order.key,
-            )
+            return event(events.Claimed, order, now, seconds=order.for_)
         case commands.ReleaseClaim():
-            return _event(events.Released, order, now)
+            return event(events.Released, order, now)
         case commands.Reassign():
-            return _event(events.Reassigned, order, now)
+            return event(events.Reassigned, order, now)
         case _:
             assert_never(order)
 
@@ -162,7 +139,7 @@ def _deadline_edited(order: commands.EditDeadline, now: datetime) -> events.Dead
     deadline = order.deadline
     if isinstance(order.timeout, float):
         deadline = now + timedelta(seconds=order.timeout)
-    return _event(
+    return event(
         events.DeadlineEdited,
         order,
         now,
@@ -184,23 +161,26 @@ def migrated(
 
     One that only stands for the call, whose graph is not known, has no `versions`.
     """
-    return events.Migrated(
-        now=now,
-        principal=order.principal,
+    return event(
+        events.Migrated,
+        order,
+        now,
         spec=spec,
-        dry_run=order.dry_run,
         versions=versions,
         patch=patch,
         renames=order.map,
         request=sha256([order.patch, order.map]),
-        key=order.key,
     )
 
 
-def _event(kind: Callable[..., E], order: wire.Request, now: datetime, **parsed: Any) -> E:
-    """Return the event with the fields of a command, in place of which some are `parsed`."""
-    fields = {name: getattr(order, name) for name in type(order).model_fields}
-    return kind(now=now, **{**fields, **parsed})
+def event(kind: Callable[..., E], order: wire.Request, now: datetime, **parsed: Any) -> E:
+    """Return the event with the fields that it has in common with a command, and what is `parsed`."""
+    return kind(now=now, **{**_shared(kind, order), **parsed})
+
+
+def _shared(kind: Any, order: wire.Request) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)} & type(order).model_fields.keys()
+    return {name: getattr(order, name) for name in names}
 
 
 def _on_timeout(text: str) -> Halt | GoTo:

@@ -189,7 +189,7 @@ class InMemoryRun(InMemoryReader):
     ) -> int:
         actor = (principal or ANYBODY).subject
         order = order_of(commands.ClearMessages, {"actor": actor, "key": key})
-        event = as_events.messages_cleared(order, self.now)
+        event = as_events.event(events.MessagesCleared, order, self.now)
         if (earlier := idempotency.earlier(self.state.keys, event)) is not None:
             return int(earlier.receipt)
         self._refuse_ended()

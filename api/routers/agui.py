@@ -25,7 +25,7 @@ from abeyance.api.dependencies import CONNECTED, BackendDep
 from abeyance.api.posted import TALK_CODES, Answer, Posted, ids_of, new_message, one_each
 from abeyance.api.routers.events import ServerSentEvents, stream_to
 from abeyance.api.threads import GraphName, Place, Said, Thread, graph_of
-from abeyance.commands import ConversationId, Name
+from abeyance.commands.fields import ConversationId, Name
 from abeyance.core.json import Json
 from abeyance.core.state import Status
 from abeyance.errors import Code

@@ -22,7 +22,7 @@ from abeyance.api.schemas import (
     fields_set,
     parse_statuses,
 )
-from abeyance.commands import Label, Name
+from abeyance.commands.fields import Label, Name
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.filters import RunFilter

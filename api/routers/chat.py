@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, TypeAlias, assert_never
 from fastapi import APIRouter, Body, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from abeyance import commands, views
+from abeyance import views
 from abeyance.api import openapi, parts, segments
 from abeyance.api.auth import READ, Credentials, CredentialsDep
 from abeyance.api.dependencies import CONNECTED, Backend, BackendDep
@@ -23,6 +23,7 @@ from abeyance.api.routers.conversations import ConversationId
 from abeyance.api.routers.events import ServerSentEvents, stream_to
 from abeyance.api.segments import Segment
 from abeyance.api.threads import GraphName, Place, Thread, graph_of
+from abeyance.commands import fields
 from abeyance.core.json import Json
 from abeyance.core.state import Status
 from abeyance.errors import Code
@@ -58,7 +59,7 @@ class ChatRequest(BaseModel):
     # The protocol grows: what we do not know is ignored.
     model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [_EXAMPLE]})
 
-    id: commands.ConversationId = Field(description="The conversation.")
+    id: fields.ConversationId = Field(description="The conversation.")
     messages: list[Any] = Field(description="The messages so far.")
     trigger: Any = Field(
         default=None, description="`regenerate-message` is refused: what a run has done stays done."

@@ -24,6 +24,7 @@ from abeyance.api.routers.control import (
 )
 from abeyance.api.routers.messages import to_signal
 from abeyance.api.schemas import fields_set
+from abeyance.commands import fields
 from abeyance.core import authority
 from abeyance.errors import Code
 from abeyance.orders import control_order
@@ -39,7 +40,7 @@ register_url_convertor("anytext", AnyText())
 router = APIRouter(prefix="/conversations/{conversation_id:anytext}", tags=["conversations"])
 
 ConversationId: TypeAlias = Annotated[
-    commands.ConversationId, Path(description="The id of the conversation.", examples=["chat-17"])
+    fields.ConversationId, Path(description="The id of the conversation.", examples=["chat-17"])
 ]
 MessageBody: TypeAlias = Annotated[commands.MessageBody, Body(examples=[examples.TO_ALL])]
 

@@ -19,7 +19,7 @@ from abeyance.api import examples, openapi
 from abeyance.api.auth import READ, Credentials, CredentialsDep
 from abeyance.api.dependencies import Backend, BackendDep, ClientDep, RunId
 from abeyance.api.schemas import MAX_FILTERS, Listed
-from abeyance.commands import Name
+from abeyance.commands.fields import Name
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.filters import EventFilter
 

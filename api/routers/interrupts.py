@@ -34,7 +34,7 @@ from abeyance.api.schemas import (
     Question,
     fields_set,
 )
-from abeyance.commands import Name
+from abeyance.commands.fields import Name
 from abeyance.core import authority
 from abeyance.core.terms import GROUP
 from abeyance.errors import Code, Unavailable

@@ -36,7 +36,7 @@ from abeyance.api.schemas import (
     parse_statuses,
 )
 from abeyance.authoring.graph import Graph
-from abeyance.commands import Label
+from abeyance.commands.fields import Label
 from abeyance.core.policy import Principal, ReadRights
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
