@@ -18,6 +18,7 @@ from abeyance.client import claims
 from abeyance.core.conversation import Claim
 from abeyance.errors import Code, Refusal
 from abeyance.util import gather_limited
+from abeyance.workflows import conversation
 
 
 def new_conversation() -> str:
@@ -60,7 +61,7 @@ async def test_runs_that_started_a_millisecond_ago_are_all_cancelled(
     site = Site(temporal, gated())
     talk = new_conversation()
     async with site.worker():
-        for _ in range(10):
+        for _ in range(4):
             started = [await site.start(conversation_id=talk, allow_concurrent=True) for _ in "12"]
             assert await site.client.conversations.interrupt(talk) == started
             for run_id in started:
@@ -89,7 +90,7 @@ async def test_the_next_run_may_start_the_moment_after_one_has_ended(
     site = Site(temporal, chain(1, local=True))
     talk = new_conversation()
     async with site.worker():
-        for _ in range(8):
+        for _ in range(4):
             run_id = await site.start(conversation_id=talk)
             assert (await site.ended(run_id)).status == "completed"
         assert await site.client.conversations.runs(talk) == []
@@ -191,8 +192,8 @@ async def test_a_message_that_comes_with_the_end_is_delivered_or_refused_or_repo
         told["reported"].append(run_id)
 
     async with site.worker():
-        await gather_limited(range(20), one_run, at_once=4)
-    assert len(told["reported"]) + len(told["refused"]) == 20
+        await gather_limited(range(8), one_run, at_once=4)
+    assert len(told["reported"]) + len(told["refused"]) == 8
 
 
 async def test_a_claim_without_a_run_holds_for_a_minute_and_no_longer(
@@ -243,15 +244,16 @@ async def test_a_run_without_a_conversation_pays_nothing(temporal: TemporalClien
 
 
 async def test_a_long_history_is_handed_over_with_the_claims_that_stand(
-    temporal: TemporalClient,
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(conversation, "_MOST_EVENTS", 100)
     site = Site(temporal, gated())
     talk = new_conversation()
     handle = temporal.get_workflow_handle(site.conversation_workflow(talk))
     async with site.worker():
         run_id = await site.start(conversation_id=talk)
         first = (await handle.describe()).run_id
-        for number in range(150):
+        for number in range(15):
             helper = Claim(run_id="helper", session_type="helper", token=f"t{number}")
             await site.client._deployment.claims.claim(talk, helper)
             release = wire.Release(conversation_id=talk, tokens=[helper.token])
@@ -259,7 +261,7 @@ async def test_a_long_history_is_handed_over_with_the_claims_that_stand(
         described = await handle.describe()
 
         assert described.run_id != first
-        assert described.history_length < 1_100
+        assert described.history_length < 200
         assert await site.client.conversations.runs(talk) == [run_id]
         assert (await refused(site.start(conversation_id=talk))).details["run_id"] == run_id
         await replay(await temporal.get_workflow_handle(handle.id, run_id=first).fetch_history())

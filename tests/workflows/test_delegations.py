@@ -12,13 +12,17 @@ from temporalio.client import Client as TemporalClient
 from abeyance import Principal
 from abeyance.errors import Unavailable
 from abeyance.util import delegations_workflow_id
+from abeyance.workflows import delegations as book_of_delegations
 
 ADA = Principal(subject="ada", capabilities=("pay",))
-_ROUNDS = 100
-"""Two updates each, of five events or so: more than one history has."""
+_ROUNDS = 12
+"""Two updates each, of five events or so: more than a history of a hundred events has."""
 
 
-async def test_delegations_outlive_a_history_that_grows_long(temporal: TemporalClient) -> None:
+async def test_delegations_outlive_a_history_that_grows_long(
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(book_of_delegations, "_MOST_EVENTS", 100)
     site = Site(temporal, gated(capability="pay"))
     until = datetime.now(UTC) + timedelta(days=1)
     book = temporal.get_workflow_handle(delegations_workflow_id(site.client.task_queue))

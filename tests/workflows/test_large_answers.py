@@ -92,7 +92,7 @@ async def test_a_run_that_asks_more_than_can_be_shown_at_once_is_still_read_and_
 
     @graph.node(to=["one"])
     async def split(state: Document) -> list[Send]:
-        return [Send("one", number) for number in range(40)]
+        return [Send("one", number) for number in range(25)]
 
     graph.node(name="one")(lambda state: {})
     graph.edge(START, "split")
@@ -112,9 +112,9 @@ async def test_a_run_that_asks_more_than_can_be_shown_at_once_is_still_read_and_
         await site.client.run(run_id).resume()
         resumed = await site.client.run(run_id).view()
 
-    assert (paused.status, paused.degraded, len(paused.interrupts)) == ("paused", False, 40)
+    assert (paused.status, paused.degraded, len(paused.interrupts)) == ("paused", False, 25)
     assert [view.degraded for view in others if view is not None] == [False] * 3
     assert [(entry.abridged, entry.payload is None) for entry in listed[-2:]] == [(True, True)] * 2
     assert not listed[0].abridged
     assert (last.abridged, len(last.payload["values"]["text"])) == (False, 200_000)
-    assert len(resumed.interrupts) == 39
+    assert len(resumed.interrupts) == 24

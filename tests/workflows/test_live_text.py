@@ -118,7 +118,7 @@ async def test_who_comes_late_or_again_hears_the_text_so_far_first(
             speaker.say("letter")
             await first.hears("The letter")
         # Each time the history is read from its beginning, beside the text.
-        for _ in range(10):
+        for _ in range(4):
             async with listening(feed, run_id) as again:
                 await again.hears("The letter")
                 await asyncio.sleep(0.05)
@@ -151,7 +151,7 @@ async def test_all_watchers_of_a_run_share_one_reader_and_nobody_else_costs_a_ca
         assert counter.calls[DESCRIBE] == before
 
         began = time.monotonic()
-        listeners = [Listener(await feed.watched(run_id, None)) for _ in range(20)]
+        listeners = [Listener(await feed.watched(run_id, None)) for _ in range(5)]
         for listener in listeners:
             await listener.hears("The letter")
         speaker.say(" is on its way")
