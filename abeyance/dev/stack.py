@@ -343,6 +343,9 @@ async def _until_ready(url: str, *, logs: Path, announce: Callable[[str], None])
                 if response.is_success:
                     return
                 last = str(response.json().get("detail") or response.status_code)
+            except httpx.ConnectError:
+                # Nothing is wrong: its program takes so long to start.
+                last = "the API is not up yet"
             except (httpx.TransportError, ValueError) as error:
                 last = f"the API does not answer ({str(error) or type(error).__name__})"
             if (now := clock()) - began > _READY_SECONDS:
