@@ -49,6 +49,9 @@ _LONGEST: Final = 80
 _SPECIAL: Final = re.compile(r"[^\w .,:()=?!'+-]|^(?=[^\w])[^ ]|(?<=\d)[.)](?= )")
 """Characters that mean something to Mermaid, HTML or Markdown."""
 
+_LAMBDA: Final = re.compile(r"route(_\d+)?")
+"""What a graph calls a route whose function has no name."""
+
 _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60}
 
 
@@ -101,8 +104,9 @@ class _Chart:
 
     def _routes(self) -> Iterator[str]:
         for route in self._spec.routes:
+            label = "by code" if _LAMBDA.fullmatch(route.name) else f"{route.name}()"
             for target in route.targets:
-                yield self._arrow(route.source, "-->", f"{route.name}()", target)
+                yield self._arrow(route.source, "-->", label, target)
 
     def _exceptions(self) -> Iterator[str]:
         for name, node in self._spec.nodes.items():

@@ -30,6 +30,7 @@ flowchart TD
     j0 --> n3
     n6 -->|"decide()"| n1
     n6 -->|"decide()"| e1
+    n2 -->|"by code"| n1
     n0 -.->|"Goto or Send"| n1
     n1 -.->|"on error"| n2
     n6 -.->|"after 2d"| n2
@@ -61,6 +62,7 @@ def test_everything_that_may_lead_somewhere_is_drawn() -> None:
     graph.edge("check", "approve", when={"deep.size": "large", "n": 1})
     graph.edge("check", "sign", when="else")
     graph.route("approve", lambda state: "pay", to=["pay", END], name="decide")
+    graph.route("hold", lambda state: None, to=["pay"])
     graph.edge(["pay", "sign"], "end", join="arrived")
     ask = {"kind": "interrupt", "prompt": "?", "timeout": 90, "on_timeout": "goto:hold"}
     graph.rule(
