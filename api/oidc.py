@@ -126,6 +126,10 @@ class OidcClient:
         """The provider, as people are told."""
         return urlsplit(self._issuer).netloc
 
+    async def reach(self) -> None:
+        """Read what the provider publishes. Raises Unavailable if it cannot be reached or used."""
+        await self._published()
+
     async def begin(self, redirect_uri: str, next_path: str) -> tuple[str, Pending]:
         """Return the address at which somebody signs in, and what their browser keeps until they return.
 

@@ -77,6 +77,8 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
     yield _settings()
     if settings.tokens_file is not None:
         yield _tokens(settings)
+    if settings.oidc_issuer is not None:
+        yield await _sign_in(settings)
     if settings.notifications is not None:
         rules = _rules(settings)
         yield rules
@@ -122,6 +124,25 @@ def _tokens(settings: Settings) -> Finding:
             "tokens", "warn", f"others than its owner may open {path}", f"chmod 600 {path}"
         )
     return Finding("tokens", "ok", f"{len(grants)} in {path}")
+
+
+async def _sign_in(settings: Settings) -> Finding:
+    from abeyance.api.oidc import OidcClient
+
+    try:
+        provider = OidcClient.read(settings, None)
+        assert provider is not None  # noqa: S101  (checked by the caller)
+        await provider.reach()
+    except Unavailable:
+        return Finding(
+            "sign-in",
+            "fail",
+            f"{settings.oidc_issuer} cannot be reached or used: standard error has the reason",
+            "check ABEYANCE_OIDC_ISSUER",
+        )
+    except AbeyanceError as error:
+        return Finding("sign-in", "fail", str(error))
+    return Finding("sign-in", "ok", f"people sign in at {provider.host}")
 
 
 def _rules(settings: Settings) -> Finding:

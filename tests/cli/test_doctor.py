@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from dev_stack import Place, Stack
+from oidc_provider import CLIENT, providing
 from temporalio.client import Client as TemporalClient
 
 from abeyance.cli.doctor import clock_finding
@@ -106,3 +107,16 @@ def test_a_clock_that_is_off_is_a_warning(seconds: float, status: str, text: str
 
 async def test_the_clock_of_a_server_on_this_machine_is_ours(temporal: TemporalClient) -> None:
     assert abs(await clock_offset(temporal)) < timedelta(seconds=2)
+
+
+def test_a_provider_of_sign_ins_is_asked_whether_it_is_one(place: Place) -> None:
+    nowhere = "http://127.0.0.1:1"
+    with providing() as provider:
+        about = {"ABEYANCE_OIDC_CLIENT_ID": CLIENT, "TEMPORAL_ADDRESS": "127.0.0.1:1"}
+        _, there = examined(place, ABEYANCE_OIDC_ISSUER=provider.url, **about)
+        code, away = examined(place, ABEYANCE_OIDC_ISSUER=nowhere, **about)
+
+    assert there["sign-in"][0] == "ok"
+    assert code == 1
+    assert away["sign-in"][0] == "fail"
+    assert nowhere in away["sign-in"][1]
