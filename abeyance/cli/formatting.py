@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -103,24 +102,6 @@ def _write_bold(head: str, text: str) -> None:
     from rich.text import Text
 
     Console(highlight=False).print(Text.assemble((head, "bold"), text), soft_wrap=True)
-
-
-async def read_line(prompt: str) -> str | None:
-    """Read a line from the terminal, stripped; None at the end of input.
-
-    `input` is not used, because Ctrl-C cannot end a thread that waits in it.
-    """
-    sys.stdout.write(prompt)
-    sys.stdout.flush()
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(sys.stdin, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(sys.stdin)
-    line = sys.stdin.readline()
-    return line.strip() if line else None
 
 
 def readable(text: str) -> str:

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
-from urllib.parse import quote
 
 import httpx
 
@@ -94,12 +93,6 @@ class Stack:
     def pid(self, name: str) -> int | None:
         """Return the process id of `TEMPORAL`, `WORKER` or `API`; None during a restart."""
         return self._parts[name].pid
-
-    def ui_page(self, run_id: str) -> str | None:
-        """Return the URL of a run in Temporal's UI, if the UI is served."""
-        if self.ui_url is None:
-            return None
-        return f"{self.ui_url}/namespaces/{devserver.NAMESPACE}/workflows/{quote(run_id)}"
 
 
 async def with_stack(

@@ -27,8 +27,6 @@ from pydantic_core import (
     core_schema,
 )
 
-from abeyance.authoring.gone import GONE
-
 REFERENCE: Final = r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*"
 """`module:name`, in syntax common to every regular expression language."""
 
@@ -127,8 +125,6 @@ class Form(BaseModel):
         if entry["type"] == "extra_forbidden" and len(entry["loc"]) == 1:
             keys = [field.alias or name for name, field in cls.model_fields.items()]
             message = f"is not a key here: use {', '.join(keys)}"
-            if (instead := GONE.get(str(entry["loc"][0]))) is not None:
-                message = f"is gone: {instead}"
             for own, other in cls._other_words():
                 if entry["loc"] == (other,):
                     message = f"and {own!r} are the same: write one of them"

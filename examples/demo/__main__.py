@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 from abeyance.cli.errors import ExitCode, code_of, print_error
-from abeyance.cli.formatting import read_line
 from abeyance.dev.stack import WORKER, Plan, Stack, with_stack
 from abeyance.errors import AbeyanceError, SettingsError, Unavailable
 from abeyance.http import HttpClient, HttpRun
@@ -32,6 +31,7 @@ from examples.demo.acts import (
     ask_which,
     is_complete,
     quote,
+    read_line,
     run_until,
     say,
     say_receipt,
@@ -236,10 +236,10 @@ def _visits(view: RunView) -> int:
 
 def say_addresses(stack: Stack, run: str) -> None:
     """Print the addresses of a run."""
-    page = stack.ui_page(run)
-    say("", f"API         {stack.api_url}/runs/{run}", gap=page is None)
-    if page is not None:
-        say("", f"Temporal UI {page}", gap=True)
+    ui = stack.ui_url
+    say("", f"API         {stack.api_url}/runs/{run}", gap=ui is None)
+    if ui is not None:
+        say("", f"Temporal UI {ui}/namespaces/default/workflows/{run}", gap=True)
 
 
 async def _ask() -> tuple[bool, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import sys
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -14,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import httpx
 
-from abeyance.cli.formatting import Line, read_line, readable, show
+from abeyance.cli.formatting import Line, readable, show
 from abeyance.core.json import rfc3339
 from abeyance.core.ledger import Receipt
 from abeyance.errors import Code, SettingsError, Unavailable
@@ -73,6 +74,24 @@ async def run_until(run: RunHandle, *statuses: str) -> RunView:
         return view
     expected = " or ".join(statuses)
     raise Unavailable(f"timeout after {_PATIENCE:g} s, waiting for the run to be {expected}")
+
+
+async def read_line(prompt: str) -> str | None:
+    """Read a line from the terminal, stripped; None at the end of input.
+
+    `input` is not used, because Ctrl-C cannot end a thread that waits in it.
+    """
+    sys.stdout.write(prompt)
+    sys.stdout.flush()
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(sys.stdin, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(sys.stdin)
+    line = sys.stdin.readline()
+    return line.strip() if line else None
 
 
 async def ask_which(*choices: str, whose: str = "Your") -> str:
