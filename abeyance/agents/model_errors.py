@@ -55,20 +55,16 @@ _KEYS: Final = {
 
 
 class _Failure(AbeyanceError):
-    def __init__(self, model: str, message: str) -> None:
+    """`retry_after` is the delay in seconds that the provider asks for, if any."""
+
+    def __init__(self, model: str, message: str, *, retry_after: float | None = None) -> None:
         self.model = model
+        self.retry_after = retry_after
         super().__init__(message)
 
 
 class ModelDown(_Failure):
-    """The model cannot be reached now, or is too busy.
-
-    `retry_after` is the delay in seconds that the provider asks for, if any.
-    """
-
-    def __init__(self, model: str, message: str, *, retry_after: float | None = None) -> None:
-        self.retry_after = retry_after
-        super().__init__(model, message)
+    """The model cannot be reached now, or is too busy."""
 
 
 class ModelUnusable(_Failure):

@@ -24,10 +24,16 @@ from abeyance.agents.model_request import ToolSpec
 from abeyance.core.json import Json, why_not_json
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
+    from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart
 
 FINAL_RESULT: Final = "final_result"
 """The tool whose arguments are an output that is not text; reserved as a tool name."""
+
+TOO_EARLY: Final = (
+    f"Not taken: other tools were called beside {FINAL_RESULT}. Read their results, then call"
+    f" {FINAL_RESULT} alone."
+)
+"""What the model reads of a call of `final_result` beside others."""
 
 _RESULT_FIELD: Final = "result"
 _MAX_FAULTS: Final = 20
@@ -50,10 +56,10 @@ class Correction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """The model called tools. `rejected` are the results of `final_result` calls beside them."""
+    """The model called tools. `early` are the calls of `final_result` beside them."""
 
     calls: tuple[ToolCallPart, ...]
-    rejected: tuple[ToolReturnPart, ...] = ()
+    early: tuple[ToolCallPart, ...] = ()
 
 
 Reading: TypeAlias = Output | Correction | Calls
@@ -97,11 +103,18 @@ class OutputType:
         final = tuple(call for call in calls if call.tool_name == FINAL_RESULT and self.tool)
         others = tuple(call for call in calls if call not in final)
         if others:
-            return Calls(calls=others, rejected=tuple(_too_early(call) for call in final))
+            return Calls(calls=others, early=final)
         if self._adapter is None:
-            return Output(value=text) if (text := response.text or "").strip() else _empty()
+            if (text := response.text or "").strip():
+                return Output(value=text)
+            return _correction(
+                "Your response was empty. Answer in text, or call a tool.", "it was empty"
+            )
         if not final:
-            return _missing_result(response)
+            return _correction(
+                f"Your response called no tool. Give the result by calling {FINAL_RESULT}.",
+                f"it was {'text' if response.text else 'empty'}, and {FINAL_RESULT} was not called",
+            )
         return self._result(self._adapter, final)
 
     def _result(self, adapter: TypeAdapter[Any], calls: tuple[ToolCallPart, ...]) -> Reading:
@@ -183,59 +196,24 @@ def _validation_faults(error: ValidationError) -> Iterator[str]:
         yield f"and {len(errors) - _MAX_FAULTS} more"
 
 
-def _retry_part(call: ToolCallPart, content: str, cause: Any) -> ToolReturnPart:
-    from pydantic_ai.messages import RetryInfo, ToolReturnPart
-
-    return ToolReturnPart(
-        tool_name=call.tool_name,
-        tool_call_id=call.tool_call_id,
-        content=content,
-        outcome="retried",
-        retry=RetryInfo(cause),
-    )
-
-
-def _too_early(call: ToolCallPart) -> ToolReturnPart:
-    return _retry_part(
-        call,
-        f"Not taken: other tools were called beside {FINAL_RESULT}. Read their results, then call"
-        f" {FINAL_RESULT} alone.",
-        "unavailable_tool",
-    )
-
-
 def _invalid_result(
     calls: tuple[ToolCallPart, ...], faults: dict[str, tuple[str, ...]]
 ) -> Correction:
-    from pydantic_ai.messages import ModelRequest
+    from pydantic_ai.messages import ModelRequest, RetryInfo, ToolReturnPart
 
-    return Correction(
-        message=ModelRequest(
-            parts=[
-                _retry_part(
-                    call,
-                    f"The arguments of {FINAL_RESULT} do not fit:\n"
-                    + "\n".join(f"- {fault}" for fault in faults[call.tool_call_id])
-                    + f"\nCorrect them and call {FINAL_RESULT} again.",
-                    "validation_error",
-                )
-                for call in calls
-            ]
-        ),
-        faults=faults[calls[0].tool_call_id],
-    )
-
-
-def _empty() -> Correction:
-    return _correction("Your response was empty. Answer in text, or call a tool.", "it was empty")
-
-
-def _missing_result(response: ModelResponse) -> Correction:
-    fault = "it was text" if response.text else "it was empty"
-    return _correction(
-        f"Your response called no tool. Give the result by calling {FINAL_RESULT}.",
-        f"{fault}, and {FINAL_RESULT} was not called",
-    )
+    parts = [
+        ToolReturnPart(
+            tool_name=call.tool_name,
+            tool_call_id=call.tool_call_id,
+            content=f"The arguments of {FINAL_RESULT} do not fit:\n"
+            + "\n".join(f"- {fault}" for fault in faults[call.tool_call_id])
+            + f"\nCorrect them and call {FINAL_RESULT} again.",
+            outcome="retried",
+            retry=RetryInfo("validation_error"),
+        )
+        for call in calls
+    ]
+    return Correction(message=ModelRequest(parts=parts), faults=faults[calls[0].tool_call_id])
 
 
 def _correction(text: str, fault: str) -> Correction:

@@ -18,7 +18,7 @@ from abeyance.agents import tool_results, transcript
 from abeyance.agents.agent import MODEL_NODE, Agent
 from abeyance.agents.model_errors import ModelDown, ModelRefused, ModelUnusable
 from abeyance.agents.model_request import name_of
-from abeyance.agents.output import Calls, Correction, Output
+from abeyance.agents.output import TOO_EARLY, Calls, Correction, Output
 from abeyance.agents.prompts import Input, user_part
 from abeyance.agents.state import AgentState, AgentValues
 from abeyance.agents.tool_dispatch import MUST_ASK, RequestedCall, TurnCalls, within_limits
@@ -64,12 +64,10 @@ class Turn:
             return await self._take(state, ctx, inbox)
         except ModelRefused as error:
             raise AgentFailed(FailureCode.NODE_FAILED, str(error)) from error
-        except ModelDown as error:
+        except (ModelDown, ModelUnusable) as error:
             raise Blocked(
                 str(error), code=BlockedCode.MODEL_UNAVAILABLE, retry_after=error.retry_after
             ) from error
-        except ModelUnusable as error:
-            raise Blocked(str(error), code=BlockedCode.MODEL_UNAVAILABLE) from error
         except (SettingsError, Unavailable, transcript.TranscriptError) as error:
             message = (
                 f"the conversation of the agent {agent.name!r} cannot be read or stored: {error}"
@@ -204,10 +202,10 @@ class Turn:
                     raise AgentFailed(FailureCode.NODE_FAILED, message)
                 patch["agent_state"] = calls.memory.changes()
                 return Finished(patch=patch, goto=MODEL_NODE, turn=summary)
-            case Calls(calls=called, rejected=early):
+            case Calls(calls=called, early=early):
                 within, rejected = within_limits([_requested(part) for part in called])
                 results = rejected | {
-                    part.tool_call_id: tool_results.error(str(part.content)) for part in early
+                    part.tool_call_id: tool_results.error(TOO_EARLY) for part in early
                 }
                 dispatched = await calls.dispatch(within, results)
                 return replace(dispatched, patch={**patch, **dispatched.patch}, turn=summary)

@@ -23,7 +23,7 @@ from pydantic_ai.models.function import AgentInfo
 
 from abeyance.agents.model_errors import ModelRefused
 from abeyance.agents.model_request import request
-from abeyance.agents.output import FINAL_RESULT, Calls, Correction, Output, OutputType
+from abeyance.agents.output import FINAL_RESULT, TOO_EARLY, Calls, Correction, Output, OutputType
 
 
 class Report(BaseModel):
@@ -179,9 +179,8 @@ def test_tools_come_before_a_result_that_did_not_know_what_they_would_say() -> N
 
     assert isinstance(reading, Calls)
     assert reading.calls == (lookup,)
-    [known] = reading.rejected
-    assert (known.tool_call_id, known.outcome) == ("f1", "retried")
-    assert "call final_result alone" in str(known.content)
+    assert [call.tool_call_id for call in reading.early] == ["f1"]
+    assert "call final_result alone" in TOO_EARLY
 
 
 def test_text_beside_calls_is_not_the_output() -> None:
