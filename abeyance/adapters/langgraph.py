@@ -35,7 +35,6 @@ from abeyance.agents.foreign import (
     ForeignTurn,
     ToolRules,
     TurnTaken,
-    answer_of,
     made_by,
     warn_untested,
 )
@@ -193,7 +192,7 @@ class LangGraph:
 
     async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Any:
         if name == QUESTION:
-            return await answer_of(ctx, QUESTION, arguments.get("value"))
+            return await ctx.interrupt(QUESTION, reason=arguments.get("value"))
         node = next(each for each in self._nodes.values() if name in each.tools_by_name)
         alone = StateGraph(MessagesState, context_schema=self._graph.context_schema)
         plain = copy.copy(node)
@@ -212,7 +211,7 @@ class LangGraph:
             (value, id_) = (waiting[0].value, waiting[0].id)
             asked += 1
             name_ = QUESTION if asked == 1 else f"{QUESTION}.{asked}"
-            answer = await answer_of(ctx, name_, to_jsonable_python(value, fallback=str))
+            answer = await ctx.interrupt(name_, reason=to_jsonable_python(value, fallback=str))
             given = Command(resume={id_: answer})
         last = out["messages"][-1]
         if isinstance(last, ToolMessage) and last.status == "error":

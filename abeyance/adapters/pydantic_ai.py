@@ -58,7 +58,6 @@ from abeyance.agents.foreign import (
     NeedsApproval,
     ToolRules,
     TurnTaken,
-    answer_of,
     made_by,
     warn_untested,
 )
@@ -257,7 +256,7 @@ class PydanticAI:
                 reason = {"tool": name, "arguments": arguments}
                 if deferred.metadata:
                     reason["metadata"] = to_jsonable_python(deferred.metadata, fallback=str)
-                return await answer_of(ctx, "result", reason)
+                return await ctx.interrupt("result", reason=reason)
             except ModelRetry as retry:
                 raise ResultError(retry.message) from retry
             except ValidationError as error:

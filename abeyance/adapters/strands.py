@@ -33,7 +33,6 @@ from abeyance.agents.foreign import (
     ForeignTurn,
     ToolRules,
     TurnTaken,
-    answer_of,
     by_call,
     warn_untested,
 )
@@ -153,7 +152,9 @@ class Strands:
 
     async def call(self, name: str, arguments: dict[str, Any], ctx: ForeignContext) -> Any:
         if name == QUESTION:
-            return await answer_of(ctx, str(arguments.get("name", name)), arguments.get("reason"))
+            return await ctx.interrupt(
+                str(arguments.get("name", name)), reason=arguments.get("reason")
+            )
         agent = self._make()
         tool = agent.tool_registry.registry[name]
         use: Any = {"toolUseId": ctx.call_id, "name": name, "input": arguments}
@@ -175,7 +176,7 @@ class Strands:
                 waiting = error.interrupt
             if waiting is not None:
                 reason = to_jsonable_python(waiting.reason, fallback=str)
-                answer = await answer_of(ctx, waiting.name, reason)
+                answer = await ctx.interrupt(waiting.name, reason=reason)
                 agent._interrupt_state.interrupts[waiting.id].response = answer  # noqa: SLF001 it has no other name
         texts = [block["text"] for block in result["content"] if "text" in block]
         content = "\n".join(texts) if len(texts) == len(result["content"]) else result["content"]

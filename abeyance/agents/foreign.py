@@ -368,11 +368,6 @@ def as_agent(agent: Agent | Framework) -> Agent:
     return ForeignAgent(agent)
 
 
-async def answer_of(ctx: Context, name: str, reason: Json, schema: Any = None) -> Any:
-    """Ask a person on behalf of a tool that wants an answer, and return it."""
-    return await ctx.interrupt(name, reason=reason, response=schema)
-
-
 def by_call(_: dict[str, Any]) -> bool:
     """Leave it to the framework which calls of a tool need an approval: see `ForeignCall.approve`."""
     return False
