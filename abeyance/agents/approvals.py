@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from abeyance.agents import tool_results
 from abeyance.agents.tool_errors import ArgumentsError, CallError
 from abeyance.agents.tool_results import UNANSWERED
+from abeyance.agents.tool_schema import Arguments
 from abeyance.authoring.callables import call
 from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.core.answering import call_digest
@@ -167,22 +168,16 @@ def reported_result(tool: Tool, answer: Json) -> dict[str, Json] | None:
 
 
 def declared_question(
-    label: str,
     errors: DeclarationErrors,
-    schema: Json,
+    arguments: Arguments | None,
     *,
     requested_capability: str | None,
     timeout: Duration | None,
     on_timeout: OnApprovalTimeout,
     terms: Terms | None,
-    rewrites: bool = False,
-    is_judged_elsewhere: bool = False,
 ) -> InterruptSpec:
-    """Return the part of an approval that all calls of a tool share; errors are added to `errors`.
-
-    `rewrites`: the types of the arguments can write them otherwise than an approver does.
-    `is_judged_elsewhere`: an approver may edit them to what their schema does not allow.
-    """
+    """Return the part of an approval that all calls of a tool share; errors are added to `errors`."""
+    label = "its approval"
     rejection = {"approved": False, "reason": UNANSWERED}
     default = errors.named_default(on_timeout, label, word="reject", answer=rejection)
     if timeout is None and on_timeout != "halt":
@@ -192,27 +187,29 @@ def declared_question(
         label,
         errors,
         _NO_STATE,
-        response=_answer_schema(schema, is_judged_elsewhere=is_judged_elsewhere),
+        response=_answer_schema(arguments),
         requested_capability=errors.plain_capability(requested_capability, label),
         timeout=timeout,
         on_timeout=default,
         terms=terms,
     )
-    return replace(question, rewrites=rewrites)
+    # The types of the arguments can write them otherwise than an approver does.
+    return replace(question, rewrites=arguments is not None and arguments.rewrites)
 
 
-def _answer_schema(arguments_schema: Json, *, is_judged_elsewhere: bool) -> Json:
+def _answer_schema(arguments: Arguments | None) -> Json:
     # Where the arguments refer to themselves, the tool's types alone decide.
-    arguments_schema = without_loops(arguments_schema)
+    whole = without_loops({"type": "object"} if arguments is None else arguments.schema)
     # Not `oneOf`: its validation errors name no field and repeat the whole answer.
-    arguments = {key: value for key, value in arguments_schema.items() if key not in _ROOT_KEYWORDS}
-    if is_judged_elsewhere:
-        arguments = {"anyOf": [arguments, {"type": "object"}]}
+    edits: Json = {key: value for key, value in whole.items() if key not in _ROOT_KEYWORDS}
+    if arguments is not None and arguments.is_judged_elsewhere:
+        # An approver may edit them to what their schema does not allow.
+        edits = {"anyOf": [edits, {"type": "object"}]}
     schema: dict[str, Json] = {
         "type": "object",
         "properties": {
             "approved": {"type": "boolean"},
-            "arguments": arguments,
+            "arguments": edits,
             "reason": {"type": "string", "maxLength": 2_000},
             "result": {
                 "description": "What the model reads in place of the call, which is not made."
@@ -229,8 +226,7 @@ def _answer_schema(arguments_schema: Json, *, is_judged_elsewhere: bool) -> Json
         },
     }
     # References resolve from the root of a schema, so their definitions belong there.
-    definitions = {"$defs", "definitions"} & arguments_schema.keys()
-    return schema | {key: arguments_schema[key] for key in definitions}
+    return schema | {key: whole[key] for key in {"$defs", "definitions"} & whole.keys()}
 
 
 _OUTCOME_SCHEMA: Final[Json] = {

@@ -8,8 +8,9 @@ sub-agent at the same address; otherwise the sub-agent is never entered.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
 from abeyance.agents.agent import ENTRY_NODE, MODEL_NODE, Agent, AgentTool
@@ -127,11 +128,31 @@ def compile_agent(agent: Agent, prompt: Prompt) -> Graph:
         faults=agent.faults,
     )
     for tool in agent.tools.values():
-        _declare_tool(graph, agent, tool)
-    for title in agent.servers:
-        _declare_server(graph, agent, title)
+        _declare_calls(
+            graph,
+            agent,
+            tool.name,
+            summary(tool.description),
+            tool.capabilities,
+            timeout=None if tool.timeout is None else _longest(tool, tool.timeout),
+            retry=_of_calls(tool.retry),
+            heartbeat=tool.heartbeat,
+        )
+    for title, toolset in agent.servers.items():
+        own = toolset.server.requested_capability
+        asks = () if own is None else (own,)
+        retry = _of_calls(toolset.server.retry)
+        _declare_calls(graph, agent, title, "Tools of an MCP server.", asks, retry=retry)
     if agent.agents:
-        _declare_entry(graph, agent)
+        _declare_calls(
+            graph,
+            agent,
+            ENTRY_NODE,
+            "Hooks and approvals before an agent is called.",
+            chain.from_iterable(each.tool.capabilities for each in agent.agents.values()),
+            to=tuple(agent.agents),
+            retry=RetryPolicy(retries=_MIN_RETRIES),
+        )
     for agent_tool in agent.agents.values():
         graph.declare(_nested(agent, agent_tool), inner=compile_agent(agent_tool.agent, _task))
     graph.edge(START, MODEL_NODE)
@@ -163,54 +184,20 @@ def _longest(tool: Tool, timeout: float) -> float:
     return timeout * (1 if tool.preview is None else 2) + _TIMEOUT_MARGIN
 
 
-def _declare_tool(graph: Graph, agent: Agent, tool: Tool) -> None:
+def _declare_calls(
+    graph: Graph, agent: Agent, node: str, description: str, asks: Iterable[str], **options: Any
+) -> None:
+    """Declare the node that makes the calls of a tool, of a server's tools, or of sub-agents."""
     graph.declare(
         FunctionNode(
-            id=tool.name,
-            description=summary(tool.description),
-            timeout=None if tool.timeout is None else _longest(tool, tool.timeout),
-            retry=_of_calls(tool.retry),
-            heartbeat=tool.heartbeat,
+            id=node,
+            description=description,
             on_error=ReturnErrorToCaller(),
-            asks=_asks(agent, tool),
+            asks=tuple(dict.fromkeys([*asks, *agent.asks])),
+            **options,
         ),
-        NodeCode(function=ToolVisit(agent, tool.name).run, takes=2),
+        NodeCode(function=ToolVisit(agent, node).run, takes=2),
     )
-
-
-def _declare_entry(graph: Graph, agent: Agent) -> None:
-    graph.declare(
-        FunctionNode(
-            id=ENTRY_NODE,
-            description="Hooks and approvals before an agent is called.",
-            to=tuple(agent.agents),
-            retry=RetryPolicy(retries=_MIN_RETRIES),
-            on_error=ReturnErrorToCaller(),
-            asks=_asks(agent, *(agent_tool.tool for agent_tool in agent.agents.values())),
-        ),
-        NodeCode(function=ToolVisit(agent, ENTRY_NODE).run, takes=2),
-    )
-
-
-def _declare_server(graph: Graph, agent: Agent, title: str) -> None:
-    server = agent.servers[title].server
-    own = () if server.requested_capability is None else (server.requested_capability,)
-    graph.declare(
-        FunctionNode(
-            id=title,
-            description="Tools of an MCP server.",
-            retry=_of_calls(server.retry),
-            on_error=ReturnErrorToCaller(),
-            asks=tuple(dict.fromkeys([*own, *agent.asks])),
-        ),
-        NodeCode(function=ToolVisit(agent, title).run, takes=2),
-    )
-
-
-def _asks(agent: Agent, *tools: Tool) -> tuple[str, ...]:
-    """The capabilities that the tools and the agent's hooks may request."""
-    own = [capability for tool in tools for capability in tool.capabilities]
-    return tuple(dict.fromkeys([*own, *agent.asks]))
 
 
 def _nested(agent: Agent, agent_tool: AgentTool) -> SubgraphNode:
@@ -224,5 +211,5 @@ def _nested(agent: Agent, agent_tool: AgentTool) -> SubgraphNode:
         result="output",
         on_error=ReturnErrorToCaller(),
         remembers=MEMORY_FIELDS if agent_tool.agent.remembers else (),
-        asks=_asks(agent, agent_tool.tool),
+        asks=tuple(dict.fromkeys([*agent_tool.tool.capabilities, *agent.asks])),
     )

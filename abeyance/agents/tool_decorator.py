@@ -6,17 +6,12 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Unpack, get_args, overload
 
 from abeyance.agents.approvals import Approve, OnApprovalTimeout, declared_question
-from abeyance.agents.tool import OnUnknown, Preview, Tool, ToolContext
-from abeyance.agents.tool_errors import (
-    ArgumentsError,
-    CallError,
-    ResultError,
-    ToolDeclarationError,
-    ToolFailed,
-)
+from abeyance.agents.tool import OnUnknown, Preview, Tool
+from abeyance.agents.tool_errors import ToolDeclarationError
 from abeyance.agents.tool_schema import Arguments, SchemaArguments, arguments_of
 from abeyance.authoring.callables import can_take
 from abeyance.authoring.declarations import DeclarationErrors
@@ -34,17 +29,6 @@ from abeyance.core.terms import MAX_RESULT, Decision
 from abeyance.duration import Duration
 from abeyance.schemas.json_schema import schema_of
 from abeyance.schemas.state_model import StateModel
-
-__all__ = [
-    "ArgumentsError",
-    "CallError",
-    "ResultError",
-    "Tool",
-    "ToolContext",
-    "ToolDeclarationError",
-    "ToolFailed",
-    "tool",
-]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NO_STATE: Final = StateModel(None)
@@ -168,7 +152,7 @@ def tool(
         )
         retried = exceptions(errors.note, "its attempts", retry_on)
         if approve is False:
-            approval_options = {
+            unused = {
                 "requested_capability": requested_capability,
                 "approval_timeout": approval_timeout,
                 "prompt": prompt,
@@ -176,30 +160,26 @@ def tool(
                 "preview": preview,
                 **terms,
             }
-            faults.extend(_unused_option_faults(approval_options))
+            faults.extend(
+                f"{option}= has no effect without an approval: set approve=True, or a predicate"
+                for option, value in unused.items()
+                if value is not None
+            )
         question = declared_question(
-            "its approval",
             errors,
-            {"type": "object"} if arguments is None else arguments.schema,
+            arguments,
             requested_capability=requested_capability,
             timeout=approval_timeout,
             on_timeout=on_timeout,
             terms=terms_of(
                 terms, "its approval", errors, decisions=decisions, max_result=max_result
             ),
-            rewrites=arguments is not None and arguments.rewrites,
-            is_judged_elsewhere=arguments is not None and arguments.is_judged_elsewhere,
         )
         if arguments is not None:
             faults.extend(_prompt_faults(prompt, arguments.schema))
         previewing = _preview(preview, arguments, schema, faults)
-        timeout_seconds = errors.seconds(timeout, "timeout=")
-        heartbeat_seconds = errors.seconds(heartbeat, "heartbeat=")
-        durations = {
-            "timeout": timeout_seconds,
-            "heartbeat": heartbeat_seconds,
-        }
-        faults.extend(_duration_faults(durations))
+        timeout_seconds = _duration(timeout, "timeout=", errors)
+        heartbeat_seconds = _duration(heartbeat, "heartbeat=", errors)
         has_deadline = question.timeout is not None
         faults.extend(time_faults("its approval", question, has_deadline=has_deadline))
         if faults or arguments is None:
@@ -230,22 +210,20 @@ def _arguments(
     schema: Mapping[str, Json] | SchemaArguments | None,
     faults: list[str],
 ) -> Arguments | None:
-    judge = None
     if schema is None:
         return arguments_of(function, faults)
-    if isinstance(schema, SchemaArguments):
-        judge, schema = schema.judge, schema.schema
+    given = schema if isinstance(schema, SchemaArguments) else SchemaArguments(schema=schema)
     before = len(faults)
     if not can_take(function, 2):
         faults.append("it has a schema=, so it must take (context, arguments)")
     try:
-        checked = schema_of(schema)
+        checked = schema_of(given.schema)
     except ValueError as error:
         faults.append(f"schema=: {error}")
         return None
     if checked.get("type") != "object":
         faults.append(f"schema= has the type {checked.get('type')!r}: use 'object'")
-    return None if len(faults) > before else SchemaArguments(schema=checked, judge=judge)
+    return None if len(faults) > before else replace(given, schema=checked)
 
 
 def _preview(
@@ -289,21 +267,12 @@ def _policy_faults(approve: object, on_unknown: object, max_result: object) -> I
         yield f"approve={approve!r} is invalid: use True, False or a function of (arguments)"
     if on_unknown not in get_args(OnUnknown):
         yield f"on_unknown={on_unknown!r} is invalid: use 'ask', 'retry' or 'fail'"
-    if not _is_count(max_result, 1, _MAX_RESULT_BYTES):
+    if type(max_result) is not int or not 1 <= max_result <= _MAX_RESULT_BYTES:
         yield f"max_result={max_result!r} is invalid: use 1 to {_MAX_RESULT_BYTES} bytes"
 
 
-def _unused_option_faults(options: Mapping[str, object]) -> Iterator[str]:
-    for option, value in options.items():
-        if value is not None:
-            yield f"{option}= has no effect without an approval: set approve=True, or a predicate"
-
-
-def _duration_faults(durations: Mapping[str, float | None]) -> Iterator[str]:
-    for option, duration in durations.items():
-        if duration is not None and not 0 < duration < math.inf:
-            yield f"{option}={duration:g} s is invalid: use a duration above zero"
-
-
-def _is_count(value: object, minimum: int, maximum: float = math.inf) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum
+def _duration(value: object, label: str, errors: DeclarationErrors) -> float | None:
+    length = errors.seconds(value, label)
+    if length is not None and not 0 < length < math.inf:
+        errors.note(f"{label}{length:g} s is invalid: use a duration above zero")
+    return length

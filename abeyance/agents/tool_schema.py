@@ -12,7 +12,7 @@ import dataclasses
 import inspect
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, get_type_hints
@@ -21,7 +21,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaError
+from pydantic_core import PydanticSerializationError, SchemaError
 
 from abeyance.agents.tool_errors import ArgumentsError
 from abeyance.authoring.context import Context
@@ -77,13 +77,8 @@ class TypedArguments:
     parameters: tuple[str, ...]
     context: str | None
 
-    @property
-    def rewrites(self) -> bool:
-        return True
-
-    @property
-    def is_judged_elsewhere(self) -> bool:
-        return False
+    rewrites = True
+    is_judged_elsewhere = False
 
     def read(self, tool: str, arguments: str | Mapping[str, Json]) -> dict[str, Json]:
         typed = self._typed(tool, _text(tool, arguments))
@@ -111,8 +106,7 @@ class TypedArguments:
         try:
             return self.adapter.validate_json(text)
         except ValidationError as error:
-            errors = error.errors(include_url=False, include_context=False)
-            raise _refused(tool, list(_sentences(errors, self.schema))) from error
+            raise _refused(tool, list(_sentences(error, self.schema))) from error
 
 
 Judge: TypeAlias = Callable[[dict[str, Json]], object]
@@ -132,10 +126,7 @@ class SchemaArguments:
 
     schema: Json
     judge: Judge | None = None
-
-    @property
-    def rewrites(self) -> bool:
-        return False
+    rewrites = False
 
     @property
     def is_judged_elsewhere(self) -> bool:
@@ -160,8 +151,7 @@ class SchemaArguments:
         try:
             self.judge(checked)
         except ValidationError as error:
-            errors = error.errors(include_url=False, include_context=False)
-            raise _refused(tool, list(_sentences(errors, self.schema))) from error
+            raise _refused(tool, list(_sentences(error, self.schema))) from error
         except (ValueError, TypeError) as error:
             raise _refused(tool, [str(error)]) from error
         return checked
@@ -204,9 +194,9 @@ def _refused(tool: str, faults: Sequence[str]) -> ArgumentsError:
     )
 
 
-def _sentences(errors: Sequence[ErrorDetails], schema: Json) -> Iterator[str]:
+def _sentences(invalid: ValidationError, schema: Json) -> Iterator[str]:
     properties: Mapping[str, Json] = schema.get("properties", {})
-    for error in errors:
+    for error in invalid.errors(include_url=False, include_context=False):
         name = str(error["loc"][0]) if error["loc"] else ""
         place = ".".join(map(str, error["loc"]))
         match error["type"]:
@@ -245,7 +235,11 @@ _CONFIG: Final = ConfigDict(
 
 
 def arguments_of(function: Callable[..., Any], faults: list[str]) -> TypedArguments | None:
-    """Read the arguments from a signature. On errors, add them to `faults` and return None."""
+    """Read the arguments from a signature. On errors, add them to `faults` and return None.
+
+    By hand, because pydantic-ai's `function_schema` is slow to import, stops at the first error, cannot
+    write arguments as JSON, and offers the fields of a lone model as the arguments themselves.
+    """
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError, NameError) as error:
@@ -254,24 +248,20 @@ def arguments_of(function: Callable[..., Any], faults: list[str]) -> TypedArgume
     before = len(faults)
     contexts: list[str] = []
     fields: dict[str, _Field] = {}
+    sent: Counter[str] = Counter()
     for number, parameter in enumerate(parameters):
-        label = f"the parameter {parameter.name!r}"
         try:
             field = _field_of(parameter, function, is_first=number == 0)
+            if field is None:
+                contexts.append(parameter.name)
+            else:
+                sent[_sent_name(parameter.name, field)] += 1
+                fields[parameter.name] = field
         except _InvalidParameter as invalid:
-            faults.append(f"{label} {invalid}")
-            continue
-        if field is None:
-            contexts.append(parameter.name)
-        else:
-            fields[parameter.name] = field
-            faults.extend(f"{label} {fault}" for fault in _field_faults({parameter.name: field}))
+            faults.append(f"the parameter {parameter.name!r} {invalid}")
     if len(contexts) > 1:
         faults.append(f"{' and '.join(map(repr, contexts))} both take the context; one may")
-    if len(faults) > before:
-        return None
-    names = Counter(_sent_name(name, field) for name, field in fields.items())
-    faults.extend(f"{name!r} is the name of two arguments" for name, n in names.items() if n > 1)
+    faults.extend(f"{name!r} is the name of two arguments" for name, n in sent.items() if n > 1)
     if len(faults) > before:
         return None
     dataclass_ = _dataclass_of(fields)
@@ -363,14 +353,13 @@ def _dataclass_of(fields: Mapping[str, _Field]) -> type:
     return pydantic_dataclass(config=_CONFIG)(plain)
 
 
-def _field_faults(fields: Mapping[str, _Field]) -> Iterable[str]:
+def _sent_name(name: str, field: _Field) -> str:
+    """Return the name under which a model sends a parameter. Raises _InvalidParameter if it cannot."""
     try:
-        declared = _dataclass_of(fields)
-        adapter: TypeAdapter[Any] = TypeAdapter(declared)
+        declared = _dataclass_of({name: field})
         # Before the schema, which warns about an invalid default.
-        if (fault := _default_fault(adapter)) is not None:
-            return [fault]
-        schema = schema_of(declared)
+        if (fault := _default_fault(TypeAdapter(declared))) is None:
+            schema = schema_of(declared)
     except (
         PydanticUserError,
         PydanticUndefinedAnnotation,
@@ -379,13 +368,19 @@ def _field_faults(fields: Mapping[str, _Field]) -> Iterable[str]:
         ValueError,
         NameError,
     ) as error:
-        return [f"cannot be described to a model: {getattr(error, 'message', error)}"]
-    infos: Mapping[str, FieldInfo] = declared.__pydantic_fields__  # type: ignore[attr-defined]
-    if any(not i.alias == i.validation_alias == i.serialization_alias for i in infos.values()):
-        return ["has different aliases for validation and serialization: give it alias= alone"]
-    if _has(schema, "writeOnly"):
-        return ["is a secret, which a model must not send: read it where the tool runs"]
-    return []
+        fault = f"cannot be described to a model: {getattr(error, 'message', error)}"
+    if fault is not None:
+        raise _InvalidParameter(fault)
+    info: FieldInfo = declared.__pydantic_fields__[name]  # type: ignore[attr-defined]
+    if not info.alias == info.validation_alias == info.serialization_alias:
+        raise _InvalidParameter(
+            "has different aliases for validation and serialization: give it alias= alone"
+        )
+    if '"writeOnly":true' in canonical(schema):
+        raise _InvalidParameter(
+            "is a secret, which a model must not send: read it where the tool runs"
+        )
+    return info.alias or name
 
 
 def _default_fault(adapter: TypeAdapter[Any]) -> str | None:
@@ -398,23 +393,6 @@ def _default_fault(adapter: TypeAdapter[Any]) -> str | None:
     except PydanticSerializationError as error:
         return f"has a default that is not JSON: {error}"
     return None
-
-
-def _sent_name(name: str, field: _Field) -> str:
-    declared = _dataclass_of({name: field})
-    info: FieldInfo = declared.__pydantic_fields__[name]  # type: ignore[attr-defined]
-    return info.alias or name
-
-
-def _has(schema: Json, keyword: str) -> bool:
-    match schema:
-        case dict():
-            is_set = schema.get(keyword) is True
-            return is_set or any(_has(entry, keyword) for entry in schema.values())
-        case list():
-            return any(_has(entry, keyword) for entry in schema)
-        case _:
-            return False
 
 
 def _untitled(schema: Json) -> Json:

@@ -17,7 +17,9 @@ from abeyance.agents.approvals import (
     outcome_question,
     reported_result,
 )
-from abeyance.agents.tool_decorator import ArgumentsError, CallError, Tool, tool
+from abeyance.agents.tool import Tool
+from abeyance.agents.tool_decorator import tool
+from abeyance.agents.tool_errors import ArgumentsError, CallError
 from abeyance.core.answering import call_digest
 from abeyance.core.spec import Default
 from abeyance.schemas.json_schema import faults_of

@@ -12,13 +12,9 @@ import pytest
 from pydantic import AliasChoices, BaseModel, Field, SecretStr
 from tool_calls import calling, written
 
-from abeyance.agents.tool_decorator import (
-    ArgumentsError,
-    Tool,
-    ToolContext,
-    ToolDeclarationError,
-    tool,
-)
+from abeyance.agents.tool import Tool, ToolContext
+from abeyance.agents.tool_decorator import tool
+from abeyance.agents.tool_errors import ArgumentsError, ToolDeclarationError
 from abeyance.authoring.context import Context
 
 

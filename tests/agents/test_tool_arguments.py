@@ -12,7 +12,8 @@ from pydantic import BaseModel, Field
 from tool_calls import calling, written
 
 from abeyance import Fatal
-from abeyance.agents.tool_decorator import ArgumentsError, tool
+from abeyance.agents.tool_decorator import tool
+from abeyance.agents.tool_errors import ArgumentsError
 
 
 class Payee(BaseModel):

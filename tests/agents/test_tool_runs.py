@@ -14,7 +14,9 @@ from pydantic import BaseModel
 from tool_calls import calling
 
 from abeyance import Agent, Fatal, Interrupt
-from abeyance.agents.tool_decorator import ResultError, ToolContext, ToolFailed, tool
+from abeyance.agents.tool import ToolContext
+from abeyance.agents.tool_decorator import tool
+from abeyance.agents.tool_errors import ResultError, ToolFailed
 from abeyance.authoring.interrupts import Suspended
 
 

@@ -9,7 +9,7 @@ from one_visit import context
 
 from abeyance import tool
 from abeyance.agents.state import AgentState
-from abeyance.agents.tool_decorator import ToolContext
+from abeyance.agents.tool import ToolContext
 
 
 def calling(state: dict[str, Any] | None = None, **about: Any) -> ToolContext:
