@@ -2,17 +2,19 @@
 
 import json
 import re
-import subprocess
 from hashlib import sha256
 from pathlib import Path
 
-import httpx
-from command_line import Terminal
-from dev_stack import Place, command, until
+import pytest
+from command_line import Terminal, called
+from dev_stack import Place
 from pages import read
-from ports import free_port
+from sample_graphs import gated
+from stack import served
 
+from abeyance.api.app import create_app
 from abeyance.cli.errors import ErrorText, ExitCode
+from abeyance.settings import Settings
 
 PAGE = read("reference/cli.md")
 
@@ -40,52 +42,31 @@ def test_a_help_page_keeps_its_paragraphs_and_not_the_line_ends_of_the_source() 
     assert command.help == "Pay.\n\nA line that goes on.\n\nAnother one."
 
 
-def test_a_token_that_is_refused_and_a_temporal_that_is_away_are_told_apart(
-    place: Place, terminal: Terminal
+async def test_a_token_that_is_refused_and_a_temporal_that_is_away_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grant = {"subject": "me", "sha256": sha256(b"right").hexdigest(), "capabilities": ["runs:read"]}
-    tokens: Path = place.folder / "tokens.json"
+    tokens: Path = tmp_path / "tokens.json"
     tokens.write_text(json.dumps([grant]))
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    terminal.set("ABEYANCE_URL", url)
-    with subprocess.Popen(
-        command("api", "sums:graph", "--port", str(port)),
-        cwd=place.folder,
-        env={
-            **place.environment,
-            "ABEYANCE_TOKENS_FILE": str(tokens),
-            "TEMPORAL_ADDRESS": "127.0.0.1:1",
-        },
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as api:
-        try:
-            until(lambda: is_up(url), "the API to be up")
-            code, _, err = terminal.call("show", "any")
-            assert (code, "ABEYANCE_TOKEN is not set" in err) == (3, True)
+    nowhere = {"TEMPORAL_ADDRESS": "127.0.0.1:1"}
+    monkeypatch.setenv("TEMPORAL_ADDRESS", nowhere["TEMPORAL_ADDRESS"])
+    async with served(create_app(Settings(tokens_file=tokens), {"gated": gated()})) as api:
+        at = {"ABEYANCE_URL": api.url, **nowhere}
+        code, _, err = await called("show", "any", **at)
+        assert (code, "ABEYANCE_TOKEN is not set" in err) == (3, True)
 
-            terminal.set("ABEYANCE_TOKEN", "wrong")
-            code, _, err = terminal.call("list")
-            assert (code, "the token of ABEYANCE_TOKEN was sent" in err) == (3, True)
-            assert "unauthenticated" in err
-            code, _, err = terminal.call("graph", "show", "sum", "--json")
-            assert (code, json.loads(err)["code"]) == (3, "unauthenticated")
+        code, _, err = await called("list", ABEYANCE_TOKEN="wrong", **at)
+        assert (code, "the token of ABEYANCE_TOKEN was sent" in err) == (3, True)
+        assert "unauthenticated" in err
+        code, _, err = await called(
+            "graph", "show", "gated", "--json", ABEYANCE_TOKEN="wrong", **at
+        )
+        assert (code, json.loads(err)["code"]) == (3, "unauthenticated")
 
-            terminal.set("ABEYANCE_TOKEN", "right")
-            code, _, err = terminal.call("pause", "any")
-            assert (code, "runs:control" in err) == (3, True)
-            code, out, err = terminal.call("show", "any", "--json")
-            assert (code, out, json.loads(err)["code"]) == (4, "", "unavailable")
-        finally:
-            api.kill()
-
-
-def is_up(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/healthz", trust_env=False).is_success
-    except httpx.TransportError:
-        return False
+        code, _, err = await called("pause", "any", ABEYANCE_TOKEN="right", **at)
+        assert (code, "runs:control" in err) == (3, True)
+        code, out, err = await called("show", "any", "--json", ABEYANCE_TOKEN="right", **at)
+        assert (code, out, json.loads(err)["code"]) == (4, "", "unavailable")
 
 
 def test_without_rich_a_table_is_plain_and_the_commands_work(place: Place) -> None:

@@ -80,17 +80,6 @@ def test_what_has_happened_is_printed_one_event_a_line(terminal: Terminal, stand
     assert terminal.lines("events", "told", "--after", later[-1]["id"], "--follow") == []
 
 
-def test_events_are_followed_until_the_run_has_ended(terminal: Terminal, standing: Stack) -> None:
-    standing.start("followed")
-    with begun(standing, "events", "followed", "--follow", "--json") as process:
-        before = read_to(process, "run.awaiting_input")
-        standing.answer("followed", 2)
-        after = read_to(process, "run.completed")
-        assert process.wait(timeout=20) == 0
-
-    assert [json.loads(line)["type"] for line in before + after] == WHOLE
-
-
 def test_who_follows_misses_nothing_and_sees_nothing_twice_when_the_api_is_killed(
     standing: Stack,
 ) -> None:

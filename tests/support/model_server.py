@@ -7,12 +7,12 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
-from openai import AsyncOpenAI
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
+
+if TYPE_CHECKING:
+    from pydantic_ai.models.openai import OpenAIChatModel
 
 
 @dataclass(kw_only=True)
@@ -90,6 +90,11 @@ def chat_model(url: str) -> OpenAIChatModel:
     A client that makes its own connections closes them in whichever event loop runs when it is collected:
     in that of another test, which may end too early for it.
     """
+    # They take a second to be imported, in each process that collects a test of this.
+    from openai import AsyncOpenAI
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
     client = AsyncOpenAI(
         base_url=url, api_key="made-up", max_retries=0, http_client=httpx2.AsyncClient()
     )
