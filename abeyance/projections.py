@@ -106,7 +106,7 @@ def blocked_visits(state: RunState) -> list[views.BlockedView]:
             address=visit.address,
             since=why.since,
         )
-        for visit in state.visit_table.found(BLOCKED, ALL, _MAX_BLOCKED)
+        for visit in state.visits.found(BLOCKED, ALL, _MAX_BLOCKED)
         if (why := visit.blocked) is not None
     ]
 

@@ -257,7 +257,7 @@ def _time(moment: datetime | None) -> str:
 
 def nearest_first(state: RunState, most: int) -> list[Interrupt]:
     """Return the first open interrupts by deadline; those without one come last."""
-    return state.ledger.open_table.found(NEAREST, ALL, most)
+    return state.ledger.open.found(NEAREST, ALL, most)
 
 
 def form(schema: Any) -> str:

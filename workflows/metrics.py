@@ -21,6 +21,7 @@ from temporalio.worker import Interceptor, WorkflowInboundInterceptor, WorkflowI
 with workflow.unsafe.imports_passed_through():
     from abeyance import metrics, wire
     from abeyance.core import effects, events
+    from abeyance.core.mailbox import Rejected
     from abeyance.core.policy import TIMEOUT
     from abeyance.core.state import RunState
     from abeyance.core.tables import ALL
@@ -73,12 +74,15 @@ class MeteredRun:
                 metrics.CHECKPOINT_LATENCY.exposed, metrics.CHECKPOINT_LATENCY.says
             ).record(max(0.0, took * 1000), attributes)
 
-    def carried_out(self, event: events.Event, before: RunState, after: RunState) -> None:
-        """Record an applied event."""
-        rejected = after.mailbox.rejected
+    def carried_out(
+        self, event: events.Event, before: Sequence[Rejected], rejected: Sequence[Rejected]
+    ) -> None:
+        """Record an applied event. `rejected` are the messages that the run has rejected so far, and
+        `before` those before the event.
+        """
         match event, rejected:
             case events.MessageSent(message=message), (*_, note) if (
-                rejected is not before.mailbox.rejected and note.message_id == message.message_id
+                rejected is not before and note.message_id == message.message_id
             ):
                 # Signals have no response, so the mailbox notes a rejected message. The note disappears
                 # when the same message is accepted later.
@@ -105,7 +109,7 @@ class MeteredRun:
             self._wait.record(waited, {"graph": self._graph, "kind": settled.kind})
         is_over = state.finished
         self._record(metrics.QUEUE_DEPTH, 0 if is_over else len(state.mailbox.queue))
-        blocked = state.visit_table.count(BLOCKED, ALL)
+        blocked = state.visits.count(BLOCKED, ALL)
         self._record(metrics.BLOCKED, 0 if is_over else blocked)
 
     def _record(self, gauge: metrics.Metric, value: int) -> None:

@@ -328,9 +328,9 @@ class AgentRun(QuestionUpdates, RunReads):
         # Before the event, so that the work it makes ready waits for the continue-as-new.
         if due is not None and due != self._state.rotation:
             self._advance(events.RotationDue(now=event.now, hard=due == "hard"))
-        before = self._state
+        rejected = self._state.mailbox.rejected
         self._advance(event)
-        self._metered.carried_out(event, before, self._state)
+        self._metered.carried_out(event, rejected, self._state.mailbox.rejected)
 
     def _feed_update(self, event: events.Event, *, is_local: bool = False) -> None:
         with requests.refusals_as_application_errors():
@@ -364,7 +364,7 @@ class AgentRun(QuestionUpdates, RunReads):
         )
 
     def _advance(self, event: events.Event) -> None:
-        self._state, new_effects = machine.advance(self._state, event)
+        new_effects = machine.advance(self._state, event)
         self._is_dirty = True
         for effect in new_effects:
             self._perform(effect, event.now)

@@ -130,14 +130,14 @@ def within_attribute(values: list[str]) -> list[str]:
 
 def interrupt_deadline(state: RunState) -> datetime | None:
     """Return the nearest deadline of an open interrupt. None of a held one counts."""
-    first = state.ledger.open_table.first(NEAREST, "awaited")
+    first = state.ledger.open.first(NEAREST, "awaited")
     return None if first is None else first.deadline
 
 
 def timer_summary(state: RunState) -> str:
     """Return the summary of the deadline timer for Temporal's UI."""
     moment = state.next_deadline()
-    entry = state.ledger.open_table.first(DUE, ALL)
+    entry = state.ledger.open.first(DUE, ALL)
     if entry is not None and entry.due == moment:
         then = _short(entry.on_timeout)
         what = f"deadline of {entry.name}: {then}"
@@ -323,7 +323,7 @@ def _attributes(state: RunState) -> Mapping[str, Any]:
         names.STATUS: str(state.status),
         names.CAPABILITY: capabilities(state),
         names.DEADLINE: interrupt_deadline(state),
-        names.BLOCKED: bool(state.visit_table.count(BLOCKED, ALL)) or None,
+        names.BLOCKED: bool(state.visits.count(BLOCKED, ALL)) or None,
     }
 
 

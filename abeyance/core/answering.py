@@ -15,13 +15,12 @@ deadline is as far away as it was.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Final, Literal
 
 from abeyance.core import authority, duties, edits, interrupts, ledger, replies, standing, votes
 from abeyance.core.business_time import moment
-from abeyance.core.copying import replace
 from abeyance.core.events import Responded, TakenBack
 from abeyance.core.json import Json, canonical, rfc3339, sha256
 from abeyance.core.ledger import Interrupt, Receipt
@@ -102,14 +101,14 @@ def accept(
     if outcome.revision is not None:
         entry = _revise(draft, entry, outcome.revision, vote)
     if entry.quorum is not None:
-        entry = draft.open[entry.id] = replace(entry, votes=outcome.votes)
+        entry = draft.state.ledger.open[entry.id] = replace(entry, votes=outcome.votes)
         _publish_vote(draft, "interrupt.voted", entry, vote, missing=outcome.missing or 0)
     if outcome.status == "answered":
         _settle(draft, entry, vote)
         return
     if (until := outcome.held_until) is not None:
         entry = replace(entry, status="held", held=vote, held_until=until)
-        draft.open[entry.id] = entry
+        draft.state.ledger.open[entry.id] = entry
         _publish_vote(draft, "interrupt.held", entry, vote, until=rfc3339(until))
     duties.bar(draft, entry.name)
 

@@ -8,15 +8,15 @@ deadline; one that it no longer asks is superseded.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from abeyance.core import authority, gates, interrupts, ledger, routing
-from abeyance.core.copying import replace
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Parent
 from abeyance.core.outcome import Asked, Call, Interrupted
 from abeyance.core.spec import Default, GoTo, GraphSpec
 from abeyance.core.state import RunState
-from abeyance.core.visit import Checkpoint, Failure, Ready, Running, Visit, Waiting, transition
+from abeyance.core.visit import Checkpoint, Failure, Ready, Running, Visit, Waiting
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
@@ -26,7 +26,7 @@ def interrupted(draft: WorkingState, visit: Visit, running: Running, outcome: In
     if draft.state.ending is not None and not visit.is_finally:
         draft.drop_visit(visit.address)
         return
-    visit = draft.visit(visit.address)
+    visit = draft.state.visits[visit.address]
     graph = draft.graph(visit.scope)
     outcome = replace(outcome, interrupts=_with_capabilities(graph, visit, outcome.interrupts))
     answered = running.answered_keys
@@ -43,7 +43,7 @@ def interrupted(draft: WorkingState, visit: Visit, running: Running, outcome: In
     }
     visit.questions = visit.questions.without(again)
     gates.withdraw(draft, visit, again)
-    transition(visit, "ask", Waiting(stage=running.stage, composite=outcome.composite))
+    draft.move(visit, "ask", Waiting(stage=running.stage, composite=outcome.composite))
     before = visit.checkpoint.user_state
     visit.checkpoint = Checkpoint(
         journal=outcome.journal,
@@ -75,7 +75,7 @@ def interrupted(draft: WorkingState, visit: Visit, running: Running, outcome: In
     waits = interrupts.of_visit(draft, visit.address)
     has_news = any(key not in answered for key in visit.questions.answers)
     if not waits or (outcome.composite and has_news):
-        transition(visit, "resume", Ready(stage=running.stage))
+        draft.move(visit, "resume", Ready(stage=running.stage))
 
 
 def before(draft: WorkingState, visit: Visit, call: Call) -> None:
@@ -86,7 +86,7 @@ def before(draft: WorkingState, visit: Visit, call: Call) -> None:
         routing.fail(draft, visit, failure, fatal=_is_fatal(failure))
         return
     visit.call = replace(call, interrupts=())
-    transition(visit, "ask", Waiting(stage="body"))
+    draft.move(visit, "ask", Waiting(stage="body"))
     for each in questions:
         interrupts.ask(draft, visit, each)
 

@@ -6,10 +6,10 @@ at once when a worker starts. The run only remembers why, and since when.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from abeyance.core import events, lifecycle
-from abeyance.core.copying import replace
 from abeyance.core.visit import Blockage, Running, Visit
 from abeyance.core.working_state import WorkingState
 
@@ -39,10 +39,9 @@ def report(draft: WorkingState, event: events.VisitBlocked) -> None:
 
     The journal is kept, because a visit that is stopped between two attempts can no longer give it.
     """
-    known = draft.state.visits.get(event.visit)
-    if known is None or not isinstance(known.state, Running):
+    visit = draft.state.visits.get(event.visit)
+    if visit is None or not isinstance(visit.state, Running):
         return
-    visit = draft.visit(event.visit)
     if event.journal:
         journal = {**event.journal, **(visit.checkpoint.journal or {})}
         visit.checkpoint = replace(visit.checkpoint, journal=journal)
@@ -61,6 +60,7 @@ def block(
     before = visit.blocked
     since = before.since if before is not None and before.code == code else draft.now
     visit.blocked = Blockage(code=code, message=message, since=since, is_unread=is_unread)
+    draft.state.visits.moved(visit.address)
     if before is None or before.code != code:
         draft.publish("node.blocked", visit.address, code=code, message=message)
 
@@ -70,6 +70,7 @@ def unblock(draft: WorkingState, visit: Visit) -> None:
     if visit.blocked is not None:
         draft.publish("node.unblocked", visit.address, code=visit.blocked.code)
         visit.blocked = None
+        draft.state.visits.moved(visit.address)
 
 
 def try_again(draft: WorkingState) -> None:

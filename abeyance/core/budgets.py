@@ -10,17 +10,16 @@ Nothing is stopped in its middle. So a budget is exceeded by at most one turn, w
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from abeyance.core import interrupts, routing
-from abeyance.core.copying import replace
 from abeyance.core.json import Json
 from abeyance.core.outcome import Asked, Finished, VisitOutcome, key_of
 from abeyance.core.spec import BudgetSpec, Default, FunctionNode, InterruptSpec
 from abeyance.core.state import RunState, Scope
 from abeyance.core.usage import Account, Amounts, Limit, Use
-from abeyance.core.visit import Failure, Ready, Running, Visit, Waiting, transition
+from abeyance.core.visit import Failure, Ready, Running, Visit, Waiting
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
@@ -57,7 +56,7 @@ def charge(draft: WorkingState, visit: Visit, outcome: VisitOutcome, seconds: fl
         calls=int(visit.call is not None and isinstance(outcome, Finished)),
     )
     for outer, budget in accounts:
-        scope = draft.scope(outer.address)
+        scope = draft.state.scopes[outer.address]
         before = _account(scope)
         after = before.charged(_name_of(draft.state, visit), use)
         if turn is not None and budget.limits.usd is not None and "usd" not in usage:
@@ -87,7 +86,7 @@ def asks(draft: WorkingState, visit: Visit) -> bool:
     if (fault := interrupts.misnamed(draft.state, visit, [question])) is not None:
         routing.fail(draft, visit, fault)
         return True
-    transition(visit, "ask", Waiting(stage="body"))
+    draft.move(visit, "ask", Waiting(stage="body"))
     interrupts.ask(draft, visit, Asked(question=question, kind="budget"))
     return True
 
@@ -108,13 +107,11 @@ def fail_stopped(draft: WorkingState, visit: Visit, running: Running) -> bool:
         return False
     # A retry of the run asks again.
     visit.questions = visit.questions.without({_KEY})
-    transition(visit, "stopped", Ready(stage=running.stage))
-    draft.keep()
+    draft.move(visit, "stopped", Ready(stage=running.stage))
     failure = Failure(
         code=FailureCode.BUDGET_EXHAUSTED, message=answer["why"], address=visit.address
     )
-    failure = routing.with_changes(draft, visit, failure)
-    routing.fail_scope(draft, visit.scope, failure)
+    routing.fail_around(draft, visit, failure)
     return True
 
 
@@ -153,7 +150,7 @@ def _takes_a_turn(state: RunState, visit: Visit) -> bool:
 
 
 def _raise(draft: WorkingState, visit: Visit, to: Mapping[str, Any]) -> None:
-    scope = draft.scope(visit.scope)
+    scope = draft.state.scopes[visit.scope]
     account = _account(scope)
     scope.account = replace(account, raised=replace(account.raised, **to))
 
@@ -163,7 +160,7 @@ def _stop(draft: WorkingState, visit: Visit) -> None:
     name, summary = draft.graph(visit.scope).name, _summary(draft.state, visit.scope)
     why = f"the agent {name!r} was stopped, because its budget is used up: {summary}"
     visit.questions = visit.questions.answered(_KEY, {"why": why})
-    transition(visit, "proceed", Ready(stage="body"))
+    draft.move(visit, "proceed", Ready(stage="body"))
 
 
 def _summary(state: RunState, address: str) -> str:

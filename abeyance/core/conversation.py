@@ -10,11 +10,10 @@ A value, like `RunState`: each change returns a new one, and a refusal leaves th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from abeyance.core.copying import replace
 from abeyance.errors import Code, Refusal
 
 MAX_CLAIMS: Final = 1_000

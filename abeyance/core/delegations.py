@@ -11,12 +11,11 @@ refusal leaves the old one unchanged.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
-from abeyance.core.copying import replace
 from abeyance.core.json import size
 from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.terms import GROUP

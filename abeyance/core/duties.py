@@ -9,10 +9,10 @@ counts no more.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from abeyance.core import items, reminders
-from abeyance.core.copying import replace
 from abeyance.core.events import Responded
 from abeyance.core.ledger import BARRING, BY_NAME, Interrupt
 from abeyance.core.policy import TIMEOUT
@@ -89,7 +89,7 @@ def _is_known(state: RunState, visit: Visit, name: str) -> bool:
         or is_template(name)
         or _is_declared(state, visit, name)
         or answered_by(state, visit, name) is not None
-        or any(_sees(state, visit, each) for each in state.ledger.open_table.found(BY_NAME, name))
+        or any(_sees(state, visit, each) for each in state.ledger.open.found(BY_NAME, name))
     )
 
 
@@ -115,10 +115,10 @@ def remember(
 
 def bar(draft: WorkingState, name: str) -> None:
     """Update whom the question of a name bars from other open ones, after an answer or a vote on it."""
-    for found in draft.state.ledger.open_table.found(BARRING, name):
+    for found in draft.state.ledger.open.found(BARRING, name):
         visit = draft.state.visits[found.visit]
         now_barred = barred(draft.state, visit, found.terms, found)
-        entry = draft.open[found.id] = replace(found, barred=now_barred)
+        entry = draft.state.ledger.open[found.id] = replace(found, barred=now_barred)
         if void := now_barred.keys() & {*_voters(entry)}:
             left = tuple(vote for vote in entry.votes if not vote.people & void)
             reopen(draft, entry, votes=left, reason=f"{min(void)!r} has answered {name!r} since")
@@ -136,7 +136,7 @@ def reopen(
     """Let only these votes on an open question count, and no yes that is held."""
     is_held = entry.held is not None
     left = reminders.reopened(entry, draft.now, votes) if is_held else replace(entry, votes=votes)
-    draft.open[entry.id] = left
+    draft.state.ledger.open[entry.id] = left
     draft.publish_about(entry, "interrupt.reopened", by, reason=reason)
 
 
@@ -203,7 +203,7 @@ def refuse_both(state: RunState, event: Responded) -> None:
 
 def _undecided(state: RunState, visit: Visit, name: str, own: str | None) -> Iterator[str]:
     """Yield who has a part in an answer that is not settled yet: a vote, or a yes that is held."""
-    for entry in state.ledger.open_table.found(BY_NAME, name):
+    for entry in state.ledger.open.found(BY_NAME, name):
         if entry.id != own and _sees(state, visit, entry):
             yield from _voters(entry)
 

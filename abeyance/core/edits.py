@@ -11,13 +11,13 @@ ends a claim. It changes who votes only if that is asked for, by who could answe
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
 from abeyance.core import duties, events, interrupts, operator_questions, patch, reminders, standing
 from abeyance.core.authority import CONTROL, lacks, refuse_without_control
 from abeyance.core.business_time import moment
-from abeyance.core.copying import replace
 from abeyance.core.json import Json, rfc3339, why_not_json
 from abeyance.core.ledger import Interrupt, Ledger, digest_of
 from abeyance.core.policy import Principal
@@ -142,7 +142,7 @@ def edit_deadline(draft: WorkingState, event: events.DeadlineEdited) -> None:
         deadline=_deadline(interrupt, event),
         on_timeout=event.on_timeout or interrupt.on_timeout,
     )
-    draft.open[interrupt.id] = reminders.deadline_moved(interrupt, edited, draft.now)
+    draft.state.ledger.open[interrupt.id] = reminders.deadline_moved(interrupt, edited, draft.now)
     publish_edit(
         draft,
         "interrupt.deadline_edited",
@@ -185,7 +185,7 @@ def claim(draft: WorkingState, event: events.Claimed) -> None:
     until = event.now + timedelta(seconds=event.seconds)
     name = standing.acting_for(entry, event.request)
     taken = Claim(by=event.principal.subject, on_behalf_of=name, at=event.now, until=until)
-    draft.open[entry.id] = replace(entry, claim=taken)
+    draft.state.ledger.open[entry.id] = replace(entry, claim=taken)
     publish_edit(
         draft,
         "interrupt.claimed",
@@ -201,7 +201,7 @@ def release(draft: WorkingState, event: events.Released) -> None:
     entry = draft.state.ledger.open[event.interrupt_id]
     if entry.claim is None:
         return
-    draft.open[entry.id] = replace(entry, claim=None)
+    draft.state.ledger.open[entry.id] = replace(entry, claim=None)
     if standing.claimed(entry, event.now) is not None:
         publish_edit(draft, "interrupt.released", entry, event.principal)
 
@@ -218,7 +218,7 @@ def reassign(draft: WorkingState, event: events.Reassigned) -> None:
         terms = replace(terms, quorum=replace(terms.quorum, of=event.to))
         changed = replace(changed, terms=terms, revoted=True)
         changed = replace(changed, digest=digest_of(entry.address, changed))
-    draft.open[entry.id] = changed
+    draft.state.ledger.open[entry.id] = changed
     publish_edit(
         draft,
         "interrupt.reassigned",

@@ -25,6 +25,10 @@ def send(draft: WorkingState, visit: Visit, sends: tuple[Send, ...], *, is_exemp
     """Begin a fan-out in place of the sending visit's edges. With `is_exempt` its nodes are not
     counted: continuing with a single further call is not a round of a loop.
     """
+    for name in () if is_exempt else dict.fromkeys(each.node for each in sends):
+        if not routing.count(draft, visit.scope, name, visit.members, visit.address):
+            return
+    draft.drop_visit(visit.address)
     graph = draft.graph(visit.scope)
     fan = FanOut(
         outer=visit.members,
@@ -32,11 +36,8 @@ def send(draft: WorkingState, visit: Visit, sends: tuple[Send, ...], *, is_exemp
         items=[Item(item=each.item) for each in sends],
         gates=visit.gates,
     )
-    scope = draft.scope(visit.scope)
-    scope.fans = {**scope.fans, visit.address: fan}
-    for name in () if is_exempt else dict.fromkeys(each.node for each in sends):
-        if not routing.count(draft, visit.scope, name, visit.members, visit.address):
-            return
+    scope = draft.state.scopes[visit.scope]
+    draft.put_fans(scope, {**scope.fans, visit.address: fan})
     for index, each in enumerate(sends):
         member = FanOutBranch(fan=visit.address, index=index)
         routing.enter(
@@ -54,25 +55,24 @@ def reach(draft: WorkingState, visit: Visit, edge: Edge) -> None:
     if visit.scope not in draft.state.scopes:
         return
     member = visit.members[-1]
-    item = draft.item(visit.scope, member)
+    item = items.item_of(draft.state, visit.scope, member)
     if edge.key not in item.joins_reached:
         item.joins_reached = (*item.joins_reached, edge.key)
 
 
 def gather(draft: WorkingState) -> bool:
     """Gather a fan-out in which nothing is under way any more. Return False if there is none."""
-    for scope in draft.state.scope_table.found(WITH_FANS, ALL):
+    for scope in draft.state.scopes.found(WITH_FANS, ALL):
         outer = {member.fan for fan in scope.fans.values() for member in fan.outer}
         for address, fan in scope.fans.items():
-            if address not in outer and not draft.state.visit_table.count(BY_BRANCH, address):
+            if address not in outer and not draft.state.visits.count(BY_BRANCH, address):
                 _gather(draft, scope.address, address, fan)
                 return True
     return False
 
 
 def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) -> None:
-    draft.keep()
-    scope, graph = draft.scope(scope_address), draft.graph(scope_address)
+    scope, graph = draft.state.scopes[scope_address], draft.graph(scope_address)
     reached = {key for item in fan.items for key in item.joins_reached}
     is_gathered = bool(reached or fan.joins)
     merged = {
@@ -83,10 +83,6 @@ def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) 
     if (gate := gates.changed_inside(draft.state, scope_address, address, merged)) is not None:
         reopening.ask_again(draft, gate, before=address)
         return
-    scope.fans = {key: each for key, each in scope.fans.items() if key != address}
-    answers = {name: each for item in merged.values() for name, each in item.answers.items()}
-    items.put_answers(draft, scope_address, fan.outer, answers)
-    duties.gather(draft, scope_address, fan.outer, fan.items)
     try:
         items.put_patch(draft, scope_address, fan.outer, *(item.patch for item in merged.values()))
     except patch.PatchError as error:
@@ -94,6 +90,10 @@ def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) 
         failure = Failure(code=FailureCode.INVALID_PATCH, message=message, address=address)
         routing.fail_scope(draft, scope_address, failure)
         return
+    draft.put_fans(scope, {key: each for key, each in scope.fans.items() if key != address})
+    answers = {name: each for item in merged.values() for name, each in item.answers.items()}
+    items.put_answers(draft, scope_address, fan.outer, answers)
+    duties.gather(draft, scope_address, fan.outer, fan.items)
     behind = gates.gathered(draft, scope_address, address, fan, merged)
     results: Json = [
         {"item": item.item, "status": _status(item)}

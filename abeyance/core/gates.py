@@ -21,11 +21,11 @@ When they are over, the gates inside them are gates of that visit.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from abeyance.core import authority, items
 from abeyance.core.address import Address
-from abeyance.core.copying import replace
 from abeyance.core.json import Json, look_up, paths, sha256
 from abeyance.core.kinds import KINDS
 from abeyance.core.ledger import Interrupt
@@ -76,7 +76,7 @@ def _put(draft: WorkingState, before: tuple[str, ...], gates: Iterable[Gate]) ->
         before = tuple(
             each for each in before if each in known and _place(known[each]) != _place(gate)
         )
-        draft.gates[gate.question] = replace(gate, before=before)
+        draft.state.gates[gate.question] = replace(gate, before=before)
         before = (*before, gate.question)
     return before
 
@@ -153,13 +153,13 @@ def _views(state: RunState, visit: Visit, gate: Gate) -> list[tuple[Visit, Mappi
 def begin(draft: WorkingState, visit: Visit) -> None:
     """Use up the answers that led to a visit, whose code begins."""
     for gate in of_visit(draft.state, visit):
-        draft.gates[gate.question] = replace(gate, begun=gate.begun + 1)
+        draft.state.gates[gate.question] = replace(gate, begun=gate.begun + 1)
 
 
 def not_begun(draft: WorkingState, visit: Visit) -> None:
     """Take back that the code of a visit has begun: it did not run."""
     for gate in of_visit(draft.state, visit):
-        draft.gates[gate.question] = replace(gate, begun=max(0, gate.begun - 1))
+        draft.state.gates[gate.question] = replace(gate, begun=max(0, gate.begun - 1))
 
 
 def merged(
@@ -175,7 +175,7 @@ def merged(
                 path: _hash_at(after, path) if _hash_at(before, path) == hash_ else hash_
                 for path, hash_ in gate.shown.items()
             }
-            draft.gates[gate.question] = replace(gate, shown=now)
+            draft.state.gates[gate.question] = replace(gate, shown=now)
 
 
 def use_up(draft: WorkingState, visit: Visit, running: Running) -> None:
@@ -192,16 +192,16 @@ def withdraw(draft: WorkingState, visit: Visit, keys: Collection[str]) -> None:
     """Remove the gates of questions that the code of a visit asks again."""
     for gate in list(of_visit(draft.state, visit)):
         if gate.visit == visit.address and gate.key in keys:
-            del draft.gates[gate.question]
+            del draft.state.gates[gate.question]
 
 
 def edited(draft: WorkingState, scope: str, fields: Collection[str]) -> None:
     """Hold used up answers against the values again after a person has edited fields, if not everybody
     with the capability could have given them, or not alone.
     """
-    for gate in draft.state.gate_table.found(IN_SCOPE, scope):
+    for gate in draft.state.gates.found(IN_SCOPE, scope):
         if gate.is_restricted and any(_field_of(path) in fields for path in gate.shown):
-            draft.gates[gate.question] = replace(gate, begun=0)
+            draft.state.gates[gate.question] = replace(gate, begun=0)
 
 
 def joined(
@@ -218,7 +218,7 @@ def joined(
             if gate.question not in token.gates
         )
         if others and gate.scope == scope:
-            draft.gates[gate.question] = replace(gate, taken=(*gate.taken, *others))
+            draft.state.gates[gate.question] = replace(gate, taken=(*gate.taken, *others))
     return ids
 
 
@@ -241,7 +241,7 @@ def _inside(state: RunState, scope: str, fan: str | None) -> Iterable[Gate]:
     """Return the latest gate of each question in a nested graph, or in each item of a fan-out."""
     latest = {
         (_place(gate), gate.members): gate
-        for gate in state.gate_table.found(IN_SCOPE, scope)
+        for gate in state.gates.found(IN_SCOPE, scope)
         if (gate.members[-1].fan if gate.members else None) == fan
     }
     return latest.values()
@@ -257,7 +257,7 @@ def handed_out(
     """Make the gates inside a nested graph that is over gates of its visit. What they showed is compared
     with what went into the graph and came out of it.
     """
-    visit = draft.visit(str(scope.visit))
+    visit = draft.state.visits[str(scope.visit)]
     if visit.call is not None:
         return
 
@@ -289,7 +289,7 @@ def gathered(
     values = items.values_at(draft.state, scope, fan.outer)
     together: dict[tuple[str, str | None], Gate] = {}
     for gate in list(_inside(draft.state, scope, address)):
-        del draft.gates[gate.question]
+        del draft.state.gates[gate.question]
         if gate.members[-1].index not in arrived:
             continue
         shown = {path: _hash_at(values, path) for path in gate.shown}
@@ -313,7 +313,7 @@ def out_of_items(draft: WorkingState, visit: Visit, members: tuple[FanOutBranch,
         if gate.scope == visit.scope and len(gate.members) > depth:
             sender = gate.members[depth].fan
             left = _outside(gate, sender, gate.scope, members, gate.shown)
-            draft.gates[gate.question] = left
+            draft.state.gates[gate.question] = left
 
 
 def _outside(
@@ -346,7 +346,7 @@ def forget_unused(draft: WorkingState) -> None:
         used.update(id_ for queue in queues for token in queue for id_ in token.gates)
     used.update({(*_place(g), g.members): g.question for g in state.gates.values()}.values())
     for id_ in [id_ for id_ in state.gates if id_ not in used]:
-        del draft.gates[id_]
+        del draft.state.gates[id_]
 
 
 def _field_of(path: str) -> str:

@@ -7,6 +7,7 @@ answer; what other visits wait for does not matter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from abeyance.core import (
@@ -21,7 +22,6 @@ from abeyance.core import (
 )
 from abeyance.core.address import below
 from abeyance.core.business_time import moment
-from abeyance.core.copying import replace
 from abeyance.core.json import Json, fill_all, fill_marked, rfc3339
 from abeyance.core.kinds import KINDS, Kind
 from abeyance.core.ledger import BY_VISIT, Interrupt, Parent, SettledStatus
@@ -30,7 +30,7 @@ from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import END, Ask, InterruptNode, InterruptSpec
 from abeyance.core.state import RunState
 from abeyance.core.terms import PLAIN, Terms
-from abeyance.core.visit import Failure, Ready, Visit, Waiting, transition
+from abeyance.core.visit import Failure, Ready, Visit, Waiting
 from abeyance.core.votes import Vote
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
@@ -83,7 +83,7 @@ def open_question(
     terms = standing.filled(question.terms, values)
     question = replace(question, requested_capability=capability, terms=terms)
     fields = gates.shown_by(question, values)
-    transition(visit, "ask", Waiting(stage="rules" if kind == "rule" else "body"))
+    draft.move(visit, "ask", Waiting(stage="rules" if kind == "rule" else "body"))
     asked = _filled(question, values, kind)
     ask(draft, visit, replace(asked, misfit=visit.misfits.get(asked.key)), fields=fields)
 
@@ -149,7 +149,7 @@ def ask(
     )
     if question.terms is not None:
         opened = reminders.planned(opened, draft.now)
-    draft.open[id_] = replace(opened, number=publish_opened(draft, opened))
+    draft.state.ledger.open[id_] = replace(opened, number=publish_opened(draft, opened))
 
 
 def publish_opened(draft: WorkingState, interrupt: Interrupt) -> int:
@@ -188,7 +188,7 @@ def ask_anew(
         return
     if interrupt.status == "held":
         duties.reopen(draft, interrupt, votes=(), reason="what was approved has changed")
-        interrupt = draft.open[interrupt.id]
+        interrupt = draft.state.ledger.open[interrupt.id]
     changed = replace(
         interrupt,
         **ledger.content_of(question),
@@ -196,11 +196,11 @@ def ask_anew(
         terms=terms,
         digest=digest,
         fields=fields or {},
-        barred=duties.barred(draft.state, draft.visit(interrupt.visit), terms, interrupt),
+        barred=duties.barred(draft.state, draft.state.visits[interrupt.visit], terms, interrupt),
         votes=(),
         revised=False,
     )
-    draft.open[interrupt.id] = reminders.asked_anew(interrupt, changed, draft.now)
+    draft.state.ledger.open[interrupt.id] = reminders.asked_anew(interrupt, changed, draft.now)
     duties.bar(draft, interrupt.name)
     shown = ledger.shown_of(question, digest)
     draft.publish_about(interrupt, "interrupt.changed", shown=shown)
@@ -238,7 +238,7 @@ def update_questions(draft: WorkingState, scope: str) -> None:
             fields = gates.shown_by(declared, values)
             ask_anew(draft, entry, _filled(declared, values, entry.kind), fields)
         elif visit.call is None and isinstance(waiting := visit.state, Waiting):
-            transition(draft.visit(visit.address), "resume", Ready(stage=waiting.stage))
+            draft.move(draft.state.visits[visit.address], "resume", Ready(stage=waiting.stage))
 
 
 def declaration(state: RunState, entry: Interrupt) -> InterruptNode | Ask | None:
@@ -270,7 +270,7 @@ def answer(draft: WorkingState, interrupt: Interrupt, vote: Vote) -> None:
     settled = ledger.settle_answered(interrupt, vote, draft.now)
     said = decisions.without_equal_arguments(interrupt, value)
     _record(draft, settled)
-    visit = draft.visit(interrupt.visit)
+    visit = draft.state.visits[interrupt.visit]
     draft.publish_about(
         interrupt,
         "interrupt.answered",
@@ -292,7 +292,7 @@ def answer(draft: WorkingState, interrupt: Interrupt, vote: Vote) -> None:
     gates.grant(draft, visit, interrupt, answer_to=None if declared is None else declared.answer_to)
     waiting = visit.state
     if isinstance(waiting, Waiting) and (waiting.composite or not of_visit(draft, visit.address)):
-        transition(visit, "resume", Ready(stage=waiting.stage))
+        draft.move(visit, "resume", Ready(stage=waiting.stage))
 
 
 def expire(draft: WorkingState, interrupt: Interrupt) -> None:
@@ -318,8 +318,8 @@ def withdraw(
 
 
 def _record(draft: WorkingState, settled: Interrupt) -> None:
-    del draft.open[settled.id]
-    book = draft.settled
+    del draft.state.ledger.open[settled.id]
+    book = draft.state.ledger.settled
     book[settled.id] = settled
     while len(book) > draft.state.limits.settled_kept:
         del book[next(iter(book))]
@@ -336,4 +336,4 @@ def ways_out(state: RunState, scope: str) -> tuple[str, ...]:
 
 def of_visit(draft: WorkingState, visit: str) -> list[Interrupt]:
     """Return the open interrupts of one visit."""
-    return draft.state.ledger.open_table.found(BY_VISIT, visit)
+    return draft.state.ledger.open.found(BY_VISIT, visit)

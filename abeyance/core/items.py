@@ -67,22 +67,19 @@ def put_patch(
 ) -> None:
     """Merge changes where they belong: into the innermost item, or into the scope.
 
-    Raises PatchError at the first patch that cannot be merged; those before it are merged.
+    Raises PatchError, and merges nothing, if one of them cannot be merged.
     """
-    if not any(patches):
+    changed = [*filter(None, patches)]
+    if not changed:
         return
     graph = draft.graph(scope_address)
     values = values_at(draft.state, scope_address, members)
-    done = []
-    try:
-        for changes in filter(None, patches):
-            values = patch.merged(graph, values, changes)
-            done.append(changes)
-    finally:
-        if done and not members:
-            put_values(draft, scope_address, values, versions=len(done))
-    for changes in done if members else ():
-        item = draft.item(scope_address, members[-1])
+    for changes in changed:
+        values = patch.merged(graph, values, changes)
+    if not members:
+        put_values(draft, scope_address, values, versions=len(changed))
+    for changes in changed if members else ():
+        item = item_of(draft.state, scope_address, members[-1])
         item.patch = patch.applied(graph, item.patch, changes)
         item.changes += 1
 
@@ -91,7 +88,7 @@ def put_values(
     draft: WorkingState, scope_address: str, values: Mapping[str, Json], *, versions: int = 1
 ) -> None:
     """Replace the values of a scope, raising their version by `versions`."""
-    scope = draft.scope(scope_address)
+    scope = draft.state.scopes[scope_address]
     scope.values, scope.size = values, size(values)
     scope.version += versions
 
@@ -99,7 +96,7 @@ def put_values(
 def put_result(draft: WorkingState, visit: Visit, result: Json) -> None:
     """Set the result of a tool call, merged over what was known of it before."""
     if result is not None and visit.members:
-        item = draft.item(visit.scope, visit.members[-1])
+        item = item_of(draft.state, visit.scope, visit.members[-1])
         if isinstance(item.result, Mapping) and isinstance(result, Mapping):
             result = {**item.result, **result}
         item.result = result
@@ -116,17 +113,17 @@ def put_answers(
 
 def holder_of(draft: WorkingState, scope: str, members: tuple[FanOutBranch, ...]) -> Item | Scope:
     """Return the innermost item, else the scope, to change."""
-    return draft.item(scope, members[-1]) if members else draft.scope(scope)
+    return item_of(draft.state, scope, members[-1]) if members else draft.state.scopes[scope]
 
 
 def forget_counts(draft: WorkingState, visit: Visit) -> None:
     """Reset the visit counts around a visit, and around the graph that it is in."""
     for member in visit.members:
         if item_of(draft.state, visit.scope, member).visit_counts:
-            draft.item(visit.scope, member).visit_counts = {}
+            item_of(draft.state, visit.scope, member).visit_counts = {}
     scope = draft.state.scopes[visit.scope]
     if scope.visit_counts:
-        draft.scope(visit.scope).visit_counts = {}
+        draft.state.scopes[visit.scope].visit_counts = {}
     if scope.visit is not None:
         forget_counts(draft, draft.state.visits[scope.visit])
 
@@ -134,12 +131,14 @@ def forget_counts(draft: WorkingState, visit: Visit) -> None:
 def forget_all_counts(draft: WorkingState) -> None:
     """Reset the visit counts of every scope and item."""
     for address in draft.state.scopes:
-        scope = draft.scope(address)
+        scope = draft.state.scopes[address]
         scope.visit_counts = {}
         for key, fan in scope.fans.items():
             for index, item in enumerate(fan.items):
                 if item.visit_counts:
-                    draft.item(address, FanOutBranch(fan=key, index=index)).visit_counts = {}
+                    item_of(
+                        draft.state, address, FanOutBranch(fan=key, index=index)
+                    ).visit_counts = {}
 
 
 def gathering(graph: GraphSpec, targets: tuple[str, ...]) -> tuple[str, ...]:

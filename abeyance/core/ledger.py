@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
-from abeyance.core.copying import changeable, replace
 from abeyance.core.json import Json, Spans, canonical, sha256
 from abeyance.core.kinds import KINDS, Kind
 from abeyance.core.policy import TIMEOUT
@@ -129,17 +128,6 @@ class Interrupt(InterruptSpec):
         return self.settled_at or held
 
 
-_BLANK: Final = Interrupt(
-    id="",
-    name="",
-    kind="question",
-    address="",
-    prompt="",
-    created_at=datetime.min,  # noqa: DTZ901 nothing keeps it
-)
-"""To set some fields of a copy takes less time than to set all of a new value."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
     """The receipt of an accepted answer. `replayed`: the answer was accepted before.
@@ -185,27 +173,27 @@ NEAREST: Final = Index[Interrupt](
 class InterruptTable(Table[str, Interrupt]):
     """Open interrupts by id, in the order of opening."""
 
+    ROW = Interrupt
     INDICES = (BY_VISIT, BY_CAPABILITY, BY_NAME, BARRING, DUE, NEAREST)
     __slots__ = ()
 
 
-@changeable(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Ledger:
     """Open interrupts in the order of opening, settled ones in the order of settling."""
 
-    open: Mapping[str, Interrupt] = field(default_factory=dict)
-    settled: Mapping[str, Interrupt] = field(default_factory=dict)
+    open: InterruptTable = field(default_factory=InterruptTable)
+    settled: dict[str, Interrupt] = field(default_factory=dict)
 
-    @property
-    def open_table(self) -> InterruptTable:
-        """The open interrupts, with their indices."""
-        entries = self.open
-        return entries if isinstance(entries, InterruptTable) else InterruptTable(entries)
+    def __post_init__(self) -> None:
+        # One that was read has a plain dictionary.
+        if not isinstance(self.open, InterruptTable):
+            self.open = InterruptTable(self.open)
 
     @property
     def capabilities(self) -> set[str]:
         """The capabilities that open interrupts ask for."""
-        return {str(name) for name in self.open_table.groups(BY_CAPABILITY)}
+        return {str(name) for name in self.open.groups(BY_CAPABILITY)}
 
 
 def interrupt_id(
@@ -285,7 +273,7 @@ def _settled(interrupt: Interrupt, **record: Any) -> Interrupt:
     stays = {name: getattr(interrupt, name) for name in _SETTLED}
     stays["prompt"] = interrupt.prompt[:_STORED_PROMPT_CHARS]
     stays["votes"] = tuple(vote.stored for vote in interrupt.votes)
-    return replace(_BLANK, **stays, **record)
+    return Interrupt(**stays, **record)
 
 
 def settle_answered(interrupt: Interrupt, vote: Vote, now: datetime) -> Interrupt:

@@ -16,10 +16,10 @@ that was active later continues.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, assert_never
 
 from abeyance.core import interrupts, items, messages, routing
-from abeyance.core.copying import replace
 from abeyance.core.effects import StopNode, StopReason
 from abeyance.core.events import CancelMode, CancelRequested, Evicted, Paused, Resumed
 from abeyance.core.json import rfc3339
@@ -27,7 +27,7 @@ from abeyance.core.patch import PatchError
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import GoTo, Halt, ResumeRun
 from abeyance.core.state import Ending, Outcome, Pause, Rotation, RunState
-from abeyance.core.visit import Failure, Running, Visit, transition
+from abeyance.core.visit import Failure, Running, Visit
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
@@ -39,7 +39,7 @@ def paused(draft: WorkingState, event: Paused) -> None:
     """Pause the run."""
     state = draft.state
     # A repeat is counted too, and does nothing else.
-    draft.counters.pause_count += 1
+    draft.state.counters.pause_count += 1
     state.last_activity_at = event.now
     if state.pause is not None or state.ending is not None:
         return
@@ -67,7 +67,7 @@ def resumed(draft: WorkingState, event: Resumed) -> None:
     """Resume the run, if it is paused."""
     draft.state.last_activity_at = event.now
     if draft.state.pause is None:
-        draft.counters.resume_count += 1
+        draft.state.counters.resume_count += 1
     else:
         resume(draft, event.actor, event.reason)
 
@@ -75,7 +75,7 @@ def resumed(draft: WorkingState, event: Resumed) -> None:
 def resume(draft: WorkingState, actor: str, reason: str | None) -> None:
     """End the pause."""
     draft.state.pause = None
-    draft.counters.resume_count += 1
+    draft.state.counters.resume_count += 1
     draft.publish("run.resumed", actor=actor, reason=reason)
 
 
@@ -93,7 +93,7 @@ def stop_for_now(
 
 def _stop(draft: WorkingState, visit: Visit, running: Running, reason: StopReason) -> None:
     draft.emit(StopNode(visit=visit.address, reason=reason))
-    transition(draft.visit(visit.address), "stop", replace(running, stopping=True))
+    draft.move(draft.state.visits[visit.address], "stop", replace(running, stopping=True))
 
 
 def begin_ending(
@@ -109,7 +109,7 @@ def begin_ending(
 ) -> None:
     """End the run; if it is ending already, record another reason.
 
-    A retry begins where the run was kept last (`WorkingState.keep`).
+    A retry begins with the run as it is now, or as `WorkingState.keep` has kept it.
     """
     state, under_way = draft.state, draft.state.ending
     if under_way is not None:
@@ -130,7 +130,8 @@ def begin_ending(
         grace_until=draft.after(state.limits.grace if grace is None else grace),
         native=native,
         finally_pending=state.spec.finally_nodes,
-        before=draft.kept(),
+        # Nothing is to be retried of a run that has done everything.
+        before=None if outcome == "completed" else draft.kept(),
     )
     interrupts.withdraw(draft, state.ledger.open.values(), f"the run ended: {outcome}", by=actor)
     messages.report(draft, state.mailbox.queue, outcome)
@@ -170,25 +171,25 @@ def leave_every_branch(draft: WorkingState) -> None:
     )
     for visit in list(draft.state.visits_in(Running)):
         draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
-    root = draft.scope(draft.state.root.address)
-    root.tokens, root.fans = {}, {}
+    root = draft.state.scopes[draft.state.root.address]
+    root.tokens = {}
+    draft.put_fans(root, {})
     for scope in reversed(list(draft.state.scopes.values())):
         if scope.visit is not None:
             items.keep_agent(draft, draft.state.visits[scope.visit], scope)
             draft.drop_scope(scope.address)
-    draft.visits.clear()
-    draft.gates.clear()
+    draft.state.visits.clear()
+    draft.state.gates.clear()
 
 
 def cancel_requested(draft: WorkingState, event: CancelRequested) -> None:
     """Cancel the run."""
-    draft.counters.cancel_count += 1
+    draft.state.counters.cancel_count += 1
     draft.state.last_activity_at = event.now
     under_way = draft.state.ending
     if under_way is not None:
         _cancel_again(draft, under_way, event.reason, event.mode)
         return
-    draft.keep()
     begin_ending(
         draft,
         "cancelled",
@@ -234,7 +235,6 @@ def may_evict(state: RunState, event: Evicted) -> bool:
 def evict(draft: WorkingState, event: Evicted) -> None:
     """Halt the run if it may be evicted."""
     if may_evict(draft.state, event):
-        draft.keep()
         begin_ending(draft, "halted", EVICTED, actor=event.actor)
 
 
@@ -250,7 +250,6 @@ def rotation_due(draft: WorkingState, rotation: Rotation) -> None:
 
 def pause_is_due(draft: WorkingState, pause: Pause) -> None:
     """Carry out what a pause says about its deadline, which has passed."""
-    draft.keep()
     match pause.on_timeout:
         case ResumeRun():
             resume(draft, TIMEOUT, "the pause's deadline passed")

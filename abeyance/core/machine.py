@@ -1,6 +1,6 @@
-"""The entry point of the core: `advance(state, event) -> (state, effects)`.
+"""The entry point of the core: `advance(run, event) -> effects`.
 
-*Total.* Every event either yields the next state or raises a `Refusal`, which leaves the run unchanged.
+*Total.* Every event either changes the run or raises a `Refusal`, which leaves it unchanged.
 Requests of people may be refused; controls without effect are absorbed; results of our own effects are
 never refused, and absorbed if they come late. `check` only refuses: Temporal's update validator calls
 it, so a refused request adds nothing to the history.
@@ -21,6 +21,7 @@ one starts from the snapshot with `Restored`, which starts what was held back.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
@@ -51,7 +52,6 @@ from abeyance.core import (
     subgraphs,
     visits,
 )
-from abeyance.core.copying import replace
 from abeyance.core.effects import Effect, Finish
 from abeyance.core.json import Json, sha256, size, why_not_json
 from abeyance.core.ledger import Interrupt
@@ -74,9 +74,11 @@ from abeyance.core.state import (
     Resumption,
     RunState,
     Scope,
+    ScopeTable,
     Status,
+    copied,
 )
-from abeyance.core.visit import Failure, Ready, Running, Visit, transition
+from abeyance.core.visit import Failure, Ready, Running, Visit
 from abeyance.core.votes import Vote
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import BlockedCode, Code, Refusal
@@ -106,7 +108,7 @@ def new_run(
         created_at=now,
         updated_at=now,
         last_activity_at=now,
-        scopes={address: Scope(address=address, values=values, size=size(values))},
+        scopes=ScopeTable({address: Scope(address=address, values=values, size=size(values))}),
         salt=salt,
         starters=() if started_by is None else (started_by,),
     )
@@ -114,37 +116,46 @@ def new_run(
 
 def check(state: RunState, event: events.Event) -> None:
     """Raise the Refusal that `advance` would raise. Changes nothing."""
-    draft = WorkingState(state, event.now)
-    _apply_due(draft)
-    _refuse(draft.state, event)
+    if _is_due(state, event.now):
+        draft = WorkingState(copied(state), event.now)
+        _apply_due(draft)
+        state = draft.state
+    _refuse(state, event)
 
 
-def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effect, ...]]:
-    """Return the run after an event, and its effects. Raises Refusal; the run is then unchanged."""
-    if isinstance(event, events.TaskBegan) and _is_idle_task(state, event.now):
-        if state.task_bytes:
-            state = replace(state, task_bytes=0, updated_at=event.now)
-        return state, ()
-    draft = WorkingState(state, event.now)
+def advance(state: RunState, event: events.Event) -> tuple[Effect, ...]:
+    """Change a run by an event, and return the effects. Raises Refusal; the run is then unchanged."""
+    if isinstance(event, events.TaskBegan) and _is_idle(state, event.now):
+        state.task_bytes = 0
+        return ()
+    if isinstance(event, events.Keyed | events.MessageSent):
+        check(state, event)
+    is_over = state.finished
+    # A run that was retried may begin by waiting.
+    was = None if state.resumption is not None else state.status
+    draft = WorkingState(state, event.now, is_put_together=isinstance(event, events.Restored))
     _apply_due(draft)
-    _refuse(draft.state, event)
-    if not state.finished:
+    if not is_over:
         _apply(draft, event)
         _run_to_quiescence(draft)
-        # A run that was retried may begin by waiting.
-        was = None if state.resumption is not None else state.status
-        if draft.state.status is Status.AWAITING_INPUT is not was:
-            draft.publish("run.awaiting_input", open=len(draft.state.ledger.open))
+        if state.status is Status.AWAITING_INPUT is not was:
+            draft.publish("run.awaiting_input", open=len(state.ledger.open))
+        if draft.effects or not isinstance(event, events.Ticked | events.TaskBegan):
+            state.updated_at = event.now
     elif isinstance(event, events.MessageSent) and event.signalled:
         # Nothing else changes a finished run; a message that came too late is recorded.
         messages.sent(draft, event)
-    return draft.frozen(is_touched=not state.finished), tuple(draft.effects)
+    return tuple(draft.effects)
 
 
-def _is_idle_task(state: RunState, now: datetime) -> bool:
-    """Return whether nothing is due, and nothing was held back because a task had no room for it."""
+def _is_due(state: RunState, now: datetime) -> bool:
     due = state.next_deadline()
-    return not (state.finished or state.yielding or (due is not None and due <= now))
+    return due is not None and due <= now
+
+
+def _is_idle(state: RunState, now: datetime) -> bool:
+    """Return whether nothing is due, and nothing was held back because a task had no room for it."""
+    return not (state.finished or state.yielding or _is_due(state, now))
 
 
 def may_rotate(state: RunState) -> bool:
@@ -296,7 +307,6 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
     visit = draft.state.visits.get(event.visit)
     if visit is None or not isinstance(running := visit.state, Running):
         return
-    visit = draft.visit(event.visit)
     draft.state.last_activity_at = event.now
     outcome = event.outcome
     if (ending := draft.state.ending) is not None and not visit.is_finally:
@@ -344,7 +354,7 @@ def _misread(
         blocked_by = Blocked(code=BlockedCode.VALUES_INCOMPATIBLE, message=why)
         _left_to_run_again(draft, visit, running, blocked_by)
         return
-    transition(visit, "stopped", Ready(stage=running.stage))
+    draft.move(visit, "stopped", Ready(stage=running.stage))
     reopening.ask_again(draft, filled[field], before=visit.address, misfit=faults[field])
 
 
@@ -366,16 +376,16 @@ def _left_to_run_again(
         case Stopped(attempts=attempts):
             if attempts is not None:
                 visit.checkpoint = replace(visit.checkpoint, attempts=attempts.as_of(draft.now))
-            transition(visit, "stopped", Ready(stage=running.stage))
+            draft.move(visit, "stopped", Ready(stage=running.stage))
         case AttemptFailed(attempts=attempts, patch=changes, pause=pause):
             changes = changes or visit.checkpoint.patch
             visit.checkpoint = replace(
                 visit.checkpoint, attempts=attempts.as_of(draft.now), patch=changes
             )
             due = draft.after(pause)
-            transition(visit, "retry", Ready(stage=running.stage, not_before=due))
+            draft.move(visit, "retry", Ready(stage=running.stage, not_before=due))
         case Blocked(code=code, message=message):
-            transition(visit, "stopped", Ready(stage=running.stage))
+            draft.move(visit, "stopped", Ready(stage=running.stage))
             blocked.block(draft, visit, code, message)
         case _:
             assert_never(left)
@@ -416,7 +426,6 @@ def _close(draft: WorkingState) -> bool:
         return False
     if routing.release_starved(draft, state.root):
         return True
-    draft.keep()
     lifecycle.begin_ending(draft, "completed", None)
     return True
 
@@ -444,9 +453,9 @@ def _apply_due(draft: WorkingState) -> None:
     """Carry out everything that is due by now, the earliest first."""
     messages.expire(draft)
     while (due := draft.state.first_pause()) is not None and due[1] <= draft.now:
-        visit = draft.visit(due[0])
+        visit = draft.state.visits[due[0]]
         assert isinstance(visit.state, Ready)  # noqa: S101 only such a visit has a pause
-        transition(visit, "proceed", Ready(stage=visit.state.stage))
+        draft.move(visit, "proceed", Ready(stage=visit.state.stage))
     while (first := draft.state.first_deadline()) is not None and first[0] <= draft.now:
         match first[1]:
             case Interrupt(held_until=None, notice_at=datetime()) as interrupt:
@@ -464,17 +473,17 @@ def _apply_due(draft: WorkingState) -> None:
 
 
 def _interrupt_is_due(draft: WorkingState, interrupt: Interrupt) -> None:
-    draft.keep()
     if interrupt.status == "held":
         answering.end_hold(draft, interrupt)
         return
     match interrupt.on_timeout:
         case Halt():
+            draft.keep()
             interrupts.expire(draft, interrupt)
             lifecycle.begin_ending(draft, "halted", "interrupt-timeout", actor=TIMEOUT)
         case GoTo(node=node):
             interrupts.expire(draft, interrupt)
-            visit = draft.visit(interrupt.visit)
+            visit = draft.state.visits[interrupt.visit]
             reason = f"the deadline of {interrupt.name!r} left this visit"
             routing.leave_unit(draft, visit, reason, by=TIMEOUT)
             if visit.call is None:

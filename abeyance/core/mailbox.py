@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
-from abeyance.core.copying import replace
 from abeyance.core.events import Message
 from abeyance.core.json import Json, sha256, size, why_not_json
 from abeyance.core.text import beginning

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator
+from dataclasses import replace
 from typing import Final
 
 from abeyance.core import items
 from abeyance.core.address import Address
-from abeyance.core.copying import replace
 from abeyance.core.events import Message, MessagesCleared, MessageSent, MessagesTaken
 from abeyance.core.json import size, why_not_json
 from abeyance.core.mailbox import PREVIEW_CHARS, UndeliveredReason, preview
@@ -60,7 +60,7 @@ def sent(draft: WorkingState, event: MessageSent) -> None:
     box = draft.state.mailbox = draft.state.mailbox.with_message(message)
     draft.state.last_activity_at = event.now
     items.forget_all_counts(draft)
-    counters = draft.counters
+    counters = draft.state.counters
     counters.messages_queued += 1
     counters.max_queue_depth = max(counters.max_queue_depth, len(box.queue))
     draft.publish(
@@ -127,7 +127,7 @@ def taken(draft: WorkingState, event: MessagesTaken) -> None:
     count = max(0, event.upto - len(visit.inbox.taken))
     batch = tuple(for_visit(draft.state, visit))[:count]
     if batch:
-        visit = draft.visit(visit.address)
+        visit = draft.state.visits[visit.address]
         visit.inbox = replace(visit.inbox, taken=(*visit.inbox.taken, *batch))
         _deliver(draft, visit, batch)
 
@@ -154,7 +154,7 @@ def give_back(draft: WorkingState, visit: Visit, finished: Finished) -> None:
 
 
 def _returned(draft: WorkingState, visit: Visit, unread: tuple[Message, ...]) -> None:
-    draft.counters.messages_delivered -= len(unread)
+    draft.state.counters.messages_delivered -= len(unread)
     for message in unread:
         draft.publish("message.returned", visit.address, message_id=message.message_id)
 
@@ -173,7 +173,7 @@ def _deliver(draft: WorkingState, visit: Visit, messages: tuple[Message, ...]) -
         return
     draft.state.mailbox = draft.state.mailbox.without(messages)
     draft.state.last_activity_at = draft.now
-    draft.counters.messages_delivered += len(messages)
+    draft.state.counters.messages_delivered += len(messages)
     for message in messages:
         draft.publish("message.delivered", visit.address, message_id=message.message_id)
 

@@ -11,13 +11,13 @@ A run moves only at rest (`RunState.is_at_rest`): code that runs reports under t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from abeyance.core import blocked, messages, operator_questions, patch, visits
-from abeyance.core.copying import replace
 from abeyance.core.events import Message, Migrated
 from abeyance.core.json import Json, why_not_json
-from abeyance.core.ledger import Interrupt, Ledger
+from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
 from abeyance.core.outcome import Finished, VisitOutcome
 from abeyance.core.places import Path, Places
 from abeyance.core.spec import (
@@ -29,10 +29,11 @@ from abeyance.core.spec import (
     Parallel,
     Retry,
 )
-from abeyance.core.state import FanOut, Item, Resumption, RunState, Scope
+from abeyance.core.state import FanOut, Item, Resumption, RunState, Scope, ScopeTable
 from abeyance.core.visit import (
     FanOutBranch,
     Gate,
+    GateTable,
     Ready,
     RoutingDecision,
     Running,
@@ -40,7 +41,7 @@ from abeyance.core.visit import (
     Token,
     Unroutable,
     Visit,
-    transition,
+    VisitTable,
 )
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
@@ -132,10 +133,9 @@ def migrate(
         # In the graph that has declared the questions which show these fields.
         operator_questions.set_values(draft, changes)
     if spec != draft.state.spec:
-        before = draft.snapshot()
-        draft.adopt(_Move(before, Places(before, spec, renames)).run())
+        draft.adopt(_Move(draft.state, Places(draft.state, spec, renames)).run())
     for visit in list(draft.state.visits_in(Unroutable)):
-        _go_on(draft, draft.visit(visit.address))
+        _go_on(draft, draft.state.visits[visit.address])
 
 
 def _go_on(draft: WorkingState, visit: Visit) -> None:
@@ -143,7 +143,7 @@ def _go_on(draft: WorkingState, visit: Visit) -> None:
     assert visit.routing is not None  # noqa: S101 its code has ended
     if not visits.unknown_targets(draft.graph(visit.scope), visit.node, visit.routing.outcome):
         blocked.unblock(draft, visit)
-        transition(visit, "migrate", Ready(stage="rules"))
+        draft.move(visit, "migrate", Ready(stage="rules"))
 
 
 class _Move:
@@ -166,16 +166,22 @@ class _Move:
             state,
             spec=self._to.new,
             earlier_guards=tuple(sorted(old - {*self._to.new.guarded_by})),
-            visits={self._to.address(key): self._visit(v) for key, v in state.visits.items()},
-            scopes={self._to.address(key): self._scope(s) for key, s in state.scopes.items()},
+            visits=VisitTable(
+                {self._to.address(key): self._visit(v) for key, v in state.visits.items()}
+            ),
+            scopes=ScopeTable(
+                {self._to.address(key): self._scope(s) for key, s in state.scopes.items()}
+            ),
             ledger=Ledger(
-                open={key: self._open(entry) for key, entry in state.ledger.open.items()},
+                open=InterruptTable(
+                    {key: self._open(entry) for key, entry in state.ledger.open.items()}
+                ),
                 settled={
                     key: replace(entry, address=self._to.address(entry.address))
                     for key, entry in state.ledger.settled.items()
                 },
             ),
-            gates={key: self._gate(gate) for key, gate in state.gates.items()},
+            gates=GateTable({key: self._gate(gate) for key, gate in state.gates.items()}),
             mailbox=state.mailbox.with_targets(self._message),
             pause=pause,
             transcripts={self._to.address(key): head for key, head in state.transcripts.items()},

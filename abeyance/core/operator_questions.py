@@ -15,10 +15,10 @@ and can be repeated (`demand_repeat`).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Final, Literal, assert_never
 
 from abeyance.core import authority, events, gates, interrupts, items, patch
-from abeyance.core.copying import replace
 from abeyance.core.json import Json, differing
 from abeyance.core.kinds import KINDS
 from abeyance.core.ledger import Interrupt
@@ -33,7 +33,7 @@ from abeyance.core.spec import (
     SubgraphNode,
 )
 from abeyance.core.state import RunState
-from abeyance.core.visit import Failure, Visit, Waiting, transition
+from abeyance.core.visit import Failure, Visit, Waiting
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
@@ -43,7 +43,7 @@ ERROR: Final = "error"
 
 def open_breakpoint(draft: WorkingState, visit: Visit, stage: Literal["before", "after"]) -> None:
     """Stop at the breakpoint before or after a visit's node."""
-    transition(visit, "ask", Waiting(stage=stage))
+    draft.move(visit, "ask", Waiting(stage=stage))
     question = _breakpoint(draft, visit, f"interrupt_{stage}")
     interrupts.ask(draft, visit, Asked(question=question, kind="static"))
 
@@ -74,7 +74,7 @@ def take_edits(draft: WorkingState, interrupt: Interrupt, answer: Json, by: str)
     """
     if interrupt.kind != "static" or answer is None:
         return
-    visit = draft.visit(interrupt.visit)
+    visit = draft.state.visits[interrupt.visit]
     before = draft.state.scopes[visit.scope].values
     values = {**before, **answer["values"]}
     fields = differing(before, values)
@@ -234,8 +234,8 @@ def _breakpoint_schema(graph: GraphSpec) -> Json:
 
 def ask_operator(draft: WorkingState, visit: Visit, failure: Failure) -> None:
     """Ask what to do about a failed visit, which was dropped and is put back to wait."""
-    draft.put_back(visit)
-    transition(visit, "fail", Waiting(stage="error"))
+    draft.add_visit(visit)
+    draft.move(visit, "fail", Waiting(stage="error"))
     visit.failure = failure
     question = InterruptSpec(
         name=ERROR,

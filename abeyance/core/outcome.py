@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
-from abeyance.core.copying import replace
 from abeyance.core.json import Json, Spans
 from abeyance.core.kinds import Kind
 from abeyance.core.retries import Attempts, RetryPolicy

@@ -7,10 +7,10 @@ obstacle to the migration of the run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 from abeyance.core.address import Address
-from abeyance.core.copying import replace
 from abeyance.core.json import Json
 from abeyance.core.spec import GraphSpec, InterruptNode, Node, SubgraphNode
 from abeyance.core.state import RunState

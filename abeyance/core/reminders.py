@@ -7,11 +7,11 @@ reads `Interrupt.escalations`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from abeyance.core import ledger
 from abeyance.core.business_time import moment
-from abeyance.core.copying import replace
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.ledger import Interrupt
 from abeyance.core.terms import PLAIN, Span, is_negative
@@ -88,7 +88,9 @@ def publish_due(draft: WorkingState, interrupt: Interrupt) -> None:
                 to=list(escalation.to),
                 requested_capability=escalation.requested_capability,
             )
-    draft.open[interrupt.id] = _with(interrupt, interrupt.reminders, interrupt.escalations, at)
+    draft.state.ledger.open[interrupt.id] = _with(
+        interrupt, interrupt.reminders, interrupt.escalations, at
+    )
 
 
 def _reminder(interrupt: Interrupt, span: Span) -> datetime | None:

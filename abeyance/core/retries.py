@@ -6,10 +6,8 @@ beginning of the first attempt that counts: whatever happens in it takes of it, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-
-from abeyance.core.copying import replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ root does it end the run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import replace
+from typing import Final, assert_never
 
 from abeyance.core import (
     duties,
@@ -23,13 +24,21 @@ from abeyance.core import (
     operator_questions,
 )
 from abeyance.core.address import below
-from abeyance.core.copying import replace
 from abeyance.core.effects import StopNode
 from abeyance.core.json import Json
 from abeyance.core.outcome import Call, Finished
 from abeyance.core.patch import PatchError
-from abeyance.core.spec import END, AskHuman, Edge, GoTo, InterruptNode, ReturnErrorToCaller
-from abeyance.core.state import BY_VISIT, Scope
+from abeyance.core.spec import (
+    END,
+    AskHuman,
+    Edge,
+    FunctionNode,
+    GoTo,
+    InterruptNode,
+    ReturnErrorToCaller,
+    SubgraphNode,
+)
+from abeyance.core.state import BY_VISIT, RunState, Scope
 from abeyance.core.visit import (
     BY_SCOPE,
     Failure,
@@ -41,7 +50,6 @@ from abeyance.core.visit import (
     Running,
     Token,
     Visit,
-    transition,
 )
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
@@ -64,8 +72,8 @@ def enter(
     pause: float = 0.0,
     routed: RoutingDecision | None = None,
 ) -> Visit | None:
-    """Create a visit of a node, ready to start after `pause` seconds. Too many visits of one node fail
-    the graph: None.
+    """Create a visit of a node, ready to start after `pause` seconds. None if the run, or the graph, has
+    come to its end.
 
     `before` is the visit of a call that continues in this node: at its address, as the same call.
     `behind` are the gates that led to it. `routed`: its code has ended, and only its way out is chosen.
@@ -79,11 +87,9 @@ def enter(
     address = (
         _address(draft, scope_address, node, ordinal, call) if before is None else before.address
     )
-    if not is_finally and not count(draft, scope_address, node, members, address):
-        return None
-    scope = draft.scope(scope_address)
+    scope = draft.state.scopes[scope_address]
     scope.ordinals = {**scope.ordinals, node: ordinal}
-    draft.counters.visits += 1
+    draft.state.counters.visits += 1
     asked = {} if before is None else before.questions.ask_counts
     return draft.add_visit(
         Visit(
@@ -139,7 +145,7 @@ def count(
     Within a fan-out each item counts its own visits: five hundred items are not a loop.
     """
     bound = draft.state.limits.max_visits
-    holder = draft.item(scope_address, members[-1]) if members else draft.scope(scope_address)
+    holder = items.holder_of(draft, scope_address, members)
     number = holder.visit_counts.get(node, 0) + 1
     if number <= bound:
         holder.visit_counts = {**holder.visit_counts, node: number}
@@ -155,7 +161,7 @@ def count(
 
 def recount(draft: WorkingState, visit: Visit, *, is_exempt: bool) -> bool:
     """Uncount a finished visit that is exempt, unless too many in a row are. Return whether it was."""
-    scope, node = draft.scope(visit.scope), visit.node
+    scope, node = draft.state.scopes[visit.scope], visit.node
     in_a_row = scope.exempt_in_a_row.get(node, 0)
     if is_exempt and in_a_row < _MOST_EXEMPT and not visit.members:
         number = max(0, scope.visit_counts.get(node, 0) - 1)
@@ -176,12 +182,12 @@ def fail(draft: WorkingState, visit: Visit, failure: Failure, *, fatal: bool = F
     """
     if isinstance(running := visit.state, Running):
         # Its code has ended. A retry of the run starts it again.
-        transition(visit, "stopped", Ready(stage=running.stage))
-    draft.keep()
+        draft.move(visit, "stopped", Ready(stage=running.stage))
     _fail(draft, visit, failure, fatal=fatal)
 
 
 def _fail(draft: WorkingState, visit: Visit, failure: Failure, *, fatal: bool) -> None:
+    _keep_if_unhandled(draft, visit, fatal=fatal)
     if failure.address is None:
         failure = replace(failure, address=visit.address)
     graph = draft.graph(visit.scope)
@@ -203,6 +209,39 @@ def _fail(draft: WorkingState, visit: Visit, failure: Failure, *, fatal: bool) -
             fail_scope(draft, visit.scope, with_changes(draft, visit, failure), fatal=fatal)
 
 
+def fail_around(draft: WorkingState, visit: Visit, failure: Failure) -> None:
+    """Fail the graph that a visit is in, whatever its own node says about errors."""
+    around = draft.state.scopes[visit.scope].visit
+    _keep_if_unhandled(draft, None if around is None else draft.state.visits[around], fatal=False)
+    drop_unit(draft, visit, "the visit failed")
+    fail_scope(draft, visit.scope, with_changes(draft, visit, failure))
+
+
+def _keep_if_unhandled(draft: WorkingState, visit: Visit | None, *, fatal: bool) -> None:
+    """Keep the run as it is if the failure of a visit ends it; None is that of the run's own graph."""
+    if draft.state.ending is None and not _is_handled(draft.state, visit, fatal=fatal):
+        draft.keep()
+
+
+def _is_handled(state: RunState, visit: Visit | None, *, fatal: bool) -> bool:
+    """Return whether the node of a visit, or one around it, says what to do about a failure."""
+    if visit is None:
+        return False
+    match state.node_of(visit):
+        case FunctionNode(on_error=on_error) | SubgraphNode(on_error=on_error):
+            if isinstance(on_error, GoTo | AskHuman):
+                return True
+            if isinstance(on_error, ReturnErrorToCaller) and not fatal:
+                return True
+        case InterruptNode():
+            pass
+        case unknown:
+            assert_never(unknown)
+    around = state.scopes[visit.scope].visit
+    outer = None if around is None else state.visits[around]
+    return _is_handled(state, outer, fatal=fatal)
+
+
 def with_changes(draft: WorkingState, visit: Visit, failure: Failure) -> Failure:
     """Merge what a failed visit had changed: it is part of its graph's result."""
     try:
@@ -216,15 +255,12 @@ def with_changes(draft: WorkingState, visit: Visit, failure: Failure) -> Failure
 def fail_scope(
     draft: WorkingState, scope_address: str, failure: Failure, *, fatal: bool = False
 ) -> None:
-    """Fail a graph: the visit that it is walked for fails, or, at the root, the run.
-
-    The caller has kept the run as it was before (`WorkingState.keep`).
-    """
+    """Fail a graph: the visit that it is walked for fails, or, at the root, the run."""
     scope = draft.state.scopes[scope_address]
     if scope.visit is None:
         _fail_run(draft, failure)
         return
-    _fail(draft, draft.visit(scope.visit), failure, fatal=fatal)
+    _fail(draft, draft.state.visits[scope.visit], failure, fatal=fatal)
 
 
 def _fail_run(draft: WorkingState, failure: Failure) -> None:
@@ -235,8 +271,8 @@ def end_call(draft: WorkingState, visit: Visit, result: Json) -> None:
     """End a tool call, which was dropped and is put back, without running its code. What it had changed
     when it last asked is merged.
     """
-    draft.put_back(visit)
-    transition(visit, "end_call", Ready(stage="body"))
+    draft.add_visit(visit)
+    draft.move(visit, "end_call", Ready(stage="body"))
     visit.pending = Finished(patch=visit.checkpoint.patch, result=result)
     # If this patch cannot be merged, the call ends again, without it.
     visit.checkpoint = replace(visit.checkpoint, patch={})
@@ -248,7 +284,7 @@ def leave_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None
         draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
     for gate in list(gates.of_visit(draft.state, visit)):
         if gate.visit == visit.address:
-            del draft.gates[gate.question]
+            del draft.state.gates[gate.question]
     drop_unit(draft, visit, reason, by=by)
 
 
@@ -256,10 +292,10 @@ def drop_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None 
     """Drop a visit, with its questions and everything inside it."""
     interrupts.withdraw(draft, interrupts.of_visit(draft, visit.address), reason, by=by)
     draft.drop_visit(visit.address)
-    inner = draft.state.scope_table.first(BY_VISIT, visit.address)
+    inner = draft.state.scopes.first(BY_VISIT, visit.address)
     if inner is None:
         return
-    for each in draft.state.visit_table.found(BY_SCOPE, inner.address):
+    for each in draft.state.visits.found(BY_SCOPE, inner.address):
         # Where somebody leaves a visit, there is no graph in it.
         leave_unit(draft, each, reason)
     items.keep_agent(draft, visit, inner)
@@ -303,7 +339,7 @@ def go_instead(draft: WorkingState, visit: Visit, target: str, *, pause: float =
         fan = draft.state.scopes[visit.scope].fans[members[-1].fan]
         if not fan.joins or not set(fan.joins).isdisjoint(items.gathering(graph, (target,))):
             break
-        item = draft.item(visit.scope, members[-1])
+        item = items.item_of(draft.state, visit.scope, members[-1])
         item.left_fan_out = True
         members = members[:-1]
         around = items.holder_of(draft, visit.scope, members)
@@ -370,7 +406,6 @@ def release_starved(draft: WorkingState, scope: Scope) -> bool:
     starved = [edge for edge in graph.edges if edge.key in scope.tokens]
     if not starved:
         return False
-    draft.keep()
     edge = next((edge for edge in starved if edge.join == "arrived"), starved[0])
     come = scope.tokens[edge.key]
     if edge.join == "arrived":
@@ -398,7 +433,7 @@ def _meet(
 def _keep_tokens(
     draft: WorkingState, scope_address: str, key: str, come: Mapping[str, tuple[Token, ...]]
 ) -> None:
-    scope = draft.scope(scope_address)
+    scope = draft.state.scopes[scope_address]
     remaining = {name: queue for name, queue in come.items() if queue}
     # The edge that changed last comes last.
     others = {other: tokens for other, tokens in scope.tokens.items() if other != key}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final, Literal, assert_never
 
 from abeyance.core import (
@@ -28,7 +29,6 @@ from abeyance.core import (
     subgraphs,
     visits,
 )
-from abeyance.core.copying import replace
 from abeyance.core.effects import RunNode, VisitInput, Yield
 from abeyance.core.json import Json, differing, size, size_of_all
 from abeyance.core.ledger import Interrupt
@@ -42,7 +42,6 @@ from abeyance.core.visit import (
     Ready,
     Running,
     Visit,
-    transition,
 )
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, FailureCode, Refusal
@@ -57,26 +56,25 @@ def start_ready(draft: WorkingState) -> bool:
     """Start the visits that may start, in order. Return whether that may have made more ready."""
     moved = False
     state = draft.state
-    if not state.visit_table.count(BY_STATE, Ready):
+    if not state.visits.count(BY_STATE, Ready):
         return False
     # Counted once, not for each of the ready visits.
-    running = state.visit_table.count(BY_STATE, Running)
+    running = state.visits.count(BY_STATE, Running)
 
     def has_place() -> bool:
         return running < state.limits.max_parallel_visits and not state.yielding
 
     for address in _to_look_at(draft, running, has_place):
-        draft.settle()
         ready = state.visits.get(address)
         # Starting one may end the run, or a graph in it.
         if ready is None or not isinstance(ready.state, Ready):
             continue
         has_one = has_place()
-        visit = draft.visit(address)
+        visit = draft.state.visits[address]
         if _start(draft, visit, ready.state, has_place=has_one):
             moved = True
         elif not has_one and isinstance(visit.state, Ready):
-            transition(visit, "proceed", replace(visit.state, queued=True))
+            draft.move(visit, "proceed", replace(visit.state, queued=True))
         after = state.visits.get(address)
         running += after is not None and isinstance(after.state, Running)
     return moved
@@ -84,7 +82,7 @@ def start_ready(draft: WorkingState) -> bool:
 
 def _to_look_at(draft: WorkingState, running: int, has_place: Callable[[], bool]) -> Iterator[str]:
     """Yield the visits that may start, in order: those that wait for a place as long as there is one."""
-    state, ready = draft.state, draft.state.visit_table
+    state, ready = draft.state, draft.state.visits
     is_rotating = state.rotation == "hard" or (state.rotation == "soft" and not running)
     if state.pause is not None or is_rotating:
         return
@@ -92,7 +90,7 @@ def _to_look_at(draft: WorkingState, running: int, has_place: Callable[[], bool]
     to_start = deque(sorted((ready.number(address), address) for address in addresses))
     place = 0
     while has_place():
-        queued = state.visit_table.following(BY_STATE, "queued", after=place)
+        queued = state.visits.after(BY_STATE, "queued", place)
         if queued is not None and (not to_start or queued[0] < to_start[0][0]):
             place, visit = queued
             yield visit.address
@@ -107,12 +105,17 @@ def _start(draft: WorkingState, visit: Visit, ready: Ready, *, has_place: bool) 
     route = visit.routing
     match ready.stage:
         case "entered":
+            if not visit.is_finally and not routing.count(
+                draft, visit.scope, visit.node, visit.members, visit.address
+            ):
+                return True
+            draft.move(visit, "proceed", replace(ready, stage="body"))
             if visit.node in draft.graph(visit.scope).interrupt_before and not visit.is_finally:
                 operator_questions.open_breakpoint(draft, visit, "before")
                 return True
         case "before":
             operator_questions.drop_breakpoint_answer(visit, "before")
-            transition(visit, "proceed", Ready(stage="body"))
+            draft.move(visit, "proceed", Ready(stage="body"))
         case "body":
             pass
         case "error":
@@ -175,9 +178,8 @@ def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
 def _recover(draft: WorkingState, visit: Visit) -> bool:
     key = key_of("error", operator_questions.ERROR)
     answer = visit.questions.answers[key]
-    draft.keep()
     visit.questions = visit.questions.without({key})
-    transition(visit, "proceed", Ready(stage="body"))
+    draft.move(visit, "proceed", Ready(stage="body"))
     match answer["action"]:
         case "retry" if visit.routing is not None:
             # Its work is done; only its routing failed.
@@ -195,7 +197,7 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
             visit.pending = None
         case "skip":
             for member in visit.members[-1:]:
-                draft.item(visit.scope, member).skipped = True
+                items.item_of(draft.state, visit.scope, member).skipped = True
             changes = answer.get("patch", {})
             visit.pending = replace(visit.pending or Finished(), patch=changes)
             values = items.values_of(draft.state, visit)
@@ -205,9 +207,7 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
         case _:
             failure = visit.failure
             assert failure is not None  # noqa: S101 it is what the operator was asked about
-            draft.keep()
-            draft.drop_visit(visit.address)
-            routing.fail_scope(draft, visit.scope, routing.with_changes(draft, visit, failure))
+            routing.fail_around(draft, visit, failure)
     return True
 
 
@@ -228,7 +228,7 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
         return False
     if reads_inbox:
         messages.read_at_start(draft, visit)
-    transition(visit, "start", Running(answered_keys=tuple(visit.questions.answers)))
+    draft.move(visit, "start", Running(answered_keys=tuple(visit.questions.answers)))
     visit.activations += 1
     visit.questions = replace(visit.questions, moment=_moment(draft.state, visit))
     timeout, retry = node.timeout, node.retry
@@ -350,7 +350,7 @@ def _go_out(draft: WorkingState, visit: Visit, finished: Finished, *, has_place:
 
 def _decide(draft: WorkingState, visit: Visit, stage: Literal["body", "rules"]) -> None:
     """Run the route functions and rules of a visit, whose code has ended or whose node has none."""
-    transition(visit, "start", Running(stage=stage))
+    draft.move(visit, "start", Running(stage=stage))
     visit.activations += 1
     visit_input = _input(draft, visit, items.answers_of(draft.state, visit))
     visit_input = replace(

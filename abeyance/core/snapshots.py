@@ -10,6 +10,7 @@ run has to keep its whole state.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from abeyance.core import (
@@ -20,7 +21,6 @@ from abeyance.core import (
     operator_questions,
     reminders,
 )
-from abeyance.core.copying import replace
 from abeyance.core.effects import Publish
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.outcome import (
@@ -34,7 +34,7 @@ from abeyance.core.outcome import (
 )
 from abeyance.core.policy import Principal
 from abeyance.core.spec import GraphSpec
-from abeyance.core.state import Ending, Resumption, RunState
+from abeyance.core.state import Ending, Resumption, RunState, copied
 from abeyance.core.visit import (
     Ready,
     Running,
@@ -76,7 +76,7 @@ def retried(
         )
     before = _reopened(state, ending)
     outcomes = _outcomes(before, ending.outcomes)
-    before = replace(before, resumption=Resumption(outcomes=outcomes))
+    before.resumption = Resumption(outcomes=outcomes)
     spec = before.spec if spec is None else spec
     if patch or spec != before.spec:
         authority.demand(before, principal, "retry the run")
@@ -107,19 +107,20 @@ def retried(
         if entry.held is not None:
             # Its run was ended while the yes could be taken back, so that has to be given again.
             left = tuple(vote for vote in entry.votes if not vote.people & entry.held.people)
-            draft.open[entry.id] = reminders.reopened(entry, now, left)
+            draft.state.ledger.open[entry.id] = reminders.reopened(entry, now, left)
         else:
             if deadline is not None:
                 since = entry.created_at if deadline <= since else since
                 deadline += now - since
             again = replace(entry, deadline=deadline)
-            draft.open[entry.id] = reminders.shifted(again, since, now - since, now)
-        interrupts.publish_opened(draft, draft.open[entry.id])
+            draft.state.ledger.open[entry.id] = reminders.shifted(again, since, now - since, now)
+        interrupts.publish_opened(draft, draft.state.ledger.open[entry.id])
     migration.migrate(draft, spec, changes=patch, renames=renames)
     facts = tuple(effect for effect in draft.effects if isinstance(effect, Publish))
-    reopened = draft.frozen()
-    assert reopened.resumption is not None  # noqa: S101 it has the outcomes
-    return replace(reopened, resumption=replace(reopened.resumption, facts=facts))
+    assert draft.state.resumption is not None  # noqa: S101 it has the outcomes
+    draft.state.resumption = replace(draft.state.resumption, facts=facts)
+    draft.state.updated_at = now
+    return draft.state
 
 
 # The end of a run, undone
@@ -137,43 +138,30 @@ def _ending_of(state: RunState) -> Ending:
 
 def _reopened(state: RunState, ending: Ending) -> RunState:
     """Return an ended run as it was before its end, with what has come since."""
-    before = ending.before
-    assert before is not None  # noqa: S101 every ending keeps it
-    root = before.root
+    assert ending.before is not None  # noqa: S101 every ending that can be retried keeps it
+    run = copied(ending.before)
     # Visits of finally nodes get addresses of their own at each end.
-    numbers = {
-        name: number
-        for name, number in state.root.ordinals.items()
-        if name in state.spec.finally_nodes
+    ended = state.root.ordinals
+    run.root.ordinals = {
+        **run.root.ordinals,
+        **{name: number for name, number in ended.items() if name in state.spec.finally_nodes},
     }
-    counters = state.counters
-    if not before.counters.visits:
-        # It failed before any node was entered.
-        counters = replace(counters, visits=0)
-    return replace(
-        before,
-        scopes={
-            **before.scopes,
-            root.address: replace(root, ordinals={**root.ordinals, **numbers}),
-        },
-        visits={key: _without_unread(visit, ending) for key, visit in before.visits.items()},
-        mailbox=state.mailbox,
-        counters=counters,
-        transcripts=state.transcripts,
-        keys=state.keys,
-        receipts_kept=state.receipts_kept,
-        events_published=state.events_published,
-        pause=None,
-    )
-
-
-def _without_unread(visit: Visit, ending: Ending) -> Visit:
-    """Return a visit without the messages that were reported because its code never began."""
-    match ending.outcomes.get(visit.address):
-        case Stopped(begun=False) if visit.activations == 1:
-            return replace(visit, inbox=replace(visit.inbox, delivered=()))
-        case _:
-            return visit
+    for visit in run.visits.values():
+        match ending.outcomes.get(visit.address):
+            case Stopped(begun=False) if visit.activations == 1:
+                # Its code never began, so the messages were reported.
+                visit.inbox = replace(visit.inbox, delivered=())
+            case _:
+                pass
+    # If it failed before any node was entered, that comes again.
+    visits = state.counters.visits if run.counters.visits else 0
+    run.counters = replace(state.counters, visits=visits)
+    run.mailbox = state.mailbox
+    run.transcripts = state.transcripts
+    run.keys, run.receipts_kept = state.keys, state.receipts_kept
+    run.events_published = state.events_published
+    run.pause = None
+    return run
 
 
 def _outcomes(state: RunState, known: Mapping[str, VisitOutcome]) -> dict[str, VisitOutcome]:

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias, assert_never
 
-from abeyance.core.copying import derived
 from abeyance.core.json import Json, fill_by, sha256, size
 from abeyance.core.retries import RetryPolicy
 from abeyance.core.terms import Span, Terms
@@ -367,7 +366,7 @@ class BudgetSpec:
     question: InterruptSpec
 
 
-# Without slots, because it keeps what is derived from it.
+# Without slots, because it keeps what it computes.
 @dataclass(frozen=True, kw_only=True)
 class GraphSpec:
     """A graph. Nodes are in order of declaration; `open_values` lets patches add any field."""
@@ -401,12 +400,17 @@ class GraphSpec:
         plain = asdict(self)
         return sha256(plain), size(plain)
 
-    @derived
     def edges_from(self, source: str) -> tuple[Edge, ...]:
         """Return the edges that `source` may fire."""
-        return tuple(edge for edge in self.edges if source in edge.sources)
+        return self._edges_by_source.get(source, ())
 
-    @derived
+    @cached_property
+    def _edges_by_source(self) -> Mapping[str, tuple[Edge, ...]]:
+        found: dict[str, tuple[Edge, ...]] = {}
+        for edge in self.edges:
+            found.update({name: (*found.get(name, ()), edge) for name in edge.sources})
+        return found
+
     def routes_from(self, source: str) -> tuple[Route, ...]:
         """Return the routes that are decided when `source` finishes."""
         return tuple(route for route in self.routes if route.source == source)
@@ -428,7 +432,6 @@ class GraphSpec:
         """Return whether a rule that is evaluated after a visit of `node` needs CLIPS."""
         return any(isinstance(rule.condition, Clips) for rule in self.rules_on(node))
 
-    @derived
     def rules_on(self, node: str) -> tuple[Rule, ...]:
         """Return the rules that are evaluated after a visit of `node`: none after a finally node."""
         if node not in self.nodes or node in self.finally_nodes:
@@ -479,7 +482,6 @@ class GraphSpec:
             names.update(self.asks_of(name), inner)
         return tuple(sorted(name for name in names if name is not None))
 
-    @derived
     def successors(self, source: str) -> frozenset[str]:
         """Return every node that may run because of `source`."""
         targets = {edge.target for edge in self.edges_from(source)}

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
-from abeyance.core.copying import replace
 from abeyance.core.json import Json, canonical, fill_by, look_up, rfc3339
 from abeyance.core.policy import TEMPORAL, Principal, is_reserved
 from abeyance.core.terms import PLAIN, STARTER, Escalation, Terms, is_template

@@ -1,24 +1,23 @@
-"""The state of a run: one frozen value, with read-only queries on it.
+"""The state of a run, with read-only queries on it.
 
-`RunState` holds everything. It is frozen: `advance` changes a working copy (`working_state`). Written
-as JSON and read back it is equal, which is what continue-as-new and the tests in memory rely on.
-`Limits` bounds everything in it. Addresses are stored as text, and key the maps: `scopes` by the
-address of the graph, `visits` by their own.
+`RunState` holds everything, and only `advance` changes it, in place (`working_state`). Written as JSON
+and read back it is equal, which is what continue-as-new and the tests in memory rely on. `Limits` bounds
+everything in it. Addresses are stored as text, and key the tables: `scopes` by the address of the graph,
+`visits` by their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, Literal, TypeAlias
 
-from abeyance.core.copying import changeable, replace
 from abeyance.core.effects import Publish
 from abeyance.core.events import CancelMode, PauseMode
 from abeyance.core.json import Json
-from abeyance.core.ledger import DUE, Interrupt, Ledger
+from abeyance.core.ledger import DUE, Interrupt, InterruptTable, Ledger
 from abeyance.core.mailbox import Mailbox
 from abeyance.core.outcome import VisitOutcome
 from abeyance.core.spec import GraphSpec, Node, OnPauseTimeout, SubgraphNode
@@ -30,7 +29,6 @@ from abeyance.core.visit import (
     PAUSED,
     Failure,
     FanOutBranch,
-    Gate,
     GateTable,
     Ready,
     Running,
@@ -95,7 +93,7 @@ class Limits:
     continue_as_new_after: int = 1500
 
 
-@changeable(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Item:
     """One item of a fan-out: what its visits have changed, answered and reached so far.
 
@@ -117,7 +115,7 @@ class Item:
     result: Json = None
 
 
-@changeable(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class FanOut:
     """A fan-out under way. `joins` are the keys of the edges that gather it; `outer` is the membership
     of the sending visit, and `gates` are those that led to it.
@@ -125,11 +123,11 @@ class FanOut:
 
     outer: tuple[FanOutBranch, ...]
     joins: tuple[str, ...]
-    items: Sequence[Item]
+    items: list[Item]
     gates: tuple[str, ...] = ()
 
 
-@changeable(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Scope:
     """A graph that is being walked. `tokens` are the visits waiting at joins, by join and source.
 
@@ -170,6 +168,7 @@ WITH_FANS: Final = Index[Scope](lambda scope: (ALL,) if scope.fans else ())
 class ScopeTable(Table[str, Scope]):
     """The scopes of a run by address, the outer ones before those inside."""
 
+    ROW = Scope
     INDICES = (BY_VISIT, WITH_FANS)
     __slots__ = ()
 
@@ -219,7 +218,7 @@ class Ending:
         return self.grace_until
 
 
-@changeable(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Counters:
     """Totals over the life of a run."""
 
@@ -245,7 +244,7 @@ class Resumption:
 Rotation: TypeAlias = Literal["soft", "hard"]
 
 
-@changeable(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RunState:
     """A run. `events_published` numbers its events; `task_bytes` is what this workflow task has sent.
 
@@ -263,10 +262,10 @@ class RunState:
     created_at: datetime
     updated_at: datetime
     last_activity_at: datetime
-    scopes: Mapping[str, Scope]
-    visits: Mapping[str, Visit] = field(default_factory=dict)
+    scopes: ScopeTable
+    visits: VisitTable = field(default_factory=VisitTable)
     ledger: Ledger = field(default_factory=Ledger)
-    gates: Mapping[str, Gate] = field(default_factory=dict)
+    gates: GateTable = field(default_factory=GateTable)
     mailbox: Mailbox = field(default_factory=Mailbox)
     pause: Pause | None = None
     ending: Ending | None = None
@@ -285,6 +284,17 @@ class RunState:
     earlier_guards: tuple[str, ...] = ()
     resumption: Resumption | None = None
 
+    def __post_init__(self) -> None:
+        # A run that was read has plain dictionaries.
+        for name, table in (("scopes", ScopeTable), ("visits", VisitTable), ("gates", GateTable)):
+            if not isinstance(rows := getattr(self, name), table):
+                setattr(self, name, table(rows))
+
+    def become(self, other: RunState) -> None:
+        """Take over everything from another run."""
+        for each in fields(RunState):
+            setattr(self, each.name, getattr(other, each.name))
+
     @property
     def root(self) -> Scope:
         """The scope of the run's own graph."""
@@ -297,37 +307,9 @@ class RunState:
             return Status(self.ending.outcome) if self.finished else Status.ENDING
         if self.pause is not None:
             return Status.PAUSED
-        visits = self.visit_table
+        visits = self.visits
         is_asked = not visits.count(BY_STATE, "busy") and visits.count(BY_STATE, "asked")
         return Status.AWAITING_INPUT if is_asked else Status.RUNNING
-
-    def in_tables(self) -> RunState:
-        """Return the run with tables, in place of the mappings that it was read or put together with."""
-        visits, scopes, open_ = self.visit_table, self.scope_table, self.ledger.open_table
-        gates = self.gate_table
-        pairs = (visits, self.visits), (scopes, self.scopes), (open_, self.ledger.open)
-        if all(table is known for table, known in (*pairs, (gates, self.gates))):
-            return self
-        ledger = replace(self.ledger, open=open_)
-        return replace(self, visits=visits, scopes=scopes, ledger=ledger, gates=gates)
-
-    @property
-    def gate_table(self) -> GateTable:
-        """The gates, with their index."""
-        gates = self.gates
-        return gates if isinstance(gates, GateTable) else GateTable(gates)
-
-    @property
-    def visit_table(self) -> VisitTable:
-        """The visits, with their indices."""
-        visits = self.visits
-        return visits if isinstance(visits, VisitTable) else VisitTable(visits)
-
-    @property
-    def scope_table(self) -> ScopeTable:
-        """The scopes, with their indices."""
-        scopes = self.scopes
-        return scopes if isinstance(scopes, ScopeTable) else ScopeTable(scopes)
 
     def graph_of(self, scope: str) -> GraphSpec:
         """Return the graph that is walked in a scope."""
@@ -344,7 +326,7 @@ class RunState:
 
     def visits_in(self, kind: type[object]) -> list[Visit]:
         """Return the visits in a state, oldest first."""
-        return self.visit_table.found(BY_STATE, kind)
+        return self.visits.found(BY_STATE, kind)
 
     def running(self) -> list[tuple[Visit, Running]]:
         """Return the visits whose code runs, with their states, oldest first."""
@@ -352,7 +334,7 @@ class RunState:
 
     def first_pause(self) -> tuple[str, datetime] | None:
         """Return the visit whose pause between two attempts ends first, by its address, and when."""
-        match self.visit_table.first(PAUSED, ALL):
+        match self.visits.first(PAUSED, ALL):
             case Visit(address=address, state=Ready(not_before=datetime() as moment)):
                 return address, moment
             case _:
@@ -365,7 +347,7 @@ class RunState:
         Code that was told to stop is under way until it has ended, and blocked code until it is stopped:
         Temporal tries it again.
         """
-        return not self.visit_table.count(BY_STATE, Running)
+        return not self.visits.count(BY_STATE, Running)
 
     def next_attempt(self) -> datetime | None:
         """Return when the first pause between two attempts ends."""
@@ -375,7 +357,7 @@ class RunState:
     def first_deadline(self) -> tuple[datetime, Interrupt | Pause | Ending] | None:
         """Return the earliest deadline or notice and what is due then; of equal ones the older."""
         first: tuple[datetime, Interrupt | Pause | Ending] | None = None
-        interrupt = self.ledger.open_table.first(DUE, ALL)
+        interrupt = self.ledger.open.first(DUE, ALL)
         for each in (interrupt, self.pause, self.ending):
             due = None if each is None else each.due
             if each is not None and due is not None and (not first or due < first[0]):
@@ -393,35 +375,32 @@ ScopeValues: TypeAlias = Mapping[str, Mapping[str, Json]]
 """The values of every scope, by its address."""
 
 
+def copied(state: RunState) -> RunState:
+    """Return a copy of a run that changes apart from it."""
+    return replace(
+        state,
+        scopes=ScopeTable({key: _copied_scope(scope) for key, scope in state.scopes.items()}),
+        visits=VisitTable({key: replace(visit) for key, visit in state.visits.items()}),
+        gates=GateTable(state.gates),
+        ledger=Ledger(open=InterruptTable(state.ledger.open), settled=dict(state.ledger.settled)),
+        counters=replace(state.counters),
+    )
+
+
+def _copied_scope(scope: Scope) -> Scope:
+    fans = {
+        key: replace(fan, items=[replace(item) for item in fan.items])
+        for key, fan in scope.fans.items()
+    }
+    return replace(scope, fans=fans)
+
+
 def parted(state: RunState) -> tuple[RunState, GraphSpec, ScopeValues]:
     """The snapshot without its heavy parts, the spec, and the values of every scope."""
     values = {address: scope.values for address, scope in state.scopes.items()}
-    bare = plain(state)
-    scopes = {address: replace(scope, values={}) for address, scope in bare.scopes.items()}
-    bare = replace(bare, scopes=scopes)
+    scopes = {address: replace(scope, values={}) for address, scope in state.scopes.items()}
+    bare = replace(state, scopes=ScopeTable(scopes))
     return _with_spec(bare, GraphSpec(name=state.spec.name)), state.spec, values
-
-
-def plain(state: RunState) -> RunState:
-    """Return a run in plain mappings and lists, which can be written as JSON."""
-    ending, ledger = state.ending, state.ledger
-    if ending is not None and ending.before is not None:
-        ending = replace(ending, before=plain(ending.before))
-    scopes = {
-        address: replace(
-            scope,
-            fans={key: replace(fan, items=[*fan.items]) for key, fan in scope.fans.items()},
-        )
-        for address, scope in state.scopes.items()
-    }
-    return replace(
-        state,
-        scopes=scopes,
-        visits=dict(state.visits),
-        gates=dict(state.gates),
-        ledger=replace(ledger, open=dict(ledger.open)),
-        ending=ending,
-    )
 
 
 def joined(snapshot: RunState, spec: GraphSpec, values: ScopeValues) -> RunState:
@@ -435,7 +414,7 @@ def joined(snapshot: RunState, spec: GraphSpec, values: ScopeValues) -> RunState
         address: replace(scope, values=values[address])
         for address, scope in snapshot.scopes.items()
     }
-    return _with_spec(replace(snapshot, scopes=scopes), spec)
+    return _with_spec(replace(snapshot, scopes=ScopeTable(scopes)), spec)
 
 
 def _with_spec(state: RunState, spec: GraphSpec) -> RunState:

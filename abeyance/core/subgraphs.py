@@ -16,13 +16,12 @@ from abeyance.core.json import Json, canonical, size
 from abeyance.core.outcome import Finished
 from abeyance.core.spec import GraphSpec, SubgraphNode
 from abeyance.core.state import Item, Scope
-from abeyance.core.visit import BY_SCOPE, Nested, Ready, Visit, transition
+from abeyance.core.visit import BY_SCOPE, Nested, Ready, Visit
 from abeyance.core.working_state import WorkingState
 
 
 def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
     """Walk a node's graph for a visit."""
-    draft.keep()
     outer = draft.state.scopes[visit.scope]
     values = items.values_of(draft.state, visit)
     inputs = _inputs(draft.graph(visit.scope), node, values)
@@ -42,7 +41,10 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
             "answers": dict(visit.questions.answers),
             "media_hosts": list(draft.state.limits.allowed_media_hosts),
         }
-    transition(visit, "begin_graph", Nested())
+    if (failure := visits.why_not_started(node.graph, address, initial)) is not None:
+        routing.fail(draft, visit, failure)
+        return
+    draft.move(visit, "begin_graph", Nested())
     visit.activations += 1
     draft.add_scope(
         Scope(
@@ -67,14 +69,14 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
 def close(draft: WorkingState) -> bool:
     """Close a nested graph in which nothing can happen any more. Return False if there is none."""
     for scope in draft.left():
-        if scope.visit is None or draft.state.visit_table.count(BY_SCOPE, scope.address):
+        if scope.visit is None or draft.state.visits.count(BY_SCOPE, scope.address):
             continue
         if routing.release_starved(draft, scope):
             return True
         if (gate := gates.changed_inside(draft.state, scope.address)) is not None:
             reopening.ask_again(draft, gate, before=scope.visit)
             return True
-        visit = draft.visit(scope.visit)
+        visit = draft.state.visits[scope.visit]
         graph, node = draft.graph(visit.scope), draft.state.node_of(visit)
         assert isinstance(node, SubgraphNode)  # noqa: S101 no other node has a scope
         inputs = _inputs(graph, node, items.values_of(draft.state, visit))
@@ -88,7 +90,7 @@ def close(draft: WorkingState) -> bool:
             result = {"content": scope.values.get(node.result), **edit}
         items.keep_agent(draft, visit, scope)
         draft.drop_scope(scope.address)
-        transition(visit, "end_graph", Ready(stage="body"))
+        draft.move(visit, "end_graph", Ready(stage="body"))
         visit.pending = Finished(patch=changed, result=result)
         return True
     return False

@@ -12,12 +12,11 @@ has to distinguish states matches on the union, and the type checker names those
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
-from abeyance.core.copying import changeable, replace
 from abeyance.core.events import Message
 from abeyance.core.json import Json
 from abeyance.core.outcome import Call, Finished
@@ -316,7 +315,7 @@ class Inbox:
     read_count: int = 0
 
 
-@changeable(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Visit:
     """One execution of a node.
 
@@ -379,8 +378,6 @@ person is `asked`.
 BY_SCOPE: Final = Index[Visit](lambda visit: (visit.scope,))
 BY_BRANCH: Final = Index(_branches)
 """By the fan-outs that they are in, and by the items: the fan-out and its index."""
-BEHIND_GATES: Final = Index[Visit](lambda visit: (visit.scope,) if visit.gates else ())
-"""Those that answers led to, by scope."""
 BLOCKED: Final = Index[Visit](lambda visit: (ALL,) if visit.blocked else ())
 PAUSED: Final = Index[Visit](
     lambda visit: (ALL,) if isinstance(visit.state, Ready) and visit.state.not_before else (),
@@ -392,7 +389,8 @@ PAUSED: Final = Index[Visit](
 class VisitTable(Table[str, Visit]):
     """The visits of a run by address, the oldest first."""
 
-    INDICES = (BY_STATE, BY_SCOPE, BY_BRANCH, BEHIND_GATES, BLOCKED, PAUSED)
+    ROW = Visit
+    INDICES = (BY_STATE, BY_SCOPE, BY_BRANCH, BLOCKED, PAUSED)
     __slots__ = ()
 
 
@@ -402,6 +400,7 @@ IN_SCOPE: Final = Index[Gate](lambda gate: (gate.scope,))
 class GateTable(Table[str, Gate]):
     """The gates of a run by the ids of their questions, in the order of the answers."""
 
+    ROW = Gate
     INDICES = (IN_SCOPE,)
     __slots__ = ()
 

@@ -14,6 +14,7 @@ order is Stargraph's; that its rules can ask is ours.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final, assert_never
 
 from abeyance.core import (
@@ -29,7 +30,6 @@ from abeyance.core import (
     routing,
 )
 from abeyance.core.blocked import unpinned_target
-from abeyance.core.copying import replace
 from abeyance.core.json import Json, matches, why_not_json
 from abeyance.core.outcome import Finished, key_of
 from abeyance.core.spec import (
@@ -62,7 +62,6 @@ from abeyance.core.visit import (
     Token,
     Unroutable,
     Visit,
-    transition,
 )
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import BlockedCode, FailureCode
@@ -75,23 +74,25 @@ def start_scope(draft: WorkingState, scope_address: str, behind: tuple[str, ...]
     """Fire the edges out of START. If no condition holds, the graph fails. `behind` are the gates that
     led to it.
     """
-    if draft.state.scopes[scope_address].visit is None:
-        # A nested graph was kept with the visit that it is walked for.
-        draft.keep()
-    graph = draft.graph(scope_address)
-    fired = _fired(graph, START, draft.state.scopes[scope_address].values)
-    if fired is None:
-        message = (
-            "none of the conditions on the edges from START holds for this input; "
-            "add an edge with when='else'"
-        )
-        failure = Failure(code=FailureCode.NO_WAY_OUT, message=message, address=scope_address)
+    graph, scope = draft.graph(scope_address), draft.state.scopes[scope_address]
+    if (failure := why_not_started(graph, scope_address, scope.values)) is not None:
         routing.fail_scope(draft, scope_address, failure)
         return
     token = Token(visit=scope_address, gates=behind)
-    for edge in fired:
+    for edge in _fired(graph, START, scope.values) or ():
         # An edge with no other source leads on at once.
         routing.put_token(draft, scope_address, edge, START, token)
+
+
+def why_not_started(graph: GraphSpec, address: str, values: Mapping[str, Json]) -> Failure | None:
+    """Return the failure of a graph of which no edge out of START may be fired, None if one may."""
+    if _fired(graph, START, values) is not None:
+        return None
+    message = (
+        "none of the conditions on the edges from START holds for this input; "
+        "add an edge with when='else'"
+    )
+    return Failure(code=FailureCode.NO_WAY_OUT, message=message, address=address)
 
 
 def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
@@ -152,12 +153,12 @@ def _read_unread(draft: WorkingState, visit: Visit, finished: Finished) -> bool:
     unread = tuple(messages.for_visit(draft.state, visit))
     if finished.is_decided or not unread:
         return False
-    scope = draft.scope(visit.scope)
+    scope = draft.state.scopes[visit.scope]
     if scope.guard_turns >= draft.state.limits.max_guard_turns:
         messages.report(draft, unread, "guard")
         return False
     scope.guard_turns += 1
-    _end(draft, visit)
+    draft.drop_visit(visit.address)
     routing.enter(draft, visit.scope, visit.node, members=visit.members, behind=visit.gates)
     return True
 
@@ -174,7 +175,7 @@ def breakpoint_answered(draft: WorkingState, visit: Visit, route: RoutingDecisio
 
 def rules_answered(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
     """Continue routing a visit after the questions of its rules are answered."""
-    _route_again_if_retried(visit)
+    _route_again_if_retried(draft, visit)
     for rule in draft.graph(visit.scope).rules_on(visit.node):
         for action in rule.actions:
             match action:
@@ -195,7 +196,7 @@ def reroute(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
     if decides or graph.has_clips_on(visit.node):
         # Its route functions run as soon as a workflow task has room.
         visit.routing = replace(route, is_stale=True)
-        transition(visit, "proceed", Ready(stage="rules"))
+        draft.move(visit, "proceed", Ready(stage="rules"))
     else:
         _apply_rules(draft, visit, replace(route, is_stale=False))
 
@@ -290,26 +291,24 @@ def _leave(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
     graph = draft.graph(visit.scope)
     values = items.values_of(draft.state, visit)
     outcome = route.outcome
+    _route_again_if_retried(draft, visit)
     if route.decision is not None:
-        _end(draft, visit)
         _carry_out(draft, visit, route.decision)
     elif unpinned := unknown_targets(graph, visit.node, outcome):
         _hold(draft, visit, route, min(unpinned))
     elif outcome.sends is not None:
-        _end(draft, visit)
         fanout.send(draft, visit, outcome.sends, is_exempt=outcome.exempt_from_max_visits)
     elif outcome.goto is not None:
-        _end(draft, visit)
+        draft.drop_visit(visit.address)
         routing.go_instead(draft, visit, outcome.goto)
     elif (fired := _fired(graph, visit.node, values, outcome.route_targets)) is not None:
-        _end(draft, visit)
+        draft.drop_visit(visit.address)
         _fire(draft, visit, fired, outcome.route_targets)
     else:
         message = (
             f"none of the conditions on the ways out of {visit.node!r} holds; "
             "add an edge with when='else'"
         )
-        _route_again_if_retried(visit)
         routing.fail(draft, visit, Failure(code=FailureCode.NO_WAY_OUT, message=message))
 
 
@@ -323,29 +322,25 @@ def _hold(draft: WorkingState, visit: Visit, route: RoutingDecision, target: str
         rules = {key_of("rule", rule.id) for rule in draft.graph(visit.scope).rules_on(visit.node)}
         visit.questions = visit.questions.without(rules)
         visit.routing = route
-        transition(visit, "hold", Unroutable())
+        draft.move(visit, "hold", Unroutable())
     else:
         # Other code may choose otherwise, so the routes run again.
         reroute(draft, visit, route)
 
 
-def _route_again_if_retried(visit: Visit) -> None:
+def _route_again_if_retried(draft: WorkingState, visit: Visit) -> None:
     """Have a retry of the run choose the way out of a finished visit anew: it may halt or fail there."""
     assert visit.routing is not None  # noqa: S101 its code has ended
     visit.routing = replace(visit.routing, decision=None, is_stale=True)
-    transition(visit, "proceed", Ready(stage="after"))
-
-
-def _end(draft: WorkingState, visit: Visit) -> None:
-    _route_again_if_retried(visit)
-    draft.keep()
-    draft.drop_visit(visit.address)
+    draft.move(visit, "proceed", Ready(stage="after"))
 
 
 def _carry_out(draft: WorkingState, visit: Visit, decision: Decision) -> None:
+    if isinstance(decision, HaltRun):
+        lifecycle.begin_ending(draft, "halted", decision.reason)
+        return
+    draft.drop_visit(visit.address)
     match decision:
-        case HaltRun(reason=reason):
-            lifecycle.begin_ending(draft, "halted", reason)
         case Retry(node=str() as node, backoff=backoff):
             routing.go_instead(draft, visit, node, pause=backoff)
         case Retry(backoff=backoff):

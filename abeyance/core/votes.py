@@ -6,11 +6,10 @@ One person has one vote. Who votes on behalf of somebody else uses up the votes 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from abeyance.core.copying import replace
 from abeyance.core.json import Json, canonical, sha256, size
 from abeyance.core.terms import Quorum
 from abeyance.core.text import truncate

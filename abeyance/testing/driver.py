@@ -146,13 +146,10 @@ class Driver:
         return taken[number] if len(taken) > number else None
 
     def _advance(self, event: events.Event) -> None:
-        state, new_effects = machine.advance(self.state, event)
-        ending = state.ending
-        if not self._has_begun and ending is not None and ending.outcome == "completed":
+        if not self._has_begun:
             # Nothing is left to do in it, because nothing has been begun.
             raise RuntimeError("the run has not started: call `await run.start()` first")
-        self.state = state
-        self._effects.extend(new_effects)
+        self._effects.extend(machine.advance(self.state, event))
 
     async def _perform(self, effect: effects.Effect) -> None:
         match effect:

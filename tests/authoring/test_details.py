@@ -178,9 +178,8 @@ def approving(prompt: str = "Pay?", capability: str | None = None) -> str:
     run = asking(gate("approve", prompt=prompt, capability=capability))
     (entry,) = run.state.ledger.open.values()
     call = {"tool": "transfer", "arguments": {"to": "`ada`", "amount": 5}}
-    entry = replace(entry, kind="approval", reason=call)
-    ledger = replace(run.state.ledger, open={entry.id: entry})
-    return details(replace(run.state, ledger=ledger), START_RUN)
+    run.state.ledger.open[entry.id] = replace(entry, kind="approval", reason=call)
+    return details(run.state, START_RUN)
 
 
 def test_an_approval_shows_the_call_and_an_answer_to_copy() -> None:
@@ -199,15 +198,13 @@ def test_an_approval_shows_the_call_and_an_answer_to_copy() -> None:
 def test_agents_at_work_are_shown_with_how_far_they_are() -> None:
     run = asking(gate("ask"))
     agent = Scope(address="graph:g;node:n;agent:clerk", is_agent=True, values={"turns": 3})
-    scopes = {**run.state.scopes, agent.address: agent}
+    run.state.scopes[agent.address] = agent
 
-    assert "Agents: `graph:g;node:n;agent:clerk` after 3 turns\n\n" in details(
-        replace(run.state, scopes=scopes), START_RUN
-    )
-    many = {
-        f"{agent.address}:{n}": replace(agent, address=f"{agent.address}:{n}") for n in range(2, 62)
-    }
-    assert " and 50 more" in details(replace(run.state, scopes=many), START_RUN)
+    assert "Agents: `graph:g;node:n;agent:clerk` after 3 turns\n\n" in details(run.state, START_RUN)
+    for n in range(2, 61):
+        another = replace(agent, address=f"{agent.address}:{n}")
+        run.state.scopes[another.address] = another
+    assert " and 50 more" in details(run.state, START_RUN)
 
 
 def test_the_details_say_when_people_are_reminded_and_who_may_answer_later() -> None:

@@ -247,8 +247,7 @@ def test_so_many_models_without_a_price_are_remembered() -> None:
 def test_the_question_shows_those_who_used_most() -> None:
     run = one(budget(turns=1))
     account = Account(used=Use(turns=1), by={f"t{n}": Use(time=float(n)) for n in range(30)})
-    scope = replace(run.state.scopes[CLERK], account=account)
-    run.state = replace(run.state, scopes={**run.state.scopes, CLERK: scope})
+    run.state.scopes[CLERK].account = account
     took(run, goto="model", input_tokens=1)
 
     assert list(asked(run)["by"])[:3] == ["clerk", "t29", "t28"]
@@ -415,11 +414,7 @@ def test_calls_that_wait_for_each_other_are_made_before_the_question() -> None:
         ),
     )
     scope = run.state.scopes[CLERK]
-    waiting = {
-        **run.state.scopes,
-        CLERK: replace(scope, values={**scope.values, "waiting": ["c2"]}),
-    }
-    run.state = replace(run.state, scopes=waiting)
+    scope.values = {**scope.values, "waiting": ["c2"]}
     done(run, "c1")
 
     assert (run.asking, run.running) == ([], ["model"])

@@ -136,7 +136,7 @@ def test_an_evicted_run_is_halted_with_its_leftovers_listed() -> None:
 def test_a_run_that_was_active_later_or_waits_until_a_deadline_stays() -> None:
     for run in (Drive(chain(gate("ask"))), Drive(chain(gate("ask", timeout=3_600)))):
         run.wait(60)
-        before = run.state
+        before = run.seen()
         has_deadline = before.next_deadline() is not None
         earlier = events.Evicted(
             now=run.now, actor="j", inactive_since=before.last_activity_at - timedelta(seconds=1)

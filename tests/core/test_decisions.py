@@ -78,7 +78,7 @@ def test_a_result_in_place_of_a_call_may_be_as_large_as_one_of_the_call(
     assert refusal.code is Code.PAYLOAD_TOO_LARGE
     assert refusal.details == {"interrupt_id": id_, "limit": limit, "actual": limit + 1}
     assert f"takes {limit + 1} bytes" in refusal.message
-    assert run.state is before
+    assert run.seen() == before
     said(run, "c1", {"approved": False, "result": "x" * (limit - 2)})
 
 

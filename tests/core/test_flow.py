@@ -267,20 +267,20 @@ def test_an_outcome_that_comes_twice_counts_once() -> None:
     run = Drive(graph("a", "b", "c", ways=[(START, "a"), (START, "b"), ("a", "c")]))
     visit = run.visit("a").address
     run.finish("a", {"log": [1]})
-    before = run.state
+    before = run.seen()
 
     run.end(Finished, visit=visit, patch={"log": [2]})
     run.end(Failed, visit=visit, code="node_failed", message="late")
     run.end(Stopped, visit=visit)
     run.end(Finished, visit="graph:g;node:never")
 
-    assert run.state == before
+    assert run.seen() == before
     assert run.last == ()
 
 
 def test_an_outcome_for_a_visit_that_waits_counts_for_nothing() -> None:
     run = Drive(chain(gate("ask")))
-    before = run.state
+    before = run.seen()
     run.end(Finished, visit=run.open("ask").visit)
 
-    assert run.state == before
+    assert run.seen() == before

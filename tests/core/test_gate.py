@@ -172,9 +172,9 @@ def test_only_the_latest_settled_interrupts_are_remembered() -> None:
 def test_a_unit_goes_on_when_all_that_it_asked_is_settled() -> None:
     spec: GraphSpec = graph("a", ways=[(START, "a")])
     state = machine.new_run(run_id="r", spec=spec, limits=Limits(), values={}, now=at(0))
-    state, _ = machine.advance(state, events.Started(now=at(0)))
+    machine.advance(state, events.Started(now=at(0)))
     draft = WorkingState(state, at(0))
-    visit = draft.visit(state.visits_in(Running)[0].address)
+    (visit,) = state.visits_in(Running)
     for name in ("one", "two"):
         asking.open_question(draft, visit, InterruptSpec(name=name, prompt="?"))
 

@@ -10,7 +10,7 @@ from core_drive import Drive, asked, at, chain, gate, graph, restored
 from abeyance.core import events, idempotency, replies
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, rfc3339, sha256
-from abeyance.core.ledger import Ledger
+from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
 from abeyance.core.lifecycle import may_evict
 from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
 from abeyance.core.replies import addressee, check_answers
@@ -106,11 +106,11 @@ def test_the_same_answer_again_is_a_repeat_and_that_of_somebody_else_comes_too_l
     run = holding()
     run.wait(5)
     about = run.response({run.open("ask").id: YES}, principal=ADA)
-    before = run.state
+    before = run.seen()
     (receipt,) = check_answers(before.ledger, Responded(now=run.now, **about)).values()
     run.feed(Responded, **about)
 
-    assert run.state is before
+    assert run.seen() == before
     assert (receipt.status, receipt.accepted_at, receipt.held_until) == ("held", at(0), at(600))
     for who, value in [(BOB, YES), (BOB, NO), (ADA, NO)]:
         refusal = answer_refused(run, who, value)
@@ -230,10 +230,10 @@ def test_a_repeated_take_back_with_the_same_key_changes_nothing() -> None:
     run = holding()
     about: dict[str, Any] = {"principal": ADA, "interrupt_id": run.open("ask").id, "key": "k"}
     run.feed(events.TakenBack, **about)
-    before = run.state
+    before = run.seen()
     run.feed(events.TakenBack, **about)
 
-    assert run.state is before
+    assert run.seen() == before
 
 
 def test_a_deadline_cannot_be_moved_while_an_answer_is_held() -> None:
@@ -252,8 +252,11 @@ def test_an_answer_without_an_id_is_for_what_is_open_before_what_is_held() -> No
     held = holding().open("ask")
     other = Drive(chain(gate("other"))).open("other")
 
-    assert addressee(Ledger(open={"a": held}), YES, ADA) == held.id
-    assert addressee(Ledger(open={"a": held, "b": other}), YES, ADA) == other.id
+    def meant(**entries: Interrupt) -> str:
+        return addressee(Ledger(open=InterruptTable(entries)), YES, ADA)
+
+    assert meant(a=held) == held.id
+    assert meant(a=held, b=other) == other.id
 
 
 def test_a_run_that_holds_an_answer_is_not_inactive() -> None:

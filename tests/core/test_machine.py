@@ -12,7 +12,7 @@ from abeyance.core.effects import Publish, RunNode
 from abeyance.core.json import size
 from abeyance.core.snapshots import retried
 from abeyance.core.spec import START, GoTo, Route
-from abeyance.core.state import Limits, RunState, Scope
+from abeyance.core.state import Limits, RunState, Scope, ScopeTable
 from abeyance.core.terms import Quorum, Terms
 
 
@@ -28,11 +28,11 @@ def test_a_new_run_knows_when_and_by_whom_it_was_started() -> None:
         created_at=T0,
         updated_at=T0,
         last_activity_at=T0,
-        scopes={"graph:g": Scope(address="graph:g", values=values, size=size(values))},
+        scopes=ScopeTable({"graph:g": Scope(address="graph:g", values=values, size=size(values))}),
         salt="s",
         starters=("ada",),
     )
-    _, (order,) = machine.advance(run, events.Started(now=T0))
+    (order,) = machine.advance(run, events.Started(now=T0))
     assert isinstance(order, RunNode)
     assert (order.input.salt, order.input.values) == ("s", values)
 

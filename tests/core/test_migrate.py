@@ -26,10 +26,10 @@ DISTINGUISH = "give the node a name of its own"
 
 def test_a_migration_to_the_same_graph_changes_nothing() -> None:
     run = Drive(chain(gate("a")))
-    before = run.state
+    before = run.seen()
     migrate(run, chain(gate("a")))
 
-    assert (run.state, run.last) == (before, ())
+    assert (run.seen(), run.last) == (before, ())
 
 
 def test_a_patch_sets_fields_that_the_new_graph_has_and_asks_what_showed_them_anew() -> None:

@@ -184,9 +184,7 @@ def test_a_node_named_like_an_earlier_one_asks_under_another_id() -> None:
     run = Drive(chain(gate("ask"), gate("other")))
     first = run.open("ask").id
     run.answer("ask")
-    run.state = replace(
-        run.state, scopes={"graph:g": replace(run.state.root, ordinals={"other": 1})}
-    )
+    run.state.root.ordinals = {"other": 1}
     migrate(run, chain(gate("other"), gate("ask")))
     run.answer("other")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from core_gated import APPROVER, BOSS, FIELDS, OPERATOR, SHOWN, Gated, approving
 from core_rules import rule
 
 from abeyance.core import events, machine
-from abeyance.core.copying import replace
 from abeyance.core.outcome import Failed, Finished, Stopped, VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.retries import RetryPolicy

@@ -21,7 +21,7 @@ from abeyance.core.outcome import Finished, Stopped
 from abeyance.core.policy import Principal
 from abeyance.core.snapshots import retried
 from abeyance.core.spec import GraphSpec
-from abeyance.core.state import Limits, RunState, Status
+from abeyance.core.state import Limits, RunState, Status, copied
 from abeyance.core.visit import Running
 from abeyance.errors import Refusal
 
@@ -78,10 +78,11 @@ class Snapshots(Peopled):
     def at_rest(self) -> RunState:
         """The run, once it is paused and its code has let itself be stopped."""
         paused = events.Paused(now=self.now, actor="root", mode="now")
-        state, _ = machine.advance(self.state, paused)
+        state = copied(self.state)
+        machine.advance(state, paused)
         for visit, _running in state.running():
             stopped = events.VisitEnded(now=self.now, visit=visit.address, outcome=Stopped())
-            state, _ = machine.advance(state, stopped)
+            machine.advance(state, stopped)
         assert state.is_at_rest or state.ending is not None
         return state
 
@@ -112,7 +113,7 @@ class Snapshots(Peopled):
         """Let everybody do their part in a copy, in which what is `done` may not be done again."""
         now = first.now
         orders: dict[str, Any] = {}
-        state, effects = machine.advance(state, first)
+        effects = machine.advance(state, first)
         for _ in range(MOST_ROUNDS):
             for effect in effects:
                 if isinstance(effect, RunNode):
@@ -122,7 +123,7 @@ class Snapshots(Peopled):
             if state.finished:
                 return
             if state.yielding:
-                state, effects = machine.advance(state, events.TaskBegan(now=now))
+                effects = machine.advance(state, events.TaskBegan(now=now))
             elif orders:
                 address, order = orders.popitem()
                 routed: tuple[str, ...] = ()
@@ -134,10 +135,10 @@ class Snapshots(Peopled):
                 ended = events.VisitEnded(
                     now=now, visit=address, outcome=Finished(route_targets=routed)
                 )
-                state, effects = machine.advance(state, ended)
+                effects = machine.advance(state, ended)
             elif any(entry.status == "held" for entry in state.ledger.open.values()):
                 now = max(filter(None, (now, state.next_deadline())))
-                state, effects = machine.advance(state, events.Ticked(now=now))
+                effects = machine.advance(state, events.Ticked(now=now))
             else:
                 others: dict[str, Any] = {"static": None, "error": {"action": "fail"}}
                 answers = {
@@ -147,7 +148,7 @@ class Snapshots(Peopled):
                 answered = events.Responded(
                     now=now, principal=ROOT, answers=answers, schema_faults=faults
                 )
-                state, effects = machine.advance(state, answered)
+                effects = machine.advance(state, answered)
         assert restored(state) == state
 
 

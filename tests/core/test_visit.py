@@ -12,7 +12,6 @@ from core_drive import Drive, gate, graph
 
 from abeyance import core
 from abeyance.core import events
-from abeyance.core.copying import make_working
 from abeyance.core.spec import START
 from abeyance.core.visit import (
     TRANSITIONS,
@@ -33,7 +32,7 @@ NAMES: tuple[Transition, ...] = get_args(Transition)
 
 
 def visit_in(state: VisitState) -> Visit:
-    return make_working(Visit(address="graph:g;node:a", scope="graph:g", node="a", state=state))
+    return Visit(address="graph:g;node:a", scope="graph:g", node="a", state=state)
 
 
 def test_every_state_and_every_transition_is_in_the_table() -> None:

@@ -16,8 +16,7 @@ from abeyance.core import events
 from abeyance.core.outcome import Emitted, Finished
 from abeyance.core.policy import Principal
 from abeyance.core.snapshots import retried
-from abeyance.core.spec import START, GoTo, Node, Parallel, Retry, Route
-from abeyance.core.state import Limits
+from abeyance.core.spec import START, Node, Parallel, Retry, Route
 from abeyance.core.terms import Quorum, Terms
 from abeyance.core.visit import RoutingDecision
 
@@ -145,17 +144,3 @@ def test_a_retry_of_the_run_asks_the_routes_of_a_visit_again_that_found_no_way_o
     run.finish("a", routed=("b",))
 
     assert (run.decided, run.running) == (["a"], ["b"])
-
-
-def test_a_retry_of_the_run_may_be_in_a_graph_without_what_a_rule_had_chosen() -> None:
-    ways = [(START, "a"), (START, "b")]
-    spec = graph("a", "b", ways=ways, rules=[rule("r", "a", GoTo(node="b"))])
-    run = Drive(spec, limits=Limits(max_visits=1))
-    run.finish("b")
-    run.finish("a")
-    assert run.error[0] == "max_visits"
-    about: dict[str, Any] = {"principal": ROOT, "patch": {}, "renames": {}, "versions": ("1", "2")}
-    run.state = retried(run.state, now=run.now, spec=chain("a", "c"), **about)
-    run.feed(events.Restored)
-
-    assert run.running == ["c"]

@@ -19,7 +19,7 @@ from abeyance.core.effects import Effect, Publish
 from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import EVERYTHING
-from abeyance.core.state import RunState, Status
+from abeyance.core.state import RunState, Status, copied
 from abeyance.core.visit import Nested
 from abeyance.storage.converter import of_run
 from tests.simulation.execution import Attempt, Execution
@@ -47,10 +47,11 @@ class Steps:
         """Be told of each step, meanwhile."""
         advance = machine.advance
 
-        def told(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effect, ...]]:
-            after, effects = advance(state, event)
-            self._steps.append((state, event, after, effects))
-            return after, effects
+        def told(state: RunState, event: events.Event) -> tuple[Effect, ...]:
+            before = copied(state)
+            effects = advance(state, event)
+            self._steps.append((before, event, copied(state), effects))
+            return effects
 
         machine.advance = told
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import copy
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any, Literal, Self, TypeAlias, TypeVar
@@ -50,7 +51,7 @@ from abeyance.core.spec import (
     SubgraphNode,
     When,
 )
-from abeyance.core.state import Ending, Limits, RunState, plain
+from abeyance.core.state import Ending, Limits, RunState, copied
 from abeyance.core.terms import Terms
 from abeyance.core.visit import Ready, Running, Visit, Waiting
 from abeyance.errors import Refusal
@@ -197,7 +198,7 @@ def restored(state: RunState) -> RunState:
 
 def written(state: RunState) -> bytes:
     """The snapshot of a run."""
-    return SNAPSHOT.dump_json(plain(state))
+    return SNAPSHOT.dump_json(state)
 
 
 class Drive:
@@ -221,14 +222,21 @@ class Drive:
     def copy(self) -> Self:
         """The same run, to which something else may happen from now on."""
         run = copy(self)
+        run.state = copied(self.state)
         run.effects = [*self.effects]
         return run
+
+    def seen(self) -> RunState:
+        """A copy of the run as it is now, to compare it with what it is later. When it was updated says
+        nothing of what has happened to it.
+        """
+        return replace(copied(self.state), updated_at=T0)
 
     # Events
 
     def feed(self, kind: type[events.Event], **fields: Any) -> None:
         """Let something happen now."""
-        self.state, self.last = machine.advance(self.state, kind(now=self.now, **fields))
+        self.last = machine.advance(self.state, kind(now=self.now, **fields))
         self.effects += self.last
 
     def end(self, kind: type[VisitOutcome], *, visit: str, **fields: Any) -> None:

@@ -24,7 +24,7 @@ from abeyance.core.spec import (
     Retry,
     SubgraphNode,
 )
-from abeyance.core.state import RunState
+from abeyance.core.state import RunState, copied
 from abeyance.core.working_state import WorkingState
 
 
@@ -115,9 +115,9 @@ def migrate(run: Drive, spec: GraphSpec, **fields: Any) -> None:
 
 def moved(state: RunState, spec: GraphSpec, renames: Mapping[str, str]) -> RunState:
     """A run at rest in another graph, of which nobody has heard yet."""
-    draft = WorkingState(state, state.updated_at)
+    draft = WorkingState(copied(state), state.updated_at)
     migration.migrate(draft, spec, changes={}, renames=renames)
-    return draft.frozen()
+    return draft.state
 
 
 def obstacles(run: Drive, spec: GraphSpec, **fields: Any) -> list[tuple[str, str]]:

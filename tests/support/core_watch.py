@@ -267,7 +267,7 @@ class Watch:
         assert state.ending is None or all(visit.is_finally for visit in ready)
         if state.rotation is not None:
             assert machine.may_rotate(state) == (not self.orders)
-        elif len(ready) > state.visit_table.count(PAUSED, ALL) and not state.yielding:
+        elif len(ready) > state.visits.count(PAUSED, ALL) and not state.yielding:
             assert len(self.orders) == state.limits.max_parallel_visits
 
 

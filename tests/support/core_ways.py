@@ -5,7 +5,7 @@ from __future__ import annotations
 from abeyance.core import events, machine
 from abeyance.core.effects import Effect
 from abeyance.core.spec import GraphSpec, SubgraphNode
-from abeyance.core.state import RunState
+from abeyance.core.state import RunState, copied
 from abeyance.errors import Refusal
 
 
@@ -35,10 +35,12 @@ def has_a_loop(spec: GraphSpec) -> bool:
 def advanced(
     state: RunState, event: events.Event
 ) -> tuple[RunState, tuple[Effect, ...], Refusal | None]:
-    """The run after an event and what it wants, or the same run and the refusal."""
+    """A copy of a run after an event, and what it wants; or the same run, and the refusal."""
+    after = copied(state)
     try:
-        return (*machine.advance(state, event), None)
+        return after, machine.advance(after, event), None
     except Refusal as refusal:
+        assert after == state, "a refusal changes nothing"
         return state, (), refusal
 
 
