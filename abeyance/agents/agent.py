@@ -138,15 +138,14 @@ class Agent:
         self.servers = {
             _node_of(entry): McpToolset(entry) for entry in entries if isinstance(entry, McpServer)
         }
-        self._names = [
+        names = [
             _node_of(entry) if isinstance(entry, McpServer) else entry.name for entry in entries
         ]
-        self._options = (tool_execution, memory)
-        self._declaration_errors = DeclarationErrors(StateModel(None))
+        errors = DeclarationErrors(StateModel(None))
         label = f"the agent {name!r}"
-        self.asks = self._declaration_errors.capabilities(asks, label)
-        self.budget = budget_of(budget, f"the budget of {name!r}", self._declaration_errors)
-        note = self._declaration_errors.note
+        self.asks = errors.capabilities(asks, label)
+        self.budget = budget_of(budget, f"the budget of {name!r}", errors)
+        note = errors.note
         self.model_retry = retry_policy(
             note,
             label,
@@ -157,20 +156,20 @@ class Agent:
             prefix="model_",
         )
         self.model_retry_on = exceptions(note, label, model_retry_on, prefix="model_")
-
-    @property
-    def faults(self) -> list[str]:
+        own = self._faults(names, tool_execution, memory)
+        hooks_faults = (fault for hook in self.hooks for fault in hook_faults(hook))
+        self.faults = [*own, *errors.faults, *hooks_faults]
         """Every error of the declaration, one sentence each."""
-        return list(self._faults())
 
-    def _faults(self) -> Iterator[str]:
-        tool_execution, memory = self._options
+    def _faults(
+        self, names: Sequence[str], tool_execution: object, memory: object
+    ) -> Iterator[str]:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             yield f"the agent name {self.name!r} is invalid: use 1 to 64 letters, digits, '_' and '-'"
-        for name in sorted({name for name in self._names if self._names.count(name) > 1}):
+        for name in sorted({name for name in names if names.count(name) > 1}):
             hint = ", or give its McpServer a name=" if name in self.servers else ""
             yield f"two tools are named {name!r}: rename one{hint}"
-        for name in sorted({MODEL_NODE, ENTRY_NODE, FINAL_RESULT} & {*self._names}):
+        for name in sorted({MODEL_NODE, ENTRY_NODE, FINAL_RESULT} & {*names}):
             yield f"the tool name {name!r} is reserved: rename the tool"
         for option, value, minimum in (
             ("max_turns", self.max_turns, 1),
@@ -186,9 +185,6 @@ class Agent:
             yield f"tool_execution={tool_execution!r} is invalid: use 'concurrent' or 'sequential'"
         if memory not in {None, "run"}:
             yield f"memory={memory!r} is invalid: use 'run' or None"
-        yield from self._declaration_errors.faults
-        for hook in self.hooks:
-            yield from hook_faults(hook)
 
     async def request(
         self,

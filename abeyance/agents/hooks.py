@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from difflib import get_close_matches
 from functools import partial
 from typing import Any, ClassVar, Final, TypeAlias, Unpack
@@ -22,15 +21,13 @@ from abeyance.authoring.interrupts import (
     GuardedCoroutine,
     Interrupt,
     Misread,
-    OnTimeout,
+    QuestionOptions,
     Suspended,
     lowered,
     typed_answer,
 )
-from abeyance.authoring.terms import TermsOptions
 from abeyance.core.json import Json
 from abeyance.core.outcome import Asked
-from abeyance.duration import Duration
 from abeyance.errors import Fatal
 
 
@@ -130,40 +127,15 @@ class HookEvent:
     agent_state: AgentState = field(default_factory=AgentState)
     interrupts: HookInterrupts = field(default_factory=HookInterrupts, repr=False, compare=False)
 
-    def interrupt(
-        self,
-        name: str,
-        *,
-        prompt: str | None = None,
-        reason: Json = None,
-        payload: Json = None,
-        response: Any = None,
-        requested_capability: str | None = None,
-        timeout: Duration | None = None,
-        deadline: datetime | None = None,
-        on_timeout: OnTimeout = "halt",
-        **terms: Unpack[TermsOptions],
-    ) -> Awaitable[Any]:
+    def interrupt(self, name: str, **options: Unpack[QuestionOptions]) -> Awaitable[Any]:
         """Ask a person, and return the answer as the type `response`. It must be awaited.
 
-        The parameters are those of `Interrupt`, but `on_timeout` is `halt` or `{"default": answer}`. The
+        The options are those of `Interrupt`, but `on_timeout` is `halt` or `{"default": answer}`. The
         name is unique in a hook at one event. A hook asks one question at a time, and may ask the next
         when that is answered.
         """
         return self.interrupts.interrupt(
-            Interrupt(
-                name,
-                prompt=prompt,
-                reason=reason,
-                payload=payload,
-                response=response,
-                requested_capability=requested_capability,
-                timeout=timeout,
-                deadline=deadline,
-                on_timeout=on_timeout,
-                process=self.interrupts.process,
-                **terms,
-            )
+            Interrupt(name, process=self.interrupts.process, **options)
         )
 
 

@@ -7,7 +7,6 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
 
@@ -15,13 +14,12 @@ from abeyance.authoring.interrupts import (
     GuardedCoroutine,
     Interrupt,
     Misread,
-    OnTimeout,
+    QuestionOptions,
     Suspended,
     lowered,
     typed_answer,
 )
 from abeyance.authoring.journal import Journal
-from abeyance.authoring.terms import TermsOptions
 from abeyance.core.address import below
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
@@ -301,36 +299,16 @@ class Context:
         self,
         name: str,
         *,
-        prompt: str | None = None,
-        reason: Json = None,
-        payload: Json = None,
-        response: Any = None,
         state: Json = None,
-        requested_capability: str | None = None,
-        timeout: Duration | None = None,
-        deadline: datetime | None = None,
-        on_timeout: OnTimeout = "halt",
         process: str | None = None,
-        **terms: Unpack[TermsOptions],
+        **options: Unpack[QuestionOptions],
     ) -> Coroutine[Any, Any, Any]:
         """Ask a person, and return the answer as the type `response`. Must be awaited.
 
         The visit ends here. Once the interrupt is answered, the function runs again from its beginning,
         and this call and the steps before it return at once. For the parameters see `Interrupt`.
         """
-        question = Interrupt(
-            name,
-            prompt=prompt,
-            reason=reason,
-            payload=payload,
-            response=response,
-            requested_capability=requested_capability,
-            timeout=timeout,
-            deadline=deadline,
-            on_timeout=on_timeout,
-            process=process,
-            **terms,
-        )
+        question = Interrupt(name, process=process, **options)
         return self._asking(f"the interrupt {name!r}", partial(self._answer, question, state))
 
     def interrupts(

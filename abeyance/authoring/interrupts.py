@@ -74,6 +74,19 @@ OnTimeout: TypeAlias = str | Mapping[Literal["default"], Json]
 _NO_STATE: Final = StateModel(None)
 
 
+class QuestionOptions(TermsOptions, total=False):
+    """What is asked, of whom, and until when, as `Interrupt` describes it. All are optional."""
+
+    prompt: str | None
+    reason: Json
+    payload: Json
+    response: Any
+    requested_capability: str | None
+    timeout: Duration | None
+    deadline: datetime | None
+    on_timeout: OnTimeout
+
+
 class Interrupt(Exception):
     """A question to a person.
 
