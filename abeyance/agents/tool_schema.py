@@ -2,7 +2,7 @@
 
 Arguments travel as JSON: people see them, predicates check them, and a digest binds an approval to them.
 A call is validated once, with defaults filled in and values in the form of their types; the function gets
-the typed values when it runs.
+the typed values when it runs. Pydantic AI's function schemas only validate; they cannot write the values.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Commands that control a run, edit it and its questions, show its result, and send it messages; and that
 migrate it to today's graph, and retry it.
+
+Their options are written out: the models of the bodies would have to be imported for `--help`.
 """
 
 from __future__ import annotations
