@@ -28,9 +28,9 @@ from abeyance.core.outcome import Asked
 from abeyance.core.policy import Principal
 from abeyance.core.spec import InterruptSpec
 from abeyance.core.state import RunState
+from abeyance.core.step import Step
 from abeyance.core.text import truncate
 from abeyance.core.votes import Vote
-from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
 _PROMPT_CHARS: Final = 1_000
@@ -89,9 +89,7 @@ def _changes_preview(entry: Interrupt, answer: Json) -> bool:
             return False
 
 
-def accept(
-    draft: WorkingState, entry: Interrupt, answer: Json, event: Responded, name: str | None
-) -> None:
+def accept(step: Step, entry: Interrupt, answer: Json, event: Responded, name: str | None) -> None:
     """Carry out an answer to an open interrupt that can be accepted, and is no repeat.
 
     `name` is in whose place it is given.
@@ -99,24 +97,22 @@ def accept(
     vote = _vote(entry, answer, event, name)
     outcome = _outcome(entry, vote)
     if outcome.revision is not None:
-        entry = _revise(draft, entry, outcome.revision, vote)
+        entry = _revise(step, entry, outcome.revision, vote)
     if entry.quorum is not None:
-        entry = draft.state.ledger.open[entry.id] = replace(entry, votes=outcome.votes)
-        _publish_vote(draft, "interrupt.voted", entry, vote, missing=outcome.missing or 0)
+        entry = step.run.ledger.open[entry.id] = replace(entry, votes=outcome.votes)
+        _publish_vote(step, "interrupt.voted", entry, vote, missing=outcome.missing or 0)
     if outcome.status == "answered":
-        _settle(draft, entry, vote)
+        _settle(step, entry, vote)
         return
     if (until := outcome.held_until) is not None:
         entry = replace(entry, status="held", held=vote, held_until=until)
-        draft.state.ledger.open[entry.id] = entry
-        _publish_vote(draft, "interrupt.held", entry, vote, until=rfc3339(until))
-    duties.bar(draft, entry.name)
+        step.run.ledger.open[entry.id] = entry
+        _publish_vote(step, "interrupt.held", entry, vote, until=rfc3339(until))
+    duties.bar(step, entry.name)
 
 
-def _publish_vote(
-    draft: WorkingState, type_: str, entry: Interrupt, vote: Vote, **about: Json
-) -> None:
-    draft.publish_about(
+def _publish_vote(step: Step, type_: str, entry: Interrupt, vote: Vote, **about: Json) -> None:
+    step.publish_about(
         entry,
         type_,
         vote.by,
@@ -127,10 +123,10 @@ def _publish_vote(
     )
 
 
-def end_hold(draft: WorkingState, entry: Interrupt) -> None:
+def end_hold(step: Step, entry: Interrupt) -> None:
     """Settle a held interrupt, because its yes can no longer be taken back."""
     assert entry.held is not None  # noqa: S101 a held interrupt has the answer
-    _settle(draft, entry, entry.held)
+    _settle(step, entry, entry.held)
 
 
 def refuse_take_back(state: RunState, event: TakenBack) -> None:
@@ -155,16 +151,16 @@ def refuse_take_back(state: RunState, event: TakenBack) -> None:
         )
 
 
-def take_back(draft: WorkingState, event: TakenBack) -> None:
+def take_back(step: Step, event: TakenBack) -> None:
     """Open a held interrupt again. Of its votes those of the caller are dropped, else all."""
-    entry = draft.state.ledger.open[event.interrupt_id]
+    entry = step.run.ledger.open[event.interrupt_id]
     own = _own(entry, event.principal)
     left = tuple(vote for vote in entry.votes if vote not in own) if own else ()
     duties.reopen(
-        draft, entry, votes=left, by=event.principal.subject, reason=event.note or "taken back"
+        step, entry, votes=left, by=event.principal.subject, reason=event.note or "taken back"
     )
-    duties.bar(draft, entry.name)
-    draft.state.last_activity_at = draft.now
+    duties.bar(step, entry.name)
+    step.run.last_activity_at = step.now
 
 
 def _own(entry: Interrupt, principal: Principal) -> tuple[Vote, ...]:
@@ -248,10 +244,10 @@ def _other_answer(entry: Interrupt, question: InterruptSpec, vote: Vote) -> Aske
     )
 
 
-def _revise(draft: WorkingState, entry: Interrupt, asked: Asked, vote: Vote) -> Interrupt:
+def _revise(step: Step, entry: Interrupt, asked: Asked, vote: Vote) -> Interrupt:
     question = asked.question
     digest = ledger.digest_of(entry.address, question)
-    draft.publish_about(
+    step.publish_about(
         entry,
         "interrupt.revised",
         vote.by,
@@ -264,9 +260,9 @@ def _revise(draft: WorkingState, entry: Interrupt, asked: Asked, vote: Vote) -> 
     return replace(entry, **content, prompt_values=values, digest=digest, revised=True)
 
 
-def _settle(draft: WorkingState, entry: Interrupt, vote: Vote) -> None:
+def _settle(step: Step, entry: Interrupt, vote: Vote) -> None:
     if entry.revised and entry.kind == "approval" and vote.is_yes:
         # The call has the arguments that its model wrote, and these are what was approved.
         answer = {**vote.answer, "arguments": entry.reason["arguments"]}
         vote = replace(vote, answer=answer, answer_sha256=sha256(answer))
-    interrupts.answer(draft, entry, vote)
+    interrupts.answer(step, entry, vote)

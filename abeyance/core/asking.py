@@ -16,23 +16,23 @@ from abeyance.core.ledger import Parent
 from abeyance.core.outcome import Asked, Call, Interrupted
 from abeyance.core.spec import Default, GoTo, GraphSpec
 from abeyance.core.state import RunState
+from abeyance.core.step import Step
 from abeyance.core.visit import Checkpoint, Failure, Ready, Running, Visit, Waiting
-from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
 
-def interrupted(draft: WorkingState, visit: Visit, running: Running, outcome: Interrupted) -> None:
+def interrupted(step: Step, visit: Visit, running: Running, outcome: Interrupted) -> None:
     """Open the questions of a visit's code, which was `running`, and let the visit wait."""
-    if draft.state.ending is not None and not visit.is_finally:
-        draft.drop_visit(visit.address)
+    if step.run.ending is not None and not visit.is_finally:
+        step.drop_visit(visit.address)
         return
-    visit = draft.state.visits[visit.address]
-    graph = draft.graph(visit.scope)
+    visit = step.run.visits[visit.address]
+    graph = step.run.graph_of(visit.scope)
     outcome = replace(outcome, interrupts=_with_capabilities(graph, visit, outcome.interrupts))
     answered = running.answered_keys
-    if (failure := _fault(draft.state, visit, outcome, answered)) is not None:
+    if (failure := _fault(step.run, visit, outcome, answered)) is not None:
         visit.checkpoint = visit.checkpoint.after_failure(outcome.journal, outcome.patch)
-        routing.fail(draft, visit, failure, fatal=_is_fatal(failure))
+        routing.fail(step, visit, failure, fatal=_is_fatal(failure))
         return
     # A question that was answered is asked again if it shows something else now, or its code cannot read
     # the answer.
@@ -42,8 +42,8 @@ def interrupted(draft: WorkingState, visit: Visit, running: Running, outcome: In
         if each.misfit is not None or _shows_another(visit, each)
     }
     visit.questions = visit.questions.without(again)
-    gates.withdraw(draft, visit, again)
-    draft.move(visit, "ask", Waiting(stage=running.stage, composite=outcome.composite))
+    gates.withdraw(step, visit, again)
+    step.move(visit, "ask", Waiting(stage=running.stage, composite=outcome.composite))
     before = visit.checkpoint.user_state
     visit.checkpoint = Checkpoint(
         journal=outcome.journal,
@@ -54,41 +54,41 @@ def interrupted(draft: WorkingState, visit: Visit, running: Running, outcome: In
     inbox, read = visit.inbox, outcome.messages_read
     read = len(inbox.taken) if read is None else read
     visit.inbox = replace(inbox, read_count=max(inbox.read_count, read))
-    open_by_key = {entry.key: entry for entry in interrupts.of_visit(draft, visit.address)}
+    open_by_key = {entry.key: entry for entry in interrupts.of_visit(step, visit.address)}
     asked_keys = {asked.key for asked in outcome.interrupts}
     interrupts.withdraw(
-        draft,
+        step,
         [entry for key, entry in open_by_key.items() if key not in asked_keys],
         "the visit asks this no more",
         status="superseded",
     )
     parents: tuple[Parent, ...] = ()
     if outcome.composite:
-        parents = (interrupts.unit(draft.state.run_id, visit.address, outcome.reason),)
+        parents = (interrupts.unit(step.run.run_id, visit.address, outcome.reason),)
     for asked in outcome.interrupts:
         if (open_entry := open_by_key.get(asked.key)) is not None:
-            interrupts.ask_anew(draft, open_entry, asked)
+            interrupts.ask_anew(step, open_entry, asked)
             content = ledger.content_digest(asked.question)
             visit.questions = visit.questions.showing(asked.key, content)
         elif asked.key not in visit.questions.answers:
-            interrupts.ask(draft, visit, asked, parents=parents)
-    waits = interrupts.of_visit(draft, visit.address)
+            interrupts.ask(step, visit, asked, parents=parents)
+    waits = interrupts.of_visit(step, visit.address)
     has_news = any(key not in answered for key in visit.questions.answers)
     if not waits or (outcome.composite and has_news):
-        draft.move(visit, "resume", Ready(stage=running.stage))
+        step.move(visit, "resume", Ready(stage=running.stage))
 
 
-def before(draft: WorkingState, visit: Visit, call: Call) -> None:
+def before(step: Step, visit: Visit, call: Call) -> None:
     """Ask what has to be answered before the code of a tool call runs for the first time."""
-    graph = draft.graph(visit.scope)
+    graph = step.run.graph_of(visit.scope)
     questions = _with_capabilities(graph, visit, call.interrupts)
-    if (failure := _fault(draft.state, visit, Interrupted(interrupts=questions), ())) is not None:
-        routing.fail(draft, visit, failure, fatal=_is_fatal(failure))
+    if (failure := _fault(step.run, visit, Interrupted(interrupts=questions), ())) is not None:
+        routing.fail(step, visit, failure, fatal=_is_fatal(failure))
         return
     visit.call = replace(call, interrupts=())
-    draft.move(visit, "ask", Waiting(stage="body"))
+    step.move(visit, "ask", Waiting(stage="body"))
     for each in questions:
-        interrupts.ask(draft, visit, each)
+        interrupts.ask(step, visit, each)
 
 
 def _with_capabilities(

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 from abeyance.core import events, lifecycle
+from abeyance.core.step import Step
 from abeyance.core.visit import Blockage, Running, Visit
-from abeyance.core.working_state import WorkingState
 
 CANNOT_REPLAY_REMEDY: Final = (
     "deploy code that can replay the run, such as the version before the last deploy; or reset it to a "
@@ -34,46 +34,44 @@ def unpinned_target(node: str, target: str, *, is_decided: bool = False) -> str:
     )
 
 
-def report(draft: WorkingState, event: events.VisitBlocked) -> None:
+def report(step: Step, event: events.VisitBlocked) -> None:
     """Record what the worker of a running visit reports: why it is blocked, or that it is not.
 
     The journal is kept, because a visit that is stopped between two attempts can no longer give it.
     """
-    visit = draft.state.visits.get(event.visit)
+    visit = step.run.visits.get(event.visit)
     if visit is None or not isinstance(visit.state, Running):
         return
     if event.journal:
         journal = {**event.journal, **(visit.checkpoint.journal or {})}
         visit.checkpoint = replace(visit.checkpoint, journal=journal)
     if event.code is None:
-        unblock(draft, visit)
+        unblock(step, visit)
     else:
-        block(draft, visit, event.code, event.message, is_unread=event.is_unread)
-        if draft.state.pause is not None:
-            lifecycle.stop_for_now(draft, "pause", lambda each: each is visit)
+        block(step, visit, event.code, event.message, is_unread=event.is_unread)
+        if step.run.pause is not None:
+            lifecycle.stop_for_now(step, "pause", lambda each: each is visit)
 
 
-def block(
-    draft: WorkingState, visit: Visit, code: str, message: str, *, is_unread: bool = False
-) -> None:
+def block(step: Step, visit: Visit, code: str, message: str, *, is_unread: bool = False) -> None:
     """Record why a visit is blocked, and publish it unless the reason is known."""
     before = visit.blocked
-    since = before.since if before is not None and before.code == code else draft.now
+    since = before.since if before is not None and before.code == code else step.now
     visit.blocked = Blockage(code=code, message=message, since=since, is_unread=is_unread)
-    draft.state.visits.moved(visit.address)
+    step.run.visits.moved(visit.address)
     if before is None or before.code != code:
-        draft.publish("node.blocked", visit.address, code=code, message=message)
+        step.publish("node.blocked", visit.address, code=code, message=message)
 
 
-def unblock(draft: WorkingState, visit: Visit) -> None:
+def unblock(step: Step, visit: Visit) -> None:
     """Record that a visit is not blocked, and publish it if it was."""
     if visit.blocked is not None:
-        draft.publish("node.unblocked", visit.address, code=visit.blocked.code)
+        step.publish("node.unblocked", visit.address, code=visit.blocked.code)
         visit.blocked = None
-        draft.state.visits.moved(visit.address)
+        step.run.visits.moved(visit.address)
 
 
-def try_again(draft: WorkingState) -> None:
+def try_again(step: Step) -> None:
     """Stop the attempts at blocked visits, so that new ones begin without a pause.
 
     A visit that its worker could not read is not stopped: its journal is in its heartbeat alone, and
@@ -81,7 +79,7 @@ def try_again(draft: WorkingState) -> None:
     (`abeyance.client.waking`).
     """
     lifecycle.stop_for_now(
-        draft,
+        step,
         "worker-started",
         lambda visit: visit.blocked is not None and not visit.blocked.is_unread,
     )

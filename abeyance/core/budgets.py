@@ -18,9 +18,9 @@ from abeyance.core.json import Json
 from abeyance.core.outcome import Asked, Finished, VisitOutcome, key_of
 from abeyance.core.spec import BudgetSpec, Default, FunctionNode, InterruptSpec
 from abeyance.core.state import RunState, Scope
+from abeyance.core.step import Step
 from abeyance.core.usage import Account, Amounts, Limit, Use
 from abeyance.core.visit import Failure, Ready, Running, Visit, Waiting
-from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
 NAME: Final = "budget"
@@ -41,9 +41,9 @@ def covers(state: RunState, visit: Visit) -> bool:
     return next(_around(state, visit), None) is not None
 
 
-def charge(draft: WorkingState, visit: Visit, outcome: VisitOutcome, seconds: float) -> None:
+def charge(step: Step, visit: Visit, outcome: VisitOutcome, seconds: float) -> None:
     """Charge the work of a visit, whose code has ended, to the agents around it with a budget."""
-    accounts = [*_around(draft.state, visit)] if draft.state.ending is None else []
+    accounts = [*_around(step.run, visit)] if step.run.ending is None else []
     if not accounts:
         return
     turn = outcome.turn if isinstance(outcome, Finished) else None
@@ -56,38 +56,38 @@ def charge(draft: WorkingState, visit: Visit, outcome: VisitOutcome, seconds: fl
         calls=int(visit.call is not None and isinstance(outcome, Finished)),
     )
     for outer, budget in accounts:
-        scope = draft.state.scopes[outer.address]
+        scope = step.run.scopes[outer.address]
         before = _account(scope)
-        after = before.charged(_name_of(draft.state, visit), use)
+        after = before.charged(_name_of(step.run, visit), use)
         if turn is not None and budget.limits.usd is not None and "usd" not in usage:
             after = after.without_price(turn["model"])
         scope.account = after
         if after.unpriced != before.unpriced:
-            draft.publish("budget.unpriced", scope.address, model=after.unpriced[-1])
+            step.publish("budget.unpriced", scope.address, model=after.unpriced[-1])
 
 
-def asks(draft: WorkingState, visit: Visit) -> bool:
+def asks(step: Step, visit: Visit) -> bool:
     """Ask about a budget whose limit is reached, before a visit starts. Return False if it may start."""
-    if not _takes_a_turn(draft.state, visit):
+    if not _takes_a_turn(step.run, visit):
         return False
     if why_stopped(visit.questions.answers) is not None:
         return False
     if (answer := visit.questions.answers.get(_KEY)) is not None:
         visit.questions = visit.questions.without({_KEY})
         if "stop" in answer:
-            _stop(draft, visit)
+            _stop(step, visit)
             return True
-        _raise(draft, visit, answer["raise_to"])
-    budget = draft.graph(visit.scope).budget
-    scope = draft.state.scopes[visit.scope]
+        _raise(step, visit, answer["raise_to"])
+    budget = step.run.graph_of(visit.scope).budget
+    scope = step.run.scopes[visit.scope]
     if budget is None or not _account(scope).used.reaches(_limits(scope, budget)):
         return False
-    question = _question(draft.state, scope, budget)
-    if (fault := interrupts.misnamed(draft.state, visit, [question])) is not None:
-        routing.fail(draft, visit, fault)
+    question = _question(step.run, scope, budget)
+    if (fault := interrupts.misnamed(step.run, visit, [question])) is not None:
+        routing.fail(step, visit, fault)
         return True
-    draft.move(visit, "ask", Waiting(stage="body"))
-    interrupts.ask(draft, visit, Asked(question=question, kind="budget"))
+    step.move(visit, "ask", Waiting(stage="body"))
+    interrupts.ask(step, visit, Asked(question=question, kind="budget"))
     return True
 
 
@@ -100,18 +100,18 @@ def why_stopped(answers: Mapping[str, Json]) -> str | None:
     return stopped
 
 
-def fail_stopped(draft: WorkingState, visit: Visit, running: Running) -> bool:
+def fail_stopped(step: Step, visit: Visit, running: Running) -> bool:
     """Fail the agent that is stopped, after its last turn has failed. Return whether it is stopped."""
     answer = visit.questions.answers.get(_KEY)
-    if answer is None or draft.state.ending is not None:
+    if answer is None or step.run.ending is not None:
         return False
     # A retry of the run asks again.
     visit.questions = visit.questions.without({_KEY})
-    draft.move(visit, "stopped", Ready(stage=running.stage))
+    step.move(visit, "stopped", Ready(stage=running.stage))
     failure = Failure(
         code=FailureCode.BUDGET_EXHAUSTED, message=answer["why"], address=visit.address
     )
-    routing.fail_around(draft, visit, failure)
+    routing.fail_around(step, visit, failure)
     return True
 
 
@@ -149,18 +149,18 @@ def _takes_a_turn(state: RunState, visit: Visit) -> bool:
     return is_model and not scope.values.get("waiting")
 
 
-def _raise(draft: WorkingState, visit: Visit, to: Mapping[str, Any]) -> None:
-    scope = draft.state.scopes[visit.scope]
+def _raise(step: Step, visit: Visit, to: Mapping[str, Any]) -> None:
+    scope = step.run.scopes[visit.scope]
     account = _account(scope)
     scope.account = replace(account, raised=replace(account.raised, **to))
 
 
-def _stop(draft: WorkingState, visit: Visit) -> None:
+def _stop(step: Step, visit: Visit) -> None:
     """Stop an agent. Its turn starts once more: results of its last calls are in no transcript yet."""
-    name, summary = draft.graph(visit.scope).name, _summary(draft.state, visit.scope)
+    name, summary = step.run.graph_of(visit.scope).name, _summary(step.run, visit.scope)
     why = f"the agent {name!r} was stopped, because its budget is used up: {summary}"
     visit.questions = visit.questions.answered(_KEY, {"why": why})
-    draft.move(visit, "proceed", Ready(stage="body"))
+    step.move(visit, "proceed", Ready(stage="body"))
 
 
 def _summary(state: RunState, address: str) -> str:

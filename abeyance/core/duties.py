@@ -18,10 +18,10 @@ from abeyance.core.ledger import BARRING, BY_NAME, Interrupt
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.standing import Answerer, person
 from abeyance.core.state import Item, RunState, Scope
+from abeyance.core.step import Step
 from abeyance.core.terms import STARTER, Terms, is_template, named
 from abeyance.core.visit import FanOutBranch, Visit
 from abeyance.core.votes import Vote
-from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
 ALWAYS_KNOWN: Final = frozenset(
@@ -101,32 +101,32 @@ def _is_declared(state: RunState, visit: Visit, name: str) -> bool:
 
 
 def remember(
-    draft: WorkingState, visit: Visit, interrupt: Interrupt, by: str, on_behalf_of: str | None
+    step: Step, visit: Visit, interrupt: Interrupt, by: str, on_behalf_of: str | None
 ) -> None:
     """Record who answered a question, and whom that bars from other open ones."""
     named = () if by == TIMEOUT else (by, on_behalf_of)
     people = tuple(dict.fromkeys(filter(None, (*named, *_voters(interrupt)))))
     answerer = Answerer(
-        by=by, on_behalf_of=on_behalf_of, at=draft.now, people=people, votes=interrupt.votes
+        by=by, on_behalf_of=on_behalf_of, at=step.now, people=people, votes=interrupt.votes
     )
-    _put(draft, visit.scope, visit.members, {interrupt.name: answerer})
-    bar(draft, interrupt.name)
+    _put(step, visit.scope, visit.members, {interrupt.name: answerer})
+    bar(step, interrupt.name)
 
 
-def bar(draft: WorkingState, name: str) -> None:
+def bar(step: Step, name: str) -> None:
     """Update whom the question of a name bars from other open ones, after an answer or a vote on it."""
-    for found in draft.state.ledger.open.found(BARRING, name):
-        visit = draft.state.visits[found.visit]
-        now_barred = barred(draft.state, visit, found.terms, found)
-        entry = draft.state.ledger.open[found.id] = replace(found, barred=now_barred)
+    for found in step.run.ledger.open.found(BARRING, name):
+        visit = step.run.visits[found.visit]
+        now_barred = barred(step.run, visit, found.terms, found)
+        entry = step.run.ledger.open[found.id] = replace(found, barred=now_barred)
         if void := now_barred.keys() & {*_voters(entry)}:
             left = tuple(vote for vote in entry.votes if not vote.people & void)
-            reopen(draft, entry, votes=left, reason=f"{min(void)!r} has answered {name!r} since")
-            bar(draft, entry.name)
+            reopen(step, entry, votes=left, reason=f"{min(void)!r} has answered {name!r} since")
+            bar(step, entry.name)
 
 
 def reopen(
-    draft: WorkingState,
+    step: Step,
     entry: Interrupt,
     *,
     votes: tuple[Vote, ...],
@@ -135,13 +135,13 @@ def reopen(
 ) -> None:
     """Let only these votes on an open question count, and no yes that is held."""
     is_held = entry.held is not None
-    left = reminders.reopened(entry, draft.now, votes) if is_held else replace(entry, votes=votes)
-    draft.state.ledger.open[entry.id] = left
-    draft.publish_about(entry, "interrupt.reopened", by, reason=reason)
+    left = reminders.reopened(entry, step.now, votes) if is_held else replace(entry, votes=votes)
+    step.run.ledger.open[entry.id] = left
+    step.publish_about(entry, "interrupt.reopened", by, reason=reason)
 
 
 def gather(
-    draft: WorkingState,
+    step: Step,
     scope: str,
     outer: tuple[FanOutBranch, ...],
     gathered: Iterable[Item | Scope],
@@ -153,7 +153,7 @@ def gather(
             before = () if name not in found else found[name].people
             found[name] = replace(each, people=tuple(dict.fromkeys((*before, *each.people))))
     if found:
-        _put(draft, scope, outer, found)
+        _put(step, scope, outer, found)
 
 
 def warnings(state: RunState, entry: Interrupt) -> list[str]:
@@ -222,12 +222,12 @@ def _voters(entry: Interrupt) -> list[str]:
 
 
 def _put(
-    draft: WorkingState,
+    step: Step,
     scope: str,
     members: tuple[FanOutBranch, ...],
     latest: Mapping[str, Answerer],
 ) -> None:
-    holder = items.holder_of(draft, scope, members)
+    holder = items.holder_of(step, scope, members)
     known = {name: it for name, it in holder.answerers.items() if name not in latest}
     kept = [*known.items(), *latest.items()][-_MOST_NAMES:]
     holder.answerers = dict(kept)

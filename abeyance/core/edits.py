@@ -25,9 +25,9 @@ from abeyance.core.replies import unknown
 from abeyance.core.spec import Default, GoTo
 from abeyance.core.standing import Claim
 from abeyance.core.state import RunState, Status
+from abeyance.core.step import Step
 from abeyance.core.terms import PLAIN, BusinessTime, Calendar
 from abeyance.core.visit import Running
-from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
 
@@ -92,17 +92,17 @@ def refuse_ended(state: RunState, then: str) -> None:
         )
 
 
-def edit_values(draft: WorkingState, event: events.ValuesEdited) -> None:
+def edit_values(step: Step, event: events.ValuesEdited) -> None:
     """Set fields of the values exactly, ignoring their reducers."""
-    root = draft.state.root
-    operator_questions.set_values(draft, event.patch)
-    draft.state.last_activity_at = draft.now
-    draft.publish(
+    root = step.run.root
+    operator_questions.set_values(step, event.patch)
+    step.run.last_activity_at = step.now
+    step.publish(
         "run.values_edited",
         root.address,
         event.principal.subject,
         fields=sorted(event.patch),
-        version=draft.state.root.version,
+        version=step.run.root.version,
     )
 
 
@@ -134,17 +134,17 @@ def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
         raise _invalid("on_timeout requires a deadline, and the interrupt would have none.")
 
 
-def edit_deadline(draft: WorkingState, event: events.DeadlineEdited) -> None:
+def edit_deadline(step: Step, event: events.DeadlineEdited) -> None:
     """Move the deadline of an open interrupt, or change what happens then."""
-    interrupt = draft.state.ledger.open[event.interrupt_id]
+    interrupt = step.run.ledger.open[event.interrupt_id]
     edited = replace(
         interrupt,
         deadline=_deadline(interrupt, event),
         on_timeout=event.on_timeout or interrupt.on_timeout,
     )
-    draft.state.ledger.open[interrupt.id] = reminders.deadline_moved(interrupt, edited, draft.now)
+    step.run.ledger.open[interrupt.id] = reminders.deadline_moved(interrupt, edited, step.now)
     publish_edit(
-        draft,
+        step,
         "interrupt.deadline_edited",
         interrupt,
         event.principal,
@@ -179,15 +179,15 @@ def refuse_claims(
             assert_never(event)
 
 
-def claim(draft: WorkingState, event: events.Claimed) -> None:
+def claim(step: Step, event: events.Claimed) -> None:
     """Keep a question for the caller, from now on for as long as they want."""
-    entry = draft.state.ledger.open[event.interrupt_id]
+    entry = step.run.ledger.open[event.interrupt_id]
     until = event.now + timedelta(seconds=event.seconds)
     name = standing.acting_for(entry, event.request)
     taken = Claim(by=event.principal.subject, on_behalf_of=name, at=event.now, until=until)
-    draft.state.ledger.open[entry.id] = replace(entry, claim=taken)
+    step.run.ledger.open[entry.id] = replace(entry, claim=taken)
     publish_edit(
-        draft,
+        step,
         "interrupt.claimed",
         entry,
         event.principal,
@@ -196,31 +196,31 @@ def claim(draft: WorkingState, event: events.Claimed) -> None:
     )
 
 
-def release(draft: WorkingState, event: events.Released) -> None:
+def release(step: Step, event: events.Released) -> None:
     """End the claim of a question, if it has one."""
-    entry = draft.state.ledger.open[event.interrupt_id]
+    entry = step.run.ledger.open[event.interrupt_id]
     if entry.claim is None:
         return
-    draft.state.ledger.open[entry.id] = replace(entry, claim=None)
+    step.run.ledger.open[entry.id] = replace(entry, claim=None)
     if standing.claimed(entry, event.now) is not None:
-        publish_edit(draft, "interrupt.released", entry, event.principal)
+        publish_edit(step, "interrupt.released", entry, event.principal)
 
 
-def reassign(draft: WorkingState, event: events.Reassigned) -> None:
+def reassign(step: Step, event: events.Reassigned) -> None:
     """Replace whom a question is for, and who votes on it if that was asked for. Its claim ends.
 
     Votes of people who are not named any more are dropped.
     """
-    entry = draft.state.ledger.open[event.interrupt_id]
+    entry = step.run.ledger.open[event.interrupt_id]
     terms = replace(entry.terms or PLAIN, assignees=event.to)
     changed = replace(entry, terms=terms, claim=None, reassigned=True)
     if event.votes and terms.quorum is not None:
         terms = replace(terms, quorum=replace(terms.quorum, of=event.to))
         changed = replace(changed, terms=terms, revoted=True)
         changed = replace(changed, digest=digest_of(entry.address, changed))
-    draft.state.ledger.open[entry.id] = changed
+    step.run.ledger.open[entry.id] = changed
     publish_edit(
-        draft,
+        step,
         "interrupt.reassigned",
         entry,
         event.principal,
@@ -232,8 +232,8 @@ def reassign(draft: WorkingState, event: events.Reassigned) -> None:
     )
     left = tuple(vote for vote in entry.votes if vote.people & {*event.to})
     if event.votes and left != entry.votes:
-        duties.reopen(draft, changed, votes=left, reason="others vote on it since")
-        duties.bar(draft, entry.name)
+        duties.reopen(step, changed, votes=left, reason="others vote on it since")
+        duties.bar(step, entry.name)
 
 
 def _calendar(interrupt: Interrupt) -> Calendar | None:
@@ -247,11 +247,11 @@ def _deadline(interrupt: Interrupt, event: events.DeadlineEdited) -> datetime | 
 
 
 def publish_edit(
-    draft: WorkingState, type_: str, interrupt: Interrupt, by: Principal, **about: Json
+    step: Step, type_: str, interrupt: Interrupt, by: Principal, **about: Json
 ) -> None:
     """Publish what a person changed about an open interrupt, which is activity of the run."""
-    draft.state.last_activity_at = draft.now
-    draft.publish_about(interrupt, type_, by.subject, **about)
+    step.run.last_activity_at = step.now
+    step.publish_about(interrupt, type_, by.subject, **about)
 
 
 def open_interrupt(

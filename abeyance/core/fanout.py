@@ -15,33 +15,33 @@ from abeyance.core.json import Json
 from abeyance.core.outcome import Send
 from abeyance.core.spec import Edge
 from abeyance.core.state import WITH_FANS, FanOut, Item
+from abeyance.core.step import Step
 from abeyance.core.tables import ALL
 from abeyance.core.visit import BY_BRANCH, Failure, FanOutBranch, Visit
-from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
 
-def send(draft: WorkingState, visit: Visit, sends: tuple[Send, ...], *, is_exempt: bool) -> None:
+def send(step: Step, visit: Visit, sends: tuple[Send, ...], *, is_exempt: bool) -> None:
     """Begin a fan-out in place of the sending visit's edges. With `is_exempt` its nodes are not
     counted: continuing with a single further call is not a round of a loop.
     """
     for name in () if is_exempt else dict.fromkeys(each.node for each in sends):
-        if not routing.count(draft, visit.scope, name, visit.members, visit.address):
+        if not routing.count(step, visit.scope, name, visit.members, visit.address):
             return
-    draft.drop_visit(visit.address)
-    graph = draft.graph(visit.scope)
+    step.drop_visit(visit.address)
+    graph = step.run.graph_of(visit.scope)
     fan = FanOut(
         outer=visit.members,
         joins=items.gathering(graph, graph.declared_by(visit.node)),
         items=[Item(item=each.item) for each in sends],
         gates=visit.gates,
     )
-    scope = draft.state.scopes[visit.scope]
-    draft.put_fans(scope, {**scope.fans, visit.address: fan})
+    scope = step.run.scopes[visit.scope]
+    step.put_fans(scope, {**scope.fans, visit.address: fan})
     for index, each in enumerate(sends):
         member = FanOutBranch(fan=visit.address, index=index)
         routing.enter(
-            draft,
+            step,
             visit.scope,
             each.node,
             members=(*visit.members, member),
@@ -50,29 +50,29 @@ def send(draft: WorkingState, visit: Visit, sends: tuple[Send, ...], *, is_exemp
         )
 
 
-def reach(draft: WorkingState, visit: Visit, edge: Edge) -> None:
+def reach(step: Step, visit: Visit, edge: Edge) -> None:
     """Record that a visit of an item has come to a join."""
-    if visit.scope not in draft.state.scopes:
+    if visit.scope not in step.run.scopes:
         return
     member = visit.members[-1]
-    item = items.item_of(draft.state, visit.scope, member)
+    item = items.item_of(step.run, visit.scope, member)
     if edge.key not in item.joins_reached:
         item.joins_reached = (*item.joins_reached, edge.key)
 
 
-def gather(draft: WorkingState) -> bool:
+def gather(step: Step) -> bool:
     """Gather a fan-out in which nothing is under way any more. Return False if there is none."""
-    for scope in draft.state.scopes.found(WITH_FANS, ALL):
+    for scope in step.run.scopes.found(WITH_FANS, ALL):
         outer = {member.fan for fan in scope.fans.values() for member in fan.outer}
         for address, fan in scope.fans.items():
-            if address not in outer and not draft.state.visits.count(BY_BRANCH, address):
-                _gather(draft, scope.address, address, fan)
+            if address not in outer and not step.run.visits.count(BY_BRANCH, address):
+                _gather(step, scope.address, address, fan)
                 return True
     return False
 
 
-def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) -> None:
-    scope, graph = draft.state.scopes[scope_address], draft.graph(scope_address)
+def _gather(step: Step, scope_address: str, address: str, fan: FanOut) -> None:
+    scope, graph = step.run.scopes[scope_address], step.run.graph_of(scope_address)
     reached = {key for item in fan.items for key in item.joins_reached}
     is_gathered = bool(reached or fan.joins)
     merged = {
@@ -80,21 +80,21 @@ def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) 
         for index, item in enumerate(fan.items)
         if item.joins_reached or not (is_gathered or item.left_fan_out)
     }
-    if (gate := gates.changed_inside(draft.state, scope_address, address, merged)) is not None:
-        reopening.ask_again(draft, gate, before=address)
+    if (gate := gates.changed_inside(step.run, scope_address, address, merged)) is not None:
+        reopening.ask_again(step, gate, before=address)
         return
     try:
-        items.put_patch(draft, scope_address, fan.outer, *(item.patch for item in merged.values()))
+        items.put_patch(step, scope_address, fan.outer, *(item.patch for item in merged.values()))
     except patch.PatchError as error:
         message = f"the items of the fan-out of {address} cannot be merged: {error}"
         failure = Failure(code=FailureCode.INVALID_PATCH, message=message, address=address)
-        routing.fail_scope(draft, scope_address, failure)
+        routing.fail_scope(step, scope_address, failure)
         return
-    draft.put_fans(scope, {key: each for key, each in scope.fans.items() if key != address})
+    step.put_fans(scope, {key: each for key, each in scope.fans.items() if key != address})
     answers = {name: each for item in merged.values() for name, each in item.answers.items()}
-    items.put_answers(draft, scope_address, fan.outer, answers)
-    duties.gather(draft, scope_address, fan.outer, fan.items)
-    behind = gates.gathered(draft, scope_address, address, fan, merged)
+    items.put_answers(step, scope_address, fan.outer, answers)
+    duties.gather(step, scope_address, fan.outer, fan.items)
+    behind = gates.gathered(step, scope_address, address, fan, merged)
     results: Json = [
         {"item": item.item, "status": _status(item)}
         | ({} if item.result is None else {"result": item.result})
@@ -102,7 +102,7 @@ def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) 
     ]
     keys = reached or set(fan.joins)
     for target in dict.fromkeys(edge.target for edge in graph.edges if edge.key in keys):
-        routing.go(draft, scope_address, target, members=fan.outer, results=results, behind=behind)
+        routing.go(step, scope_address, target, members=fan.outer, results=results, behind=behind)
 
 
 def _status(item: Item) -> str:

@@ -31,9 +31,9 @@ from abeyance.core.kinds import KINDS
 from abeyance.core.ledger import Interrupt
 from abeyance.core.spec import GraphSpec, InterruptSpec
 from abeyance.core.state import FanOut, RunState, Scope
+from abeyance.core.step import Step
 from abeyance.core.terms import is_restricted
 from abeyance.core.visit import IN_SCOPE, FanOutBranch, Gate, Running, TakenToken, Token, Visit
-from abeyance.core.working_state import WorkingState
 
 _ABSENT: Final = "absent"
 
@@ -44,9 +44,7 @@ def shown_by(question: InterruptSpec, values: Mapping[str, Json]) -> dict[str, s
     return {path: _hash_at(values, path) for path in sorted(shown_paths)}
 
 
-def grant(
-    draft: WorkingState, visit: Visit, interrupt: Interrupt, *, answer_to: str | None
-) -> None:
+def grant(step: Step, visit: Visit, interrupt: Interrupt, *, answer_to: str | None) -> None:
     """Add the gate of an answered question of a visit, whose answer is written to a field."""
     if KINDS[interrupt.kind].asked_by != "author" or visit.call is not None:
         return
@@ -66,17 +64,17 @@ def grant(
         answer_to=answer_to,
         routing=visit.routing,
     )
-    visit.gates = _put(draft, visit.gates, [gate])
+    visit.gates = _put(step, visit.gates, [gate])
 
 
-def _put(draft: WorkingState, before: tuple[str, ...], gates: Iterable[Gate]) -> tuple[str, ...]:
+def _put(step: Step, before: tuple[str, ...], gates: Iterable[Gate]) -> tuple[str, ...]:
     """Store gates behind those `before`, and return all ids. A gate replaces that of an earlier round."""
     for gate in gates:
-        known = draft.state.gates
+        known = step.run.gates
         before = tuple(
             each for each in before if each in known and _place(known[each]) != _place(gate)
         )
-        draft.state.gates[gate.question] = replace(gate, before=before)
+        step.run.gates[gate.question] = replace(gate, before=before)
         before = (*before, gate.question)
     return before
 
@@ -150,75 +148,71 @@ def _views(state: RunState, visit: Visit, gate: Gate) -> list[tuple[Visit, Mappi
     return [*around, (visit, shown)]
 
 
-def begin(draft: WorkingState, visit: Visit) -> None:
+def begin(step: Step, visit: Visit) -> None:
     """Use up the answers that led to a visit, whose code begins."""
-    for gate in of_visit(draft.state, visit):
-        draft.state.gates[gate.question] = replace(gate, begun=gate.begun + 1)
+    for gate in of_visit(step.run, visit):
+        step.run.gates[gate.question] = replace(gate, begun=gate.begun + 1)
 
 
-def not_begun(draft: WorkingState, visit: Visit) -> None:
+def not_begun(step: Step, visit: Visit) -> None:
     """Take back that the code of a visit has begun: it did not run."""
-    for gate in of_visit(draft.state, visit):
-        draft.state.gates[gate.question] = replace(gate, begun=max(0, gate.begun - 1))
+    for gate in of_visit(step.run, visit):
+        step.run.gates[gate.question] = replace(gate, begun=max(0, gate.begun - 1))
 
 
-def merged(
-    draft: WorkingState, visit: Visit, before: Mapping[str, Json], key: str | None = None
-) -> None:
+def merged(step: Step, visit: Visit, before: Mapping[str, Json], key: str | None = None) -> None:
     """Hold a visit's own answers against the values from now on: its patch, with the answers in it, was
     merged into those `before`. With a `key`, that was the answer to one question, and only this one is.
     """
-    after = items.values_of(draft.state, visit)
-    for gate in of_visit(draft.state, visit):
+    after = items.values_of(step.run, visit)
+    for gate in of_visit(step.run, visit):
         if gate.visit == visit.address and key in (None, gate.key):
             now = {
                 path: _hash_at(after, path) if _hash_at(before, path) == hash_ else hash_
                 for path, hash_ in gate.shown.items()
             }
-            draft.state.gates[gate.question] = replace(gate, shown=now)
+            step.run.gates[gate.question] = replace(gate, shown=now)
 
 
-def use_up(draft: WorkingState, visit: Visit, running: Running) -> None:
+def use_up(step: Step, visit: Visit, running: Running) -> None:
     """Let the answers count with which the code of a visit has gone on, whatever it would show now, but
     for those that not everybody with the capability could have given, or not alone.
     """
-    own = (gate for gate in of_visit(draft.state, visit) if gate.visit == visit.address)
+    own = (gate for gate in of_visit(step.run, visit) if gate.visit == visit.address)
     restricted = {gate.key for gate in own if gate.is_restricted}
     if used := {*running.answered_keys} & {*visit.questions.shown_at} - restricted:
         visit.questions = visit.questions.used_up(used)
 
 
-def withdraw(draft: WorkingState, visit: Visit, keys: Collection[str]) -> None:
+def withdraw(step: Step, visit: Visit, keys: Collection[str]) -> None:
     """Remove the gates of questions that the code of a visit asks again."""
-    for gate in list(of_visit(draft.state, visit)):
+    for gate in list(of_visit(step.run, visit)):
         if gate.visit == visit.address and gate.key in keys:
-            del draft.state.gates[gate.question]
+            del step.run.gates[gate.question]
 
 
-def edited(draft: WorkingState, scope: str, fields: Collection[str]) -> None:
+def edited(step: Step, scope: str, fields: Collection[str]) -> None:
     """Hold used up answers against the values again after a person has edited fields, if not everybody
     with the capability could have given them, or not alone.
     """
-    for gate in draft.state.gates.found(IN_SCOPE, scope):
+    for gate in step.run.gates.found(IN_SCOPE, scope):
         if gate.is_restricted and any(_field_of(path) in fields for path in gate.shown):
-            draft.state.gates[gate.question] = replace(gate, begun=0)
+            step.run.gates[gate.question] = replace(gate, begun=0)
 
 
-def joined(
-    draft: WorkingState, scope: str, edge: str, tokens: Mapping[str, Token]
-) -> tuple[str, ...]:
+def joined(step: Step, scope: str, edge: str, tokens: Mapping[str, Token]) -> tuple[str, ...]:
     """Return the gates of the visit that tokens begin together, which came from these sources. Each gate
     remembers the tokens that it has not led to.
     """
     ids = tuple(dict.fromkeys(id_ for token in tokens.values() for id_ in token.gates))
-    for gate in [draft.state.gates[id_] for id_ in ids if id_ in draft.state.gates]:
+    for gate in [step.run.gates[id_] for id_ in ids if id_ in step.run.gates]:
         others = tuple(
             TakenToken(edge=edge, source=source, token=token)
             for source, token in tokens.items()
             if gate.question not in token.gates
         )
         if others and gate.scope == scope:
-            draft.state.gates[gate.question] = replace(gate, taken=(*gate.taken, *others))
+            step.run.gates[gate.question] = replace(gate, taken=(*gate.taken, *others))
     return ids
 
 
@@ -248,7 +242,7 @@ def _inside(state: RunState, scope: str, fan: str | None) -> Iterable[Gate]:
 
 
 def handed_out(
-    draft: WorkingState,
+    step: Step,
     graph: GraphSpec,
     scope: Scope,
     inputs: Mapping[str, str],
@@ -257,7 +251,7 @@ def handed_out(
     """Make the gates inside a nested graph that is over gates of its visit. What they showed is compared
     with what went into the graph and came out of it.
     """
-    visit = draft.state.visits[str(scope.visit)]
+    visit = step.run.visits[str(scope.visit)]
     if visit.call is not None:
         return
 
@@ -275,21 +269,19 @@ def handed_out(
         outer = replace(gate, answer_to=next(written, None))
         return _outside(outer, visit.address, visit.scope, visit.members, shown)
 
-    visit.gates = _put(
-        draft, visit.gates, [*map(outside, _inside(draft.state, scope.address, None))]
-    )
+    visit.gates = _put(step, visit.gates, [*map(outside, _inside(step.run, scope.address, None))])
 
 
 def gathered(
-    draft: WorkingState, scope: str, address: str, fan: FanOut, arrived: Collection[int]
+    step: Step, scope: str, address: str, fan: FanOut, arrived: Collection[int]
 ) -> tuple[str, ...]:
     """Return the gates behind a fan-out that is over: those before it, and those inside the `arrived`
     items, whose values are merged. Equal questions of several items are one gate.
     """
-    values = items.values_at(draft.state, scope, fan.outer)
+    values = items.values_at(step.run, scope, fan.outer)
     together: dict[tuple[str, str | None], Gate] = {}
-    for gate in list(_inside(draft.state, scope, address)):
-        del draft.state.gates[gate.question]
+    for gate in list(_inside(step.run, scope, address)):
+        del step.run.gates[gate.question]
         if gate.members[-1].index not in arrived:
             continue
         shown = {path: _hash_at(values, path) for path in gate.shown}
@@ -301,19 +293,19 @@ def gathered(
             begun=min(other.begun, own.begun),
             is_restricted=other.is_restricted or own.is_restricted,
         )
-    return _put(draft, fan.gates, together.values())
+    return _put(step, fan.gates, together.values())
 
 
-def out_of_items(draft: WorkingState, visit: Visit, members: tuple[FanOutBranch, ...]) -> None:
+def out_of_items(step: Step, visit: Visit, members: tuple[FanOutBranch, ...]) -> None:
     """Make the gates inside items that a visit leaves gates of the visit that sent the item: it is only
     within `members` from now on.
     """
     depth = len(members)
-    for gate in list(of_visit(draft.state, visit)):
+    for gate in list(of_visit(step.run, visit)):
         if gate.scope == visit.scope and len(gate.members) > depth:
             sender = gate.members[depth].fan
             left = _outside(gate, sender, gate.scope, members, gate.shown)
-            draft.state.gates[gate.question] = left
+            step.run.gates[gate.question] = left
 
 
 def _outside(
@@ -336,9 +328,9 @@ def _outside(
     )
 
 
-def forget_unused(draft: WorkingState) -> None:
+def forget_unused(step: Step) -> None:
     """Remove the gates that led to nothing that is under way, but for the latest of each question."""
-    state = draft.state
+    state = step.run
     used = {id_ for visit in state.visits.values() for id_ in visit.gates}
     for scope in state.scopes.values():
         used.update(id_ for fan in scope.fans.values() for id_ in fan.gates)
@@ -346,7 +338,7 @@ def forget_unused(draft: WorkingState) -> None:
         used.update(id_ for queue in queues for token in queue for id_ in token.gates)
     used.update({(*_place(g), g.members): g.question for g in state.gates.values()}.values())
     for id_ in [id_ for id_ in state.gates if id_ not in used]:
-        del draft.state.gates[id_]
+        del step.run.gates[id_]
 
 
 def _field_of(path: str) -> str:

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeAlias
 from abeyance.core import answering, events, ledger, replies
 from abeyance.core.json import Json, rfc3339, sha256, why_not_json
 from abeyance.core.state import Called
+from abeyance.core.step import Step
 from abeyance.core.text import truncate
-from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
 _MOST_KEYS: Final = 1_000
@@ -68,16 +68,16 @@ def addressee(keys: Keys, key: str | None) -> str | None:
             return None
 
 
-def remember(draft: WorkingState, event: events.Event) -> None:
+def remember(step: Step, event: events.Event) -> None:
     """Store a call by its key. The oldest calls are dropped when there are too many."""
     if not isinstance(event, events.Keyed) or event.key is None:
         return
-    called = Called(digest=digest(event), receipt=_receipt(draft, event))
-    keys = {**draft.state.keys, _hash(event.key): called}
-    receipts_kept = draft.state.receipts_kept + _receipts_in(called)
+    called = Called(digest=digest(event), receipt=_receipt(step, event))
+    keys = {**step.run.keys, _hash(event.key): called}
+    receipts_kept = step.run.receipts_kept + _receipts_in(called)
     while len(keys) > _MOST_KEYS or receipts_kept > _MOST_RECEIPTS:
         receipts_kept -= _receipts_in(keys.pop(next(iter(keys))))
-    draft.state.keys, draft.state.receipts_kept = keys, receipts_kept
+    step.run.keys, step.run.receipts_kept = keys, receipts_kept
 
 
 def digest(event: events.Keyed) -> str:
@@ -100,7 +100,7 @@ def digest(event: events.Keyed) -> str:
     return _hash([type(event).__name__, content])
 
 
-def _receipt(draft: WorkingState, event: events.Keyed) -> Json:
+def _receipt(step: Step, event: events.Keyed) -> Json:
     match event:
         case events.Responded():
             return [
@@ -110,10 +110,10 @@ def _receipt(draft: WorkingState, event: events.Keyed) -> Json:
                     "accepted_at": rfc3339(receipt.accepted_at),
                     **_beyond_answered(receipt),
                 }
-                for receipt in receipts(draft.state.ledger, event)
+                for receipt in receipts(step.run.ledger, event)
             ]
         case events.MessagesCleared():
-            return len(draft.state.mailbox.queue)
+            return len(step.run.mailbox.queue)
         case _:
             return None
 

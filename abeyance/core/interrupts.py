@@ -29,21 +29,21 @@ from abeyance.core.outcome import Asked
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import END, Ask, InterruptNode, InterruptSpec
 from abeyance.core.state import RunState
+from abeyance.core.step import Step
 from abeyance.core.terms import PLAIN, Terms
 from abeyance.core.visit import Failure, Ready, Visit, Waiting
 from abeyance.core.votes import Vote
-from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
 _LONGEST_PROMPT: Final = 10_000
 """In characters: a template may show a field that holds a whole document."""
 
 
-def fault_of(draft: WorkingState, visit: Visit, question: InterruptSpec) -> Failure | None:
+def fault_of(step: Step, visit: Visit, question: InterruptSpec) -> Failure | None:
     """Return why a declared question cannot be opened: a field of its capability has no usable value, one
     that is to name a person does not, or nobody is barred by what its terms name.
     """
-    values = items.values_of(draft.state, visit)
+    values = items.values_of(step.run, visit)
     code = FailureCode.UNDECLARED_CAPABILITY
     try:
         authority.filled(question.requested_capability or "", values)
@@ -52,7 +52,7 @@ def fault_of(draft: WorkingState, visit: Visit, question: InterruptSpec) -> Fail
     except ValueError as error:
         message = f"the question {question.name!r} of {visit.node!r} cannot be asked: {error}"
         return Failure(code=code, message=message)
-    return misnamed(draft.state, visit, [question])
+    return misnamed(step.run, visit, [question])
 
 
 def misnamed(state: RunState, visit: Visit, questions: Sequence[InterruptSpec]) -> Failure | None:
@@ -66,7 +66,7 @@ def misnamed(state: RunState, visit: Visit, questions: Sequence[InterruptSpec]) 
 
 
 def open_question(
-    draft: WorkingState,
+    step: Step,
     visit: Visit,
     question: InterruptSpec,
     kind: Kind = "question",
@@ -76,16 +76,16 @@ def open_question(
     `{field}` in the prompt, the reason, the payload, the capability and the names of people is filled;
     `fault_of` says whether the last two can be.
     """
-    values = items.values_of(draft.state, visit)
-    capability = authority.asked_for(draft.graph(visit.scope), visit.node, question)
+    values = items.values_of(step.run, visit)
+    capability = authority.asked_for(step.run.graph_of(visit.scope), visit.node, question)
     if capability is not None:
         capability = authority.filled(capability, values)
     terms = standing.filled(question.terms, values)
     question = replace(question, requested_capability=capability, terms=terms)
     fields = gates.shown_by(question, values)
-    draft.move(visit, "ask", Waiting(stage="rules" if kind == "rule" else "body"))
+    step.move(visit, "ask", Waiting(stage="rules" if kind == "rule" else "body"))
     asked = _filled(question, values, kind)
-    ask(draft, visit, replace(asked, misfit=visit.misfits.get(asked.key)), fields=fields)
+    ask(step, visit, replace(asked, misfit=visit.misfits.get(asked.key)), fields=fields)
 
 
 def _filled(question: InterruptSpec, values: Mapping[str, Json], kind: Kind) -> Asked:
@@ -96,7 +96,7 @@ def _filled(question: InterruptSpec, values: Mapping[str, Json], kind: Kind) -> 
 
 
 def ask(
-    draft: WorkingState,
+    step: Step,
     visit: Visit,
     asked: Asked,
     *,
@@ -107,7 +107,7 @@ def ask(
 
     A retried visit may ask a withdrawn question again: that is another question, with an id of its own.
     """
-    state = draft.state
+    state = step.run
     question, kind = asked.question, asked.kind
     address = visit.address
     if asked.process is not None:
@@ -124,7 +124,7 @@ def ask(
     deadline = asked.deadline
     if deadline is None and question.timeout is not None:
         calendar = None if question.terms is None else question.terms.calendar
-        deadline = moment(draft.now, question.timeout, calendar)
+        deadline = moment(step.now, question.timeout, calendar)
     visit.questions = visit.questions.asked(asked.key).showing(asked.key, bound)
     id_ = _new_id(state, visit, asked, address)
     while id_ in state.ledger.settled:
@@ -136,25 +136,25 @@ def ask(
         id=id_,
         kind=kind,
         address=address,
-        created_at=draft.now,
+        created_at=step.now,
         deadline=deadline,
         digest=ledger.digest_of(address, question),
         visit=visit.address,
         scope=visit.scope,
         key=asked.key,
         prompt_values=asked.prompt_values,
-        parents=(*parents, *_units_around(draft, visit.scope)),
+        parents=(*parents, *_units_around(step, visit.scope)),
         fields=fields or {},
-        barred=duties.barred(draft.state, visit, question.terms),
+        barred=duties.barred(step.run, visit, question.terms),
     )
     if question.terms is not None:
-        opened = reminders.planned(opened, draft.now)
-    draft.state.ledger.open[id_] = replace(opened, number=publish_opened(draft, opened))
+        opened = reminders.planned(opened, step.now)
+    step.run.ledger.open[id_] = replace(opened, number=publish_opened(step, opened))
 
 
-def publish_opened(draft: WorkingState, interrupt: Interrupt) -> int:
+def publish_opened(step: Step, interrupt: Interrupt) -> int:
     """Publish that an interrupt is open, and return the number of the event."""
-    return draft.publish_about(
+    return step.publish_about(
         interrupt,
         "interrupt.opened",
         kind=interrupt.kind,
@@ -171,7 +171,7 @@ def _new_id(state: RunState, visit: Visit, asked: Asked, address: str) -> str:
 
 
 def ask_anew(
-    draft: WorkingState,
+    step: Step,
     interrupt: Interrupt,
     asked: Asked,
     fields: Mapping[str, str] | None = None,
@@ -187,8 +187,8 @@ def ask_anew(
     if digest == interrupt.digest:
         return
     if interrupt.status == "held":
-        duties.reopen(draft, interrupt, votes=(), reason="what was approved has changed")
-        interrupt = draft.state.ledger.open[interrupt.id]
+        duties.reopen(step, interrupt, votes=(), reason="what was approved has changed")
+        interrupt = step.run.ledger.open[interrupt.id]
     changed = replace(
         interrupt,
         **ledger.content_of(question),
@@ -196,14 +196,14 @@ def ask_anew(
         terms=terms,
         digest=digest,
         fields=fields or {},
-        barred=duties.barred(draft.state, draft.state.visits[interrupt.visit], terms, interrupt),
+        barred=duties.barred(step.run, step.run.visits[interrupt.visit], terms, interrupt),
         votes=(),
         revised=False,
     )
-    draft.state.ledger.open[interrupt.id] = reminders.asked_anew(interrupt, changed, draft.now)
-    duties.bar(draft, interrupt.name)
+    step.run.ledger.open[interrupt.id] = reminders.asked_anew(interrupt, changed, step.now)
+    duties.bar(step, interrupt.name)
     shown = ledger.shown_of(question, digest)
-    draft.publish_about(interrupt, "interrupt.changed", shown=shown)
+    step.publish_about(interrupt, "interrupt.changed", shown=shown)
 
 
 def _terms_now(interrupt: Interrupt, terms: Terms | None) -> Terms | None:
@@ -216,18 +216,18 @@ def _terms_now(interrupt: Interrupt, terms: Terms | None) -> Terms | None:
     return terms
 
 
-def update_questions(draft: WorkingState, scope: str) -> None:
+def update_questions(step: Step, scope: str) -> None:
     """Update the open questions of a scope after people have edited its values.
 
     Code that asks is run again up to its question, as after an answer.
     """
-    for entry in list(draft.state.ledger.open.values()):
-        visit = draft.state.visits[entry.visit]
+    for entry in list(step.run.ledger.open.values()):
+        visit = step.run.visits[entry.visit]
         if visit.scope != scope or KINDS[entry.kind].asked_by != "author":
             continue
-        if (by := declaration(draft.state, entry)) is not None:
+        if (by := declaration(step.run, entry)) is not None:
             declared = by.question
-            values = items.values_of(draft.state, visit)
+            values = items.values_of(step.run, visit)
             capability = entry.requested_capability
             try:
                 terms = standing.filled(declared.terms, values)
@@ -236,9 +236,9 @@ def update_questions(draft: WorkingState, scope: str) -> None:
                 terms = entry.terms
             declared = replace(declared, requested_capability=capability, terms=terms)
             fields = gates.shown_by(declared, values)
-            ask_anew(draft, entry, _filled(declared, values, entry.kind), fields)
+            ask_anew(step, entry, _filled(declared, values, entry.kind), fields)
         elif visit.call is None and isinstance(waiting := visit.state, Waiting):
-            draft.move(draft.state.visits[visit.address], "resume", Ready(stage=waiting.stage))
+            step.move(step.run.visits[visit.address], "resume", Ready(stage=waiting.stage))
 
 
 def declaration(state: RunState, entry: Interrupt) -> InterruptNode | Ask | None:
@@ -257,21 +257,21 @@ def unit(run_id: str, address: str, reason: Json = None) -> Parent:
     return Parent(id=ledger.interrupt_id(run_id, address, ""), address=address, reason=reason)
 
 
-def _units_around(draft: WorkingState, scope_address: str) -> Iterator[Parent]:
-    scope = draft.state.scopes[scope_address]
+def _units_around(step: Step, scope_address: str) -> Iterator[Parent]:
+    scope = step.run.scopes[scope_address]
     while scope.visit is not None:
-        yield unit(draft.state.run_id, scope.visit)
-        scope = draft.state.scopes[draft.state.visits[scope.visit].scope]
+        yield unit(step.run.run_id, scope.visit)
+        scope = step.run.scopes[step.run.visits[scope.visit].scope]
 
 
-def answer(draft: WorkingState, interrupt: Interrupt, vote: Vote) -> None:
+def answer(step: Step, interrupt: Interrupt, vote: Vote) -> None:
     """Settle an interrupt by the answer of a vote; its visit continues if it waits for nothing else."""
     value, by, note, on_behalf_of = vote.answer, vote.by, vote.note, vote.on_behalf_of
-    settled = ledger.settle_answered(interrupt, vote, draft.now)
+    settled = ledger.settle_answered(interrupt, vote, step.now)
     said = decisions.without_equal_arguments(interrupt, value)
-    _record(draft, settled)
-    visit = draft.state.visits[interrupt.visit]
-    draft.publish_about(
+    _record(step, settled)
+    visit = step.run.visits[interrupt.visit]
+    step.publish_about(
         interrupt,
         "interrupt.answered",
         by,
@@ -280,30 +280,30 @@ def answer(draft: WorkingState, interrupt: Interrupt, vote: Vote) -> None:
         **({} if on_behalf_of is None else {"on_behalf_of": on_behalf_of}),
     )
     if KINDS[interrupt.kind].asked_by != "run":
-        duties.remember(draft, visit, interrupt, by, on_behalf_of)
+        duties.remember(step, visit, interrupt, by, on_behalf_of)
         # An answer about one call of an agent does not apply to its next call.
-        if not draft.state.scopes[visit.scope].is_agent:
-            items.put_answers(draft, visit.scope, visit.members, {interrupt.name: value})
+        if not step.run.scopes[visit.scope].is_agent:
+            items.put_answers(step, visit.scope, visit.members, {interrupt.name: value})
     if by != TIMEOUT:
         # A loop that a person steers is not a runaway loop.
-        items.forget_counts(draft, visit)
+        items.forget_counts(step, visit)
     visit.questions = visit.questions.answered(interrupt.key, said)
-    declared = declaration(draft.state, interrupt)
-    gates.grant(draft, visit, interrupt, answer_to=None if declared is None else declared.answer_to)
+    declared = declaration(step.run, interrupt)
+    gates.grant(step, visit, interrupt, answer_to=None if declared is None else declared.answer_to)
     waiting = visit.state
-    if isinstance(waiting, Waiting) and (waiting.composite or not of_visit(draft, visit.address)):
-        draft.move(visit, "resume", Ready(stage=waiting.stage))
+    if isinstance(waiting, Waiting) and (waiting.composite or not of_visit(step, visit.address)):
+        step.move(visit, "resume", Ready(stage=waiting.stage))
 
 
-def expire(draft: WorkingState, interrupt: Interrupt) -> None:
+def expire(step: Step, interrupt: Interrupt) -> None:
     """Settle an interrupt whose deadline passed without an answer."""
-    settled = ledger.settle(interrupt, "expired", draft.now, by=TIMEOUT)
-    _record(draft, settled)
-    draft.publish_about(interrupt, "interrupt.expired", TIMEOUT)
+    settled = ledger.settle(interrupt, "expired", step.now, by=TIMEOUT)
+    _record(step, settled)
+    step.publish_about(interrupt, "interrupt.expired", TIMEOUT)
 
 
 def withdraw(
-    draft: WorkingState,
+    step: Step,
     interrupts: Iterable[Interrupt],
     reason: str,
     *,
@@ -312,16 +312,16 @@ def withdraw(
 ) -> None:
     """Settle interrupts whose answers are no longer needed."""
     for interrupt in list(interrupts):
-        settled = ledger.settle(interrupt, status, draft.now, by=by, reason=reason)
-        _record(draft, settled)
-        draft.publish_about(interrupt, "interrupt.cancelled", by, reason=reason)
+        settled = ledger.settle(interrupt, status, step.now, by=by, reason=reason)
+        _record(step, settled)
+        step.publish_about(interrupt, "interrupt.cancelled", by, reason=reason)
 
 
-def _record(draft: WorkingState, settled: Interrupt) -> None:
-    del draft.state.ledger.open[settled.id]
-    book = draft.state.ledger.settled
+def _record(step: Step, settled: Interrupt) -> None:
+    del step.run.ledger.open[settled.id]
+    book = step.run.ledger.settled
     book[settled.id] = settled
-    while len(book) > draft.state.limits.settled_kept:
+    while len(book) > step.run.limits.settled_kept:
         del book[next(iter(book))]
 
 
@@ -334,6 +334,6 @@ def ways_out(state: RunState, scope: str) -> tuple[str, ...]:
     return (*(name for name in nodes if name not in graph.finally_nodes), END)
 
 
-def of_visit(draft: WorkingState, visit: str) -> list[Interrupt]:
+def of_visit(step: Step, visit: str) -> list[Interrupt]:
     """Return the open interrupts of one visit."""
-    return draft.state.ledger.open.found(BY_VISIT, visit)
+    return step.run.ledger.open.found(BY_VISIT, visit)

@@ -20,8 +20,8 @@ from abeyance.core import patch
 from abeyance.core.json import Json, size
 from abeyance.core.spec import FunctionNode, GraphSpec, SubgraphNode
 from abeyance.core.state import Item, RunState, Scope
+from abeyance.core.step import Step
 from abeyance.core.visit import FanOutBranch, Visit
-from abeyance.core.working_state import WorkingState
 
 
 def values_of(state: RunState, visit: Visit) -> Mapping[str, Json]:
@@ -60,7 +60,7 @@ def item_of(state: RunState, scope: str, member: FanOutBranch) -> Item:
 
 
 def put_patch(
-    draft: WorkingState,
+    step: Step,
     scope_address: str,
     members: tuple[FanOutBranch, ...],
     *patches: Mapping[str, Json],
@@ -72,73 +72,71 @@ def put_patch(
     changed = [*filter(None, patches)]
     if not changed:
         return
-    graph = draft.graph(scope_address)
-    values = values_at(draft.state, scope_address, members)
+    graph = step.run.graph_of(scope_address)
+    values = values_at(step.run, scope_address, members)
     for changes in changed:
         values = patch.merged(graph, values, changes)
     if not members:
-        put_values(draft, scope_address, values, versions=len(changed))
+        put_values(step, scope_address, values, versions=len(changed))
     for changes in changed if members else ():
-        item = item_of(draft.state, scope_address, members[-1])
+        item = item_of(step.run, scope_address, members[-1])
         item.patch = patch.applied(graph, item.patch, changes)
         item.changes += 1
 
 
 def put_values(
-    draft: WorkingState, scope_address: str, values: Mapping[str, Json], *, versions: int = 1
+    step: Step, scope_address: str, values: Mapping[str, Json], *, versions: int = 1
 ) -> None:
     """Replace the values of a scope, raising their version by `versions`."""
-    scope = draft.state.scopes[scope_address]
+    scope = step.run.scopes[scope_address]
     scope.values, scope.size = values, size(values)
     scope.version += versions
 
 
-def put_result(draft: WorkingState, visit: Visit, result: Json) -> None:
+def put_result(step: Step, visit: Visit, result: Json) -> None:
     """Set the result of a tool call, merged over what was known of it before."""
     if result is not None and visit.members:
-        item = item_of(draft.state, visit.scope, visit.members[-1])
+        item = item_of(step.run, visit.scope, visit.members[-1])
         if isinstance(item.result, Mapping) and isinstance(result, Mapping):
             result = {**item.result, **result}
         item.result = result
 
 
 def put_answers(
-    draft: WorkingState, scope: str, members: tuple[FanOutBranch, ...], answers: Mapping[str, Json]
+    step: Step, scope: str, members: tuple[FanOutBranch, ...], answers: Mapping[str, Json]
 ) -> None:
     """Store answers where later visits of the same item, or of the scope, read them."""
     if answers:
-        holder = holder_of(draft, scope, members)
+        holder = holder_of(step, scope, members)
         holder.answers = {**holder.answers, **answers}
 
 
-def holder_of(draft: WorkingState, scope: str, members: tuple[FanOutBranch, ...]) -> Item | Scope:
+def holder_of(step: Step, scope: str, members: tuple[FanOutBranch, ...]) -> Item | Scope:
     """Return the innermost item, else the scope, to change."""
-    return item_of(draft.state, scope, members[-1]) if members else draft.state.scopes[scope]
+    return item_of(step.run, scope, members[-1]) if members else step.run.scopes[scope]
 
 
-def forget_counts(draft: WorkingState, visit: Visit) -> None:
+def forget_counts(step: Step, visit: Visit) -> None:
     """Reset the visit counts around a visit, and around the graph that it is in."""
     for member in visit.members:
-        if item_of(draft.state, visit.scope, member).visit_counts:
-            item_of(draft.state, visit.scope, member).visit_counts = {}
-    scope = draft.state.scopes[visit.scope]
+        if item_of(step.run, visit.scope, member).visit_counts:
+            item_of(step.run, visit.scope, member).visit_counts = {}
+    scope = step.run.scopes[visit.scope]
     if scope.visit_counts:
-        draft.state.scopes[visit.scope].visit_counts = {}
+        step.run.scopes[visit.scope].visit_counts = {}
     if scope.visit is not None:
-        forget_counts(draft, draft.state.visits[scope.visit])
+        forget_counts(step, step.run.visits[scope.visit])
 
 
-def forget_all_counts(draft: WorkingState) -> None:
+def forget_all_counts(step: Step) -> None:
     """Reset the visit counts of every scope and item."""
-    for address in draft.state.scopes:
-        scope = draft.state.scopes[address]
+    for address in step.run.scopes:
+        scope = step.run.scopes[address]
         scope.visit_counts = {}
         for key, fan in scope.fans.items():
             for index, item in enumerate(fan.items):
                 if item.visit_counts:
-                    item_of(
-                        draft.state, address, FanOutBranch(fan=key, index=index)
-                    ).visit_counts = {}
+                    item_of(step.run, address, FanOutBranch(fan=key, index=index)).visit_counts = {}
 
 
 def gathering(graph: GraphSpec, targets: tuple[str, ...]) -> tuple[str, ...]:
@@ -172,25 +170,25 @@ TRANSCRIPT_FIELD: Final = "transcript"
 _MOST_TRANSCRIPTS: Final = 200
 
 
-def keep_agent(draft: WorkingState, visit: Visit, scope: Scope) -> None:
+def keep_agent(step: Step, visit: Visit, scope: Scope) -> None:
     """Store the memory and the transcript of an agent whose scope is about to be dropped."""
-    memory = dict(draft.state.agent_memory)
+    memory = dict(step.run.agent_memory)
     for key in [key for key in memory if key.startswith(f"{scope.address}/")]:
         # Agents inside it are never entered again.
         del memory[key]
-    node = draft.state.node_of(visit)
+    node = step.run.node_of(visit)
     if isinstance(node, SubgraphNode) and node.remembers:
         memory[_agent_key(visit)] = {
             name: scope.values[name] for name in node.remembers if name in scope.values
         }
-    if memory != draft.state.agent_memory:
-        draft.state.agent_memory = memory
+    if memory != step.run.agent_memory:
+        step.run.agent_memory = memory
     head = scope.values.get(TRANSCRIPT_FIELD)
     if scope.is_agent and isinstance(head, str):
-        references = {**draft.state.transcripts, scope.address: head}
+        references = {**step.run.transcripts, scope.address: head}
         while len(references) > _MOST_TRANSCRIPTS:
             del references[next(iter(references))]
-        draft.state.transcripts = references
+        step.run.transcripts = references
 
 
 def agent_memory(state: RunState, visit: Visit) -> Mapping[str, Json]:

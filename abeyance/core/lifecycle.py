@@ -27,24 +27,24 @@ from abeyance.core.patch import PatchError
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import GoTo, Halt, ResumeRun
 from abeyance.core.state import Ending, Outcome, Pause, Rotation, RunState
+from abeyance.core.step import Step
 from abeyance.core.visit import Failure, Running, Visit
-from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
 EVICTED: Final = "evicted"
 """The reason of a run that was halted by eviction."""
 
 
-def paused(draft: WorkingState, event: Paused) -> None:
+def paused(step: Step, event: Paused) -> None:
     """Pause the run."""
-    state = draft.state
+    state = step.run
     # A repeat is counted too, and does nothing else.
-    draft.state.counters.pause_count += 1
+    step.run.counters.pause_count += 1
     state.last_activity_at = event.now
     if state.pause is not None or state.ending is not None:
         return
     timeout = state.limits.pause_timeout if event.timeout is None else event.timeout
-    deadline = None if timeout is None else draft.after(timeout)
+    deadline = None if timeout is None else step.after(timeout)
     state.pause = Pause(
         since=event.now,
         actor=event.actor,
@@ -53,51 +53,51 @@ def paused(draft: WorkingState, event: Paused) -> None:
         deadline=deadline,
         on_timeout=event.on_timeout,
     )
-    draft.publish(
+    step.publish(
         "run.paused",
         actor=event.actor,
         reason=event.reason,
         mode=event.mode,
         deadline=deadline and rfc3339(deadline),
     )
-    stop_for_now(draft, "pause", lambda visit: event.mode == "now" or visit.blocked is not None)
+    stop_for_now(step, "pause", lambda visit: event.mode == "now" or visit.blocked is not None)
 
 
-def resumed(draft: WorkingState, event: Resumed) -> None:
+def resumed(step: Step, event: Resumed) -> None:
     """Resume the run, if it is paused."""
-    draft.state.last_activity_at = event.now
-    if draft.state.pause is None:
-        draft.state.counters.resume_count += 1
+    step.run.last_activity_at = event.now
+    if step.run.pause is None:
+        step.run.counters.resume_count += 1
     else:
-        resume(draft, event.actor, event.reason)
+        resume(step, event.actor, event.reason)
 
 
-def resume(draft: WorkingState, actor: str, reason: str | None) -> None:
+def resume(step: Step, actor: str, reason: str | None) -> None:
     """End the pause."""
-    draft.state.pause = None
-    draft.state.counters.resume_count += 1
-    draft.publish("run.resumed", actor=actor, reason=reason)
+    step.run.pause = None
+    step.run.counters.resume_count += 1
+    step.publish("run.resumed", actor=actor, reason=reason)
 
 
 def stop_for_now(
-    draft: WorkingState, reason: StopReason, concerns: Callable[[Visit], bool] = lambda _: True
+    step: Step, reason: StopReason, concerns: Callable[[Visit], bool] = lambda _: True
 ) -> None:
     """Stop the running code of these visits, to run it again later. Finally nodes and calls that may run
     only once are awaited.
     """
-    for visit, running in draft.state.running():
+    for visit, running in step.run.running():
         is_awaited = visit.is_finally or (visit.call is not None and visit.call.once)
         if not (running.stopping or is_awaited) and concerns(visit):
-            _stop(draft, visit, running, reason)
+            _stop(step, visit, running, reason)
 
 
-def _stop(draft: WorkingState, visit: Visit, running: Running, reason: StopReason) -> None:
-    draft.emit(StopNode(visit=visit.address, reason=reason))
-    draft.move(draft.state.visits[visit.address], "stop", replace(running, stopping=True))
+def _stop(step: Step, visit: Visit, running: Running, reason: StopReason) -> None:
+    step.emit(StopNode(visit=visit.address, reason=reason))
+    step.move(step.run.visits[visit.address], "stop", replace(running, stopping=True))
 
 
 def begin_ending(
-    draft: WorkingState,
+    step: Step,
     outcome: Outcome,
     reason: str | None,
     *,
@@ -109,9 +109,9 @@ def begin_ending(
 ) -> None:
     """End the run; if it is ending already, record another reason.
 
-    A retry begins with the run as it is now, or as `WorkingState.keep` has kept it.
+    A retry begins with the run as it is now, or as `Step.keep` has kept it.
     """
-    state, under_way = draft.state, draft.state.ending
+    state, under_way = step.run, step.run.ending
     if under_way is not None:
         later = error or Failure(code=outcome, message=reason or outcome)
         state.ending = replace(under_way, secondary_errors=(*under_way.secondary_errors, later))
@@ -123,75 +123,75 @@ def begin_ending(
     state.ending = Ending(
         outcome=outcome,
         reason=reason,
-        since=draft.now,
+        since=step.now,
         actor=actor,
         error=error,
         mode=mode,
-        grace_until=draft.after(state.limits.grace if grace is None else grace),
+        grace_until=step.after(state.limits.grace if grace is None else grace),
         native=native,
         finally_pending=state.spec.finally_nodes,
         # Nothing is to be retried of a run that has done everything.
-        before=None if outcome == "completed" else draft.kept(),
+        before=None if outcome == "completed" else step.kept(),
     )
-    interrupts.withdraw(draft, state.ledger.open.values(), f"the run ended: {outcome}", by=actor)
-    messages.report(draft, state.mailbox.queue, outcome)
+    interrupts.withdraw(step, state.ledger.open.values(), f"the run ended: {outcome}", by=actor)
+    messages.report(step, state.mailbox.queue, outcome)
     for visit in list(state.visits.values()):
         if not isinstance(visit.state, Running):
-            _bring(draft, visit)
-            draft.drop_visit(visit.address)
-    stop_running(draft, abandon=mode == "now")
+            _bring(step, visit)
+            step.drop_visit(visit.address)
+    stop_running(step, abandon=mode == "now")
 
 
-def _bring(draft: WorkingState, visit: Visit) -> None:
+def _bring(step: Step, visit: Visit) -> None:
     """Merge what a visit had changed when it asked: it is part of the run's result."""
     try:
-        items.put_patch(draft, visit.scope, visit.members, visit.checkpoint.patch)
+        items.put_patch(step, visit.scope, visit.members, visit.checkpoint.patch)
     except PatchError as error:
         failure = Failure(code=FailureCode.INVALID_PATCH, message=str(error), address=visit.address)
-        begin_ending(draft, "failed", failure.message, error=failure)
+        begin_ending(step, "failed", failure.message, error=failure)
 
 
-def stop_running(draft: WorkingState, *, abandon: bool) -> None:
+def stop_running(step: Step, *, abandon: bool) -> None:
     """Stop every running visit; with `abandon` the run does not wait for them."""
-    for visit, running in draft.state.running():
+    for visit, running in step.run.running():
         if abandon:
-            draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
-            draft.drop_visit(visit.address)
+            step.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
+            step.drop_visit(visit.address)
         elif not running.stopping:
-            _stop(draft, visit, running, "ending")
+            _stop(step, visit, running, "ending")
 
 
-def leave_every_branch(draft: WorkingState) -> None:
+def leave_every_branch(step: Step) -> None:
     """Drop all that is under way, because the deadline of a pause leads elsewhere."""
     interrupts.withdraw(
-        draft,
-        draft.state.ledger.open.values(),
+        step,
+        step.run.ledger.open.values(),
         "the pause's deadline left every branch",
         by=TIMEOUT,
     )
-    for visit in list(draft.state.visits_in(Running)):
-        draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
-    root = draft.state.scopes[draft.state.root.address]
+    for visit in list(step.run.visits_in(Running)):
+        step.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
+    root = step.run.scopes[step.run.root.address]
     root.tokens = {}
-    draft.put_fans(root, {})
-    for scope in reversed(list(draft.state.scopes.values())):
+    step.put_fans(root, {})
+    for scope in reversed(list(step.run.scopes.values())):
         if scope.visit is not None:
-            items.keep_agent(draft, draft.state.visits[scope.visit], scope)
-            draft.drop_scope(scope.address)
-    draft.state.visits.clear()
-    draft.state.gates.clear()
+            items.keep_agent(step, step.run.visits[scope.visit], scope)
+            step.drop_scope(scope.address)
+    step.run.visits.clear()
+    step.run.gates.clear()
 
 
-def cancel_requested(draft: WorkingState, event: CancelRequested) -> None:
+def cancel_requested(step: Step, event: CancelRequested) -> None:
     """Cancel the run."""
-    draft.state.counters.cancel_count += 1
-    draft.state.last_activity_at = event.now
-    under_way = draft.state.ending
+    step.run.counters.cancel_count += 1
+    step.run.last_activity_at = event.now
+    under_way = step.run.ending
     if under_way is not None:
-        _cancel_again(draft, under_way, event.reason, event.mode)
+        _cancel_again(step, under_way, event.reason, event.mode)
         return
     begin_ending(
-        draft,
+        step,
         "cancelled",
         event.reason,
         actor=event.actor,
@@ -201,9 +201,7 @@ def cancel_requested(draft: WorkingState, event: CancelRequested) -> None:
     )
 
 
-def _cancel_again(
-    draft: WorkingState, under_way: Ending, reason: str | None, mode: CancelMode
-) -> None:
+def _cancel_again(step: Step, under_way: Ending, reason: str | None, mode: CancelMode) -> None:
     """Record a cancel of a run that is ending. With `now`, stop waiting for running code.
 
     That includes finally nodes. If the outcome is another, the cancel is recorded once as a secondary
@@ -215,11 +213,11 @@ def _cancel_again(
     ):
         under_way = replace(under_way, secondary_errors=(*under_way.secondary_errors, later))
     if mode == "now":
-        is_last = any(visit.is_finally for visit in draft.state.visits.values())
+        is_last = any(visit.is_finally for visit in step.run.visits.values())
         left = () if is_last else under_way.finally_pending
         under_way = replace(under_way, mode="now", finally_pending=left)
-        stop_running(draft, abandon=True)
-    draft.state.ending = under_way
+        stop_running(step, abandon=True)
+    step.run.ending = under_way
 
 
 def may_evict(state: RunState, event: Evicted) -> bool:
@@ -232,32 +230,32 @@ def may_evict(state: RunState, event: Evicted) -> bool:
     return state.last_activity_at <= event.inactive_since and not waits_until
 
 
-def evict(draft: WorkingState, event: Evicted) -> None:
+def evict(step: Step, event: Evicted) -> None:
     """Halt the run if it may be evicted."""
-    if may_evict(draft.state, event):
-        begin_ending(draft, "halted", EVICTED, actor=event.actor)
+    if may_evict(step.run, event):
+        begin_ending(step, "halted", EVICTED, actor=event.actor)
 
 
-def rotation_due(draft: WorkingState, rotation: Rotation) -> None:
+def rotation_due(step: Step, rotation: Rotation) -> None:
     """Note that the run should continue as new; a hard rotation stops running visits."""
-    under_way = draft.state.ending
-    if draft.state.rotation in {rotation, "hard"} or (under_way and under_way.native):
+    under_way = step.run.ending
+    if step.run.rotation in {rotation, "hard"} or (under_way and under_way.native):
         return
-    draft.state.rotation = rotation
+    step.run.rotation = rotation
     if rotation == "hard":
-        stop_for_now(draft, "rotation")
+        stop_for_now(step, "rotation")
 
 
-def pause_is_due(draft: WorkingState, pause: Pause) -> None:
+def pause_is_due(step: Step, pause: Pause) -> None:
     """Carry out what a pause says about its deadline, which has passed."""
     match pause.on_timeout:
         case ResumeRun():
-            resume(draft, TIMEOUT, "the pause's deadline passed")
+            resume(step, TIMEOUT, "the pause's deadline passed")
         case Halt():
-            begin_ending(draft, "halted", "pause-timeout", actor=TIMEOUT)
+            begin_ending(step, "halted", "pause-timeout", actor=TIMEOUT)
         case GoTo(node=node):
-            leave_every_branch(draft)
-            resume(draft, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
-            routing.go(draft, draft.state.root.address, node)
+            leave_every_branch(step)
+            resume(step, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
+            routing.go(step, step.run.root.address, node)
         case _:
             assert_never(pause.on_timeout)

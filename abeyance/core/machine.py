@@ -78,9 +78,9 @@ from abeyance.core.state import (
     Status,
     copied,
 )
+from abeyance.core.step import Step
 from abeyance.core.visit import Failure, Ready, Running, Visit
 from abeyance.core.votes import Vote
-from abeyance.core.working_state import WorkingState
 from abeyance.errors import BlockedCode, Code, Refusal
 
 
@@ -117,9 +117,9 @@ def new_run(
 def check(state: RunState, event: events.Event) -> None:
     """Raise the Refusal that `advance` would raise. Changes nothing."""
     if _is_due(state, event.now):
-        draft = WorkingState(copied(state), event.now)
-        _apply_due(draft)
-        state = draft.state
+        step = Step(copied(state), event.now)
+        _apply_due(step)
+        state = step.run
     _refuse(state, event)
 
 
@@ -133,19 +133,19 @@ def advance(state: RunState, event: events.Event) -> tuple[Effect, ...]:
     is_over = state.finished
     # A run that was retried may begin by waiting.
     was = None if state.resumption is not None else state.status
-    draft = WorkingState(state, event.now, is_put_together=isinstance(event, events.Restored))
-    _apply_due(draft)
+    step = Step(state, event.now, is_put_together=isinstance(event, events.Restored))
+    _apply_due(step)
     if not is_over:
-        _apply(draft, event)
-        _run_to_quiescence(draft)
+        _apply(step, event)
+        _run_to_quiescence(step)
         if state.status is Status.AWAITING_INPUT is not was:
-            draft.publish("run.awaiting_input", open=len(state.ledger.open))
-        if draft.effects or not isinstance(event, events.Ticked | events.TaskBegan):
+            step.publish("run.awaiting_input", open=len(state.ledger.open))
+        if step.effects or not isinstance(event, events.Ticked | events.TaskBegan):
             state.updated_at = event.now
     elif isinstance(event, events.MessageSent) and event.signalled:
         # Nothing else changes a finished run; a message that came too late is recorded.
-        messages.sent(draft, event)
-    return tuple(draft.effects)
+        messages.sent(step, event)
+    return tuple(step.effects)
 
 
 def _is_due(state: RunState, now: datetime) -> bool:
@@ -216,42 +216,42 @@ def _refuse(state: RunState, event: events.Event) -> None:
             pass
 
 
-def _apply(draft: WorkingState, event: events.Event) -> None:
-    if idempotency.earlier(draft.state.keys, event) is not None:
+def _apply(step: Step, event: events.Event) -> None:
+    if idempotency.earlier(step.run.keys, event) is not None:
         return
-    idempotency.remember(draft, event)
+    idempotency.remember(step, event)
     match event:
         case events.Started():
             # A second start would walk the graph twice.
-            if not draft.state.counters.visits and draft.state.ending is None:
-                visits.start_scope(draft, draft.state.root.address)
+            if not step.run.counters.visits and step.run.ending is None:
+                visits.start_scope(step, step.run.root.address)
         case events.Restored():
-            draft.state.rotation, draft.state.task_bytes, draft.state.yielding = None, 0, False
-            gates.forget_unused(draft)
-            if draft.state.resumption is not None:
-                _resume(draft, draft.state.resumption)
+            step.run.rotation, step.run.task_bytes, step.run.yielding = None, 0, False
+            gates.forget_unused(step)
+            if step.run.resumption is not None:
+                _resume(step, step.run.resumption)
         case events.Ticked():
             pass
         case events.TaskBegan():
-            draft.state.task_bytes, draft.state.yielding = 0, False
+            step.run.task_bytes, step.run.yielding = 0, False
         case events.RotationDue():
-            lifecycle.rotation_due(draft, "hard" if event.hard else "soft")
+            lifecycle.rotation_due(step, "hard" if event.hard else "soft")
         case events.VisitEnded():
-            _visit_ended(draft, event)
+            _visit_ended(step, event)
         case events.VisitBlocked():
-            blocked.report(draft, event)
+            blocked.report(step, event)
         case events.WorkerStarted():
-            blocked.try_again(draft)
+            blocked.try_again(step)
         case events.Evicted():
-            lifecycle.evict(draft, event)
+            lifecycle.evict(step, event)
         case events.MessageSent():
-            messages.sent(draft, event)
+            messages.sent(step, event)
         case events.MessagesTaken():
-            messages.taken(draft, event)
+            messages.taken(step, event)
         case events.SignalRefused(signal=signal, code=code, reason=reason):
-            draft.publish("signal.refused", signal=signal, code=code, reason=reason)
+            step.publish("signal.refused", signal=signal, code=code, reason=reason)
         case events.NotificationFailed():
-            draft.publish(
+            step.publish(
                 "notification.failed",
                 event=event.about,
                 receiver=event.receiver,
@@ -260,114 +260,112 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
                 id=event.interrupt,
             )
         case _:
-            _apply_request(draft, event)
+            _apply_request(step, event)
 
 
-def _apply_request(draft: WorkingState, event: events.Keyed) -> None:
+def _apply_request(step: Step, event: events.Keyed) -> None:
     match event:
         case events.Responded():
-            _responded(draft, event)
+            _responded(step, event)
         case events.Paused():
-            lifecycle.paused(draft, event)
+            lifecycle.paused(step, event)
         case events.Resumed():
-            lifecycle.resumed(draft, event)
+            lifecycle.resumed(step, event)
         case events.CancelRequested():
-            lifecycle.cancel_requested(draft, event)
+            lifecycle.cancel_requested(step, event)
         case events.MessagesCleared():
-            messages.cleared(draft, event)
+            messages.cleared(step, event)
         case events.ValuesEdited():
-            edits.edit_values(draft, event)
+            edits.edit_values(step, event)
         case events.DeadlineEdited():
-            edits.edit_deadline(draft, event)
+            edits.edit_deadline(step, event)
         case events.TakenBack():
-            answering.take_back(draft, event)
+            answering.take_back(step, event)
         case events.Claimed():
-            edits.claim(draft, event)
+            edits.claim(step, event)
         case events.Released():
-            edits.release(draft, event)
+            edits.release(step, event)
         case events.Reassigned():
-            edits.reassign(draft, event)
+            edits.reassign(step, event)
         case events.Migrated():
-            migration.migrated(draft, event)
+            migration.migrated(step, event)
         case _:
             assert_never(event)
 
 
-def _resume(draft: WorkingState, resumption: Resumption) -> None:
+def _resume(step: Step, resumption: Resumption) -> None:
     """Complete a retry: publish its facts, and end the code that ran in the run before."""
-    draft.state.resumption = None
-    draft.effects[:0] = resumption.facts
+    step.run.resumption = None
+    step.effects[:0] = resumption.facts
     for visit, outcome in resumption.outcomes.items():
-        _visit_ended(draft, events.VisitEnded(now=draft.now, visit=visit, outcome=outcome))
-    if not draft.state.visits and not draft.state.counters.visits:
-        visits.start_scope(draft, draft.state.root.address)
+        _visit_ended(step, events.VisitEnded(now=step.now, visit=visit, outcome=outcome))
+    if not step.run.visits and not step.run.counters.visits:
+        visits.start_scope(step, step.run.root.address)
 
 
-def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
-    visit = draft.state.visits.get(event.visit)
+def _visit_ended(step: Step, event: events.VisitEnded) -> None:
+    visit = step.run.visits.get(event.visit)
     if visit is None or not isinstance(running := visit.state, Running):
         return
-    draft.state.last_activity_at = event.now
+    step.run.last_activity_at = event.now
     outcome = event.outcome
-    if (ending := draft.state.ending) is not None and not visit.is_finally:
+    if (ending := step.run.ending) is not None and not visit.is_finally:
         # A retry of the run takes it up there.
         outcomes = {**ending.outcomes, visit.address: outcome}
-        draft.state.ending = replace(ending, outcomes=outcomes)
-    budgets.charge(draft, visit, outcome, event.worked)
+        step.run.ending = replace(ending, outcomes=outcomes)
+    budgets.charge(step, visit, outcome, event.worked)
     if not isinstance(outcome, Stopped | Blocked):
-        blocked.unblock(draft, visit)
+        blocked.unblock(step, visit)
     if has_begun(outcome):
-        gates.use_up(draft, visit, running)
+        gates.use_up(step, visit, running)
     elif ending is None:
-        gates.not_begun(draft, visit)
+        gates.not_begun(step, visit)
     match outcome:
         case Finished() as finished if visit.routing is not None:
-            visits.routes_chosen(draft, visit, visit.routing, finished)
+            visits.routes_chosen(step, visit, visit.routing, finished)
         case Finished() as finished:
-            messages.give_back(draft, visit, finished)
+            messages.give_back(step, visit, finished)
             if (pending := visit.pending) is not None:
                 # Only routes and rules ran; what it came to was merged before.
                 finished = replace(finished, patch={}, result=pending.result)
-            visits.finish(draft, visit, finished)
+            visits.finish(step, visit, finished)
         case Interrupted() as interrupted:
-            asking.interrupted(draft, visit, running, interrupted)
+            asking.interrupted(step, visit, running, interrupted)
         case Stopped() | AttemptFailed() | Blocked() as unfinished:
-            _left_to_run_again(draft, visit, running, unfinished)
+            _left_to_run_again(step, visit, running, unfinished)
         case Misread(faults=faults):
-            _misread(draft, visit, running, faults)
+            _misread(step, visit, running, faults)
         case Failed(code=code, message=message, journal=journal, fatal=fatal, patch=changes):
             visit.checkpoint = visit.checkpoint.after_failure(journal, changes)
-            if not budgets.fail_stopped(draft, visit, running):
-                routing.fail(draft, visit, Failure(code=code, message=message), fatal=fatal)
+            if not budgets.fail_stopped(step, visit, running):
+                routing.fail(step, visit, Failure(code=code, message=message), fatal=fatal)
         case _:
             assert_never(outcome)
 
 
-def _misread(
-    draft: WorkingState, visit: Visit, running: Running, faults: Mapping[str, str]
-) -> None:
+def _misread(step: Step, visit: Visit, running: Running, faults: Mapping[str, str]) -> None:
     """Ask again for an answer that code cannot read. The visit is blocked if there is none."""
-    filled = gates.answered(draft.state, visit)
+    filled = gates.answered(step.run, visit)
     field = next((name for name in faults if name in filled), None)
-    if field is None or draft.state.ending is not None:
+    if field is None or step.run.ending is not None:
         why = "; ".join(faults.values())
         blocked_by = Blocked(code=BlockedCode.VALUES_INCOMPATIBLE, message=why)
-        _left_to_run_again(draft, visit, running, blocked_by)
+        _left_to_run_again(step, visit, running, blocked_by)
         return
-    draft.move(visit, "stopped", Ready(stage=running.stage))
-    reopening.ask_again(draft, filled[field], before=visit.address, misfit=faults[field])
+    step.move(visit, "stopped", Ready(stage=running.stage))
+    reopening.ask_again(step, filled[field], before=visit.address, misfit=faults[field])
 
 
 def _left_to_run_again(
-    draft: WorkingState, visit: Visit, running: Running, left: Stopped | AttemptFailed | Blocked
+    step: Step, visit: Visit, running: Running, left: Stopped | AttemptFailed | Blocked
 ) -> None:
     waits = visit.is_finally and not isinstance(left, Stopped)
-    if (under_way := draft.state.ending) is not None and not waits:
+    if (under_way := step.run.ending) is not None and not waits:
         if isinstance(left, Stopped) and not left.begun:
-            messages.report_unread(draft, visit, under_way.outcome)
+            messages.report_unread(step, visit, under_way.outcome)
         # Its changes so far are part of the run's result.
-        if all(visits.merge(draft, visit, each) for each in (visit.checkpoint.patch, left.patch)):
-            draft.drop_visit(visit.address)
+        if all(visits.merge(step, visit, each) for each in (visit.checkpoint.patch, left.patch)):
+            step.drop_visit(visit.address)
         return
     # Code that was stopped before it began has no journal, and must not erase the last one.
     if left.journal is not None:
@@ -375,124 +373,124 @@ def _left_to_run_again(
     match left:
         case Stopped(attempts=attempts):
             if attempts is not None:
-                visit.checkpoint = replace(visit.checkpoint, attempts=attempts.as_of(draft.now))
-            draft.move(visit, "stopped", Ready(stage=running.stage))
+                visit.checkpoint = replace(visit.checkpoint, attempts=attempts.as_of(step.now))
+            step.move(visit, "stopped", Ready(stage=running.stage))
         case AttemptFailed(attempts=attempts, patch=changes, pause=pause):
             changes = changes or visit.checkpoint.patch
             visit.checkpoint = replace(
-                visit.checkpoint, attempts=attempts.as_of(draft.now), patch=changes
+                visit.checkpoint, attempts=attempts.as_of(step.now), patch=changes
             )
-            due = draft.after(pause)
-            draft.move(visit, "retry", Ready(stage=running.stage, not_before=due))
+            due = step.after(pause)
+            step.move(visit, "retry", Ready(stage=running.stage, not_before=due))
         case Blocked(code=code, message=message):
-            draft.move(visit, "stopped", Ready(stage=running.stage))
-            blocked.block(draft, visit, code, message)
+            step.move(visit, "stopped", Ready(stage=running.stage))
+            blocked.block(step, visit, code, message)
         case _:
             assert_never(left)
 
 
-def _responded(draft: WorkingState, event: events.Responded) -> None:
+def _responded(step: Step, event: events.Responded) -> None:
     # Before anything changes: an answer bars its principal from other questions.
-    names = standing.names_of(draft.state.ledger.open, event)
+    names = standing.names_of(step.run.ledger.open, event)
     for id_, value in event.answers.items():
         # An interrupt that is not open was given the same answer before, else `check` had refused this.
-        entry = draft.state.ledger.open.get(id_)
+        entry = step.run.ledger.open.get(id_)
         if entry is None or id_ not in names:
             continue
         if answering.is_repeat(entry, value, event, names[id_]):
             continue
-        operator_questions.take_edits(draft, entry, event.taken[id_], event.principal.subject)
-        answering.accept(draft, entry, value, event, names[id_])
-        draft.state.last_activity_at = event.now
+        operator_questions.take_edits(step, entry, event.taken[id_], event.principal.subject)
+        answering.accept(step, entry, value, event, names[id_])
+        step.run.last_activity_at = event.now
 
 
-def _run_to_quiescence(draft: WorkingState) -> None:
+def _run_to_quiescence(step: Step) -> None:
     """Let everything happen that follows, until nothing moves."""
-    while schedule.start_ready(draft) or _close(draft):
+    while schedule.start_ready(step) or _close(step):
         pass
 
 
-def _close(draft: WorkingState) -> bool:
-    state = draft.state
+def _close(step: Step) -> bool:
+    state = step.run
     if state.ending is not None:
-        return _end(draft, state.ending)
-    if draft.has_left and fanout.gather(draft):
+        return _end(step, state.ending)
+    if step.has_left and fanout.gather(step):
         return True
     if state.pause is not None:
         return False
-    if subgraphs.close(draft):
+    if subgraphs.close(step):
         return True
     if state.visits:
         return False
-    if routing.release_starved(draft, state.root):
+    if routing.release_starved(step, state.root):
         return True
-    lifecycle.begin_ending(draft, "completed", None)
+    lifecycle.begin_ending(step, "completed", None)
     return True
 
 
-def _end(draft: WorkingState, ending: Ending) -> bool:
+def _end(step: Step, ending: Ending) -> bool:
     """Take the next step of an ending. Return whether there was one.
 
     First running code is awaited, then the `finally` nodes run one after another in the order of their
     declaration, then the run is finished. A failed finally node is recorded as a secondary error.
     """
-    if draft.state.finished or draft.state.visits:
+    if step.run.finished or step.run.visits:
         return False
     if ending.finally_pending:
         node, *left = ending.finally_pending
-        draft.state.ending = replace(ending, finally_pending=tuple(left), grace_until=None)
-        routing.enter(draft, draft.state.root.address, node, is_finally=True)
+        step.run.ending = replace(ending, finally_pending=tuple(left), grace_until=None)
+        routing.enter(step, step.run.root.address, node, is_finally=True)
         return True
-    draft.state.ending = replace(ending, grace_until=None)
-    draft.state.finished = True
-    draft.emit(Finish())
+    step.run.ending = replace(ending, grace_until=None)
+    step.run.finished = True
+    step.emit(Finish())
     return True
 
 
-def _apply_due(draft: WorkingState) -> None:
+def _apply_due(step: Step) -> None:
     """Carry out everything that is due by now, the earliest first."""
-    messages.expire(draft)
-    while (due := draft.state.first_pause()) is not None and due[1] <= draft.now:
-        visit = draft.state.visits[due[0]]
+    messages.expire(step)
+    while (due := step.run.first_pause()) is not None and due[1] <= step.now:
+        visit = step.run.visits[due[0]]
         assert isinstance(visit.state, Ready)  # noqa: S101 only such a visit has a pause
-        draft.move(visit, "proceed", Ready(stage=visit.state.stage))
-    while (first := draft.state.first_deadline()) is not None and first[0] <= draft.now:
+        step.move(visit, "proceed", Ready(stage=visit.state.stage))
+    while (first := step.run.first_deadline()) is not None and first[0] <= step.now:
         match first[1]:
             case Interrupt(held_until=None, notice_at=datetime()) as interrupt:
-                reminders.publish_due(draft, interrupt)
+                reminders.publish_due(step, interrupt)
             case Interrupt() as interrupt:
-                _interrupt_is_due(draft, interrupt)
+                _interrupt_is_due(step, interrupt)
             case Pause() as pause:
-                lifecycle.pause_is_due(draft, pause)
+                lifecycle.pause_is_due(step, pause)
             case Ending() as ending:
                 # Running code is no longer awaited.
-                draft.state.ending = replace(ending, grace_until=None)
-                lifecycle.stop_running(draft, abandon=True)
+                step.run.ending = replace(ending, grace_until=None)
+                lifecycle.stop_running(step, abandon=True)
             case _:
                 assert_never(first[1])
 
 
-def _interrupt_is_due(draft: WorkingState, interrupt: Interrupt) -> None:
+def _interrupt_is_due(step: Step, interrupt: Interrupt) -> None:
     if interrupt.status == "held":
-        answering.end_hold(draft, interrupt)
+        answering.end_hold(step, interrupt)
         return
     match interrupt.on_timeout:
         case Halt():
-            draft.keep()
-            interrupts.expire(draft, interrupt)
-            lifecycle.begin_ending(draft, "halted", "interrupt-timeout", actor=TIMEOUT)
+            step.keep()
+            interrupts.expire(step, interrupt)
+            lifecycle.begin_ending(step, "halted", "interrupt-timeout", actor=TIMEOUT)
         case GoTo(node=node):
-            interrupts.expire(draft, interrupt)
-            visit = draft.state.visits[interrupt.visit]
+            interrupts.expire(step, interrupt)
+            visit = step.run.visits[interrupt.visit]
             reason = f"the deadline of {interrupt.name!r} left this visit"
-            routing.leave_unit(draft, visit, reason, by=TIMEOUT)
+            routing.leave_unit(step, visit, reason, by=TIMEOUT)
             if visit.call is None:
-                routing.go_instead(draft, visit, node)
+                routing.go_instead(step, visit, node)
             else:
                 # A call cannot go to another node: it ends, with a result.
-                routing.end_call(draft, visit, {"unanswered": interrupt.name})
+                routing.end_call(step, visit, {"unanswered": interrupt.name})
         case Default(answer=answer):
-            given = Vote(by=TIMEOUT, at=draft.now, answer=answer, answer_sha256=sha256(answer))
-            interrupts.answer(draft, interrupt, given)
+            given = Vote(by=TIMEOUT, at=step.now, answer=answer, answer_sha256=sha256(answer))
+            interrupts.answer(step, interrupt, given)
         case _:
             assert_never(interrupt.on_timeout)

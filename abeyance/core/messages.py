@@ -21,9 +21,9 @@ from abeyance.core.mailbox import PREVIEW_CHARS, UndeliveredReason, preview
 from abeyance.core.outcome import Finished
 from abeyance.core.spec import GraphSpec, SubgraphNode
 from abeyance.core.state import Limits, RunState
+from abeyance.core.step import Step
 from abeyance.core.text import LONGEST_ID, truncate
 from abeyance.core.visit import NO_MOMENT, Inbox, Running, Visit
-from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
 # Only a host and perhaps a port, so that no later parser can read another host from the url.
@@ -45,25 +45,25 @@ def refuse(state: RunState, message: Message) -> None:
     state.mailbox.refuse_if_full(state.limits.max_queue_size, message)
 
 
-def sent(draft: WorkingState, event: MessageSent) -> None:
+def sent(step: Step, event: MessageSent) -> None:
     """Admit a message; a signalled one that is refused is recorded as rejected."""
     message = replace(event.message, sent_at=event.now)
     try:
         if event.fault is not None:
             raise _invalid(message, event.fault)
-        refuse(draft.state, message)
+        refuse(step.run, message)
     except Refusal as refusal:
-        _reject(draft, message, refusal)
+        _reject(step, message, refusal)
         return
-    if draft.state.mailbox.knows(message):
+    if step.run.mailbox.knows(message):
         return
-    box = draft.state.mailbox = draft.state.mailbox.with_message(message)
-    draft.state.last_activity_at = event.now
-    items.forget_all_counts(draft)
-    counters = draft.state.counters
+    box = step.run.mailbox = step.run.mailbox.with_message(message)
+    step.run.last_activity_at = event.now
+    items.forget_all_counts(step)
+    counters = step.run.counters
     counters.messages_queued += 1
     counters.max_queue_depth = max(counters.max_queue_depth, len(box.queue))
-    draft.publish(
+    step.publish(
         "message.queued",
         actor=message.sender,
         message_id=message.message_id,
@@ -71,10 +71,10 @@ def sent(draft: WorkingState, event: MessageSent) -> None:
     )
 
 
-def _reject(draft: WorkingState, message: Message, refusal: Refusal) -> None:
+def _reject(step: Step, message: Message, refusal: Refusal) -> None:
     code = str(refusal.code)
-    draft.state.mailbox = draft.state.mailbox.with_rejected(message, code)
-    draft.publish(
+    step.run.mailbox = step.run.mailbox.with_rejected(message, code)
+    step.publish(
         "message.rejected",
         actor=message.sender,
         message_id=message.message_id,
@@ -113,26 +113,26 @@ def _names(state: RunState, visit: Visit) -> set[str]:
     return names
 
 
-def read_at_start(draft: WorkingState, visit: Visit) -> None:
+def read_at_start(step: Step, visit: Visit) -> None:
     """Deliver the messages for a visit that starts for the first time and has an inbox."""
-    visit.inbox = Inbox(delivered=tuple(for_visit(draft.state, visit)))
-    _deliver(draft, visit, visit.inbox.delivered)
+    visit.inbox = Inbox(delivered=tuple(for_visit(step.run, visit)))
+    _deliver(step, visit, visit.inbox.delivered)
 
 
-def taken(draft: WorkingState, event: MessagesTaken) -> None:
+def taken(step: Step, event: MessagesTaken) -> None:
     """Deliver messages that a running visit asks for."""
-    visit = draft.state.visits.get(event.visit)
+    visit = step.run.visits.get(event.visit)
     if visit is None or not isinstance(visit.state, Running):
         return
     count = max(0, event.upto - len(visit.inbox.taken))
-    batch = tuple(for_visit(draft.state, visit))[:count]
+    batch = tuple(for_visit(step.run, visit))[:count]
     if batch:
-        visit = draft.state.visits[visit.address]
+        visit = step.run.visits[visit.address]
         visit.inbox = replace(visit.inbox, taken=(*visit.inbox.taken, *batch))
-        _deliver(draft, visit, batch)
+        _deliver(step, visit, batch)
 
 
-def give_back(draft: WorkingState, visit: Visit, finished: Finished) -> None:
+def give_back(step: Step, visit: Visit, finished: Finished) -> None:
     """Put back messages that a visit has taken and its code has not read.
 
     The reply may have been lost: the attempt that asked died, and the one that finished did not ask.
@@ -149,61 +149,61 @@ def give_back(draft: WorkingState, visit: Visit, finished: Finished) -> None:
         # A moment with fewer messages may be equal to an earlier one, of other values.
         shown_at = dict.fromkeys(visit.questions.shown_at, NO_MOMENT)
         visit.questions = replace(visit.questions, shown_at=shown_at)
-        draft.state.mailbox = draft.state.mailbox.with_returned(unread)
-        _returned(draft, visit, unread)
+        step.run.mailbox = step.run.mailbox.with_returned(unread)
+        _returned(step, visit, unread)
 
 
-def _returned(draft: WorkingState, visit: Visit, unread: tuple[Message, ...]) -> None:
-    draft.state.counters.messages_delivered -= len(unread)
+def _returned(step: Step, visit: Visit, unread: tuple[Message, ...]) -> None:
+    step.run.counters.messages_delivered -= len(unread)
     for message in unread:
-        draft.publish("message.returned", visit.address, message_id=message.message_id)
+        step.publish("message.returned", visit.address, message_id=message.message_id)
 
 
-def cleared(draft: WorkingState, event: MessagesCleared) -> None:
+def cleared(step: Step, event: MessagesCleared) -> None:
     """Discard the unread messages."""
-    unread = draft.state.mailbox.queue
+    unread = step.run.mailbox.queue
     if unread:
-        report(draft, unread, "cleared")
-        draft.state.last_activity_at = event.now
-        draft.publish("messages.cleared", actor=event.actor, count=len(unread))
+        report(step, unread, "cleared")
+        step.run.last_activity_at = event.now
+        step.publish("messages.cleared", actor=event.actor, count=len(unread))
 
 
-def _deliver(draft: WorkingState, visit: Visit, messages: tuple[Message, ...]) -> None:
+def _deliver(step: Step, visit: Visit, messages: tuple[Message, ...]) -> None:
     if not messages:
         return
-    draft.state.mailbox = draft.state.mailbox.without(messages)
-    draft.state.last_activity_at = draft.now
-    draft.state.counters.messages_delivered += len(messages)
+    step.run.mailbox = step.run.mailbox.without(messages)
+    step.run.last_activity_at = step.now
+    step.run.counters.messages_delivered += len(messages)
     for message in messages:
-        draft.publish("message.delivered", visit.address, message_id=message.message_id)
+        step.publish("message.delivered", visit.address, message_id=message.message_id)
 
 
-def report(draft: WorkingState, messages: tuple[Message, ...], reason: UndeliveredReason) -> None:
+def report(step: Step, messages: tuple[Message, ...], reason: UndeliveredReason) -> None:
     """List messages as undelivered."""
     for message in messages:
-        draft.publish("message.undelivered", message_id=message.message_id, reason=reason)
-    draft.state.mailbox = draft.state.mailbox.reporting(messages, reason)
+        step.publish("message.undelivered", message_id=message.message_id, reason=reason)
+    step.run.mailbox = step.run.mailbox.reporting(messages, reason)
 
 
-def report_unread(draft: WorkingState, visit: Visit, reason: UndeliveredReason) -> None:
+def report_unread(step: Step, visit: Visit, reason: UndeliveredReason) -> None:
     """Report the messages delivered at the start of a visit whose code will never begin."""
     unread = visit.inbox.delivered
     if unread and visit.activations == 1:
-        _returned(draft, visit, unread)
-        report(draft, unread, reason)
+        _returned(step, visit, unread)
+        report(step, unread, reason)
 
 
-def expire(draft: WorkingState) -> None:
+def expire(step: Step) -> None:
     """Report the messages that have expired."""
-    first = draft.state.mailbox.first_expiry
-    if first is None or first > draft.now:
+    first = step.run.mailbox.first_expiry
+    if first is None or first > step.now:
         return
     old = tuple(
         message
-        for message in draft.state.mailbox.queue
-        if message.expires_at is not None and message.expires_at <= draft.now
+        for message in step.run.mailbox.queue
+        if message.expires_at is not None and message.expires_at <= step.now
     )
-    report(draft, old, "expired")
+    report(step, old, "expired")
 
 
 def refuse_empty(message: Message) -> None:

@@ -30,6 +30,7 @@ from abeyance.core.spec import (
     Retry,
 )
 from abeyance.core.state import FanOut, Item, Resumption, RunState, Scope, ScopeTable
+from abeyance.core.step import Step
 from abeyance.core.visit import (
     FanOutBranch,
     Gate,
@@ -43,7 +44,6 @@ from abeyance.core.visit import (
     Visit,
     VisitTable,
 )
-from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
 CODE_UNDER_WAY: Final = "code"
@@ -104,15 +104,15 @@ def refuse_while_code_runs(state: RunState) -> None:
         )
 
 
-def migrated(draft: WorkingState, event: Migrated) -> None:
+def migrated(step: Step, event: Migrated) -> None:
     """Move an open run to another graph, and publish that. `refuse` has found no obstacle."""
-    if event.spec == draft.state.spec and not event.patch:
+    if event.spec == step.run.spec and not event.patch:
         return
-    migrate(draft, event.spec, changes=event.patch, renames=event.renames)
-    draft.state.last_activity_at = event.now
-    draft.publish(
+    migrate(step, event.spec, changes=event.patch, renames=event.renames)
+    step.run.last_activity_at = event.now
+    step.publish(
         "run.migrated",
-        draft.state.root.address,
+        step.run.root.address,
         event.principal.subject,
         from_version=event.versions[0],
         to_version=event.versions[1],
@@ -122,7 +122,7 @@ def migrated(draft: WorkingState, event: Migrated) -> None:
 
 
 def migrate(
-    draft: WorkingState,
+    step: Step,
     spec: GraphSpec,
     *,
     changes: Mapping[str, Json],
@@ -131,19 +131,21 @@ def migrate(
     """Move a run to another graph, and set fields of its values. `refuse` has found no obstacle."""
     if changes:
         # In the graph that has declared the questions which show these fields.
-        operator_questions.set_values(draft, changes)
-    if spec != draft.state.spec:
-        draft.adopt(_Move(draft.state, Places(draft.state, spec, renames)).run())
-    for visit in list(draft.state.visits_in(Unroutable)):
-        _go_on(draft, draft.state.visits[visit.address])
+        operator_questions.set_values(step, changes)
+    if spec != step.run.spec:
+        step.adopt(_Move(step.run, Places(step.run, spec, renames)).run())
+    for visit in list(step.run.visits_in(Unroutable)):
+        _go_on(step, step.run.visits[visit.address])
 
 
-def _go_on(draft: WorkingState, visit: Visit) -> None:
+def _go_on(step: Step, visit: Visit) -> None:
     """Let a visit go to the node that it chose, if the run's graph has it now."""
     assert visit.routing is not None  # noqa: S101 its code has ended
-    if not visits.unknown_targets(draft.graph(visit.scope), visit.node, visit.routing.outcome):
-        blocked.unblock(draft, visit)
-        draft.move(visit, "migrate", Ready(stage="rules"))
+    if not visits.unknown_targets(
+        step.run.graph_of(visit.scope), visit.node, visit.routing.outcome
+    ):
+        blocked.unblock(step, visit)
+        step.move(visit, "migrate", Ready(stage="rules"))
 
 
 class _Move:

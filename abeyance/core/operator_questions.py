@@ -33,23 +33,23 @@ from abeyance.core.spec import (
     SubgraphNode,
 )
 from abeyance.core.state import RunState
+from abeyance.core.step import Step
 from abeyance.core.visit import Failure, Visit, Waiting
-from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
 ERROR: Final = "error"
 """Name of the question about a failed visit; its answer is `{action, patch?}`."""
 
 
-def open_breakpoint(draft: WorkingState, visit: Visit, stage: Literal["before", "after"]) -> None:
+def open_breakpoint(step: Step, visit: Visit, stage: Literal["before", "after"]) -> None:
     """Stop at the breakpoint before or after a visit's node."""
-    draft.move(visit, "ask", Waiting(stage=stage))
-    question = _breakpoint(draft, visit, f"interrupt_{stage}")
-    interrupts.ask(draft, visit, Asked(question=question, kind="static"))
+    step.move(visit, "ask", Waiting(stage=stage))
+    question = _breakpoint(step, visit, f"interrupt_{stage}")
+    interrupts.ask(step, visit, Asked(question=question, kind="static"))
 
 
-def _breakpoint(draft: WorkingState, visit: Visit, name: str) -> InterruptSpec:
-    values = dict(items.values_of(draft.state, visit))
+def _breakpoint(step: Step, visit: Visit, name: str) -> InterruptSpec:
+    values = dict(items.values_of(step.run, visit))
     begins = f"{name.removeprefix('interrupt_').capitalize()} {visit.node!r}"
     if visit.members:
         return InterruptSpec(
@@ -58,7 +58,7 @@ def _breakpoint(draft: WorkingState, visit: Visit, name: str) -> InterruptSpec:
             payload={"values": values, "node": visit.node},
             response_schema={"type": "null"},
         )
-    graph, version = draft.graph(visit.scope), draft.state.scopes[visit.scope].version
+    graph, version = step.run.graph_of(visit.scope), step.run.scopes[visit.scope].version
     return InterruptSpec(
         name=name,
         prompt=f"{begins}: let the run go on (null), or edit its values first?",
@@ -68,44 +68,44 @@ def _breakpoint(draft: WorkingState, visit: Visit, name: str) -> InterruptSpec:
     )
 
 
-def take_edits(draft: WorkingState, interrupt: Interrupt, answer: Json, by: str) -> None:
+def take_edits(step: Step, interrupt: Interrupt, answer: Json, by: str) -> None:
     """Apply the edits in an answer to a breakpoint, at once, so that later events are checked against
     them.
     """
     if interrupt.kind != "static" or answer is None:
         return
-    visit = draft.state.visits[interrupt.visit]
-    before = draft.state.scopes[visit.scope].values
+    visit = step.run.visits[interrupt.visit]
+    before = step.run.scopes[visit.scope].values
     values = {**before, **answer["values"]}
     fields = differing(before, values)
     if not fields:
         return
-    items.put_values(draft, visit.scope, values)
-    draft.publish("run.values_edited", visit.address, by, fields=sorted(fields))
+    items.put_values(step, visit.scope, values)
+    step.publish("run.values_edited", visit.address, by, fields=sorted(fields))
     if visit.routing is not None:
         visit.routing = replace(visit.routing, is_stale=True)
-    values_edited(draft, visit.scope, fields, besides=interrupt.id)
+    values_edited(step, visit.scope, fields, besides=interrupt.id)
 
 
-def set_values(draft: WorkingState, changes: Mapping[str, Json]) -> None:
+def set_values(step: Step, changes: Mapping[str, Json]) -> None:
     """Set fields of the run's values as a person has edited them, ignoring their reducers."""
-    root = draft.state.root
+    root = step.run.root
     before, after = root.values, {**root.values, **changes}
-    items.put_values(draft, root.address, after)
-    values_edited(draft, root.address, differing(before, after))
+    items.put_values(step, root.address, after)
+    values_edited(step, root.address, differing(before, after))
 
 
 def values_edited(
-    draft: WorkingState, scope: str, fields: Collection[str], *, besides: str | None = None
+    step: Step, scope: str, fields: Collection[str], *, besides: str | None = None
 ) -> None:
     """Update questions and gates of a scope after people have edited fields of its values."""
-    gates.edited(draft, scope, fields)
-    interrupts.update_questions(draft, scope)
-    for entry in list(draft.state.ledger.open.values()):
+    gates.edited(step, scope, fields)
+    interrupts.update_questions(step, scope)
+    for entry in list(step.run.ledger.open.values()):
         if entry.kind == "static" and entry.scope == scope and entry.id != besides:
-            visit = draft.state.visits[entry.visit]
-            question = _breakpoint(draft, visit, entry.name)
-            interrupts.ask_anew(draft, entry, Asked(question=question, kind="static"))
+            visit = step.run.visits[entry.visit]
+            question = _breakpoint(step, visit, entry.name)
+            interrupts.ask_anew(step, entry, Asked(question=question, kind="static"))
 
 
 def drop_breakpoint_answer(visit: Visit, stage: Literal["before", "after"]) -> None:
@@ -232,10 +232,10 @@ def _breakpoint_schema(graph: GraphSpec) -> Json:
     return {**schema, "$defs": definitions} if definitions else schema
 
 
-def ask_operator(draft: WorkingState, visit: Visit, failure: Failure) -> None:
+def ask_operator(step: Step, visit: Visit, failure: Failure) -> None:
     """Ask what to do about a failed visit, which was dropped and is put back to wait."""
-    draft.add_visit(visit)
-    draft.move(visit, "fail", Waiting(stage="error"))
+    step.add_visit(visit)
+    step.move(visit, "fail", Waiting(stage="error"))
     visit.failure = failure
     question = InterruptSpec(
         name=ERROR,
@@ -244,10 +244,10 @@ def ask_operator(draft: WorkingState, visit: Visit, failure: Failure) -> None:
             "Try it again, skip it, or let it fail?"
         ),
         reason={"code": failure.code, "message": failure.message, "address": failure.address},
-        response_schema=_error_schema(draft.graph(visit.scope), is_item=bool(visit.members)),
-        rewrites=not visit.members and _rewrites(draft.graph(visit.scope)),
+        response_schema=_error_schema(step.run.graph_of(visit.scope), is_item=bool(visit.members)),
+        rewrites=not visit.members and _rewrites(step.run.graph_of(visit.scope)),
     )
-    interrupts.ask(draft, visit, Asked(question=question, kind="error"))
+    interrupts.ask(step, visit, Asked(question=question, kind="error"))
 
 
 def _fields_schema(graph: GraphSpec) -> tuple[Json, Json]:

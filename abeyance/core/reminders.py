@@ -14,9 +14,9 @@ from abeyance.core import ledger
 from abeyance.core.business_time import moment
 from abeyance.core.json import Json, rfc3339
 from abeyance.core.ledger import Interrupt
+from abeyance.core.step import Step
 from abeyance.core.terms import PLAIN, Span, is_negative
 from abeyance.core.votes import Vote
-from abeyance.core.working_state import WorkingState
 
 
 def planned(interrupt: Interrupt, now: datetime) -> Interrupt:
@@ -67,7 +67,7 @@ def reopened(interrupt: Interrupt, now: datetime, kept: tuple[Vote, ...]) -> Int
     return shifted(ledger.reopened(interrupt, now, kept), held.at, now - held.at, now)
 
 
-def publish_due(draft: WorkingState, interrupt: Interrupt) -> None:
+def publish_due(step: Step, interrupt: Interrupt) -> None:
     """Publish the reminder and the escalations of the moment that is next, which has come."""
     at, deadline = interrupt.notice_at, interrupt.deadline
     assert at is not None  # noqa: S101 else nothing would be due
@@ -77,18 +77,18 @@ def publish_due(draft: WorkingState, interrupt: Interrupt) -> None:
         "deadline": deadline and rfc3339(deadline),
     }
     if at in interrupt.reminders:
-        draft.publish_about(interrupt, "interrupt.reminded", **about)
+        step.publish_about(interrupt, "interrupt.reminded", **about)
     escalate = (interrupt.terms or PLAIN).escalate
     for escalation, comes in zip(escalate, interrupt.escalations, strict=True):
         if comes == at:
-            draft.publish_about(
+            step.publish_about(
                 interrupt,
                 "interrupt.escalated",
                 **about,
                 to=list(escalation.to),
                 requested_capability=escalation.requested_capability,
             )
-    draft.state.ledger.open[interrupt.id] = _with(
+    step.run.ledger.open[interrupt.id] = _with(
         interrupt, interrupt.reminders, interrupt.escalations, at
     )
 

@@ -39,6 +39,7 @@ from abeyance.core.spec import (
     SubgraphNode,
 )
 from abeyance.core.state import BY_VISIT, RunState, Scope
+from abeyance.core.step import Step
 from abeyance.core.visit import (
     BY_SCOPE,
     Failure,
@@ -51,7 +52,6 @@ from abeyance.core.visit import (
     Token,
     Visit,
 )
-from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
 _MOST_EXEMPT: Final = 100
@@ -59,7 +59,7 @@ _MOST_EXEMPT: Final = 100
 
 
 def enter(
-    draft: WorkingState,
+    step: Step,
     scope_address: str,
     node: str,
     *,
@@ -78,20 +78,20 @@ def enter(
     `before` is the visit of a call that continues in this node: at its address, as the same call.
     `behind` are the gates that led to it. `routed`: its code has ended, and only its way out is chosen.
     """
-    has_failed = draft.state.ending is not None and not is_finally
-    if has_failed or scope_address not in draft.state.scopes:
+    has_failed = step.run.ending is not None and not is_finally
+    if has_failed or scope_address not in step.run.scopes:
         # The run or the graph did when the node before this one was entered.
         return None
-    ordinal = draft.state.scopes[scope_address].ordinals.get(node, 0) + 1
+    ordinal = step.run.scopes[scope_address].ordinals.get(node, 0) + 1
     call = call if before is None else before.call
     address = (
-        _address(draft, scope_address, node, ordinal, call) if before is None else before.address
+        _address(step, scope_address, node, ordinal, call) if before is None else before.address
     )
-    scope = draft.state.scopes[scope_address]
+    scope = step.run.scopes[scope_address]
     scope.ordinals = {**scope.ordinals, node: ordinal}
-    draft.state.counters.visits += 1
+    step.run.counters.visits += 1
     asked = {} if before is None else before.questions.ask_counts
-    return draft.add_visit(
+    return step.add_visit(
         Visit(
             address=address,
             scope=scope_address,
@@ -105,36 +105,36 @@ def enter(
             routing=routed,
             state=Ready(
                 stage="entered" if routed is None else "after",
-                not_before=draft.after(pause) if pause else None,
+                not_before=step.after(pause) if pause else None,
             ),
         )
     )
 
 
-def _address(draft: WorkingState, scope: str, node: str, ordinal: int, call: Call | None) -> str:
+def _address(step: Step, scope: str, node: str, ordinal: int, call: Call | None) -> str:
     if call is None:
         return below(scope, "node", node, ordinal)
     address = below(scope, "tool", call.tool, call.id)
     number = ordinal
-    while _is_taken(draft, address):
+    while _is_taken(step, address):
         address = below(scope, "tool", call.tool, f"{call.id}~{number}")
         number += 1
     return address
 
 
-def _is_taken(draft: WorkingState, address: str) -> bool:
+def _is_taken(step: Step, address: str) -> bool:
     """Return whether the address was used by a call. Two calls with one id would be one visit, or their
     questions would share an id: the answer to the first, sent again, would answer the second.
     """
     # The call around an open question is a visit.
-    settled = draft.state.ledger.settled.values()
-    return address in draft.state.visits or any(
+    settled = step.run.ledger.settled.values()
+    return address in step.run.visits or any(
         f"{each.address};".startswith(f"{address};") for each in settled
     )
 
 
 def count(
-    draft: WorkingState,
+    step: Step,
     scope_address: str,
     node: str,
     members: tuple[FanOutBranch, ...],
@@ -144,8 +144,8 @@ def count(
 
     Within a fan-out each item counts its own visits: five hundred items are not a loop.
     """
-    bound = draft.state.limits.max_visits
-    holder = items.holder_of(draft, scope_address, members)
+    bound = step.run.limits.max_visits
+    holder = items.holder_of(step, scope_address, members)
     number = holder.visit_counts.get(node, 0) + 1
     if number <= bound:
         holder.visit_counts = {**holder.visit_counts, node: number}
@@ -155,13 +155,13 @@ def count(
         "wrote, and max_visits allows no more: give its loop a way out, or raise max_visits"
     )
     failure = Failure(code=FailureCode.MAX_VISITS, message=message, address=address)
-    fail_scope(draft, scope_address, failure)
+    fail_scope(step, scope_address, failure)
     return False
 
 
-def recount(draft: WorkingState, visit: Visit, *, is_exempt: bool) -> bool:
+def recount(step: Step, visit: Visit, *, is_exempt: bool) -> bool:
     """Uncount a finished visit that is exempt, unless too many in a row are. Return whether it was."""
-    scope, node = draft.state.scopes[visit.scope], visit.node
+    scope, node = step.run.scopes[visit.scope], visit.node
     in_a_row = scope.exempt_in_a_row.get(node, 0)
     if is_exempt and in_a_row < _MOST_EXEMPT and not visit.members:
         number = max(0, scope.visit_counts.get(node, 0) - 1)
@@ -175,52 +175,52 @@ def recount(draft: WorkingState, visit: Visit, *, is_exempt: bool) -> bool:
     return False
 
 
-def fail(draft: WorkingState, visit: Visit, failure: Failure, *, fatal: bool = False) -> None:
+def fail(step: Step, visit: Visit, failure: Failure, *, fatal: bool = False) -> None:
     """Fail a visit: do what its node's `on_error` says, else fail its graph.
 
     `fatal`: no model is told, because it could do nothing about it.
     """
     if isinstance(running := visit.state, Running):
         # Its code has ended. A retry of the run starts it again.
-        draft.move(visit, "stopped", Ready(stage=running.stage))
-    _fail(draft, visit, failure, fatal=fatal)
+        step.move(visit, "stopped", Ready(stage=running.stage))
+    _fail(step, visit, failure, fatal=fatal)
 
 
-def _fail(draft: WorkingState, visit: Visit, failure: Failure, *, fatal: bool) -> None:
-    _keep_if_unhandled(draft, visit, fatal=fatal)
+def _fail(step: Step, visit: Visit, failure: Failure, *, fatal: bool) -> None:
+    _keep_if_unhandled(step, visit, fatal=fatal)
     if failure.address is None:
         failure = replace(failure, address=visit.address)
-    graph = draft.graph(visit.scope)
+    graph = step.run.graph_of(visit.scope)
     node = graph.nodes[visit.node]
-    drop_unit(draft, visit, "the visit failed")
-    if draft.state.ending is not None:
-        _fail_run(draft, failure)
+    drop_unit(step, visit, "the visit failed")
+    if step.run.ending is not None:
+        _fail_run(step, failure)
         return
     on_error = None if isinstance(node, InterruptNode) else node.on_error
     match on_error:
         case GoTo(node=target):
-            go_instead(draft, visit, target)
+            go_instead(step, visit, target)
         case AskHuman():
-            operator_questions.ask_operator(draft, visit, failure)
+            operator_questions.ask_operator(step, visit, failure)
         case ReturnErrorToCaller() if not fatal:
             result = {"error": failure.message, "code": failure.code}
-            end_call(draft, visit, result)
+            end_call(step, visit, result)
         case _:
-            fail_scope(draft, visit.scope, with_changes(draft, visit, failure), fatal=fatal)
+            fail_scope(step, visit.scope, with_changes(step, visit, failure), fatal=fatal)
 
 
-def fail_around(draft: WorkingState, visit: Visit, failure: Failure) -> None:
+def fail_around(step: Step, visit: Visit, failure: Failure) -> None:
     """Fail the graph that a visit is in, whatever its own node says about errors."""
-    around = draft.state.scopes[visit.scope].visit
-    _keep_if_unhandled(draft, None if around is None else draft.state.visits[around], fatal=False)
-    drop_unit(draft, visit, "the visit failed")
-    fail_scope(draft, visit.scope, with_changes(draft, visit, failure))
+    around = step.run.scopes[visit.scope].visit
+    _keep_if_unhandled(step, None if around is None else step.run.visits[around], fatal=False)
+    drop_unit(step, visit, "the visit failed")
+    fail_scope(step, visit.scope, with_changes(step, visit, failure))
 
 
-def _keep_if_unhandled(draft: WorkingState, visit: Visit | None, *, fatal: bool) -> None:
+def _keep_if_unhandled(step: Step, visit: Visit | None, *, fatal: bool) -> None:
     """Keep the run as it is if the failure of a visit ends it; None is that of the run's own graph."""
-    if draft.state.ending is None and not _is_handled(draft.state, visit, fatal=fatal):
-        draft.keep()
+    if step.run.ending is None and not _is_handled(step.run, visit, fatal=fatal):
+        step.keep()
 
 
 def _is_handled(state: RunState, visit: Visit | None, *, fatal: bool) -> bool:
@@ -242,68 +242,66 @@ def _is_handled(state: RunState, visit: Visit | None, *, fatal: bool) -> bool:
     return _is_handled(state, outer, fatal=fatal)
 
 
-def with_changes(draft: WorkingState, visit: Visit, failure: Failure) -> Failure:
+def with_changes(step: Step, visit: Visit, failure: Failure) -> Failure:
     """Merge what a failed visit had changed: it is part of its graph's result."""
     try:
-        items.put_patch(draft, visit.scope, visit.members, visit.checkpoint.patch)
+        items.put_patch(step, visit.scope, visit.members, visit.checkpoint.patch)
     except PatchError as error:
         message = f"{failure.message}; and what it had done cannot be merged: {error}"
         return replace(failure, message=message)
     return failure
 
 
-def fail_scope(
-    draft: WorkingState, scope_address: str, failure: Failure, *, fatal: bool = False
-) -> None:
+def fail_scope(step: Step, scope_address: str, failure: Failure, *, fatal: bool = False) -> None:
     """Fail a graph: the visit that it is walked for fails, or, at the root, the run."""
-    scope = draft.state.scopes[scope_address]
+    scope = step.run.scopes[scope_address]
     if scope.visit is None:
-        _fail_run(draft, failure)
+        _fail_run(step, failure)
         return
-    _fail(draft, draft.state.visits[scope.visit], failure, fatal=fatal)
+    _fail(step, step.run.visits[scope.visit], failure, fatal=fatal)
 
 
-def _fail_run(draft: WorkingState, failure: Failure) -> None:
-    lifecycle.begin_ending(draft, "failed", failure.message, error=failure)
+def _fail_run(step: Step, failure: Failure) -> None:
+    lifecycle.begin_ending(step, "failed", failure.message, error=failure)
 
 
-def end_call(draft: WorkingState, visit: Visit, result: Json) -> None:
+def end_call(step: Step, visit: Visit, result: Json) -> None:
     """End a tool call, which was dropped and is put back, without running its code. What it had changed
     when it last asked is merged.
     """
-    draft.add_visit(visit)
-    draft.move(visit, "end_call", Ready(stage="body"))
+    step.add_visit(visit)
+    step.move(visit, "end_call", Ready(stage="body"))
     visit.pending = Finished(patch=visit.checkpoint.patch, result=result)
     # If this patch cannot be merged, the call ends again, without it.
     visit.checkpoint = replace(visit.checkpoint, patch={})
 
 
-def leave_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None = None) -> None:
+def leave_unit(step: Step, visit: Visit, reason: str, *, by: str | None = None) -> None:
     """Drop a visit that is not over; running code is abandoned."""
     if isinstance(visit.state, Running):
-        draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
-    for gate in list(gates.of_visit(draft.state, visit)):
+        step.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
+    for gate in list(gates.of_visit(step.run, visit)):
         if gate.visit == visit.address:
-            del draft.state.gates[gate.question]
-    drop_unit(draft, visit, reason, by=by)
+            del step.run.gates[gate.question]
+    drop_unit(step, visit, reason, by=by)
 
 
-def drop_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None = None) -> None:
+def drop_unit(step: Step, visit: Visit, reason: str, *, by: str | None = None) -> None:
     """Drop a visit, with its questions and everything inside it."""
-    interrupts.withdraw(draft, interrupts.of_visit(draft, visit.address), reason, by=by)
-    draft.drop_visit(visit.address)
-    inner = draft.state.scopes.first(BY_VISIT, visit.address)
+    interrupts.withdraw(step, interrupts.of_visit(step, visit.address), reason, by=by)
+    step.drop_visit(visit.address)
+    inner = step.run.scopes.first(BY_VISIT, visit.address)
     if inner is None:
         return
-    for each in draft.state.visits.found(BY_SCOPE, inner.address):
+    for each in step.run.visits.found(BY_SCOPE, inner.address):
         # Where somebody leaves a visit, there is no graph in it.
-        leave_unit(draft, each, reason)
-    items.keep_agent(draft, visit, inner)
-    draft.drop_scope(inner.address)
+        leave_unit(step, each, reason)
+    items.keep_agent(step, visit, inner)
+    step.drop_scope(inner.address)
 
 
 def go(
-    draft: WorkingState,
+    step: Step,
     scope_address: str,
     target: str,
     *,
@@ -316,7 +314,7 @@ def go(
     """Enter a target, unless it is END."""
     if target != END:
         enter(
-            draft,
+            step,
             scope_address,
             target,
             members=members,
@@ -327,28 +325,28 @@ def go(
         )
 
 
-def go_instead(draft: WorkingState, visit: Visit, target: str, *, pause: float = 0.0) -> None:
+def go_instead(step: Step, visit: Visit, target: str, *, pause: float = 0.0) -> None:
     """Follow a goto, in place of the edges of a finished visit.
 
     Inside a fan-out it leads out of it, unless the target leads to a join that gathers it. A node
     before the fan-out does not count, though it would lead there by a new one.
     """
     members = visit.members
-    graph = draft.graph(visit.scope)
+    graph = step.run.graph_of(visit.scope)
     while members and target != END:
-        fan = draft.state.scopes[visit.scope].fans[members[-1].fan]
+        fan = step.run.scopes[visit.scope].fans[members[-1].fan]
         if not fan.joins or not set(fan.joins).isdisjoint(items.gathering(graph, (target,))):
             break
-        item = items.item_of(draft.state, visit.scope, members[-1])
+        item = items.item_of(step.run, visit.scope, members[-1])
         item.left_fan_out = True
         members = members[:-1]
-        around = items.holder_of(draft, visit.scope, members)
+        around = items.holder_of(step, visit.scope, members)
         # Items that have left before are not forgotten.
-        duties.gather(draft, visit.scope, members, [around, item])
-    gates.out_of_items(draft, visit, members)
+        duties.gather(step, visit.scope, members, [around, item])
+    gates.out_of_items(step, visit, members)
     is_call = visit.call is not None and members == visit.members
     go(
-        draft,
+        step,
         visit.scope,
         target,
         members=members,
@@ -359,7 +357,7 @@ def go_instead(draft: WorkingState, visit: Visit, target: str, *, pause: float =
 
 
 def put_token(
-    draft: WorkingState,
+    step: Step,
     scope_address: str,
     edge: Edge,
     source: str,
@@ -368,48 +366,48 @@ def put_token(
     first: bool = False,
 ) -> None:
     """Leave a visit's token at a join, and enter its target if no other is missing."""
-    if scope_address not in draft.state.scopes:
+    if scope_address not in step.run.scopes:
         return
-    scope = draft.state.scopes[scope_address]
+    scope = step.run.scopes[scope_address]
     come = scope.tokens.get(edge.key, {})
     queue = come.get(source, ())
     come = {**come, source: (token, *queue) if first else (*queue, token)}
     if all(come.get(name) for name in edge.sources):
-        _meet(draft, scope_address, edge, come)
+        _meet(step, scope_address, edge, come)
     else:
-        _keep_tokens(draft, scope_address, edge.key, come)
+        _keep_tokens(step, scope_address, edge.key, come)
 
 
-def take_tokens_back(draft: WorkingState, gate: Gate) -> None:
+def take_tokens_back(step: Step, gate: Gate) -> None:
     """Undo the effect of a gate's answer at the joins of its scope: drop the tokens that it led to, and
     put back those that were taken together with them.
     """
     scope_address = gate.scope
-    for key, come in draft.state.scopes[scope_address].tokens.items():
+    for key, come in step.run.scopes[scope_address].tokens.items():
         remaining = {
             source: tuple(token for token in queue if gate.question not in token.gates)
             for source, queue in come.items()
         }
-        _keep_tokens(draft, scope_address, key, remaining)
-    edges = {edge.key: edge for edge in draft.graph(scope_address).edges}
+        _keep_tokens(step, scope_address, key, remaining)
+    edges = {edge.key: edge for edge in step.run.graph_of(scope_address).edges}
     for each in reversed(gate.taken):
-        put_token(draft, scope_address, edges[each.edge], each.source, each.token, first=True)
+        put_token(step, scope_address, edges[each.edge], each.source, each.token, first=True)
 
 
-def release_starved(draft: WorkingState, scope: Scope) -> bool:
+def release_starved(step: Step, scope: Scope) -> bool:
     """Release or fail a starved join of a scope in which nothing else can happen. Return False if there
     is none.
 
     A join with `arrived` starts with what has arrived; any other fails the graph.
     """
-    graph = draft.graph(scope.address)
+    graph = step.run.graph_of(scope.address)
     starved = [edge for edge in graph.edges if edge.key in scope.tokens]
     if not starved:
         return False
     edge = next((edge for edge in starved if edge.join == "arrived"), starved[0])
     come = scope.tokens[edge.key]
     if edge.join == "arrived":
-        _meet(draft, scope.address, edge, come)
+        _meet(step, scope.address, edge, come)
         return True
     missing = [name for name in edge.sources if name not in come]
     message = (
@@ -418,22 +416,20 @@ def release_starved(draft: WorkingState, scope: Scope) -> bool:
         f"{', '.join(map(repr, come))} did. Use join='arrived' if that is enough"
     )
     failure = Failure(code=FailureCode.JOIN_STARVED, message=message, address=scope.address)
-    fail_scope(draft, scope.address, failure)
+    fail_scope(step, scope.address, failure)
     return True
 
 
-def _meet(
-    draft: WorkingState, scope: str, edge: Edge, come: Mapping[str, tuple[Token, ...]]
-) -> None:
-    _keep_tokens(draft, scope, edge.key, {name: queue[1:] for name, queue in come.items()})
+def _meet(step: Step, scope: str, edge: Edge, come: Mapping[str, tuple[Token, ...]]) -> None:
+    _keep_tokens(step, scope, edge.key, {name: queue[1:] for name, queue in come.items()})
     taken = {name: queue[0] for name, queue in come.items() if queue}
-    go(draft, scope, edge.target, behind=gates.joined(draft, scope, edge.key, taken))
+    go(step, scope, edge.target, behind=gates.joined(step, scope, edge.key, taken))
 
 
 def _keep_tokens(
-    draft: WorkingState, scope_address: str, key: str, come: Mapping[str, tuple[Token, ...]]
+    step: Step, scope_address: str, key: str, come: Mapping[str, tuple[Token, ...]]
 ) -> None:
-    scope = draft.state.scopes[scope_address]
+    scope = step.run.scopes[scope_address]
     remaining = {name: queue for name, queue in come.items() if queue}
     # The edge that changed last comes last.
     others = {other: tokens for other, tokens in scope.tokens.items() if other != key}

@@ -36,6 +36,7 @@ from abeyance.core.outcome import Finished, key_of
 from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import FunctionNode, InterruptNode, SubgraphNode
 from abeyance.core.state import RunState
+from abeyance.core.step import Step
 from abeyance.core.visit import (
     BY_STATE,
     Failure,
@@ -43,7 +44,6 @@ from abeyance.core.visit import (
     Running,
     Visit,
 )
-from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, FailureCode, Refusal
 
 _SHORTEST_TIMEOUT: Final = 0.1
@@ -52,10 +52,10 @@ _ORDER_BYTES = 2_000
 """Overhead of an input beside its values, answers and journal."""
 
 
-def start_ready(draft: WorkingState) -> bool:
+def start_ready(step: Step) -> bool:
     """Start the visits that may start, in order. Return whether that may have made more ready."""
     moved = False
-    state = draft.state
+    state = step.run
     if not state.visits.count(BY_STATE, Ready):
         return False
     # Counted once, not for each of the ready visits.
@@ -64,25 +64,25 @@ def start_ready(draft: WorkingState) -> bool:
     def has_place() -> bool:
         return running < state.limits.max_parallel_visits and not state.yielding
 
-    for address in _to_look_at(draft, running, has_place):
+    for address in _to_look_at(step, running, has_place):
         ready = state.visits.get(address)
         # Starting one may end the run, or a graph in it.
         if ready is None or not isinstance(ready.state, Ready):
             continue
         has_one = has_place()
-        visit = draft.state.visits[address]
-        if _start(draft, visit, ready.state, has_place=has_one):
+        visit = step.run.visits[address]
+        if _start(step, visit, ready.state, has_place=has_one):
             moved = True
         elif not has_one and isinstance(visit.state, Ready):
-            draft.move(visit, "proceed", replace(visit.state, queued=True))
+            step.move(visit, "proceed", replace(visit.state, queued=True))
         after = state.visits.get(address)
         running += after is not None and isinstance(after.state, Running)
     return moved
 
 
-def _to_look_at(draft: WorkingState, running: int, has_place: Callable[[], bool]) -> Iterator[str]:
+def _to_look_at(step: Step, running: int, has_place: Callable[[], bool]) -> Iterator[str]:
     """Yield the visits that may start, in order: those that wait for a place as long as there is one."""
-    state, ready = draft.state, draft.state.visits
+    state, ready = step.run, step.run.visits
     is_rotating = state.rotation == "hard" or (state.rotation == "soft" and not running)
     if state.pause is not None or is_rotating:
         return
@@ -101,154 +101,157 @@ def _to_look_at(draft: WorkingState, running: int, has_place: Callable[[], bool]
     yield from (address for _, address in to_start)
 
 
-def _start(draft: WorkingState, visit: Visit, ready: Ready, *, has_place: bool) -> bool:
+def _start(step: Step, visit: Visit, ready: Ready, *, has_place: bool) -> bool:
     route = visit.routing
     match ready.stage:
         case "entered":
             if not visit.is_finally and not routing.count(
-                draft, visit.scope, visit.node, visit.members, visit.address
+                step, visit.scope, visit.node, visit.members, visit.address
             ):
                 return True
-            draft.move(visit, "proceed", replace(ready, stage="body"))
-            if visit.node in draft.graph(visit.scope).interrupt_before and not visit.is_finally:
-                operator_questions.open_breakpoint(draft, visit, "before")
+            step.move(visit, "proceed", replace(ready, stage="body"))
+            if (
+                visit.node in step.run.graph_of(visit.scope).interrupt_before
+                and not visit.is_finally
+            ):
+                operator_questions.open_breakpoint(step, visit, "before")
                 return True
         case "before":
             operator_questions.drop_breakpoint_answer(visit, "before")
-            draft.move(visit, "proceed", Ready(stage="body"))
+            step.move(visit, "proceed", Ready(stage="body"))
         case "body":
             pass
         case "error":
-            return _recover(draft, visit)
+            return _recover(step, visit)
         case "after":
             assert route is not None  # noqa: S101 its code has ended
-            visits.breakpoint_answered(draft, visit, route)
+            visits.breakpoint_answered(step, visit, route)
             return True
         case "rules":
             assert route is not None  # noqa: S101 its code has ended
             if not route.is_stale:
-                visits.rules_answered(draft, visit, route)
-            elif has_place and _has_room_to_decide(draft, visit, {}):
-                _decide(draft, visit, "rules")
+                visits.rules_answered(step, visit, route)
+            elif has_place and _has_room_to_decide(step, visit, {}):
+                _decide(step, visit, "rules")
             else:
                 return False
             return True
         case _:
             assert_never(ready.stage)
-    return _run_body(draft, visit, has_place=has_place)
+    return _run_body(step, visit, has_place=has_place)
 
 
-def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
+def _run_body(step: Step, visit: Visit, *, has_place: bool) -> bool:
     if visit.call is not None and visit.pending is None:
         if visit.call.interrupts:
-            asking.before(draft, visit, visit.call)
+            asking.before(step, visit, visit.call)
             return True
-        if (refused := decisions.result_in_place(draft.state, visit)) is not None:
-            visits.finish(draft, visit, Finished(result=refused, patch=visit.checkpoint.patch))
+        if (refused := decisions.result_in_place(step.run, visit)) is not None:
+            visits.finish(step, visit, Finished(result=refused, patch=visit.checkpoint.patch))
             return True
-    node = draft.state.node_of(visit)
+    node = step.run.node_of(visit)
     runs_code = visit.pending is None and not isinstance(node, InterruptNode)
-    if runs_code and (changed := gates.first_changed(draft.state, visit)) is not None:
-        reopening.ask_again(draft, changed, before=visit.address)
+    if runs_code and (changed := gates.first_changed(step.run, visit)) is not None:
+        reopening.ask_again(step, changed, before=visit.address)
         return True
-    if runs_code and budgets.asks(draft, visit):
+    if runs_code and budgets.asks(step, visit):
         return True
     match node:
         case _ if visit.pending is not None:
-            return _go_out(draft, visit, visit.pending, has_place=has_place)
+            return _go_out(step, visit, visit.pending, has_place=has_place)
         case FunctionNode() as node:
-            return has_place and _run(draft, visit, node)
+            return has_place and _run(step, visit, node)
         case InterruptNode(question=question) if question.name not in visit.questions.answers:
-            if (fault := interrupts.fault_of(draft, visit, question)) is not None:
-                routing.fail(draft, visit, fault)
+            if (fault := interrupts.fault_of(step, visit, question)) is not None:
+                routing.fail(step, visit, fault)
             else:
-                interrupts.open_question(draft, visit, question)
+                interrupts.open_question(step, visit, question)
             return True
         case InterruptNode(question=question, answer_to=field):
             answer = visit.questions.answers[question.name]
             finished = Finished(patch={} if field is None else {field: answer})
-            return _go_out(draft, visit, finished, has_place=has_place)
+            return _go_out(step, visit, finished, has_place=has_place)
         case SubgraphNode() as node:
-            subgraphs.begin(draft, visit, node)
+            subgraphs.begin(step, visit, node)
             return True
         case unknown:
             assert_never(unknown)
 
 
-def _recover(draft: WorkingState, visit: Visit) -> bool:
+def _recover(step: Step, visit: Visit) -> bool:
     key = key_of("error", operator_questions.ERROR)
     answer = visit.questions.answers[key]
     visit.questions = visit.questions.without({key})
-    draft.move(visit, "proceed", Ready(stage="body"))
+    step.move(visit, "proceed", Ready(stage="body"))
     match answer["action"]:
         case "retry" if visit.routing is not None:
             # Its work is done; only its routing failed.
-            visits.reroute(draft, visit, visit.routing)
+            visits.reroute(step, visit, visit.routing)
         case "retry" if visit.pending is not None and not visit.pending.patch:
             # The same, for a node whose routes run as code.
             pass
-        case "retry" if isinstance(draft.state.node_of(visit), SubgraphNode):
+        case "retry" if isinstance(step.run.node_of(visit), SubgraphNode):
             # Its graph begins again as another visit, so that its questions get new ids.
-            draft.drop_visit(visit.address)
-            known = gates.of_visit(draft.state, visit)
+            step.drop_visit(visit.address)
+            known = gates.of_visit(step.run, visit)
             before = tuple(gate.question for gate in known if gate.visit != visit.address)
-            routing.enter(draft, visit.scope, visit.node, members=visit.members, behind=before)
+            routing.enter(step, visit.scope, visit.node, members=visit.members, behind=before)
         case "retry":
             visit.pending = None
         case "skip":
             for member in visit.members[-1:]:
-                items.item_of(draft.state, visit.scope, member).skipped = True
+                items.item_of(step.run, visit.scope, member).skipped = True
             changes = answer.get("patch", {})
             visit.pending = replace(visit.pending or Finished(), patch=changes)
-            values = items.values_of(draft.state, visit)
+            values = items.values_of(step.run, visit)
             fields = differing(values, {**values, **changes})
-            gates.edited(draft, visit.scope, fields)
+            gates.edited(step, visit.scope, fields)
             visit.routing = None
         case _:
             failure = visit.failure
             assert failure is not None  # noqa: S101 it is what the operator was asked about
-            routing.fail_around(draft, visit, failure)
+            routing.fail_around(step, visit, failure)
     return True
 
 
-def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
-    carried = _input_bytes(draft.state, visit)
+def _run(step: Step, visit: Visit, node: FunctionNode) -> bool:
+    carried = _input_bytes(step.run, visit)
     reads_inbox = node.reads_inbox and not visit.activations
     if reads_inbox:
-        carried += sum(map(mailbox.size_of, messages.for_visit(draft.state, visit)))
-    if carried > (limit := draft.state.limits.visit_bytes):
+        carried += sum(map(mailbox.size_of, messages.for_visit(step.run, visit)))
+    if carried > (limit := step.run.limits.visit_bytes):
         message = (
             f"the input of {visit.node!r} has {carried} bytes of values, answers and steps, and "
             f"visit_bytes allows {limit}: keep large data elsewhere, and a reference to it in the values"
         )
         failure = Failure(code=FailureCode.VISIT_TOO_LARGE, message=message)
-        routing.fail(draft, visit, failure)
+        routing.fail(step, visit, failure)
         return True
-    if not _has_room(draft, carried):
+    if not _has_room(step, carried):
         return False
     if reads_inbox:
-        messages.read_at_start(draft, visit)
-    draft.move(visit, "start", Running(answered_keys=tuple(visit.questions.answers)))
+        messages.read_at_start(step, visit)
+    step.move(visit, "start", Running(answered_keys=tuple(visit.questions.answers)))
     visit.activations += 1
-    visit.questions = replace(visit.questions, moment=_moment(draft.state, visit))
+    visit.questions = replace(visit.questions, moment=_moment(step.run, visit))
     timeout, retry = node.timeout, node.retry
     if visit.is_finally:
-        timeout, retry = _bounded(draft, visit, node)
+        timeout, retry = _bounded(step, visit, node)
     item = None
     if visit.members:
-        item = items.item_of(draft.state, visit.scope, visit.members[-1]).item
+        item = items.item_of(step.run, visit.scope, visit.members[-1]).item
     visit_input = replace(
-        _input(draft, visit, _answers_for(draft.state, visit)),
+        _input(step, visit, _answers_for(step.run, visit)),
         own_answers=visit.questions.answers,
         shown_hashes=_bound(visit),
         answerers={
             name: replace(each, people=())
-            for name, each in duties.known_to(draft.state, visit).items()
+            for name, each in duties.known_to(step.run, visit).items()
         },
         asks=node.asks,
         activation=visit.activations,
         retry=retry,
-        attempts=visit.checkpoint.attempts.as_of(draft.now),
+        attempts=visit.checkpoint.attempts.as_of(step.now),
         timeout=timeout,
         # Its next attempts wait, which a local activity does not do well.
         local=node.local and visit.blocked is None,
@@ -258,27 +261,27 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
         item=item,
         results=visit.results,
         inbox=visit.inbox.delivered,
-        outcome=None if draft.state.ending is None else draft.state.ending.outcome,
+        outcome=None if step.run.ending is None else step.run.ending.outcome,
         call=visit.call,
-        approver={} if visit.call is None else decisions.approver(draft.state, visit),
+        approver={} if visit.call is None else decisions.approver(step.run, visit),
     )
-    gates.begin(draft, visit)
-    draft.emit(RunNode(input=visit_input, heartbeat=node.heartbeat))
+    gates.begin(step, visit)
+    step.emit(RunNode(input=visit_input, heartbeat=node.heartbeat))
     return True
 
 
-def _bounded(draft: WorkingState, visit: Visit, node: FunctionNode) -> tuple[float, RetryPolicy]:
+def _bounded(step: Step, visit: Visit, node: FunctionNode) -> tuple[float, RetryPolicy]:
     """Return the timeout and the retries of a finally node, which must not delay the end of the run: all
     its attempts together have the time of one.
     """
-    whole = draft.state.limits.finally_timeout if node.timeout is None else node.timeout
+    whole = step.run.limits.finally_timeout if node.timeout is None else node.timeout
     retry_for = whole if node.retry.retry_for is None else min(whole, node.retry.retry_for)
-    left = max(_SHORTEST_TIMEOUT, whole - visit.checkpoint.attempts.as_of(draft.now).seconds)
+    left = max(_SHORTEST_TIMEOUT, whole - visit.checkpoint.attempts.as_of(step.now).seconds)
     return left, replace(node.retry, retry_for=retry_for)
 
 
-def _input(draft: WorkingState, visit: Visit, answers: Mapping[str, Json]) -> VisitInput:
-    state, graph = draft.state, draft.graph(visit.scope)
+def _input(step: Step, visit: Visit, answers: Mapping[str, Json]) -> VisitInput:
+    state, graph = step.run, step.run.graph_of(visit.scope)
     return VisitInput(
         run_id=state.run_id,
         root=state.spec.name,
@@ -295,20 +298,20 @@ def _input(draft: WorkingState, visit: Visit, answers: Mapping[str, Json]) -> Vi
         rules=graph.rules_on(visit.node) if graph.has_clips_on(visit.node) else (),
         blocked_by=None if visit.blocked is None else visit.blocked.code,
         salt=state.salt,
-        ordinals=_ordinals(draft, visit),
+        ordinals=_ordinals(step, visit),
         metered=budgets.covers(state, visit),
         answered=tuple(gates.answered(state, visit)),
     )
 
 
-def _ordinals(draft: WorkingState, visit: Visit) -> Mapping[str, int]:
+def _ordinals(step: Step, visit: Visit) -> Mapping[str, int]:
     """Return the how manyth of its key each question of a visit is that its code asks, but for the first
     ones: one that was withdrawn is asked anew.
     """
     own = visit.questions
     if not own.ask_counts:
         return {}
-    standing = {*own.answers, *(entry.key for entry in interrupts.of_visit(draft, visit.address))}
+    standing = {*own.answers, *(entry.key for entry in interrupts.of_visit(step, visit.address))}
     ordinals = {key: count + (key not in standing) for key, count in own.ask_counts.items()}
     return {key: ordinal for key, ordinal in ordinals.items() if ordinal > 1}
 
@@ -332,48 +335,48 @@ def _bound(visit: Visit) -> Mapping[str, str]:
     }
 
 
-def _go_out(draft: WorkingState, visit: Visit, finished: Finished, *, has_place: bool) -> bool:
+def _go_out(step: Step, visit: Visit, finished: Finished, *, has_place: bool) -> bool:
     """Leave a node without code; its route functions run first, if it has any."""
-    graph = draft.graph(visit.scope)
+    graph = step.run.graph_of(visit.scope)
     if not graph.routes_from(visit.node) and not graph.has_clips_on(visit.node):
-        visits.finish(draft, visit, finished)
+        visits.finish(step, visit, finished)
         return True
     # A route reads the values with the answer in them, so the answer is merged before the route runs:
     # once, even if the route is stopped and runs again.
-    if not has_place or not _has_room_to_decide(draft, visit, finished.patch):
+    if not has_place or not _has_room_to_decide(step, visit, finished.patch):
         return False
-    if visits.merge(draft, visit, finished.patch):
+    if visits.merge(step, visit, finished.patch):
         visit.pending = replace(finished, patch={})
-        _decide(draft, visit, "body")
+        _decide(step, visit, "body")
     return True
 
 
-def _decide(draft: WorkingState, visit: Visit, stage: Literal["body", "rules"]) -> None:
+def _decide(step: Step, visit: Visit, stage: Literal["body", "rules"]) -> None:
     """Run the route functions and rules of a visit, whose code has ended or whose node has none."""
-    draft.move(visit, "start", Running(stage=stage))
+    step.move(visit, "start", Running(stage=stage))
     visit.activations += 1
-    visit_input = _input(draft, visit, items.answers_of(draft.state, visit))
+    visit_input = _input(step, visit, items.answers_of(step.run, visit))
     visit_input = replace(
         visit_input,
         kind="routes",
-        attempts=visit.checkpoint.attempts.as_of(draft.now),
+        attempts=visit.checkpoint.attempts.as_of(step.now),
         local=visit.blocked is None,
     )
-    draft.emit(RunNode(input=visit_input))
+    step.emit(RunNode(input=visit_input))
 
 
-def _has_room_to_decide(draft: WorkingState, visit: Visit, changes: Mapping[str, Json]) -> bool:
-    carried = [items.values_of(draft.state, visit), items.answers_of(draft.state, visit), changes]
-    return _has_room(draft, size_of_all(carried))
+def _has_room_to_decide(step: Step, visit: Visit, changes: Mapping[str, Json]) -> bool:
+    carried = [items.values_of(step.run, visit), items.answers_of(step.run, visit), changes]
+    return _has_room(step, size_of_all(carried))
 
 
-def _has_room(draft: WorkingState, bytes_: int) -> bool:
-    state = draft.state
+def _has_room(step: Step, bytes_: int) -> bool:
+    state = step.run
     after = state.task_bytes + bytes_ + _ORDER_BYTES
     # The first input of a task is always sent, even above the bound.
     if state.task_bytes and after > state.limits.task_bytes:
         state.yielding = True
-        draft.emit(Yield())
+        step.emit(Yield())
         return False
     state.task_bytes = after
     return True

@@ -35,12 +35,12 @@ from abeyance.core.outcome import (
 from abeyance.core.policy import Principal
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Ending, Resumption, RunState, copied
+from abeyance.core.step import Step
 from abeyance.core.visit import (
     Ready,
     Running,
     Visit,
 )
-from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
 
@@ -88,9 +88,9 @@ def retried(
                 before, visit, principal, may_have_happened=may_have_happened
             )
     migration.refuse(before, spec, changes=patch, renames=renames)
-    draft = WorkingState(before, now)
-    draft.state.last_activity_at = now
-    draft.publish(
+    step = Step(before, now)
+    step.run.last_activity_at = now
+    step.publish(
         "run.retried",
         before.root.address,
         principal.subject,
@@ -101,26 +101,26 @@ def retried(
         to_version=versions[1],
         fields=sorted(patch),
     )
-    items.forget_all_counts(draft)
+    items.forget_all_counts(step)
     for entry in list(before.ledger.open.values()):
         deadline, since = entry.deadline, ending.since
         if entry.held is not None:
             # Its run was ended while the yes could be taken back, so that has to be given again.
             left = tuple(vote for vote in entry.votes if not vote.people & entry.held.people)
-            draft.state.ledger.open[entry.id] = reminders.reopened(entry, now, left)
+            step.run.ledger.open[entry.id] = reminders.reopened(entry, now, left)
         else:
             if deadline is not None:
                 since = entry.created_at if deadline <= since else since
                 deadline += now - since
             again = replace(entry, deadline=deadline)
-            draft.state.ledger.open[entry.id] = reminders.shifted(again, since, now - since, now)
-        interrupts.publish_opened(draft, draft.state.ledger.open[entry.id])
-    migration.migrate(draft, spec, changes=patch, renames=renames)
-    facts = tuple(effect for effect in draft.effects if isinstance(effect, Publish))
-    assert draft.state.resumption is not None  # noqa: S101 it has the outcomes
-    draft.state.resumption = replace(draft.state.resumption, facts=facts)
-    draft.state.updated_at = now
-    return draft.state
+            step.run.ledger.open[entry.id] = reminders.shifted(again, since, now - since, now)
+        interrupts.publish_opened(step, step.run.ledger.open[entry.id])
+    migration.migrate(step, spec, changes=patch, renames=renames)
+    facts = tuple(effect for effect in step.effects if isinstance(effect, Publish))
+    assert step.run.resumption is not None  # noqa: S101 it has the outcomes
+    step.run.resumption = replace(step.run.resumption, facts=facts)
+    step.run.updated_at = now
+    return step.run
 
 
 # The end of a run, undone

@@ -16,37 +16,37 @@ from abeyance.core.json import Json, canonical, size
 from abeyance.core.outcome import Finished
 from abeyance.core.spec import GraphSpec, SubgraphNode
 from abeyance.core.state import Item, Scope
+from abeyance.core.step import Step
 from abeyance.core.visit import BY_SCOPE, Nested, Ready, Visit
-from abeyance.core.working_state import WorkingState
 
 
-def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
+def begin(step: Step, visit: Visit, node: SubgraphNode) -> None:
     """Walk a node's graph for a visit."""
-    outer = draft.state.scopes[visit.scope]
-    values = items.values_of(draft.state, visit)
-    inputs = _inputs(draft.graph(visit.scope), node, values)
+    outer = step.run.scopes[visit.scope]
+    values = items.values_of(step.run, visit)
+    inputs = _inputs(step.run.graph_of(visit.scope), node, values)
     input_values = {target: values[source] for target, source in inputs.items() if source in values}
     kind = "agent" if node.agent else "graph"
     address = below(visit.address, kind, node.graph.name)
-    remembered = items.agent_memory(draft.state, visit)
+    remembered = items.agent_memory(step.run, visit)
     initial = {**node.defaults, **input_values, **remembered}
     if node.agent:
         call = Item(item=None)
         if visit.members:
-            call = items.item_of(draft.state, visit.scope, visit.members[-1])
+            call = items.item_of(step.run, visit.scope, visit.members[-1])
         initial["input"] = {
             "values": dict(values),
             "item": call.item,
             "result": call.result,
             "answers": dict(visit.questions.answers),
-            "media_hosts": list(draft.state.limits.allowed_media_hosts),
+            "media_hosts": list(step.run.limits.allowed_media_hosts),
         }
     if (failure := visits.why_not_started(node.graph, address, initial)) is not None:
-        routing.fail(draft, visit, failure)
+        routing.fail(step, visit, failure)
         return
-    draft.move(visit, "begin_graph", Nested())
+    step.move(visit, "begin_graph", Nested())
     visit.activations += 1
-    draft.add_scope(
+    step.add_scope(
         Scope(
             address=address,
             is_agent=node.agent,
@@ -63,34 +63,34 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
             },
         )
     )
-    visits.start_scope(draft, address, visit.gates)
+    visits.start_scope(step, address, visit.gates)
 
 
-def close(draft: WorkingState) -> bool:
+def close(step: Step) -> bool:
     """Close a nested graph in which nothing can happen any more. Return False if there is none."""
-    for scope in draft.left():
-        if scope.visit is None or draft.state.visits.count(BY_SCOPE, scope.address):
+    for scope in step.left():
+        if scope.visit is None or step.run.visits.count(BY_SCOPE, scope.address):
             continue
-        if routing.release_starved(draft, scope):
+        if routing.release_starved(step, scope):
             return True
-        if (gate := gates.changed_inside(draft.state, scope.address)) is not None:
-            reopening.ask_again(draft, gate, before=scope.visit)
+        if (gate := gates.changed_inside(step.run, scope.address)) is not None:
+            reopening.ask_again(step, gate, before=scope.visit)
             return True
-        visit = draft.state.visits[scope.visit]
-        graph, node = draft.graph(visit.scope), draft.state.node_of(visit)
+        visit = step.run.visits[scope.visit]
+        graph, node = step.run.graph_of(visit.scope), step.run.node_of(visit)
         assert isinstance(node, SubgraphNode)  # noqa: S101 no other node has a scope
-        inputs = _inputs(graph, node, items.values_of(draft.state, visit))
+        inputs = _inputs(graph, node, items.values_of(step.run, visit))
         outputs = _outputs(graph, node, scope)
         changed = _changed(graph, node, scope, inputs, outputs)
         made = {target: source for target, source in outputs.items() if target in changed}
-        gates.handed_out(draft, graph, scope, inputs, made)
+        gates.handed_out(step, graph, scope, inputs, made)
         result = None
         if node.result is not None:
-            edit = {} if visit.call is None else decisions.edit(draft.state, visit)
+            edit = {} if visit.call is None else decisions.edit(step.run, visit)
             result = {"content": scope.values.get(node.result), **edit}
-        items.keep_agent(draft, visit, scope)
-        draft.drop_scope(scope.address)
-        draft.move(visit, "end_graph", Ready(stage="body"))
+        items.keep_agent(step, visit, scope)
+        step.drop_scope(scope.address)
+        step.move(visit, "end_graph", Ready(stage="body"))
         visit.pending = Finished(patch=changed, result=result)
         return True
     return False

@@ -54,6 +54,7 @@ from abeyance.core.spec import (
     Rule,
     When,
 )
+from abeyance.core.step import Step
 from abeyance.core.visit import (
     Checkpoint,
     Failure,
@@ -63,25 +64,24 @@ from abeyance.core.visit import (
     Unroutable,
     Visit,
 )
-from abeyance.core.working_state import WorkingState
 from abeyance.errors import BlockedCode, FailureCode
 
 _RANK: Final = {HaltRun: 0, Retry: 1, GoTo: 2, Parallel: 3}
 """Precedence among the decisions of rules: the lowest counts."""
 
 
-def start_scope(draft: WorkingState, scope_address: str, behind: tuple[str, ...] = ()) -> None:
+def start_scope(step: Step, scope_address: str, behind: tuple[str, ...] = ()) -> None:
     """Fire the edges out of START. If no condition holds, the graph fails. `behind` are the gates that
     led to it.
     """
-    graph, scope = draft.graph(scope_address), draft.state.scopes[scope_address]
+    graph, scope = step.run.graph_of(scope_address), step.run.scopes[scope_address]
     if (failure := why_not_started(graph, scope_address, scope.values)) is not None:
-        routing.fail_scope(draft, scope_address, failure)
+        routing.fail_scope(step, scope_address, failure)
         return
     token = Token(visit=scope_address, gates=behind)
     for edge in _fired(graph, START, scope.values) or ():
         # An edge with no other source leads on at once.
-        routing.put_token(draft, scope_address, edge, START, token)
+        routing.put_token(step, scope_address, edge, START, token)
 
 
 def why_not_started(graph: GraphSpec, address: str, values: Mapping[str, Json]) -> Failure | None:
@@ -95,33 +95,33 @@ def why_not_started(graph: GraphSpec, address: str, values: Mapping[str, Json]) 
     return Failure(code=FailureCode.NO_WAY_OUT, message=message, address=address)
 
 
-def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
+def finish(step: Step, visit: Visit, finished: Finished) -> None:
     """Merge the patch of a finished visit, and leave its node or ask what has to be asked before."""
-    graph = draft.graph(visit.scope)
+    graph = step.run.graph_of(visit.scope)
     # In case that the run refuses what it came to.
     visit.checkpoint = visit.checkpoint.after_failure(finished.journal, {})
     # Before the merge: a failed visit that is tried again must not have changed anything.
     if unknown := unknown_targets(graph, visit.node, finished) - {*finished.unpinned}:
-        _fail_unknown(draft, visit, unknown)
+        _fail_unknown(step, visit, unknown)
         return
     for number, each in enumerate(finished.sends or ()):
         if (reason := why_not_json(each.item)) is not None:
             message = f"the item {number} that {visit.node!r} sends is not JSON: {reason}"
-            routing.fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=message))
+            routing.fail(step, visit, Failure(code=FailureCode.INVALID_PATCH, message=message))
             return
-    if not merge(draft, visit, finished.patch):
+    if not merge(step, visit, finished.patch):
         return
-    if draft.state.ending is not None:
-        draft.drop_visit(visit.address)
+    if step.run.ending is not None:
+        step.drop_visit(visit.address)
         return
-    is_exempt = routing.recount(draft, visit, is_exempt=finished.exempt_from_max_visits)
+    is_exempt = routing.recount(step, visit, is_exempt=finished.exempt_from_max_visits)
     interrupts.withdraw(
-        draft,
-        interrupts.of_visit(draft, visit.address),
+        step,
+        interrupts.of_visit(step, visit.address),
         "the visit finished without it",
         status="superseded",
     )
-    items.put_result(draft, visit, finished.result)
+    items.put_result(step, visit, finished.result)
     # Without what is merged already, or only for readers of the events.
     stored = replace(
         finished,
@@ -134,87 +134,85 @@ def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
     )
     visit.routing = RoutingDecision(outcome=stored)
     visit.checkpoint = Checkpoint()
-    if _read_unread(draft, visit, finished):
+    if _read_unread(step, visit, finished):
         return
     if visit.node in graph.interrupt_after and not visit.is_finally:
-        operator_questions.open_breakpoint(draft, visit, "after")
+        operator_questions.open_breakpoint(step, visit, "after")
     else:
-        _apply_rules(draft, visit, visit.routing)
+        _apply_rules(step, visit, visit.routing)
 
 
-def _read_unread(draft: WorkingState, visit: Visit, finished: Finished) -> bool:
+def _read_unread(step: Step, visit: Visit, finished: Finished) -> bool:
     """Run a guarded visit again if messages for it are unread. Return whether it does.
 
     So an agent reads every message that was accepted for it before it ends (netherbrain's guard).
     """
-    node = draft.state.node_of(visit)
+    node = step.run.node_of(visit)
     if not isinstance(node, FunctionNode) or not node.guarded:
         return False
-    unread = tuple(messages.for_visit(draft.state, visit))
+    unread = tuple(messages.for_visit(step.run, visit))
     if finished.is_decided or not unread:
         return False
-    scope = draft.state.scopes[visit.scope]
-    if scope.guard_turns >= draft.state.limits.max_guard_turns:
-        messages.report(draft, unread, "guard")
+    scope = step.run.scopes[visit.scope]
+    if scope.guard_turns >= step.run.limits.max_guard_turns:
+        messages.report(step, unread, "guard")
         return False
     scope.guard_turns += 1
-    draft.drop_visit(visit.address)
-    routing.enter(draft, visit.scope, visit.node, members=visit.members, behind=visit.gates)
+    step.drop_visit(visit.address)
+    routing.enter(step, visit.scope, visit.node, members=visit.members, behind=visit.gates)
     return True
 
 
-def breakpoint_answered(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
+def breakpoint_answered(step: Step, visit: Visit, route: RoutingDecision) -> None:
     """Continue routing a visit after the breakpoint after its node."""
     operator_questions.drop_breakpoint_answer(visit, "after")
     if route.is_stale:
         # Its route functions saw the values before a person edited them.
-        reroute(draft, visit, route)
+        reroute(step, visit, route)
     else:
-        _apply_rules(draft, visit, route)
+        _apply_rules(step, visit, route)
 
 
-def rules_answered(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
+def rules_answered(step: Step, visit: Visit, route: RoutingDecision) -> None:
     """Continue routing a visit after the questions of its rules are answered."""
-    _route_again_if_retried(draft, visit)
-    for rule in draft.graph(visit.scope).rules_on(visit.node):
+    _route_again_if_retried(step, visit)
+    for rule in step.run.graph_of(visit.scope).rules_on(visit.node):
         for action in rule.actions:
             match action:
                 case Ask(answer_to=str() as field) if (
                     key := key_of("rule", rule.id)
                 ) in visit.questions.answers:
-                    if not merge(draft, visit, {field: visit.questions.answers[key]}, key):
+                    if not merge(step, visit, {field: visit.questions.answers[key]}, key):
                         return
                 case _:
                     pass
-    _leave(draft, visit, route)
+    _leave(step, visit, route)
 
 
-def reroute(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
+def reroute(step: Step, visit: Visit, route: RoutingDecision) -> None:
     """Choose the way out of a finished visit again, with the current values."""
-    graph = draft.graph(visit.scope)
+    graph = step.run.graph_of(visit.scope)
     decides = graph.routes_from(visit.node) and not route.outcome.is_decided
     if decides or graph.has_clips_on(visit.node):
         # Its route functions run as soon as a workflow task has room.
         visit.routing = replace(route, is_stale=True)
-        draft.move(visit, "proceed", Ready(stage="rules"))
+        step.move(visit, "proceed", Ready(stage="rules"))
     else:
-        _apply_rules(draft, visit, replace(route, is_stale=False))
+        _apply_rules(step, visit, replace(route, is_stale=False))
 
 
-def routes_chosen(
-    draft: WorkingState, visit: Visit, route: RoutingDecision, finished: Finished
-) -> None:
+def routes_chosen(step: Step, visit: Visit, route: RoutingDecision, finished: Finished) -> None:
     """Route a visit after its route functions ran again, because a person has edited its values."""
-    if draft.state.ending is not None:
-        draft.drop_visit(visit.address)
+    if step.run.ending is not None:
+        step.drop_visit(visit.address)
         return
     routed = () if route.outcome.is_decided else finished.route_targets
-    graph = draft.graph(visit.scope)
+    graph = step.run.graph_of(visit.scope)
     if unknown := unknown_targets(graph, visit.node, replace(finished, route_targets=routed)):
-        _fail_unknown(draft, visit, unknown)
+        _fail_unknown(step, visit, unknown)
         return
     chosen = replace(route.outcome, route_targets=routed, fired_rules=finished.fired_rules)
-    _apply_rules(draft, visit, RoutingDecision(outcome=chosen))
+    _apply_rules(step, visit, RoutingDecision(outcome=chosen))
 
 
 def unknown_targets(graph: GraphSpec, name: str, finished: Finished) -> set[str]:
@@ -227,9 +225,11 @@ def unknown_targets(graph: GraphSpec, name: str, finished: Finished) -> set[str]
     return {*finished.route_targets} - {*graph.routed_from(name)}
 
 
-def _fail_unknown(draft: WorkingState, visit: Visit, unknown: set[str]) -> None:
-    message = why_unknown(visit.node, unknown, draft.graph(visit.scope).targets_of(visit.node))
-    routing.fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=message))
+def _fail_unknown(step: Step, visit: Visit, unknown: set[str]) -> None:
+    message = why_unknown(
+        visit.node, unknown, step.run.graph_of(visit.scope).targets_of(visit.node)
+    )
+    routing.fail(step, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=message))
 
 
 def why_unknown(node: str, unknown: set[str], allowed: Iterable[str]) -> str:
@@ -241,9 +241,9 @@ def why_unknown(node: str, unknown: set[str], allowed: Iterable[str]) -> str:
     )
 
 
-def _apply_rules(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
+def _apply_rules(step: Step, visit: Visit, route: RoutingDecision) -> None:
     """Evaluate the rules on the merged values: their questions first, then the strongest decision."""
-    graph, values = draft.graph(visit.scope), items.values_of(draft.state, visit)
+    graph, values = step.run.graph_of(visit.scope), items.values_of(step.run, visit)
     questions: list[InterruptSpec] = []
     decisions: list[Decision] = []
     for rule in graph.rules_on(visit.node):
@@ -260,92 +260,92 @@ def _apply_rules(draft: WorkingState, visit: Visit, route: RoutingDecision) -> N
     # Answers to rules that asked earlier, and after which no way out was found, are merged already.
     stale = {key_of("rule", rule.id) for rule in graph.rules_on(visit.node)}
     visit.questions = visit.questions.without(stale)
-    faults = (interrupts.fault_of(draft, visit, question) for question in questions)
+    faults = (interrupts.fault_of(step, visit, question) for question in questions)
     if (fault := next(filter(None, faults), None)) is not None:
-        routing.fail(draft, visit, fault)
+        routing.fail(step, visit, fault)
         return
     for question in questions:
-        interrupts.open_question(draft, visit, question, "rule")
+        interrupts.open_question(step, visit, question, "rule")
     if not questions:
-        _leave(draft, visit, visit.routing)
+        _leave(step, visit, visit.routing)
 
 
-def merge(
-    draft: WorkingState, visit: Visit, changes: Mapping[str, Json], key: str | None = None
-) -> bool:
+def merge(step: Step, visit: Visit, changes: Mapping[str, Json], key: str | None = None) -> bool:
     """Merge a visit's changes, or the answer to the question of a rule by its `key`. Return False if this
     failed the visit.
     """
-    before = items.values_of(draft.state, visit)
+    before = items.values_of(step.run, visit)
     try:
-        items.put_patch(draft, visit.scope, visit.members, changes)
+        items.put_patch(step, visit.scope, visit.members, changes)
     except patch.PatchError as error:
-        routing.fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
+        routing.fail(step, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
         return False
     if changes:
-        gates.merged(draft, visit, before, key)
+        gates.merged(step, visit, before, key)
     return True
 
 
-def _leave(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
-    graph = draft.graph(visit.scope)
-    values = items.values_of(draft.state, visit)
+def _leave(step: Step, visit: Visit, route: RoutingDecision) -> None:
+    graph = step.run.graph_of(visit.scope)
+    values = items.values_of(step.run, visit)
     outcome = route.outcome
-    _route_again_if_retried(draft, visit)
+    _route_again_if_retried(step, visit)
     if route.decision is not None:
-        _carry_out(draft, visit, route.decision)
+        _carry_out(step, visit, route.decision)
     elif unpinned := unknown_targets(graph, visit.node, outcome):
-        _hold(draft, visit, route, min(unpinned))
+        _hold(step, visit, route, min(unpinned))
     elif outcome.sends is not None:
-        fanout.send(draft, visit, outcome.sends, is_exempt=outcome.exempt_from_max_visits)
+        fanout.send(step, visit, outcome.sends, is_exempt=outcome.exempt_from_max_visits)
     elif outcome.goto is not None:
-        draft.drop_visit(visit.address)
-        routing.go_instead(draft, visit, outcome.goto)
+        step.drop_visit(visit.address)
+        routing.go_instead(step, visit, outcome.goto)
     elif (fired := _fired(graph, visit.node, values, outcome.route_targets)) is not None:
-        draft.drop_visit(visit.address)
-        _fire(draft, visit, fired, outcome.route_targets)
+        step.drop_visit(visit.address)
+        _fire(step, visit, fired, outcome.route_targets)
     else:
         message = (
             f"none of the conditions on the ways out of {visit.node!r} holds; "
             "add an edge with when='else'"
         )
-        routing.fail(draft, visit, Failure(code=FailureCode.NO_WAY_OUT, message=message))
+        routing.fail(step, visit, Failure(code=FailureCode.NO_WAY_OUT, message=message))
 
 
-def _hold(draft: WorkingState, visit: Visit, route: RoutingDecision, target: str) -> None:
+def _hold(step: Step, visit: Visit, route: RoutingDecision, target: str) -> None:
     """Block a visit whose code, newer than the run's graph, chose a node that the graph lacks."""
     is_decided = route.outcome.is_decided
     why = unpinned_target(visit.node, target, is_decided=is_decided)
-    blocked.block(draft, visit, BlockedCode.TARGET_UNKNOWN, why)
+    blocked.block(step, visit, BlockedCode.TARGET_UNKNOWN, why)
     if is_decided:
         # The answers to rules are merged.
-        rules = {key_of("rule", rule.id) for rule in draft.graph(visit.scope).rules_on(visit.node)}
+        rules = {
+            key_of("rule", rule.id) for rule in step.run.graph_of(visit.scope).rules_on(visit.node)
+        }
         visit.questions = visit.questions.without(rules)
         visit.routing = route
-        draft.move(visit, "hold", Unroutable())
+        step.move(visit, "hold", Unroutable())
     else:
         # Other code may choose otherwise, so the routes run again.
-        reroute(draft, visit, route)
+        reroute(step, visit, route)
 
 
-def _route_again_if_retried(draft: WorkingState, visit: Visit) -> None:
+def _route_again_if_retried(step: Step, visit: Visit) -> None:
     """Have a retry of the run choose the way out of a finished visit anew: it may halt or fail there."""
     assert visit.routing is not None  # noqa: S101 its code has ended
     visit.routing = replace(visit.routing, decision=None, is_stale=True)
-    draft.move(visit, "proceed", Ready(stage="after"))
+    step.move(visit, "proceed", Ready(stage="after"))
 
 
-def _carry_out(draft: WorkingState, visit: Visit, decision: Decision) -> None:
+def _carry_out(step: Step, visit: Visit, decision: Decision) -> None:
     if isinstance(decision, HaltRun):
-        lifecycle.begin_ending(draft, "halted", decision.reason)
+        lifecycle.begin_ending(step, "halted", decision.reason)
         return
-    draft.drop_visit(visit.address)
+    step.drop_visit(visit.address)
     match decision:
         case Retry(node=str() as node, backoff=backoff):
-            routing.go_instead(draft, visit, node, pause=backoff)
+            routing.go_instead(step, visit, node, pause=backoff)
         case Retry(backoff=backoff):
             routing.enter(
-                draft,
+                step,
                 visit.scope,
                 visit.node,
                 members=visit.members,
@@ -354,10 +354,10 @@ def _carry_out(draft: WorkingState, visit: Visit, decision: Decision) -> None:
                 pause=backoff,
             )
         case GoTo(node=node):
-            routing.go_instead(draft, visit, node)
+            routing.go_instead(step, visit, node)
         case Parallel(nodes=nodes):
             for node in nodes:
-                routing.go(draft, visit.scope, node, members=visit.members, behind=visit.gates)
+                routing.go(step, visit.scope, node, members=visit.members, behind=visit.gates)
         case _:
             assert_never(decision)
 
@@ -383,19 +383,17 @@ def _fired(
     return tuple(holding)
 
 
-def _fire(
-    draft: WorkingState, visit: Visit, fired: tuple[Edge, ...], routed: tuple[str, ...]
-) -> None:
+def _fire(step: Step, visit: Visit, fired: tuple[Edge, ...], routed: tuple[str, ...]) -> None:
     for edge in fired:
         if edge.is_join and visit.members:
-            fanout.reach(draft, visit, edge)
+            fanout.reach(step, visit, edge)
         elif len(edge.sources) > 1:
             token = Token(visit=visit.address, gates=visit.gates)
-            routing.put_token(draft, visit.scope, edge, visit.node, token)
+            routing.put_token(step, visit.scope, edge, visit.node, token)
         else:
-            routing.go(draft, visit.scope, edge.target, members=visit.members, behind=visit.gates)
+            routing.go(step, visit.scope, edge.target, members=visit.members, behind=visit.gates)
     for target in dict.fromkeys(routed):
-        routing.go(draft, visit.scope, target, members=visit.members, behind=visit.gates)
+        routing.go(step, visit.scope, target, members=visit.members, behind=visit.gates)
 
 
 def _rule_fires(rule: Rule, values: Mapping[str, Json], fired: tuple[str, ...]) -> bool:

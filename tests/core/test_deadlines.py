@@ -22,7 +22,7 @@ from abeyance.core.spec import (
     ResumeRun,
 )
 from abeyance.core.state import Limits, Pause
-from abeyance.core.working_state import WorkingState
+from abeyance.core.step import Step
 from abeyance.errors import Code
 
 
@@ -388,7 +388,7 @@ def test_a_length_of_time_that_no_calendar_holds_ends_with_the_calendar(
     seconds: float, deadline: object
 ) -> None:
     run = Drive(chain("work"))
-    assert WorkingState(run.state, at(0)).after(seconds) == deadline
+    assert Step(run.state, at(0)).after(seconds) == deadline
 
     run.feed(events.Paused, actor="ada", timeout=seconds)
     assert run.state.next_deadline() == deadline

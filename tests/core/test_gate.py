@@ -16,10 +16,10 @@ from abeyance.core.ledger import content_digest, digest_of, interrupt_id
 from abeyance.core.replies import check_answers
 from abeyance.core.spec import START, Default, GraphSpec, InterruptSpec
 from abeyance.core.state import Limits
+from abeyance.core.step import Step
 from abeyance.core.terms import Quorum, Terms
 from abeyance.core.visit import Ready, Running, Waiting
 from abeyance.core.votes import Vote
-from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code
 
 
@@ -173,14 +173,14 @@ def test_a_unit_goes_on_when_all_that_it_asked_is_settled() -> None:
     spec: GraphSpec = graph("a", ways=[(START, "a")])
     state = machine.new_run(run_id="r", spec=spec, limits=Limits(), values={}, now=at(0))
     machine.advance(state, events.Started(now=at(0)))
-    draft = WorkingState(state, at(0))
+    step = Step(state, at(0))
     (visit,) = state.visits_in(Running)
     for name in ("one", "two"):
-        asking.open_question(draft, visit, InterruptSpec(name=name, prompt="?"))
+        asking.open_question(step, visit, InterruptSpec(name=name, prompt="?"))
 
-    one, two = asking.of_visit(draft, visit.address)
-    asking.answer(draft, two, Vote(by="ada", at=at(0), answer=2))
-    assert isinstance(draft.state.visits[visit.address].state, Waiting)
-    asking.answer(draft, one, Vote(by="ada", at=at(0), answer=1))
-    done = draft.state.visits[visit.address]
+    one, two = asking.of_visit(step, visit.address)
+    asking.answer(step, two, Vote(by="ada", at=at(0), answer=2))
+    assert isinstance(step.run.visits[visit.address].state, Waiting)
+    asking.answer(step, one, Vote(by="ada", at=at(0), answer=1))
+    done = step.run.visits[visit.address]
     assert (done.state, done.questions.answers) == (Ready(stage="body"), {"two": 2, "one": 1})

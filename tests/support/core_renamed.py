@@ -25,7 +25,7 @@ from abeyance.core.spec import (
     SubgraphNode,
 )
 from abeyance.core.state import RunState, copied
-from abeyance.core.working_state import WorkingState
+from abeyance.core.step import Step
 
 
 def renamed(spec: GraphSpec, suffix: str, around: str = "") -> tuple[GraphSpec, dict[str, str]]:
@@ -115,9 +115,9 @@ def migrate(run: Drive, spec: GraphSpec, **fields: Any) -> None:
 
 def moved(state: RunState, spec: GraphSpec, renames: Mapping[str, str]) -> RunState:
     """A run at rest in another graph, of which nobody has heard yet."""
-    draft = WorkingState(copied(state), state.updated_at)
-    migration.migrate(draft, spec, changes={}, renames=renames)
-    return draft.state
+    step = Step(copied(state), state.updated_at)
+    migration.migrate(step, spec, changes={}, renames=renames)
+    return step.run
 
 
 def obstacles(run: Drive, spec: GraphSpec, **fields: Any) -> list[tuple[str, str]]:

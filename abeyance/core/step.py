@@ -15,7 +15,6 @@ from typing import Final
 from abeyance.core.effects import Effect, Publish
 from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt
-from abeyance.core.spec import GraphSpec
 from abeyance.core.state import FanOut, RunState, Scope, copied
 from abeyance.core.visit import IN_SCOPE, Transition, Visit, VisitState, transition
 
@@ -23,35 +22,35 @@ _FARTHEST: Final = 100 * 365 * 24 * 3600.0
 """In seconds. Timers and calendars end not much later."""
 
 
-class WorkingState:
+class Step:
     """A run that is being changed, at one moment `now`.
 
     `is_put_together`: the run does not come from an `advance`, so anything in it may be over.
     """
 
-    __slots__ = ("_kept", "_left", "effects", "now", "state")
+    __slots__ = ("_kept", "_left", "effects", "now", "run")
 
-    def __init__(self, state: RunState, now: datetime, *, is_put_together: bool = False) -> None:
-        self.state = state
+    def __init__(self, run: RunState, now: datetime, *, is_put_together: bool = False) -> None:
+        self.run = run
         self.now = now
         self.effects: list[Effect] = []
         self._kept: RunState | None = None
         # The scopes that something has left. During a pause nothing is looked after.
-        is_known = state.pause is None and not is_put_together
+        is_known = run.pause is None and not is_put_together
         self._left: deque[str] | None = deque() if is_known else None
 
     def keep(self) -> None:
         """Keep the run as it is now, for a retry: what follows ends it."""
         if self._kept is None:
-            self._kept = copied(self.state)
+            self._kept = copied(self.run)
 
     def kept(self) -> RunState:
         """Return the run that was kept, or as it is now."""
-        return self._kept or copied(self.state)
+        return self._kept or copied(self.run)
 
     def adopt(self, state: RunState) -> None:
         """Go on with another run in place of this one."""
-        self.state.become(state)
+        self.run.become(state)
         self._left = None
 
     def after(self, seconds: float) -> datetime:
@@ -60,35 +59,35 @@ class WorkingState:
 
     def add_visit(self, visit: Visit) -> Visit:
         """Add a visit behind all others: a new one, or one that was dropped."""
-        self.state.visits[visit.address] = visit
+        self.run.visits[visit.address] = visit
         return visit
 
     def add_scope(self, scope: Scope) -> None:
         """Add a new scope behind all others."""
-        self.state.scopes[scope.address] = scope
+        self.run.scopes[scope.address] = scope
         self._leave(scope.address)
 
     def move(self, visit: Visit, name: Transition, to: VisitState) -> None:
         """Change the state of a visit of the run. Raises IllegalTransitionError as `transition` does."""
         transition(visit, name, to)
-        self.state.visits.moved(visit.address)
+        self.run.visits.moved(visit.address)
 
     def drop_visit(self, address: str) -> None:
         """Remove a visit."""
-        if address in self.state.visits:
-            del self.state.visits[address]
+        if address in self.run.visits:
+            del self.run.visits[address]
         self._leave(address.rpartition(";")[0])
 
     def drop_scope(self, address: str) -> None:
         """Remove a scope, with the gates in it."""
-        for gate in self.state.gates.found(IN_SCOPE, address):
-            del self.state.gates[gate.question]
-        del self.state.scopes[address]
+        for gate in self.run.gates.found(IN_SCOPE, address):
+            del self.run.gates[gate.question]
+        del self.run.scopes[address]
 
     def put_fans(self, scope: Scope, fans: Mapping[str, FanOut]) -> None:
         """Replace the fan-outs of a scope."""
         scope.fans = fans
-        self.state.scopes.moved(scope.address)
+        self.run.scopes.moved(scope.address)
 
     def _leave(self, scope: str) -> None:
         if self._left is not None:
@@ -102,14 +101,10 @@ class WorkingState:
     def left(self) -> Iterator[Scope]:
         """Yield the scopes that may have nothing in them any more, each once until it is left again."""
         if self._left is None:
-            self._left = deque(self.state.scopes)
+            self._left = deque(self.run.scopes)
         while self._left:
-            if (scope := self.state.scopes.get(self._left.popleft())) is not None:
+            if (scope := self.run.scopes.get(self._left.popleft())) is not None:
                 yield scope
-
-    def graph(self, scope: str) -> GraphSpec:
-        """Return the graph that is walked in a scope."""
-        return self.state.graph_of(scope)
 
     def emit(self, effect: Effect) -> None:
         """Add an effect."""
@@ -125,8 +120,8 @@ class WorkingState:
         **data: Json,
     ) -> int:
         """Publish an event, and return its number. `shown` is what an interrupt shows a person."""
-        self.state.events_published += 1
-        number = self.state.events_published
+        self.run.events_published += 1
+        number = self.run.events_published
         self.emit(
             Publish(
                 number=number,
