@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import pytest
 from pydantic import Field, create_model
-from sample_graphs import Held, State, gated, gates
+from sample_graphs import Held, State, gated
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Graph, Refusal, commands
+from abeyance import START, Graph, Refusal, commands
 from abeyance.activities.heartbeat import HEARTBEAT_SECONDS
 from abeyance.errors import Code
 from abeyance.temporal.workarounds.heartbeat import THROTTLE_SECONDS
@@ -159,28 +159,6 @@ async def test_cancel_now_does_not_wait_and_escalates_a_graceful_one(
         assert ended.values["log"] == ["cleanup cancelled"]
 
 
-async def test_cancelling_a_waiting_run_withdraws_its_questions(temporal: TemporalClient) -> None:
-    site = Site(temporal, gates(2))
-    async with site.worker():
-        run_id = await site.start()
-        waiting = await site.until(run_id, "awaiting-input")
-        await site.client.run(run_id).cancel()
-        ended = await site.ended(run_id)
-        with pytest.raises(Refusal) as refused:
-            await site.client.run(run_id).respond(
-                {waiting.interrupts[0].id: True}, principal=ANYBODY
-            )
-
-        assert ended.interrupts == []
-        assert refused.value.code is Code.WITHDRAWN
-        assert [
-            entry.status for entry in await site.client.run(run_id).interrupts(status="all")
-        ] == [
-            "cancelled",
-            "cancelled",
-        ]
-
-
 async def test_temporals_own_cancel_means_the_same_and_closes_as_canceled(
     temporal: TemporalClient,
 ) -> None:
@@ -199,55 +177,6 @@ async def test_temporals_own_cancel_means_the_same_and_closes_as_canceled(
         assert described.status is not None
         assert described.status.name == "CANCELED"
         await site.replays(run_id)
-
-
-async def test_control_that_is_repeated_is_counted_and_changes_nothing_else(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        await site.client.run(run_id).control(commands.Pause(actor="ada"))
-        first = await site.client.run(run_id).view()
-        await site.client.run(run_id).control(commands.Pause(actor="bob", reason="me too"))
-        second = await site.client.run(run_id).view()
-        await site.client.run(run_id).resume()
-        await site.client.run(run_id).resume()
-        resumed = await site.client.run(run_id).view()
-
-        assert second.pause == first.pause
-        assert resumed.metrics is not None
-        assert (resumed.metrics.pause_count, resumed.metrics.resume_count) == (2, 2)
-
-
-async def test_a_failing_finally_node_is_reported_and_hides_nothing(
-    temporal: TemporalClient,
-) -> None:
-    graph = Graph("untidy", state=State)
-
-    @graph.node(retries=0)
-    async def broken(state: State) -> None:
-        raise ValueError("the cause")
-
-    @graph.node(retries=0)
-    async def tidy(state: State) -> None:
-        raise ValueError("the broom is missing")
-
-    @graph.node
-    async def lights(state: State, ctx: Context) -> dict[str, Any]:
-        return {"log": [f"lights off: {ctx.outcome}"]}
-
-    graph.edge(START, "broken")
-    graph.finally_("tidy", "lights")
-    site = Site(temporal, graph)
-    async with site.worker():
-        ended = await site.ended(await site.start())
-
-        assert ended.error is not None
-        assert ended.error.message == "ValueError: the cause"
-        assert [failure.message for failure in ended.beside] == ["ValueError: the broom is missing"]
-        assert ended.values["log"] == ["lights off: failed"]
 
 
 async def test_a_finally_node_that_takes_too_long_is_reported_with_its_timeout(
@@ -294,27 +223,6 @@ async def test_a_worker_that_shuts_down_costs_a_node_no_attempt(temporal: Tempor
 async def _work_until(site: Site, held: Held) -> None:
     async with site.worker():
         await eventually(lambda: held.started)
-
-
-async def test_values_of_a_working_run_stay_as_they_are(temporal: TemporalClient) -> None:
-    held = Held()
-    site = Site(temporal, held.graph)
-    async with site.worker():
-        run_id = await site.start()
-        await eventually(lambda: held.started)
-        with pytest.raises(Refusal) as working:
-            await site.client.run(run_id, held.graph).edit_values(
-                {"amount": 1}, version=1, principal=ANYBODY
-            )
-        held.release.set()
-        await site.ended(run_id)
-        with pytest.raises(Refusal) as over:
-            await site.client.run(run_id, held.graph).edit_values(
-                {"amount": 1}, version=1, principal=ANYBODY
-            )
-
-        assert working.value.code is Code.NOT_STOPPED
-        assert over.value.code is Code.NOT_RUNNING
 
 
 async def test_the_graph_of_a_handle_by_which_values_are_checked_is_that_of_the_run(

@@ -51,32 +51,6 @@ async def test_a_question_that_nobody_answers_in_two_days_halts_the_run(
         assert late.value.code is Code.EXPIRED
 
 
-async def test_a_deadline_may_lead_elsewhere(time_machine: WorkflowEnvironment) -> None:
-    async with waiting(time_machine, timeout="3d", on_timeout="goto:late") as (site, view):
-        await forward(time_machine, view.run_id, timedelta(days=3, seconds=1))
-        ended = await site.ended(view.run_id)
-        (expired,) = await site.client.run(view.run_id).interrupts(status="all")
-
-        assert (ended.status, ended.values["log"]) == ("completed", ["before", "late"])
-        assert (expired.status, expired.answered_by) == ("expired", None)
-
-
-async def test_a_default_answers_when_nobody_does(time_machine: WorkflowEnvironment) -> None:
-    default = {"default": {"approved": False}}
-    async with waiting(time_machine, timeout="1d", on_timeout=default) as (site, view):
-        await forward(time_machine, view.run_id, timedelta(days=1, seconds=1))
-        ended = await site.ended(view.run_id)
-        with pytest.raises(Refusal) as late:
-            await site.client.run(view.run_id).respond(
-                {view.interrupts[0].id: {"approved": False}}, principal=ANYBODY
-            )
-
-        assert ended.values["decision"] == {"approved": False}
-        assert late.value.code is Code.ALREADY_ANSWERED
-        assert late.value.details["answered_by"] == "timeout"
-        assert late.value.details["answer"] == {"approved": False}
-
-
 async def test_a_deadline_survives_every_hand_over(time_machine: WorkflowEnvironment) -> None:
     limits = Limits(continue_as_new_after=6)
     async with waiting(time_machine, limits, timeout="2d") as (site, view):
@@ -90,19 +64,6 @@ async def test_a_deadline_survives_every_hand_over(time_machine: WorkflowEnviron
         assert again.interrupts[0].deadline == deadline
         assert again.interrupts[0].id == view.interrupts[0].id
         assert (ended.status, ended.reason) == ("halted", "interrupt-timeout")
-
-
-async def test_a_pause_has_a_deadline_too(time_machine: WorkflowEnvironment) -> None:
-    async with waiting(time_machine) as (site, view):
-        await site.client.run(view.run_id).pause(timeout="4h")
-        await forward(time_machine, view.run_id, timedelta(hours=4, seconds=1))
-        resumed = await site.until(view.run_id, "awaiting-input")
-        await site.client.run(view.run_id).pause(timeout="4h", on_timeout="goto:late")
-        await forward(time_machine, view.run_id, timedelta(hours=4, seconds=1))
-        ended = await site.ended(view.run_id)
-
-        assert resumed.interrupts[0].id == view.interrupts[0].id
-        assert ended.values["log"] == ["before", "late"]
 
 
 async def test_an_answer_handled_after_its_deadline_passed_in_an_outage_is_late(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from typing import Annotated, Any
 
 import pytest
@@ -107,42 +106,6 @@ async def test_messages_are_taken_once_in_order_and_the_rest_is_reported(
         assert ended.metrics is not None
         assert (ended.metrics.messages_queued, ended.metrics.messages_delivered) == (4, 0)
         await site.replays(run_id)
-
-
-async def test_a_full_queue_says_so_and_a_signal_into_it_is_recorded(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gated())
-    async with site.worker():
-        run_id = await site.start(limits=Limits(max_queue_size=1))
-        await site.until(run_id, "awaiting-input")
-        await site.client.run(run_id).send_message(message(0))
-        refusals = []
-        run = site.client.run(run_id)
-        for send in (run.send_message, run.pause_and_send_message):
-            with pytest.raises(Refusal) as full:
-                await send(message(1))
-            refusals.append(full.value)
-        handle = temporal.get_workflow_handle(run_id)
-        await site.client.run(run_id).signal_message(message(2))
-        await handle.signal("steer", ["no", "message"])
-        await handle.signal("steer")
-        view = await site.client.run(run_id).view()
-
-        assert {refusal.code for refusal in refusals} == {Code.QUEUE_FULL}
-        assert (refusals[0].details["limit"], refusals[0].details["actual"]) == (1, 1)
-        assert [note.code for note in view.rejected] == [
-            "queue_full",
-            "invalid_message",
-            "invalid_message",
-        ]
-        assert view.rejected[0].message_id == "m2"
-        assert (view.queue_depth, view.paused) == (1, False)
-
-        # What was turned away, and is sent again when there is room, is in.
-        assert await site.client.run(run_id).clear_messages() == 1
-        assert await site.client.run(run_id).signal_message(message(2)) == "m2"
-        assert await site.client.run(run_id).queue_depth() == 1
 
 
 async def test_a_repeat_is_known_across_hand_overs_and_in_both_ways_of_sending(
@@ -327,25 +290,6 @@ async def test_a_message_to_a_run_that_completes_is_taken_or_reported_or_refused
 
     assert fates["refused"] >= 10
     assert fates["taken"] + fates["left"]
-
-
-async def test_without_a_worker_a_steer_is_kept(
-    temporal: TemporalClient,
-) -> None:
-    site = Site(temporal, gated(), patience=4)
-    run_id = await site.start()
-    sent = await site.client.run(run_id).signal_message(message(1))
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(site.worker())
-        await site.until(run_id, "awaiting-input")
-        unread = await site.client.run(run_id).messages()
-
-        assert sent == "m1"
-        assert [each.message_id for each in unread] == ["m1"]
-        assert await site.client.run(run_id).has_queued_messages()
-        assert await site.client.run(run_id).queue_depth() == 1
-        await site.client.run(run_id).clear_messages()
-        assert not await site.client.run(run_id).has_queued_messages()
 
 
 async def test_messages_that_are_too_old_are_reported_without_anybody_asking(

@@ -212,18 +212,6 @@ async def test_a_migrated_run_is_continued_as_new(temporal: TemporalClient) -> N
         )
 
 
-async def test_an_ended_run_cannot_be_migrated(temporal: TemporalClient) -> None:
-    site = Site(temporal, Payments().graph())
-    run_id, _ = await waiting(site)
-    async with site.worker():
-        await site.client.run(run_id).cancel()
-        await site.ended(run_id)
-        with pytest.raises(Refusal) as refused:
-            await site.client.run(run_id).migrate(principal=ANYBODY)
-
-        assert refused.value.code is Code.NOT_RUNNING
-
-
 async def working(site: Site) -> str:
     """Start a run whose code `pay` is under way, once its approval is answered."""
     run_id = await site.start({"amount": 3})

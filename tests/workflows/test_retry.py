@@ -129,24 +129,6 @@ async def test_a_cancelled_run_asks_its_open_question_again_under_its_id(
         assert payments.done == ["check", "reserve", "pay"]
 
 
-async def test_only_a_run_that_ended_badly_can_be_retried(temporal: TemporalClient) -> None:
-    site = Site(temporal, Payments().graph())
-    async with site.worker():
-        run_id = await site.start({"amount": 3})
-        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
-        run = site.client.run(run_id)
-        with pytest.raises(Refusal) as still_open:
-            await run.retry()
-        await run.respond(asked.id, True, principal=ANYBODY)
-        await site.ended(run_id)
-        with pytest.raises(Refusal) as completed:
-            await run.retry()
-
-        assert still_open.value.code is Code.NOT_FINISHED
-        assert still_open.value.details["run_status"] == "awaiting-input"
-        assert completed.value.code is Code.RUN_FINISHED
-
-
 async def test_a_repeat_with_the_same_key_starts_nothing_more(temporal: TemporalClient) -> None:
     payments = Payments(fails=2)
     site = Site(temporal, payments.graph())

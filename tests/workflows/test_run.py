@@ -12,7 +12,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Backoff, Context, Fatal, Goto, Graph, Principal, Refusal, views
+from abeyance import START, Backoff, Context, Fatal, Graph, Principal, Refusal, views
 from abeyance.errors import Code
 
 
@@ -220,36 +220,6 @@ async def test_fatal_is_not_tried_again_and_on_error_leads_on(temporal: Temporal
         assert (ended.status, ended.values["log"]) == ("completed", ["mended"])
 
 
-@pytest.mark.parametrize(
-    ("returned", "code", "named"),
-    [
-        ({"nope": 1}, "invalid_patch", "'nope'"),
-        ({"amount": "much"}, "invalid_patch", "amount"),
-        ({"log": "not a list"}, "invalid_patch", "log"),
-        (7, "invalid_patch", "int"),
-        ({"amount": float("nan")}, "invalid_patch", "amount"),
-        (Goto("nowhere"), "unknown_node", "'nowhere'"),
-    ],
-)
-async def test_what_a_node_may_not_return_fails_it_and_names_the_field(
-    temporal: TemporalClient, returned: Any, code: str, named: str
-) -> None:
-    graph = Graph("wrong", state=State)
-
-    @graph.node
-    async def wrong(state: State) -> Any:
-        return returned
-
-    graph.edge(START, "wrong")
-    site = Site(temporal, graph)
-    async with site.worker():
-        ended = await site.ended(await site.start())
-
-        assert ended.error is not None
-        assert ended.error.code == code
-        assert named in ended.error.message
-
-
 async def test_a_timeout_says_which_node_and_how_long(temporal: TemporalClient) -> None:
     graph = Graph("slow", state=State)
 
@@ -281,37 +251,6 @@ async def test_code_that_no_worker_has_is_waited_for_and_shown_as_blocked(
     assert (blocked.node, blocked.code) == ("deployed.n1", "code_missing")
     assert "'n1'" in blocked.message
     assert ended.values["log"] == ["n0", "n1"]
-
-
-async def test_values_that_todays_model_refuses_wait_for_code_that_reads_them(
-    temporal: TemporalClient,
-) -> None:
-    class Stricter(BaseModel):
-        amount: float = 0
-        log: list[str] = []
-        currency: str
-
-    def graph(model: type[BaseModel]) -> Graph:
-        made = Graph("changed", state=model)
-
-        @made.node
-        async def look(state: Any) -> None:
-            return None
-
-        made.edge(START, "look")
-        return made
-
-    site = Site(temporal, graph(State))
-    run_id = await site.start({"amount": 0.5})
-    async with site.worker(graph(Stricter)):
-        view = await site.until_blocked(run_id)
-    async with site.worker():
-        ended = await site.ended(run_id)
-
-    (why,) = view.blocked
-    assert (view.status, why.code) == ("running", "values_incompatible")
-    assert "/currency" in why.message
-    assert ended.status == "completed"
 
 
 @pytest.mark.parametrize("local", [False, True])

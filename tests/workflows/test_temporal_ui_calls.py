@@ -261,21 +261,6 @@ async def test_cancel_ends_a_run_in_good_order(temporal: TemporalClient) -> None
         assert "already completed" in late.errors
 
 
-async def test_temporals_own_cancel_means_the_same(temporal: TemporalClient) -> None:
-    site, operator = Site(temporal, gated()), Operator(temporal)
-    async with site.worker():
-        run_id = await site.start()
-        await site.until(run_id, "awaiting-input")
-        said = await operator.workflow("cancel", run_id)
-        ended = await site.ended(run_id)
-        described = await temporal.get_workflow_handle(run_id).describe()
-
-        assert said.code == 0
-        assert (ended.status, ended.cancelled_by) == ("cancelled", "temporal")
-        assert ended.values["log"] == ["before"]
-        assert described.status is WorkflowExecutionStatus.CANCELED
-
-
 async def test_terminate_cuts_a_run_off_without_its_finally_nodes(
     temporal: TemporalClient,
 ) -> None:
