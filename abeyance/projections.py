@@ -7,7 +7,7 @@ of it. A field that the core's `Interrupt` and `views.InterruptView` both have i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, Final
 
 from abeyance import views, wire
@@ -41,7 +41,6 @@ _TERMS: Final = [entry.name for entry in fields(Terms) if entry.name in _IN_VIEW
 def run_view(state: RunState, start: wire.StartRun) -> views.RunView:
     """The whole view of a run."""
     ending = state.ending
-    counters = state.counters
     values = dict(state.root.values)
     is_over = state.finished
     return views.RunView(
@@ -67,16 +66,7 @@ def run_view(state: RunState, start: wire.StartRun) -> views.RunView:
         open=len(state.ledger.open),
         queue_depth=len(state.mailbox.queue),
         max_queue_size=state.limits.max_queue_size,
-        metrics=views.Metrics(
-            messages_queued=counters.messages_queued,
-            messages_delivered=counters.messages_delivered,
-            pause_count=counters.pause_count,
-            resume_count=counters.resume_count,
-            cancel_count=counters.cancel_count,
-            max_queue_depth=counters.max_queue_depth,
-            last_activity_at=state.last_activity_at,
-            visits=counters.visits,
-        ),
+        metrics=views.Metrics(**asdict(state.counters), last_activity_at=state.last_activity_at),
         blocked=blocked_visits(state),
         guarded_by=list(authority.guarded_by(state)),
         values=values,
@@ -307,15 +297,9 @@ def _pause_view(state: RunState) -> views.PauseView | None:
     pause = state.pause
     if pause is None:
         return None
-    return views.PauseView(
-        since=pause.since,
-        actor=pause.actor,
-        reason=pause.reason,
-        mode=pause.mode,
-        deadline=pause.deadline,
-        on_timeout=str(on_timeout_text(pause.on_timeout)),
-    )
+    on_timeout = str(on_timeout_text(pause.on_timeout))
+    return views.PauseView(**{**asdict(pause), "on_timeout": on_timeout})
 
 
 def _error_view(failure: Failure) -> views.ErrorView:
-    return views.ErrorView(code=failure.code, message=failure.message, address=failure.address)
+    return views.ErrorView(**asdict(failure))

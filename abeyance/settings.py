@@ -10,6 +10,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
@@ -332,20 +333,9 @@ class Settings(BaseSettings):
         """Return the limits of a run, which its start may lower."""
         from abeyance.core.state import Limits  # noqa: PLC0415  (a command needs no state of runs)
 
-        return Limits(
-            max_queue_size=self.max_queue_size,
-            max_message_length=self.max_message_length,
-            max_metadata_size=self.max_metadata_size,
-            allowed_actions=self.allowed_actions,
-            allowed_media_hosts=self.allowed_media_hosts,
-            max_visits=self.max_visits,
-            max_guard_turns=self.max_guard_turns,
-            max_parallel_visits=self.max_parallel_visits,
-            pause_timeout=self.pause_timeout,
-            grace=self.grace,
-            continue_as_new_after=self.continue_as_new_after,
-            visit_bytes=Limits().visit_bytes if self.storage is None else _STORED_VISIT_BYTES,
-        )
+        given = {each.name for each in fields(Limits)} & type(self).model_fields.keys()
+        room = Limits().visit_bytes if self.storage is None else _STORED_VISIT_BYTES
+        return Limits(**{name: getattr(self, name) for name in given}, visit_bytes=room)
 
 
 def load_settings() -> Settings:

@@ -222,26 +222,16 @@ def run_exists(run_id: str, status: str) -> Refusal:
     )
 
 
-def unknown_cursor(run_id: str, cursor: str) -> Refusal:
-    """Return the refusal of a text that is not the id of an event of a run."""
+def unknown_cursor(cursor: str, run_id: str | None = None) -> Refusal:
+    """Return the refusal of a text that is not the id of an event of a run; without `run_id` of any."""
     shown = truncate(cursor, 100)
+    where = "the stream of this deployment" if run_id is None else f"the run {run_id!r}"
     return Refusal(
         Code.INVALID_BODY,
-        f"{shown!r} is not a cursor of the run {run_id!r}: send the id of one of its events as it was "
-        "received, or none to begin with the oldest.",
+        f"{shown!r} is not a cursor of {where}: send the id of one of its events as it was received, or "
+        "none to begin with the oldest.",
         cursor=shown,
-        run_id=run_id,
-    )
-
-
-def unknown_stream_cursor(cursor: str) -> Refusal:
-    """Return the refusal of a text that is not the id of an event of all runs."""
-    shown = truncate(cursor, 100)
-    return Refusal(
-        Code.INVALID_BODY,
-        f"{shown!r} is not a cursor of the stream of this deployment: send the id of one of its events "
-        "as it was received, or none to begin with the oldest.",
-        cursor=shown,
+        **without_none(run_id=run_id),
     )
 
 

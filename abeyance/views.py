@@ -7,11 +7,11 @@ package wrote.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, PrivateAttr, TypeAdapter, WrapSerializer
+from pydantic import Field, PrivateAttr, TypeAdapter, WrapSerializer
 
 from abeyance.core.delegations import Delegation
 from abeyance.core.events import Message
@@ -22,7 +22,7 @@ from abeyance.core.standing import Claim
 from abeyance.core.state import Called, RunState, joined, parted
 from abeyance.core.terms import Decision, Priority, Quorum
 from abeyance.core.votes import Vote
-from abeyance.wire import Record, StartRun
+from abeyance.wire import BY_NAME_AND_ALIAS, Record, StartRun
 
 
 class EscalationView(Record):
@@ -36,13 +36,7 @@ class EscalationView(Record):
 class DelegationView(Record):
     """A delegation as callers see it. `capabilities` null are all that questions may ask for."""
 
-    model_config = ConfigDict(
-        extra="ignore",
-        frozen=True,
-        validate_by_name=True,
-        validate_by_alias=True,
-        serialize_by_alias=True,
-    )
+    model_config = BY_NAME_AND_ALIAS
 
     id: str
     by: str
@@ -54,18 +48,9 @@ class DelegationView(Record):
     created_at: datetime
 
     @classmethod
-    def of(cls, delegation: Delegation) -> DelegationView:
-        lent = delegation.capabilities
-        return cls(
-            id=delegation.id,
-            by=delegation.by,
-            to=delegation.to,
-            capabilities=None if lent is None else list(lent),
-            from_=delegation.since,
-            until=delegation.until,
-            reason=delegation.reason,
-            created_at=delegation.created_at,
-        )
+    def of(cls, delegation: Delegation) -> Self:
+        """Return the view of a delegation, without the groups of its maker."""
+        return cls(**asdict(delegation), from_=delegation.since)
 
 
 class WhyNot(Record):
@@ -467,7 +452,7 @@ class MessageView(Record):
     expires_at: datetime | None
 
     @classmethod
-    def of(cls, message: Message) -> MessageView:
+    def of(cls, message: Message) -> Self:
         """Return the view of a message, without the sender's capabilities."""
         return cls(**{name: getattr(message, name) for name in cls.model_fields})
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -87,6 +87,12 @@ def is_none(value: object) -> bool:
 def is_empty(value: object) -> bool:
     """Whether a field is left out, because it is empty."""
     return not value
+
+
+BY_NAME_AND_ALIAS: Final = ConfigDict(
+    validate_by_name=True, validate_by_alias=True, serialize_by_alias=True
+)
+"""For a model with a field whose name is a word of Python (`from`, `for`)."""
 
 
 class Record(BaseModel):

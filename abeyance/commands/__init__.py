@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import (
-    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     model_serializer,
@@ -35,7 +34,7 @@ from abeyance.core.state import Status
 from abeyance.core.terms import Priority
 from abeyance.duration import OptionalSeconds, OptionalSpan, Seconds
 from abeyance.filters import Sort
-from abeyance.wire import Keyed, Moment, Request, Value, is_empty, is_none
+from abeyance.wire import BY_NAME_AND_ALIAS, Keyed, Moment, Request, Value, is_empty, is_none
 
 # About a run: control, messages, edits of its values, migration and retry
 
@@ -364,9 +363,7 @@ class ClaimBody(Request):
     has delegated it.
     """
 
-    model_config = ConfigDict(
-        validate_by_name=True, validate_by_alias=True, serialize_by_alias=True
-    )
+    model_config = BY_NAME_AND_ALIAS
 
     for_: Seconds = Field(default=ONE_CLAIM, alias="for", gt=0, le=LONGEST_CLAIM)
     on_behalf_of: Person | None = Field(default=None, exclude_if=is_none)
@@ -404,9 +401,7 @@ class DelegateBody(Request):
     has.
     """
 
-    model_config = ConfigDict(
-        validate_by_name=True, validate_by_alias=True, serialize_by_alias=True
-    )
+    model_config = BY_NAME_AND_ALIAS
 
     to: Person
     capabilities: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] | None = Field(

@@ -27,7 +27,7 @@ from abeyance import views
 from abeyance.core.json import Json
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
-from abeyance.util import unknown_cursor, unknown_stream_cursor
+from abeyance.util import unknown_cursor
 
 _CHECK_CHARS: Final = 16
 _SHOWN: Final = 100
@@ -104,7 +104,7 @@ class Cursor:
         """Read a cursor of this run. Raises the refusal `invalid_body`, naming the text."""
         match = _FORM.fullmatch(text)
         if match is None or match["check"] != _check(run_id, text[: match.start("check")]):
-            raise unknown_cursor(run_id, text)
+            raise unknown_cursor(text, run_id)
         return cls(
             run_id=run_id,
             execution=str(uuid.UUID(hex=match["execution"])),
@@ -235,10 +235,10 @@ class Positions:
                 cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True
             )
         except (binascii.Error, ValueError):
-            raise unknown_stream_cursor(cursor) from None
+            raise unknown_cursor(cursor) from None
         body, check = text[:-_CHECK_BYTES], text[-_CHECK_BYTES:]
         if body[:1] != bytes([_VERSION]) or check != _check_bytes(deployment, body):
-            raise unknown_stream_cursor(cursor)
+            raise unknown_cursor(cursor)
         positions = cls(int.from_bytes(body[1:_HEAD], "big"))
         numbers = _numbers_in(body[_HEAD:])
         try:
@@ -246,9 +246,9 @@ class Positions:
                 position = _Position(positions.until + later, _ordering(place))
                 positions._put(key.to_bytes(_KEY_BYTES, "big"), position)
         except (OverflowError, ValueError):
-            raise unknown_stream_cursor(cursor) from None
+            raise unknown_cursor(cursor) from None
         if positions.newest > _LATEST:
-            raise unknown_stream_cursor(cursor)
+            raise unknown_cursor(cursor)
         return positions
 
 

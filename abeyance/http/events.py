@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from abeyance.errors import Unavailable
 from abeyance.http.connection import Connection
-from abeyance.util import unknown_cursor, unknown_stream_cursor
+from abeyance.util import unknown_cursor
 from abeyance.views import TERMINAL_EVENTS
 
 EventJson: TypeAlias = Mapping[str, Any]
@@ -106,7 +106,7 @@ def _check_cursor(path: str, cursor: str | None) -> None:
     # No header and no query can hold it, or it stands for none there.
     if cursor is not None and _CURSOR.fullmatch(cursor) is None:
         run_id = path.rpartition("/")[2]
-        raise unknown_cursor(run_id, cursor) if run_id else unknown_stream_cursor(cursor)
+        raise unknown_cursor(cursor, run_id or None)
 
 
 async def _is_last(api: Connection, path: str, last: str | None) -> bool:

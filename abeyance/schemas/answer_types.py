@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Final
 from uuid import uuid4
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import PydanticSerializationError
 
@@ -80,20 +80,20 @@ def adapter(type_: Any) -> TypeAdapter[Any]:
         return _cached_adapter(type_)
     except TypeError:
         # What annotates the type cannot be hashed.
-        return _adapter(type_)
+        return new_adapter(type_)
 
 
-def _adapter(type_: Any) -> TypeAdapter[Any]:
+def new_adapter(type_: Any, config: ConfigDict = CONFIG) -> TypeAdapter[Any]:
+    """Return an adapter of a type with this configuration, or with its own if it is a model."""
     try:
-        return TypeAdapter(type_, config=CONFIG)
+        return TypeAdapter(type_, config=config)
     except PydanticUserError as error:
         if error.code != "type-adapter-config-unused":
             raise
-        # A model has a configuration of its own.
         return TypeAdapter(type_)
 
 
-_cached_adapter = lru_cache(maxsize=500)(_adapter)
+_cached_adapter = lru_cache(maxsize=500)(new_adapter)
 
 
 def rewrites(type_: Any) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import chain
@@ -273,15 +274,9 @@ class StateModel:
         return name in self.fields and answer_types.rewrites(self.patch_type(name))
 
     def _as_written(self, name: str, adapter: TypeAdapter[Any], value: Json) -> Json:
-        try:
+        with _misfits(name, value, ""):
             # As JSON: a strict model then accepts a date as a text.
             typed = adapter.validate_json(json.dumps(value), by_alias=True, by_name=True)
-        except ValidationError as error:
-            errors = [
-                {**entry, "pointer": f"/{escaped(name)}{entry['pointer']}"}
-                for entry in at_pointer(error, value)
-            ]
-            raise ValuesError(_joined(errors), errors) from error
         return _written(name, adapter, typed)
 
     def check_merged(self, values: Mapping[str, Json], patch: Mapping[str, Json]) -> None:
@@ -310,13 +305,7 @@ class StateModel:
 
     def _adapter(self, annotation: Any) -> TypeAdapter[Any]:
         config = self.model.model_config if self.model is not None else ConfigDict()
-        try:
-            return TypeAdapter(annotation, config=ConfigDict(**{**config, **CONFIG}))
-        except PydanticUserError as error:
-            if error.code != "type-adapter-config-unused":
-                raise
-            # The field is itself a model, which has a config of its own.
-            return TypeAdapter(annotation)
+        return answer_types.new_adapter(annotation, ConfigDict(**{**config, **CONFIG}))
 
     def _validated(self, model: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Json]:
         unknown = [] if self.is_open else sorted(set(given) - set(self._names()), key=str)
@@ -367,16 +356,21 @@ class StateModel:
     def _checked(
         self, name: str, adapter: TypeAdapter[Any], value: Any, *, strict: bool | None = None
     ) -> Any:
-        try:
+        with _misfits(name, value, "the patch does not match the state: "):
             return adapter.validate_python(value, strict=strict, by_alias=True, by_name=True)
-        except ValidationError as error:
-            errors = [
-                {**entry, "pointer": f"/{escaped(name)}{entry['pointer']}"}
-                for entry in at_pointer(error, value)
-            ]
-            raise ValuesError(
-                f"the patch does not match the state: {_joined(errors)}", errors
-            ) from error
+
+
+@contextmanager
+def _misfits(name: str, value: Any, before: str) -> Iterator[None]:
+    """Raise pydantic's errors in the value of a field as a ValuesError, whose message begins so."""
+    try:
+        yield
+    except ValidationError as error:
+        errors = [
+            {**entry, "pointer": f"/{escaped(name)}{entry['pointer']}"}
+            for entry in at_pointer(error, value)
+        ]
+        raise ValuesError(f"{before}{_joined(errors)}", errors) from error
 
 
 def to_mapping(given: Mapping[str, Any] | BaseModel) -> Mapping[str, Any]:

@@ -90,7 +90,7 @@ class InMemoryReader(CommandedRun):
     def _place_after(self, after: str) -> int:
         ids = [event.id for event in self._driver.events]
         if after not in ids:
-            raise unknown_cursor(self.run_id, after)
+            raise unknown_cursor(after, self.run_id)
         return ids.index(after) + 1
 
     async def wait(self, *, until: frozenset[str] = frozenset(), timeout: float = 30.0) -> RunView:
