@@ -233,7 +233,6 @@ class VisibilityWriter:
         self._graph_version = start.graph_version
         self._must_write = carried is not None
         self._rows: Mapping[str, Json] = {} if carried is None else memo_rows(carried)
-        self._ledger = None if carried is None else carried.ledger
         # The client wrote these when it started the run.
         self._status = Status.RUNNING if carried is None else carried.status
         self._attributes: Mapping[str, Any] = (
@@ -259,8 +258,7 @@ class VisibilityWriter:
     def _write_memo(
         self, state: RunState, facts: Sequence[effects.Publish], start: wire.StartRun
     ) -> None:
-        # Most tasks change no question, and there may be many.
-        rows = self._rows if state.ledger is self._ledger else memo_rows(state)
+        rows = memo_rows(state)
         changes: dict[str, Json] = {
             key: row for key, row in rows.items() if self._rows.get(key) != row
         }
@@ -269,7 +267,7 @@ class VisibilityWriter:
         has_new_status = state.status not in (self._status, Status.COMPLETED)
         has_changes = bool(changes or facts or has_new_status or self._must_write)
         self._must_write = False
-        self._rows, self._ledger, self._status = rows, state.ledger, state.status
+        self._rows, self._status = rows, state.status
         if not has_changes:
             return
         changes[names.MEMO_SUMMARY] = memo_summary(state, rows)
