@@ -15,7 +15,7 @@ from abeyance import Refusal, Unavailable, views
 from abeyance.history.feed import Feed
 
 
-async def test_two_hundred_followers_share_one_long_poll(temporal: TemporalClient) -> None:
+async def test_many_followers_share_one_long_poll(temporal: TemporalClient) -> None:
     site = Site(temporal, gates(20))
     client, counter = counted(temporal)
     feed = Feed(client, site.settings.task_queue)
@@ -26,7 +26,7 @@ async def test_two_hundred_followers_share_one_long_poll(temporal: TemporalClien
     async with site.worker():
         run_id = await site.start()
         view = await site.until(run_id, "awaiting-input")
-        followers = [asyncio.create_task(follow(run_id)) for _ in range(200)]
+        followers = [asyncio.create_task(follow(run_id)) for _ in range(40)]
         await eventually(lambda: counter.polls[run_id] == 1)
         to_join = counter.calls["get_workflow_execution_history"]
         assert feed.tails == 1
@@ -37,7 +37,7 @@ async def test_two_hundred_followers_share_one_long_poll(temporal: TemporalClien
         events, _ = await Feed(temporal, site.settings.task_queue).page(run_id, None, 1_000)
 
     assert len(events) > 80
-    assert read == [[event.id for event in events]] * 200
+    assert read == [[event.id for event in events]] * 40
     assert counter.most_polls[run_id] == 1
     assert to_join <= 5
     assert sum(counter.calls.values()) < 100
