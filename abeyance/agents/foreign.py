@@ -338,16 +338,13 @@ class _Requests:
         self._begun: Counter[str] = Counter()
 
     async def journal(self, name: str, function: Callable[[], Awaitable[Json]]) -> Json:
-        blobs, run_id = blobs_of(self._ctx), self._ctx.run_id
-
         async def request() -> dict[str, Json]:
-            result = tool_results.content(await function())
-            return await tool_results.store(blobs, run_id, result)
+            return await tool_results.store(self._ctx, tool_results.content(await function()))
 
         self._begun[name] += 1
         step = f"{name}, {self._begun[name]}"
         stored = await self._ctx.step(step, request)
-        return (await tool_results.load(blobs, stored))["content"]
+        return (await tool_results.load(blobs_of(self._ctx), stored))["content"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,7 +108,7 @@ class _Visit:
             return Finished(patch=self._patch(), goto=call.tool.name, result=edited)
         return Finished(
             patch=self._patch(),
-            result={**(edited or {}), **await self._store(denial)},
+            result={**(edited or {}), **await tool_results.store(self._ctx, denial)},
             tool_status=tool_results.to_model_text(denial)[0],
         )
 
@@ -134,9 +134,6 @@ class _Visit:
             name = self._call.tool.name
             message = f"the result of the tool {name!r} cannot be read or kept: {error}"
             raise Blocked(message, code=storage_code(error)) from error
-
-    async def _store(self, result: dict[str, Json]) -> dict[str, Json]:
-        return await tool_results.store(blobs_of(self._ctx), self._ctx.run_id, result)
 
     def _patch(self) -> dict[str, Json]:
         changes = self._call.memory.changes()
@@ -237,7 +234,7 @@ class _Visit:
         call, ctx = self._call, self._ctx
         outcome = await call.after(result, ctx.targets)
         if outcome.asked:
-            stored = await self._store(result)
+            stored = await tool_results.store(self._ctx, result)
             ctx.runtime.journal.set_marker(_RESULT_MARK, None)
             raise Suspended(outcome.asked, {_RESULT: stored, **self._changes()})
         call.memory = outcome.event.agent_state
@@ -245,6 +242,6 @@ class _Visit:
         result = {**tool_results.of_hooks(outcome, result), **said}
         return Finished(
             patch=self._patch(),
-            result=await self._store(result),
+            result=await tool_results.store(self._ctx, result),
             tool_status=tool_results.to_model_text(result)[0],
         )

@@ -94,7 +94,7 @@ class TurnCalls:
             if isinstance(admitted, Send):
                 sends.append(admitted)
             else:
-                known[requested.call_id] = await self._store(admitted)
+                known[requested.call_id] = await tool_results.store(self._ctx, admitted)
         patch: dict[str, Json] = {
             "known": known,
             "waiting": [asdict(call) for call in rest],
@@ -232,7 +232,7 @@ class TurnCalls:
             after = _without_mark(result)
         else:
             after = {**after, **tool_results.marks(loaded)}
-        return await self._store(after)
+        return await tool_results.store(self._ctx, after)
 
     def _answers(self, call_id: str) -> dict[str, Json]:
         """Return the answers to the questions about one call."""
@@ -243,9 +243,6 @@ class TurnCalls:
             if process.endswith(suffix):
                 answers[f"{process.removesuffix(suffix)}/{name}"] = answer
         return answers
-
-    async def _store(self, result: Mapping[str, Json]) -> dict[str, Json]:
-        return await tool_results.store(blobs_of(self._ctx), self._ctx.run_id, result)
 
 
 def _without_mark(result: Mapping[str, Json]) -> dict[str, Json]:

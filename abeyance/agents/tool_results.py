@@ -104,11 +104,11 @@ def blobs_of(ctx: Context) -> Blobs:
     return ctx.runtime.blobs
 
 
-async def store(blobs: Blobs, run_id: str, result: Mapping[str, Json]) -> dict[str, Json]:
+async def store(ctx: Context, result: Mapping[str, Json]) -> dict[str, Json]:
     """Return a result as it travels: itself, or a reference to the stored one."""
     if size(result) <= _MAX_INLINE_BYTES:
         return dict(result)
-    reference = {_BLOB: await blobs.put(run_id, json.dumps(result).encode())}
+    reference = {_BLOB: await blobs_of(ctx).put(ctx.run_id, json.dumps(result).encode())}
     return {**reference, **({UNSEEN: None} if UNSEEN in result else {})}
 
 

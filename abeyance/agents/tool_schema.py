@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias, get_type_hints
+from typing import Any, Final, TypeAlias, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -40,36 +40,12 @@ _VERBATIM: Final = frozenset({"default", "const", "enum", "examples"})
 """Keywords of a schema whose values are not schemas."""
 
 
-class Arguments(Protocol):
-    """The declared arguments of a tool."""
-
-    @property
-    def schema(self) -> Json:
-        """The JSON Schema of the arguments, an object."""
-
-    @property
-    def rewrites(self) -> bool:
-        """Return whether `read` can return other arguments than it was given."""
-
-    @property
-    def is_judged_elsewhere(self) -> bool:
-        """Return whether arguments may be valid that the schema does not allow."""
-
-    def read(self, tool: str, arguments: str | Mapping[str, Json]) -> dict[str, Json]:
-        """Validate the arguments of a call, and return them as JSON. Raises ArgumentsError."""
-
-    def bound(
-        self, function: Callable[..., Any], tool: str, arguments: Mapping[str, Json], context: Any
-    ) -> partial[Any]:
-        """Bind the context and the typed arguments to the function. Raises ArgumentsError."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedArguments:
-    """Arguments declared by a function's signature.
+    """Arguments declared by a function's signature, whose types decide, and write them in their form.
 
-    `adapter` validates a dataclass with a field for each of the `parameters`; `context` is the parameter
-    that gets the context, or None.
+    `schema` is their JSON Schema, an object. `adapter` validates a dataclass with a field for each of the
+    `parameters`; `context` is the parameter that gets the context, or None.
     """
 
     schema: Json
@@ -78,9 +54,12 @@ class TypedArguments:
     context: str | None
 
     rewrites = True
+    """Whether `read` can return other arguments than it was given."""
     is_judged_elsewhere = False
+    """Whether arguments may be valid that the schema does not allow."""
 
     def read(self, tool: str, arguments: str | Mapping[str, Json]) -> dict[str, Json]:
+        """Validate the arguments of a call, and return them as JSON. Raises ArgumentsError."""
         typed = self._typed(tool, _text(tool, arguments))
         try:
             dumped = self.adapter.dump_python(typed, mode="json", by_alias=True, round_trip=True)
@@ -96,6 +75,7 @@ class TypedArguments:
     def bound(
         self, function: Callable[..., Any], tool: str, arguments: Mapping[str, Json], context: Any
     ) -> partial[Any]:
+        """Bind the context and the typed arguments to the function. Raises ArgumentsError."""
         typed = self._typed(tool, _text(tool, arguments))
         named = {name: getattr(typed, name) for name in self.parameters}
         if self.context is not None:
@@ -133,6 +113,7 @@ class SchemaArguments:
         return self.judge is not None
 
     def read(self, tool: str, arguments: str | Mapping[str, Json]) -> dict[str, Json]:
+        """Validate the arguments of a call, and return them as JSON. Raises ArgumentsError."""
         try:
             parsed = json.loads(_text(tool, arguments))
         except (ValueError, RecursionError) as error:
@@ -159,7 +140,12 @@ class SchemaArguments:
     def bound(
         self, function: Callable[..., Any], tool: str, arguments: Mapping[str, Json], context: Any
     ) -> partial[Any]:
+        """Bind the context and the typed arguments to the function. Raises ArgumentsError."""
         return partial(function, context, self.read(tool, arguments))
+
+
+Arguments: TypeAlias = TypedArguments | SchemaArguments
+"""The declared arguments of a tool."""
 
 
 def _text(tool: str, arguments: str | Mapping[str, Json]) -> str:

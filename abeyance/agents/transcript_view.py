@@ -134,26 +134,21 @@ def _user_item(part: UserPromptPart, turn: int) -> TranscriptItem:
     from pydantic_ai.messages import TextContent
 
     content = [part.content] if isinstance(part.content, str) else part.content
-    item = TranscriptItem(
-        role="system" if is_note(part) else "user",
-        turn=turn,
-        at=part.timestamp,
-        media=tuple(_media(content)),
-    )
-    if (message := steering_of(part)) is not None:
-        return item.model_copy(
-            update={
-                "text": message.text or None,
-                "sender": message.sender,
-                "message_id": message.message_id,
-            }
-        )
+    message = steering_of(part)
     texts = [
         entry if isinstance(entry, str) else entry.content
         for entry in content
         if isinstance(entry, str | TextContent)
     ]
-    return item.model_copy(update={"text": "\n\n".join(texts) or None})
+    return TranscriptItem(
+        role="system" if is_note(part) else "user",
+        turn=turn,
+        at=part.timestamp,
+        media=tuple(_media(content)),
+        text=("\n\n".join(texts) if message is None else message.text) or None,
+        sender=None if message is None else message.sender,
+        message_id=None if message is None else message.message_id,
+    )
 
 
 def _tool_item(part: ToolReturnPart, turn: int) -> TranscriptItem:
