@@ -21,7 +21,7 @@ from abeyance.authoring.callables import call
 from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.core.answering import call_digest
 from abeyance.core.json import Json, Spans, canonical, fill_marked, size
-from abeyance.core.outcome import Asked
+from abeyance.core.outcome import Asked, key_of
 from abeyance.core.spec import InterruptSpec
 from abeyance.core.terms import Terms
 from abeyance.core.text import truncate
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 APPROVE: Final = "approve"
 """The name of an approval question."""
+APPROVAL: Final = key_of("approval", APPROVE)
+"""The key of its answer in the visit of the call."""
 OUTCOME: Final = "outcome"
 """The name of the question about the outcome of a call."""
 

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, Final
 
 from abeyance.agents.agent import ENTRY_NODE, MODEL_NODE, Agent, AgentTool
-from abeyance.agents.approvals import APPROVE
+from abeyance.agents.approvals import APPROVAL
 from abeyance.agents.prompts import Input, read_input
 from abeyance.agents.state import MEMORY_FIELDS, AgentValues
 from abeyance.agents.tool import Tool
@@ -23,7 +23,6 @@ from abeyance.agents.turn import Prompt, Turn
 from abeyance.authoring.callables import NodeCode, call, can_take, refuses, summary
 from abeyance.authoring.compiler import placeholder_spec
 from abeyance.authoring.graph import Graph
-from abeyance.core.outcome import key_of
 from abeyance.core.retries import RetryPolicy
 from abeyance.core.spec import START, FunctionNode, ReturnErrorToCaller, SubgraphNode
 from abeyance.schemas.json_types import misfit
@@ -91,7 +90,7 @@ def faults_of(
 
 async def _task(visit: Mapping[str, Any]) -> str:
     # An approver may have edited the task.
-    answer = visit["answers"].get(key_of("approval", APPROVE), {})
+    answer = visit["answers"].get(APPROVAL, {})
     arguments = (visit.get("result") or {}).get("args", visit["item"]["args"])
     return str(answer.get("arguments", arguments)["task"])
 
@@ -201,15 +200,10 @@ def _declare_calls(
 
 
 def _nested(agent: Agent, agent_tool: AgentTool) -> SubgraphNode:
-    return SubgraphNode(
-        id=agent_tool.name,
-        graph=placeholder_spec(agent_tool.agent.name),
+    return replace(
+        agent_node(agent_tool.name, agent_tool.agent, None),
         description=summary(agent_tool.tool.description),
-        input={},
-        output={},
-        agent=True,
         result="output",
         on_error=ReturnErrorToCaller(),
-        remembers=MEMORY_FIELDS if agent_tool.agent.remembers else (),
         asks=tuple(dict.fromkeys([*agent_tool.tool.capabilities, *agent.asks])),
     )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, runt
 
 from abeyance.agents import tool_results
 from abeyance.agents.agent import Agent
-from abeyance.agents.approvals import APPROVE, approval_question, approved_arguments
+from abeyance.agents.approvals import APPROVAL, approval_question, approved_arguments
 from abeyance.agents.model_errors import foreign_failure
 from abeyance.agents.model_request import unused_ids
 from abeyance.agents.output import FINAL_RESULT
@@ -32,7 +32,6 @@ from abeyance.agents.tool_schema import Judge, SchemaArguments, judged_when_call
 from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended
 from abeyance.core.json import Json, why_not_json
-from abeyance.core.outcome import key_of
 from abeyance.errors import AgentFailed, FailureCode
 from abeyance.schemas.json_schema import without_lookaround
 
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
 _STATE: Final = "abeyance"
 """The key of the metadata of a response that refers to the framework's state."""
-_APPROVAL: Final = key_of("approval", APPROVE)
 
 Prompt: TypeAlias = "str | Sequence[UserContent]"
 Predicate: TypeAlias = Callable[[dict[str, Any]], bool | Awaitable[bool]]
@@ -236,9 +234,9 @@ class ForeignAgent(Agent):
         try:
             return await self.framework.call(held.name, arguments, context)
         except NeedsApproval:
-            if _APPROVAL not in ctx.targets:
+            if APPROVAL not in ctx.targets:
                 raise Suspended([approval_question(held, arguments)]) from None
-        approved = approved_arguments(held, ctx.targets[_APPROVAL], arguments)
+        approved = approved_arguments(held, ctx.targets[APPROVAL], arguments)
         return await self.framework.call(held.name, approved, replace(context, approved=True))
 
     async def request(

@@ -111,16 +111,11 @@ _MAX_ID_CHARS: Final = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """The description of a tool for a model.
-
-    `parameters` is the JSON Schema of its arguments, an object. `strict` asks the provider to enforce the
-    schema; None leaves it to the provider.
-    """
+    """The description of a tool for a model; `parameters` is the JSON Schema of its arguments."""
 
     name: str
     description: str
     parameters: Mapping[str, Json]
-    strict: bool | None = None
 
 
 def name_of(model: ModelLike) -> str:
@@ -323,7 +318,6 @@ def _definition(tool: ToolSpec, kind: Any = "function") -> ToolDefinition:
         name=tool.name,
         description=tool.description,
         parameters_json_schema=dict(tool.parameters),
-        strict=tool.strict,
         kind=kind,
     )
 

@@ -81,13 +81,17 @@ class AgentState(MutableMapping[str, Json]):
         return copy.deepcopy(self)
 
 
-def _require_json(key: str, value: Any) -> None:
+def json_fault(value: Any) -> str | None:
+    """Return why a value is not JSON, or is nested too deep, or None."""
     try:
         refuse_too_deep(value)
-        fault = why_not_json(value)
+        return why_not_json(value)
     except (ValueError, RecursionError) as error:
-        fault = str(error)
-    if fault is not None:
+        return str(error)
+
+
+def _require_json(key: str, value: Any) -> None:
+    if (fault := json_fault(value)) is not None:
         raise TypeError(f"the value of {key!r} in the agent's state is not JSON: {fault}")
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from abeyance.agents import tool_results
 from abeyance.agents.agent import Agent
 from abeyance.agents.approvals import (
-    APPROVE,
+    APPROVAL,
     approval_question,
     approved_arguments,
     needs_approval,
@@ -27,12 +27,11 @@ from abeyance.authoring.context import Context
 from abeyance.authoring.interrupts import Suspended
 from abeyance.core.answering import call_digest
 from abeyance.core.json import Json
-from abeyance.core.outcome import Asked, key_of
+from abeyance.core.outcome import Asked
 
 _SHOWN: Final = "shown"
 _PREVIEWED: Final = "previewed"
 _CONFIRMED: Final = "confirmed"
-_APPROVAL: Final = key_of("approval", APPROVE)
 _NO_ANSWERS: Final[Mapping[str, Json]] = {}
 
 
@@ -88,7 +87,7 @@ class ToolCall:
                 return Ask(outcome.asked)
             if (reason := outcome.denied or outcome.cancelled) is not None:
                 return tool_results.error(reason, is_denied=True)
-        if _APPROVAL not in answers:
+        if APPROVAL not in answers:
             needed = approve or digest is not None
             if not needed and not await needs_approval(tool, self.arguments):
                 return None
@@ -102,7 +101,7 @@ class ToolCall:
         if digest != call_digest(tool.name, self.arguments):
             return tool_results.error("denied: what was approved is another call", is_denied=True)
         try:
-            approved = approved_arguments(tool, answers[_APPROVAL], shown or self.arguments)
+            approved = approved_arguments(tool, answers[APPROVAL], shown or self.arguments)
         except CallError as error:
             return tool_results.error(error.text, is_denied=True)
         if approved != self.arguments:

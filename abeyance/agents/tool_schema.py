@@ -12,9 +12,10 @@ import dataclasses
 import inspect
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeAlias, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -23,13 +24,13 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, SchemaError
 
+from abeyance.agents.state import json_fault
 from abeyance.agents.tool_errors import ArgumentsError
 from abeyance.authoring.context import Context
 from abeyance.core.json import Json, canonical, size, why_not_json
 from abeyance.core.text import truncate
 from abeyance.errors import Fatal
 from abeyance.schemas.json_schema import faults_of, schema_of
-from abeyance.wire import refuse_too_deep
 
 _MAX_BYTES: Final = 500_000
 """The arguments are copied several times with their call."""
@@ -86,7 +87,7 @@ class TypedArguments:
         try:
             return self.adapter.validate_json(text)
         except ValidationError as error:
-            raise _refused(tool, list(_sentences(error, self.schema))) from error
+            raise _refused(tool, _sentences(error, self.schema)) from error
 
 
 Judge: TypeAlias = Callable[[dict[str, Json]], object]
@@ -132,7 +133,7 @@ class SchemaArguments:
         try:
             self.judge(checked)
         except ValidationError as error:
-            raise _refused(tool, list(_sentences(error, self.schema))) from error
+            raise _refused(tool, _sentences(error, self.schema)) from error
         except (ValueError, TypeError) as error:
             raise _refused(tool, [str(error)]) from error
         return checked
@@ -159,12 +160,7 @@ def _text(tool: str, arguments: str | Mapping[str, Json]) -> str:
 
 
 def _require_json(tool: str, arguments: dict[str, Json]) -> dict[str, Json]:
-    try:
-        refuse_too_deep(arguments)
-        fault = why_not_json(arguments)
-    except ValueError as error:
-        fault = str(error)
-    if fault is not None:
+    if (fault := json_fault(arguments)) is not None:
         raise _refused(tool, [f"they are not JSON: {fault}"])
     if (bytes_ := size(arguments)) > _MAX_BYTES:
         message = f"they take {bytes_} bytes of at most {_MAX_BYTES}: send less in one call"
@@ -172,8 +168,8 @@ def _require_json(tool: str, arguments: dict[str, Json]) -> dict[str, Json]:
     return arguments
 
 
-def _refused(tool: str, faults: Sequence[str]) -> ArgumentsError:
-    listed = "\n".join(f"- {fault}" for fault in faults[:_MAX_FAULTS])
+def _refused(tool: str, faults: Iterable[str]) -> ArgumentsError:
+    listed = "\n".join(f"- {fault}" for fault in islice(faults, _MAX_FAULTS))
     return ArgumentsError(
         f"{tool!r} was not run, because its arguments do not fit:\n{listed}\n"
         "Call it again with arguments that fit."
