@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from temporalio.api.common.v1 import Payloads
@@ -41,6 +41,7 @@ from abeyance.storage.converter import of_run
 from abeyance.util import gather_limited
 
 _AT_ONCE: Final = 4
+_SOON: Final = timedelta(seconds=1)
 PAUSED_TO_WAKE: Final = "a worker was killed that was about to retry it; the next that starts does"
 """By this reason of a pause the next worker finds an activity that was not resumed."""
 _MAX_BUFFERED: Final = 100
@@ -129,7 +130,8 @@ class Waking:
         is_waiting = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
         if not is_left and not (is_waiting and (blocking_failure(pending) or is_lost(pending))):
             return False
-        if not is_left and pending.next_attempt_schedule_time.ToDatetime(UTC) <= datetime.now(UTC):
+        soon = datetime.now(UTC) + _SOON
+        if not is_left and pending.next_attempt_schedule_time.ToDatetime(UTC) <= soon:
             # A worker may have it any moment, and a pause would end that attempt.
             return True
         namespace, execution = self._namespace, raw.workflow_execution_info.execution
