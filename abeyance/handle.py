@@ -24,8 +24,7 @@ from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import Principal
 from abeyance.duration import Duration
-from abeyance.schemas.answers import answers_as_json
-from abeyance.schemas.faults import json_patch
+from abeyance.schemas.requests import answers_as_json, json_patch
 from abeyance.util import as_names, checked_mapping, invalid, without_none
 from abeyance.views import (
     ClosingRecord,

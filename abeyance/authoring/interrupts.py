@@ -17,7 +17,6 @@ from abeyance.core.outcome import Asked, Interrupted
 from abeyance.duration import Duration
 from abeyance.errors import Fatal
 from abeyance.schemas import answer_types
-from abeyance.schemas.answers import parse_answer
 from abeyance.schemas.state_model import StateModel, at_pointer
 
 T_co = TypeVar("T_co", covariant=True)
@@ -225,7 +224,7 @@ class Misread(Exception):
 def typed_answer(asked: Interrupt, answer: Json) -> Any:
     """Return an answer as the type `response`. Raise Misread."""
     try:
-        return parse_answer(asked.response, answer)
+        return answer_types.read_answer(asked.response, answer)
     except ValidationError as error:
         faults = at_pointer(error, answer)
         texts = (f"{each['pointer']}: {each['message']}".removeprefix(": ") for each in faults)

@@ -45,7 +45,7 @@ from abeyance.orders import order_of
 from abeyance.projections import LARGEST_ATTRIBUTE, guards_for_memo, run_view
 from abeyance.runtime import retries
 from abeyance.runtime.graph_today import pinned as pinned_graph
-from abeyance.schemas import answers as limits_
+from abeyance.schemas.requests import checked_limits
 from abeyance.schemas.state_model import to_mapping
 from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.retry import refusals, retry_until
@@ -94,7 +94,7 @@ class StartPlan:
         person = started_by if on_behalf_of is None else on_behalf_of
         sent_by = started_by if person != started_by else None
         run_id = generated_run_id(graph.name) if run_id is None else checked_run_id(run_id)
-        limits = limits_.checked_limits(limits)
+        limits = checked_limits(limits)
         pinned = graph.build()
         spec = _spec_of(graph, interrupt_before, interrupt_after, on_error)
         values = graph.states.initial(input)

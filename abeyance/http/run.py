@@ -23,7 +23,7 @@ from abeyance.http.connection import Connection
 from abeyance.http.events import follow as followed
 from abeyance.http.events import past
 from abeyance.orders import SIGNALS, awaited, body_of, message_of, order_of
-from abeyance.schemas.faults import json_patch
+from abeyance.schemas.requests import json_patch
 from abeyance.storage.run_files import checked_id
 from abeyance.util import checked_run_id, checked_text
 from abeyance.views import (

@@ -52,10 +52,19 @@ def written(type_: Any, answer: Json) -> Json:
     return dumped(adapter(type_), read(type_, answer))
 
 
+def is_typed(response: Any) -> bool:
+    """Return whether a `response` is a type: no JSON Schema, and not None, which takes any answer."""
+    return response is not None and not isinstance(response, Mapping)
+
+
+def read_answer(response: Any, answer: Json) -> Any:
+    """Return an answer as `read`; as it is if the response is no type."""
+    return read(response, answer) if is_typed(response) else answer
+
+
 def written_answer(response: Any, answer: Json) -> Json:
-    """Return an answer as `written`; as it is for a JSON Schema, or None, which takes any."""
-    is_typed = response is not None and not isinstance(response, Mapping)
-    return written(response, answer) if is_typed else answer
+    """Return an answer as `written`; as it is if the response is no type."""
+    return written(response, answer) if is_typed(response) else answer
 
 
 def dumped(writer: TypeAdapter[Any], value: Any) -> Json:
@@ -98,7 +107,7 @@ _cached_adapter = lru_cache(maxsize=500)(new_adapter)
 
 def rewrites(type_: Any) -> bool:
     """Return whether what the type writes can differ from an answer that it accepts."""
-    if type_ is None or isinstance(type_, Mapping):
+    if not is_typed(type_):
         return False
     try:
         return _rewrites(adapter(type_).core_schema)
@@ -134,7 +143,7 @@ def remember(type_: Any) -> str | None:
 
     Any process finds a class of a module that it has imported; anything else only this one.
     """
-    if type_ is None or isinstance(type_, Mapping):
+    if not is_typed(type_):
         return None
     if (
         isinstance(type_, type)

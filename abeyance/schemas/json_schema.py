@@ -19,9 +19,7 @@ from pydantic_core import core_schema
 from abeyance.core.events import SchemaFault
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.text import truncate
-from abeyance.schemas import patterns
-from abeyance.schemas.patterns import pattern_of
-from abeyance.schemas.places import MAX_WORK, Places, places_of
+from abeyance.schemas.places import MAX_WORK, Places, options_of, pattern_of, places_of
 
 _LONGEST_CHAIN: Final = 8
 
@@ -246,7 +244,7 @@ def _usable(schema_text: str) -> _Usable:
         schema,
         # `format` says what a text means: the type decides which texts it accepts.
         validate_formats=False,
-        pattern_options=patterns.options(looks_around=places.looks_around),
+        pattern_options=options_of(looks_around=places.looks_around),
         offline=True,
     )
     return _Usable(places, validator)

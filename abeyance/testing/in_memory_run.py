@@ -28,7 +28,7 @@ from abeyance.history.after_the_end import (
 )
 from abeyance.orders import SIGNALS, order_of
 from abeyance.runtime import answering, graph_today, retries
-from abeyance.schemas import answers as limits_
+from abeyance.schemas.requests import checked_limits
 from abeyance.schemas.state_model import ValuesError
 from abeyance.testing.driver import MAX_STEPS, Driver
 from abeyance.testing.reader import InMemoryReader
@@ -83,7 +83,7 @@ class InMemoryRun(InMemoryReader):
         state = machine.new_run(
             run_id=run_id,
             spec=graph_today.pinned(spec),
-            limits=limits_.checked_limits(limits or Limits()),
+            limits=checked_limits(limits or Limits()),
             values=graph.states.initial(input or {}),
             now=now,
             started_by=person,

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from schema_shapes import each_other
 
 from abeyance.schemas.json_schema import loop_in, without_loops
-from abeyance.schemas.patterns import pattern_of
-from abeyance.schemas.places import MAX_PLACES, places_of
+from abeyance.schemas.places import MAX_PLACES, pattern_of, places_of
 
 LATER = 4
 """How many definitions a drawn schema has."""

@@ -1,9 +1,9 @@
-"""Checks of what callers pass: the limits of a run, and answers."""
+"""What callers pass: limits, answers and patches; and what is wrong with a request, in the same words."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -11,10 +11,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from abeyance.core.json import Json
 from abeyance.core.state import Limits
+from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal
-from abeyance.schemas import answer_types
 from abeyance.schemas.json_types import to_json
-from abeyance.schemas.state_model import at_pointer
+from abeyance.schemas.state_model import StateModel, ValuesError, at_pointer, pointer
 from abeyance.util import checked_mapping
 
 _LIMITS: Final = TypeAdapter(Limits)
@@ -33,6 +33,17 @@ _LEAST: Final = {
     "visit_bytes": 1,
     "continue_as_new_after": 3,
 }
+
+MOST_FAULTS: Final = 20
+"""How many faults of a request are told. One of a megabyte can have 90,000."""
+_SHOWN_CHARS: Final = 80
+_JSON_NAMES: Final = {
+    "dictionary or object to extract fields from": "object",
+    "dictionary": "object",
+    "tuple": "list",
+    " after validation": "",
+}
+"""What pydantic calls by its name in Python, as callers call it."""
 
 
 def checked_limits(limits: Limits) -> Limits:
@@ -76,16 +87,6 @@ def _as_json(answer: Any) -> Json:
         ) from error
 
 
-def parse_answer(response: Any, answer: Json) -> Any:
-    """Parse an answer as the type `response`; return it unchanged for None or a JSON Schema.
-
-    Raise pydantic's ValidationError if it does not fit.
-    """
-    if response is None or isinstance(response, Mapping):
-        return answer
-    return answer_types.read(response, answer)
-
-
 def answers_as_json(answers: Mapping[str, Any] | str | None, response: Any) -> dict[str, Json]:
     """Return the fields of a command for several answers by interrupt id, for one, or for `response`.
 
@@ -100,3 +101,44 @@ def answers_as_json(answers: Mapping[str, Any] | str | None, response: Any) -> d
     if response is not ...:
         forms["response"] = _as_json(response)
     return forms
+
+
+def request_faults(errors: Sequence[Mapping[str, Any]], given: Any = None) -> list[dict[str, str]]:
+    """Return the errors of pydantic in a request, each with a JSON pointer into what was given."""
+    found = [entry for entry in errors if not _is_echo(entry)]
+    return [
+        {"pointer": pointer(entry["loc"], entry["type"], given), "message": _message(entry)}
+        for entry in found[:MOST_FAULTS]
+    ]
+
+
+def json_patch(patch: Mapping[str, Any]) -> dict[str, Json]:
+    """Return a patch of the values as JSON. Raises `invalid_input` if it is none."""
+    try:
+        return StateModel(None).patch(patch)
+    except ValuesError as error:
+        raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
+
+
+def _is_echo(entry: Mapping[str, Any]) -> bool:
+    """Return whether a list is too short only by its faulty items, of which each is told."""
+    given = entry["input"]
+    is_short = entry["type"] == "too_short" and isinstance(given, Sequence)
+    return is_short and len(given) > entry["ctx"]["actual_length"]
+
+
+def _message(entry: Mapping[str, Any]) -> str:
+    match entry["type"]:
+        case "missing":
+            return "is missing"
+        case "extra_forbidden":
+            return "is not a field of this request"
+        case "value_error":
+            return str(entry["msg"]).removeprefix("Value error, ")
+        case _:
+            msg = str(entry["msg"])
+            text = f"{msg[:1].lower()}{msg[1:]}"
+            for word, name in _JSON_NAMES.items():
+                text = text.replace(word, name)
+            shown = truncate(repr(entry.get("input")), _SHOWN_CHARS)
+            return f"{text} (got {shown})"
