@@ -126,14 +126,15 @@ def approved_arguments(tool: Tool, answer: Json, original: Mapping[str, Json]) -
     raise CallError(f"The call was rejected, so it was not run{why}")
 
 
-def outcome_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
-    """Return the question about the outcome of an approved call that was cut off.
+def outcome_question(tool: Tool, arguments: Mapping[str, Json], number: int = 1) -> Asked:
+    """Return the question about the outcome of an approved call that was cut off, which has a name of its
+    own each time.
 
     The answer is `{action: "done", result?}`, `{action: "retry"}` or `{action: "fail"}`. It has no
     deadline, because no default is safe.
     """
     question = InterruptSpec(
-        name=OUTCOME,
+        name=OUTCOME if number == 1 else f"{OUTCOME}.{number}",
         prompt=(
             f"The call of {tool.name!r} was cut off, and its outcome is unknown: its worker was lost, or "
             "the run was stopped. "

@@ -24,6 +24,7 @@ from abeyance.agents.approvals import APPROVAL, approval_question, approved_argu
 from abeyance.agents.model_errors import foreign_failure
 from abeyance.agents.model_request import unused_ids
 from abeyance.agents.output import FINAL_RESULT
+from abeyance.agents.prompts import Input
 from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.tool_decorator import tool
 from abeyance.agents.tool_dispatch import MUST_ASK
@@ -36,12 +37,11 @@ from abeyance.errors import AgentFailed, FailureCode
 from abeyance.schemas.json_schema import without_lookaround
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage, ModelResponse, UserContent
+    from pydantic_ai.messages import ModelMessage, ModelResponse
 
 _STATE: Final = "abeyance"
 """The key of the metadata of a response that refers to the framework's state."""
 
-Prompt: TypeAlias = "str | Sequence[UserContent]"
 Predicate: TypeAlias = Callable[[dict[str, Any]], bool | Awaitable[bool]]
 _Made = TypeVar("_Made")
 ToolRules: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -107,7 +107,7 @@ class ForeignTurn:
 
     state: Json
     results: Mapping[str, CallResult]
-    prompts: Sequence[Prompt]
+    prompts: Sequence[Input]
     journal: Callable[[str, Callable[[], Awaitable[Json]]], Awaitable[Json]]
     speak: Callable[[Callable[[], str]], None] = _unheard
 
@@ -402,10 +402,10 @@ def _results(messages: Sequence[ModelMessage]) -> dict[str, CallResult]:
     }
 
 
-def _prompts(messages: Sequence[ModelMessage]) -> list[Prompt]:
+def _prompts(messages: Sequence[ModelMessage]) -> list[Input]:
     from pydantic_ai.messages import RetryPromptPart, UserPromptPart
 
-    prompts: list[Prompt] = []
+    prompts: list[Input] = []
     for message in messages:
         for part in message.parts:
             match part:
@@ -418,7 +418,7 @@ def _prompts(messages: Sequence[ModelMessage]) -> list[Prompt]:
     return prompts
 
 
-def _text_of(prompt: Prompt) -> str:
+def _text_of(prompt: Input) -> str:
     if isinstance(prompt, str):
         return prompt
     texts = [part if isinstance(part, str) else getattr(part, "content", None) for part in prompt]

@@ -38,11 +38,6 @@ Check: TypeAlias = Callable[[Any], Any]
 
 _NO_ANSWERS: Final[Mapping[str, Json]] = {}
 
-
-def _as_is(value: Any) -> Any:
-    return value
-
-
 _logger = logging.getLogger("abeyance.hooks")
 
 
@@ -152,6 +147,10 @@ async def _run_hook(hook: object, own: HookEvent) -> str | None:
         if own.interrupts.asked is None:
             fault = "it waits for the answer to a question that it did not ask by its event"
     return own.interrupts.close() or fault
+
+
+def _as_is(value: Any) -> Any:
+    return value
 
 
 def _with_changes(current: E, own: E, check: Check) -> E:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from abeyance.agents import tool_results
 from abeyance.agents.agent import ENTRY_NODE, Agent
-from abeyance.agents.approvals import OUTCOME, outcome_question, reported_result
+from abeyance.agents.approvals import outcome_question, reported_result
 from abeyance.agents.state import AgentState, AgentValues
 from abeyance.agents.tool import Tool
 from abeyance.agents.tool_errors import CallError, ToolFailed
@@ -172,11 +172,8 @@ class _Visit:
         if starts > len(answers):
             match tool.on_unknown:
                 case "ask":
-                    question = outcome_question(tool, self._call.arguments)
-                    name = OUTCOME if not answers else f"{OUTCOME}.{len(answers) + 1}"
-                    raise Suspended(
-                        [replace(question, question=replace(question.question, name=name))]
-                    )
+                    arguments = self._call.arguments
+                    raise Suspended([outcome_question(tool, arguments, len(answers) + 1)])
                 case "retry":
                     pass
                 case _:
