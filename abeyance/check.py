@@ -37,7 +37,7 @@ from abeyance.app import functions_of
 from abeyance.authoring.graph import Graph
 from abeyance.client.listing import OPEN_RUNS, Listing
 from abeyance.core.blocked import CANNOT_REPLAY_REMEDY
-from abeyance.core.state import RunState
+from abeyance.core.state import RunState, copied
 from abeyance.core.text import truncate
 from abeyance.errors import BlockedCode, SettingsError, Unreadable
 from abeyance.history.client import HistoryClient
@@ -256,7 +256,7 @@ def _not_replayed(run_id: str, error: Exception | None) -> Block:
 
 
 class StateRecorder(UnsandboxedWorkflowRunner, Interceptor):
-    """Runs replayed workflows, and keeps the latest state of each run in `states`, by run id."""
+    """Runs replayed workflows, and keeps the last state of each run in `states`, by run id."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -289,9 +289,8 @@ class _Recorded(InOrderWorkflowInstance):
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         run_id = self.get_info().workflow_id
         if any(job.HasField("remove_from_cache") for job in act.jobs):
-            # The eviction cancels the workflow, which would change its state.
-            self._recorder.runs.pop(run_id, None)
-        completion = super().activate(act)
-        if (run := self._recorder.runs.get(run_id)) is not None:
-            self._recorder.states[run_id] = run.state
-        return completion
+            # The eviction cancels the workflow, which changes its state.
+            run = self._recorder.runs.pop(run_id, None)
+            if run is not None:
+                self._recorder.states[run_id] = copied(run.state)
+        return super().activate(act)
