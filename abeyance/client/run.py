@@ -171,7 +171,7 @@ class TemporalRun(RunReader):
             return self._graph.states.edit(patch)
         except ValuesError as error:
             if why_not_json(patch) is not None:
-                raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
+                raise error.refusal() from error
             # The worker decides: it may have another version of the model.
             return dict(patch)
 

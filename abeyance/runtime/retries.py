@@ -90,7 +90,7 @@ def _refuse_misfit(graph: Graph, patch: Mapping[str, Json]) -> None:
     try:
         graph.states.patch(patch)
     except ValuesError as error:
-        raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
+        raise error.refusal() from error
 
 
 def mark(order: RetryBody, principal: Principal, key: str | None) -> str:

@@ -117,7 +117,7 @@ def json_patch(patch: Mapping[str, Any]) -> dict[str, Json]:
     try:
         return StateModel(None).patch(patch)
     except ValuesError as error:
-        raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
+        raise error.refusal() from error
 
 
 def _is_echo(entry: Mapping[str, Any]) -> bool:

@@ -65,6 +65,10 @@ class ValuesError(Exception):
         self.errors = [dict(error) for error in errors]
         super().__init__(message)
 
+    def refusal(self) -> Refusal:
+        """Return the refusal of a request with these values."""
+        return Refusal(Code.INVALID_INPUT, f"{self}.", errors=self.errors)
+
 
 class StateModel:
     """Converts between the values of a run and the state of a node. None is an open state."""

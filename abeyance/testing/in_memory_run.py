@@ -20,7 +20,7 @@ from abeyance.core.ledger import Receipt
 from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.state import Limits, RunState
 from abeyance.duration import Duration, seconds
-from abeyance.errors import Code, Refusal
+from abeyance.errors import Refusal
 from abeyance.history.after_the_end import (
     edit_after_the_end,
     not_running,
@@ -230,7 +230,7 @@ class InMemoryRun(InMemoryReader):
             return self._graph.states.edit(patch)
         except ValuesError as error:
             self._refuse_ended()
-            raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
+            raise error.refusal() from error
 
     async def edit(self, order: commands.Edit) -> None:
         if isinstance(order, commands.EditValues):
