@@ -26,7 +26,6 @@ def interrupted(step: Step, visit: Visit, running: Running, outcome: Interrupted
     if step.run.ending is not None and not visit.is_finally:
         step.drop_visit(visit.address)
         return
-    visit = step.run.visits[visit.address]
     graph = step.run.graph_of(visit.scope)
     outcome = replace(outcome, interrupts=_with_capabilities(graph, visit, outcome.interrupts))
     answered = running.answered_keys

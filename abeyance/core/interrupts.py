@@ -238,7 +238,7 @@ def update_questions(step: Step, scope: str) -> None:
             fields = gates.shown_by(declared, values)
             ask_anew(step, entry, _filled(declared, values, entry.kind), fields)
         elif visit.call is None and isinstance(waiting := visit.state, Waiting):
-            step.move(step.run.visits[visit.address], "resume", Ready(stage=waiting.stage))
+            step.move(visit, "resume", Ready(stage=waiting.stage))
 
 
 def declaration(state: RunState, entry: Interrupt) -> InterruptNode | Ask | None:

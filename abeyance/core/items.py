@@ -118,25 +118,20 @@ def holder_of(step: Step, scope: str, members: tuple[FanOutBranch, ...]) -> Item
 
 def forget_counts(step: Step, visit: Visit) -> None:
     """Reset the visit counts around a visit, and around the graph that it is in."""
-    for member in visit.members:
-        if item_of(step.run, visit.scope, member).visit_counts:
-            item_of(step.run, visit.scope, member).visit_counts = {}
     scope = step.run.scopes[visit.scope]
-    if scope.visit_counts:
-        step.run.scopes[visit.scope].visit_counts = {}
+    scope.visit_counts = {}
+    for member in visit.members:
+        item_of(step.run, visit.scope, member).visit_counts = {}
     if scope.visit is not None:
         forget_counts(step, step.run.visits[scope.visit])
 
 
 def forget_all_counts(step: Step) -> None:
     """Reset the visit counts of every scope and item."""
-    for address in step.run.scopes:
-        scope = step.run.scopes[address]
+    for scope in step.run.scopes.values():
         scope.visit_counts = {}
-        for key, fan in scope.fans.items():
-            for index, item in enumerate(fan.items):
-                if item.visit_counts:
-                    item_of(step.run, address, FanOutBranch(fan=key, index=index)).visit_counts = {}
+        for item in (item for fan in scope.fans.values() for item in fan.items):
+            item.visit_counts = {}
 
 
 def gathering(graph: GraphSpec, targets: tuple[str, ...]) -> tuple[str, ...]:

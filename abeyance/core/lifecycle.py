@@ -93,7 +93,7 @@ def stop_for_now(
 
 def _stop(step: Step, visit: Visit, running: Running, reason: StopReason) -> None:
     step.emit(StopNode(visit=visit.address, reason=reason))
-    step.move(step.run.visits[visit.address], "stop", replace(running, stopping=True))
+    step.move(visit, "stop", replace(running, stopping=True))
 
 
 def begin_ending(
@@ -169,7 +169,7 @@ def leave_every_branch(step: Step) -> None:
         "the pause's deadline left every branch",
         by=TIMEOUT,
     )
-    for visit in list(step.run.visits_in(Running)):
+    for visit in step.run.visits_in(Running):
         step.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
     root = step.run.scopes[step.run.root.address]
     root.tokens = {}

@@ -127,7 +127,6 @@ def taken(step: Step, event: MessagesTaken) -> None:
     count = max(0, event.upto - len(visit.inbox.taken))
     batch = tuple(for_visit(step.run, visit))[:count]
     if batch:
-        visit = step.run.visits[visit.address]
         visit.inbox = replace(visit.inbox, taken=(*visit.inbox.taken, *batch))
         _deliver(step, visit, batch)
 

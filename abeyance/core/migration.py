@@ -134,8 +134,8 @@ def migrate(
         operator_questions.set_values(step, changes)
     if spec != step.run.spec:
         step.adopt(_Move(step.run, Places(step.run, spec, renames)).run())
-    for visit in list(step.run.visits_in(Unroutable)):
-        _go_on(step, step.run.visits[visit.address])
+    for visit in step.run.visits_in(Unroutable):
+        _go_on(step, visit)
 
 
 def _go_on(step: Step, visit: Visit) -> None:

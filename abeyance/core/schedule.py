@@ -65,13 +65,12 @@ def start_ready(step: Step) -> bool:
         return running < state.limits.max_parallel_visits and not state.yielding
 
     for address in _to_look_at(step, running, has_place):
-        ready = state.visits.get(address)
+        visit = state.visits.get(address)
         # Starting one may end the run, or a graph in it.
-        if ready is None or not isinstance(ready.state, Ready):
+        if visit is None or not isinstance(ready := visit.state, Ready):
             continue
         has_one = has_place()
-        visit = step.run.visits[address]
-        if _start(step, visit, ready.state, has_place=has_one):
+        if _start(step, visit, ready, has_place=has_one):
             moved = True
         elif not has_one and isinstance(visit.state, Ready):
             step.move(visit, "proceed", replace(visit.state, queued=True))
