@@ -11,7 +11,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any, Final
 
 from abeyance import views, wire
-from abeyance.core import authority, duties, items, votes
+from abeyance.core import authority, four_eyes, items, votes
 from abeyance.core.address import Address
 from abeyance.core.json import Json, size
 from abeyance.core.ledger import Interrupt, Ledger
@@ -192,7 +192,7 @@ def _view(state: RunState, entry: Interrupt, *, abridged: bool = False) -> views
         run_id=state.run_id,
         graph=state.spec.name,
         abridged=abridged,
-        warnings=duties.warnings(state, entry) if entry.status == "open" else [],
+        warnings=four_eyes.warnings(state, entry) if entry.status == "open" else [],
         **shown,
     )
 

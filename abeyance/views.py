@@ -18,10 +18,10 @@ from abeyance.core.events import Message
 from abeyance.core.ledger import Parent, Receipt
 from abeyance.core.mailbox import Rejected, Undelivered
 from abeyance.core.spec import GraphSpec
-from abeyance.core.standing import Claim
 from abeyance.core.state import Called, RunState, joined, parted
 from abeyance.core.terms import Decision, Priority, Quorum
 from abeyance.core.votes import Vote
+from abeyance.core.who_may_answer import Claim
 from abeyance.wire import BY_NAME_AND_ALIAS, Record, StartRun
 
 

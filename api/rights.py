@@ -19,10 +19,10 @@ from fastapi.params import Depends as Dependency
 from abeyance import projections, views
 from abeyance.api.auth import RESPONDS, CredentialsDep
 from abeyance.client import Client
-from abeyance.core import standing
+from abeyance.core import who_may_answer
 from abeyance.core.delegations import Delegation
 from abeyance.core.policy import Principal, ReadRights
-from abeyance.core.standing import Request
+from abeyance.core.who_may_answer import Request
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.history.client import unknown_run
 
@@ -155,9 +155,9 @@ def _standing(entry: views.InterruptView, request: Request) -> dict[str, Any]:
         detail = f"{request.principal.subject!r} lacks the capability {RESPONDS!r}."
         why = views.WhyNot(code=str(Code.CAPABILITY_REQUIRED), detail=detail)
         return {"may_answer": False, "why_not": why}
-    names = standing.names(question, request)
+    names = who_may_answer.names(question, request)
     try:
-        standing.acting_for(question, request)
+        who_may_answer.acting_for(question, request)
     except Refusal as refusal:
         if refusal.code is not Code.AMBIGUOUS_DELEGATION:
             why = views.WhyNot(code=str(refusal.code), detail=refusal.message)

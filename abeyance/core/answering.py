@@ -19,7 +19,16 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Final, Literal
 
-from abeyance.core import authority, duties, edits, interrupts, ledger, replies, standing, votes
+from abeyance.core import (
+    authority,
+    edits,
+    four_eyes,
+    interrupts,
+    ledger,
+    replies,
+    votes,
+    who_may_answer,
+)
 from abeyance.core.business_time import moment
 from abeyance.core.events import Responded, TakenBack
 from abeyance.core.json import Json, canonical, rfc3339, sha256
@@ -67,7 +76,7 @@ def is_repeat(entry: Interrupt, answer: Json, event: Responded, name: str | None
 
 def receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt:
     """Return the receipt of an answer that can be accepted, and is no repeat."""
-    name = standing.acting_for(entry, event.request)
+    name = who_may_answer.acting_for(entry, event.request)
     outcome = _outcome(entry, _vote(entry, answer, event, name))
     return Receipt(
         interrupt_id=entry.id,
@@ -108,7 +117,7 @@ def accept(step: Step, entry: Interrupt, answer: Json, event: Responded, name: s
         entry = replace(entry, status="held", held=vote, held_until=until)
         step.run.ledger.open[entry.id] = entry
         _publish_vote(step, "interrupt.held", entry, vote, until=rfc3339(until))
-    duties.bar(step, entry.name)
+    four_eyes.bar(step, entry.name)
 
 
 def _publish_vote(step: Step, type_: str, entry: Interrupt, vote: Vote, **about: Json) -> None:
@@ -156,10 +165,10 @@ def take_back(step: Step, event: TakenBack) -> None:
     entry = step.run.ledger.open[event.interrupt_id]
     own = _own(entry, event.principal)
     left = tuple(vote for vote in entry.votes if vote not in own) if own else ()
-    duties.reopen(
+    four_eyes.reopen(
         step, entry, votes=left, by=event.principal.subject, reason=event.note or "taken back"
     )
-    duties.bar(step, entry.name)
+    four_eyes.bar(step, entry.name)
     step.run.last_activity_at = step.now
 
 

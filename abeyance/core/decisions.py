@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from abeyance.core import duties, items
+from abeyance.core import four_eyes, items
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, canonical, size
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import key_of
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.standing import Answerer
 from abeyance.core.state import RunState
 from abeyance.core.terms import PLAIN, Decision
 from abeyance.core.visit import Visit
 from abeyance.core.votes import Vote
+from abeyance.core.who_may_answer import Answerer
 from abeyance.errors import Code, Refusal
 
 _APPROVALS: Final = key_of("approval", "")
@@ -104,7 +104,7 @@ def approver(state: RunState, visit: Visit) -> dict[str, Json]:
     """
     for key, answer in visit.questions.answers.items():
         name = key.removeprefix(_APPROVALS)
-        if name != key and (found := duties.answered_by(state, visit, name)) is not None:
+        if name != key and (found := four_eyes.answered_by(state, visit, name)) is not None:
             who = next(_revisers(found, answer), found)
             named = {"by": who.by, "on_behalf_of": who.on_behalf_of}
             return {name: who for name, who in named.items() if who is not None}

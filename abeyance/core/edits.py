@@ -15,7 +15,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from abeyance.core import duties, events, interrupts, operator_questions, patch, reminders, standing
+from abeyance.core import (
+    events,
+    four_eyes,
+    interrupts,
+    operator_questions,
+    patch,
+    reminders,
+    who_may_answer,
+)
 from abeyance.core.authority import CONTROL, lacks, refuse_without_control
 from abeyance.core.business_time import moment
 from abeyance.core.json import Json, rfc3339, why_not_json
@@ -23,11 +31,11 @@ from abeyance.core.ledger import Interrupt, Ledger, digest_of
 from abeyance.core.policy import Principal
 from abeyance.core.replies import unknown
 from abeyance.core.spec import Default, GoTo
-from abeyance.core.standing import Claim
 from abeyance.core.state import RunState, Status
 from abeyance.core.step import Step
 from abeyance.core.terms import PLAIN, BusinessTime, Calendar
 from abeyance.core.visit import Running
+from abeyance.core.who_may_answer import Claim
 from abeyance.errors import Code, Refusal
 
 
@@ -163,12 +171,12 @@ def refuse_claims(
             _refuse_claim(_open(state, event.interrupt_id, "claimed"), event)
         case events.Released():
             entry = _open(state, event.interrupt_id, "released")
-            claim = standing.claimed(entry, event.now)
+            claim = who_may_answer.claimed(entry, event.now)
             if claim is not None and event.principal.subject not in claim.people:
                 _refuse_others(entry, event.principal, "release what somebody else has claimed")
         case events.Reassigned():
             entry = _open(state, event.interrupt_id, "reassigned")
-            claim = standing.claimed(entry, event.now)
+            claim = who_may_answer.claimed(entry, event.now)
             has_claimed = claim is not None and event.principal.subject in claim.people
             if not has_claimed and not event.principal.is_among((entry.terms or PLAIN).assignees):
                 doing = "reassign what is not assigned to them"
@@ -183,7 +191,7 @@ def claim(step: Step, event: events.Claimed) -> None:
     """Keep a question for the caller, from now on for as long as they want."""
     entry = step.run.ledger.open[event.interrupt_id]
     until = event.now + timedelta(seconds=event.seconds)
-    name = standing.acting_for(entry, event.request)
+    name = who_may_answer.acting_for(entry, event.request)
     taken = Claim(by=event.principal.subject, on_behalf_of=name, at=event.now, until=until)
     step.run.ledger.open[entry.id] = replace(entry, claim=taken)
     publish_edit(
@@ -202,7 +210,7 @@ def release(step: Step, event: events.Released) -> None:
     if entry.claim is None:
         return
     step.run.ledger.open[entry.id] = replace(entry, claim=None)
-    if standing.claimed(entry, event.now) is not None:
+    if who_may_answer.claimed(entry, event.now) is not None:
         publish_edit(step, "interrupt.released", entry, event.principal)
 
 
@@ -232,8 +240,8 @@ def reassign(step: Step, event: events.Reassigned) -> None:
     )
     left = tuple(vote for vote in entry.votes if vote.people & {*event.to})
     if event.votes and left != entry.votes:
-        duties.reopen(step, changed, votes=left, reason="others vote on it since")
-        duties.bar(step, entry.name)
+        four_eyes.reopen(step, changed, votes=left, reason="others vote on it since")
+        four_eyes.bar(step, entry.name)
 
 
 def _calendar(interrupt: Interrupt) -> Calendar | None:
@@ -291,7 +299,7 @@ def _refuse_claim(entry: Interrupt, event: events.Claimed) -> None:
             f"{entry.name!r} takes the votes of several people, so nobody can have it alone: vote.",
             interrupt_id=entry.id,
         )
-    standing.acting_for(entry, event.request)
+    who_may_answer.acting_for(entry, event.request)
 
 
 def _refuse_votes(entry: Interrupt, event: events.Reassigned) -> None:

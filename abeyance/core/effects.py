@@ -16,7 +16,7 @@ from abeyance.core.json import Json
 from abeyance.core.outcome import Call
 from abeyance.core.retries import Attempts, RetryPolicy
 from abeyance.core.spec import Rule
-from abeyance.core.standing import Answerer
+from abeyance.core.who_may_answer import Answerer
 
 StopReason: TypeAlias = Literal["pause", "rotation", "ending", "worker-started"]
 

@@ -17,8 +17,8 @@ from abeyance.core.json import Json
 from abeyance.core.outcome import VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.spec import GraphSpec, OnPauseTimeout, OnTimeout, ResumeRun
-from abeyance.core.standing import Request
 from abeyance.core.terms import Priority, Span
+from abeyance.core.who_may_answer import Request
 
 PauseMode: TypeAlias = Literal["after-node", "now"]
 Control: TypeAlias = Literal["pause", "resume", "cancel"]

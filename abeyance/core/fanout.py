@@ -10,7 +10,7 @@ Fan-outs can be nested.
 
 from __future__ import annotations
 
-from abeyance.core import duties, gates, items, patch, reopening, routing
+from abeyance.core import four_eyes, gates, items, patch, reopening, routing
 from abeyance.core.json import Json
 from abeyance.core.outcome import Send
 from abeyance.core.spec import Edge
@@ -93,7 +93,7 @@ def _gather(step: Step, scope_address: str, address: str, fan: FanOut) -> None:
     step.put_fans(scope, {key: each for key, each in scope.fans.items() if key != address})
     answers = {name: each for item in merged.values() for name, each in item.answers.items()}
     items.put_answers(step, scope_address, fan.outer, answers)
-    duties.gather(step, scope_address, fan.outer, fan.items)
+    four_eyes.gather(step, scope_address, fan.outer, fan.items)
     behind = gates.gathered(step, scope_address, address, fan, merged)
     results: Json = [
         {"item": item.item, "status": _status(item)}

@@ -13,12 +13,12 @@ from typing import Final
 from abeyance.core import (
     authority,
     decisions,
-    duties,
+    four_eyes,
     gates,
     items,
     ledger,
     reminders,
-    standing,
+    who_may_answer,
 )
 from abeyance.core.address import below
 from abeyance.core.business_time import moment
@@ -48,7 +48,7 @@ def fault_of(step: Step, visit: Visit, question: InterruptSpec) -> Failure | Non
     try:
         authority.filled(question.requested_capability or "", values)
         code = FailureCode.UNKNOWN_PERSON
-        standing.filled(question.terms, values)
+        who_may_answer.filled(question.terms, values)
     except ValueError as error:
         message = f"the question {question.name!r} of {visit.node!r} cannot be asked: {error}"
         return Failure(code=code, message=message)
@@ -59,7 +59,7 @@ def misnamed(state: RunState, visit: Visit, questions: Sequence[InterruptSpec]) 
     """Return why questions that are asked together cannot be opened: `not_by` bars nobody."""
     names = {each.name for each in questions}
     for each in questions:
-        if (why := duties.why_unknown(state, visit, each.terms, names)) is not None:
+        if (why := four_eyes.why_unknown(state, visit, each.terms, names)) is not None:
             message = f"the question {each.name!r} of {visit.node!r} cannot be asked: {why}"
             return Failure(code=FailureCode.UNKNOWN_QUESTION, message=message)
     return None
@@ -80,7 +80,7 @@ def open_question(
     capability = authority.asked_for(step.run.graph_of(visit.scope), visit.node, question)
     if capability is not None:
         capability = authority.filled(capability, values)
-    terms = standing.filled(question.terms, values)
+    terms = who_may_answer.filled(question.terms, values)
     question = replace(question, requested_capability=capability, terms=terms)
     fields = gates.shown_by(question, values)
     step.move(visit, "ask", Waiting(stage="rules" if kind == "rule" else "body"))
@@ -145,7 +145,7 @@ def ask(
         prompt_values=asked.prompt_values,
         parents=(*parents, *_units_around(step, visit.scope)),
         fields=fields or {},
-        barred=duties.barred(step.run, visit, question.terms),
+        barred=four_eyes.barred(step.run, visit, question.terms),
     )
     if question.terms is not None:
         opened = reminders.planned(opened, step.now)
@@ -187,7 +187,7 @@ def ask_anew(
     if digest == interrupt.digest:
         return
     if interrupt.status == "held":
-        duties.reopen(step, interrupt, votes=(), reason="what was approved has changed")
+        four_eyes.reopen(step, interrupt, votes=(), reason="what was approved has changed")
         interrupt = step.run.ledger.open[interrupt.id]
     changed = replace(
         interrupt,
@@ -196,12 +196,12 @@ def ask_anew(
         terms=terms,
         digest=digest,
         fields=fields or {},
-        barred=duties.barred(step.run, step.run.visits[interrupt.visit], terms, interrupt),
+        barred=four_eyes.barred(step.run, step.run.visits[interrupt.visit], terms, interrupt),
         votes=(),
         revised=False,
     )
     step.run.ledger.open[interrupt.id] = reminders.asked_anew(interrupt, changed, step.now)
-    duties.bar(step, interrupt.name)
+    four_eyes.bar(step, interrupt.name)
     shown = ledger.shown_of(question, digest)
     step.publish_about(interrupt, "interrupt.changed", shown=shown)
 
@@ -230,7 +230,7 @@ def update_questions(step: Step, scope: str) -> None:
             values = items.values_of(step.run, visit)
             capability = entry.requested_capability
             try:
-                terms = standing.filled(declared.terms, values)
+                terms = who_may_answer.filled(declared.terms, values)
             except ValueError:
                 # The run has moved to a graph with another field, and people stay who they were.
                 terms = entry.terms
@@ -280,7 +280,7 @@ def answer(step: Step, interrupt: Interrupt, vote: Vote) -> None:
         **({} if on_behalf_of is None else {"on_behalf_of": on_behalf_of}),
     )
     if KINDS[interrupt.kind].asked_by != "run":
-        duties.remember(step, visit, interrupt, by, on_behalf_of)
+        four_eyes.remember(step, visit, interrupt, by, on_behalf_of)
         # An answer about one call of an agent does not apply to its next call.
         if not step.run.scopes[visit.scope].is_agent:
             items.put_answers(step, visit.scope, visit.members, {interrupt.name: value})

@@ -18,10 +18,10 @@ from abeyance.core.json import Json, Spans, canonical, sha256
 from abeyance.core.kinds import KINDS, Kind
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import Default, InterruptSpec
-from abeyance.core.standing import Claim
 from abeyance.core.tables import ALL, Index, Table
 from abeyance.core.terms import Quorum
 from abeyance.core.votes import Vote
+from abeyance.core.who_may_answer import Claim
 
 SettledStatus: TypeAlias = Literal["answered", "expired", "cancelled", "superseded"]
 

@@ -32,10 +32,10 @@ from abeyance.core import (
     blocked,
     budgets,
     decisions,
-    duties,
     edits,
     events,
     fanout,
+    four_eyes,
     gates,
     idempotency,
     interrupts,
@@ -48,9 +48,9 @@ from abeyance.core import (
     replies,
     routing,
     schedule,
-    standing,
     subgraphs,
     visits,
+    who_may_answer,
 )
 from abeyance.core.effects import Effect, Finish
 from abeyance.core.json import Json, sha256, size, why_not_json
@@ -178,7 +178,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
             # Before the schema of the question, which says less.
             operator_questions.refuse_edits_in_items(state, event)
             replies.check_answers(state.ledger, event)
-            duties.refuse_both(state, event)
+            four_eyes.refuse_both(state, event)
             decisions.refuse(state, event)
             authority.refuse(state, event)
             operator_questions.refuse_retries(state, event)
@@ -391,7 +391,7 @@ def _left_to_run_again(
 
 def _responded(step: Step, event: events.Responded) -> None:
     # Before anything changes: an answer bars its principal from other questions.
-    names = standing.names_of(step.run.ledger.open, event)
+    names = who_may_answer.names_of(step.run.ledger.open, event)
     for id_, value in event.answers.items():
         # An interrupt that is not open was given the same answer before, else `check` had refused this.
         entry = step.run.ledger.open.get(id_)

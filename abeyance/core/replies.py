@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, assert_never
 
-from abeyance.core import standing, votes
+from abeyance.core import votes, who_may_answer
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, rfc3339, sha256, why_not_json
 from abeyance.core.ledger import Interrupt, Ledger, Receipt
@@ -128,9 +128,9 @@ def _check_answer(ledger: Ledger, id_: str, answer: Json, event: Responded) -> R
         raise unknown(id_)
     name = event.on_behalf_of
     if entry.status == "open":
-        name = standing.acting_for(entry, event.request)
-    elif not standing.may_learn_of(entry, event.principal, event.request.active):
-        raise standing.lacks_capability(entry, event.principal)
+        name = who_may_answer.acting_for(entry, event.request)
+    elif not who_may_answer.may_learn_of(entry, event.principal, event.request.active):
+        raise who_may_answer.lacks_capability(entry, event.principal)
     if (fault := why_not_json(answer)) is not None:
         raise Refusal(
             Code.INVALID_ANSWER,

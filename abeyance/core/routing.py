@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from abeyance.core import (
-    duties,
+    four_eyes,
     gates,
     interrupts,
     items,
@@ -342,7 +342,7 @@ def go_instead(step: Step, visit: Visit, target: str, *, pause: float = 0.0) -> 
         members = members[:-1]
         around = items.holder_of(step, visit.scope, members)
         # Items that have left before are not forgotten.
-        duties.gather(step, visit.scope, members, [around, item])
+        four_eyes.gather(step, visit.scope, members, [around, item])
     gates.out_of_items(step, visit, members)
     is_call = visit.call is not None and members == visit.members
     go(

@@ -16,8 +16,8 @@ from abeyance.core import (
     asking,
     budgets,
     decisions,
-    duties,
     events,
+    four_eyes,
     gates,
     interrupts,
     items,
@@ -245,7 +245,7 @@ def _run(step: Step, visit: Visit, node: FunctionNode) -> bool:
         shown_hashes=_bound(visit),
         answerers={
             name: replace(each, people=())
-            for name, each in duties.known_to(step.run, visit).items()
+            for name, each in four_eyes.known_to(step.run, visit).items()
         },
         asks=node.asks,
         activation=visit.activations,
@@ -402,7 +402,7 @@ def _input_bytes(state: RunState, visit: Visit) -> int:
     carried = scope.size if values is scope.values else size(values)
     rest: list[Json] = [_answers_for(state, visit), visit.questions.answers]
     rest += [visit.checkpoint.journal, visit.checkpoint.user_state, visit.results]
-    rest += [v.answer for each in duties.known_to(state, visit).values() for v in each.votes]
+    rest += [v.answer for each in four_eyes.known_to(state, visit).values() for v in each.votes]
     if visit.members:
         rest.append(items.item_of(state, visit.scope, visit.members[-1]).item)
     return carried + size_of_all(rest) + sum(map(mailbox.size_of, visit.inbox.delivered))

@@ -21,7 +21,6 @@ from abeyance.core.ledger import DUE, Interrupt, InterruptTable, Ledger
 from abeyance.core.mailbox import Mailbox
 from abeyance.core.outcome import VisitOutcome
 from abeyance.core.spec import GraphSpec, Node, OnPauseTimeout, SubgraphNode
-from abeyance.core.standing import Answerer
 from abeyance.core.tables import ALL, Index, Table
 from abeyance.core.usage import Account
 from abeyance.core.visit import (
@@ -36,6 +35,7 @@ from abeyance.core.visit import (
     Visit,
     VisitTable,
 )
+from abeyance.core.who_may_answer import Answerer
 
 FORMAT = 1
 """Version of the snapshot's format. Raise it for a change that older code cannot read."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from abeyance.authoring.graph import Graph
 from abeyance.commands import RetryBody
-from abeyance.core import idempotency, snapshots
+from abeyance.core import idempotency, run_retry
 from abeyance.core.json import Json, sha256
 from abeyance.core.policy import Principal
 from abeyance.core.state import RunState
@@ -47,7 +47,7 @@ def retried(
     """
     if not order.changes_course:
         version = start.graph_version
-        again = snapshots.retried(
+        again = run_retry.retried(
             state,
             now=now,
             principal=principal,
@@ -69,7 +69,7 @@ def retried(
     version = today.version if is_today else start.graph_version
 
     def attempt() -> RunState:
-        return snapshots.retried(
+        return run_retry.retried(
             state,
             now=now,
             principal=principal,

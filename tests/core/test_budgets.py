@@ -21,7 +21,7 @@ from core_budgets import (
 )
 from core_drive import ADA, Drive, graph, restored
 
-from abeyance.core import events, snapshots
+from abeyance.core import events, run_retry
 from abeyance.core.budgets import why_stopped
 from abeyance.core.outcome import Failed, Finished
 from abeyance.core.spec import (
@@ -328,7 +328,7 @@ def test_an_agent_that_waits_for_its_budget_is_asked_about_again_after_a_retry()
     took(run, goto="model")
     stopped(run)
     version = run.state.spec.version
-    run.state = snapshots.retried(
+    run.state = run_retry.retried(
         run.state, now=run.now, principal=ADA, versions=(version, version), patch={}, renames={}
     )
     run.feed(events.Restored)

@@ -22,7 +22,7 @@ from core_askers import (
 )
 from core_drive import Drive, at, chain, gate, graph, nested
 
-from abeyance.core import idempotency, standing
+from abeyance.core import idempotency, who_may_answer
 from abeyance.core.delegations import Delegation
 from abeyance.core.events import Responded
 from abeyance.core.json import rfc3339
@@ -182,7 +182,7 @@ def test_a_delegate_of_whom_an_escalation_names_answers_from_then_on() -> None:
     about: dict[str, Any] = {"principal": BOB, "delegations": (lent("carol"),)}
 
     def names() -> list[str]:
-        return standing.names(run.open("ask"), standing.Request(now=run.now, **about))
+        return who_may_answer.names(run.open("ask"), who_may_answer.Request(now=run.now, **about))
 
     assert (names(), refusal_of(run, BOB).code) == ([], Code.CAPABILITY_REQUIRED)
     run.wait(60)
@@ -202,7 +202,7 @@ def test_who_may_not_answer_a_question_may_not_learn_what_became_of_it() -> None
         (person("eve", PAY), (), True),
         (person("cfo"), (), True),
     ):
-        assert standing.may_learn_of(settled, who, delegations) is learns
+        assert who_may_answer.may_learn_of(settled, who, delegations) is learns
 
 
 def test_a_claim_in_ones_own_right_names_nobody_else() -> None:
@@ -263,10 +263,10 @@ def test_for_whom_somebody_may_answer_can_be_listed() -> None:
     run.finish("first")
     delegations = tuple(lent(by, "bob", PAY) for by in ("carol", "ada", "dan"))
     entry = run.open("ask")
-    request = standing.Request(principal=BOB, now=run.now, delegations=delegations)
-    assert standing.names(entry, request) == ["ada", "carol"]
+    request = who_may_answer.Request(principal=BOB, now=run.now, delegations=delegations)
+    assert who_may_answer.names(entry, request) == ["ada", "carol"]
     barred = replace(entry, barred={"bob": "one"})
-    assert standing.names(barred, request) == []
+    assert who_may_answer.names(barred, request) == []
 
 
 def test_a_vote_bars_from_the_next_question_before_it_has_decided() -> None:

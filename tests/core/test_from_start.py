@@ -13,7 +13,7 @@ from core_rules import ask, rule
 
 from abeyance.core import events
 from abeyance.core.json import Json
-from abeyance.core.snapshots import retried
+from abeyance.core.run_retry import retried
 from abeyance.core.spec import START, AskHuman, FunctionNode, GraphSpec, Reducer
 from abeyance.core.terms import Quorum, Terms
 from abeyance.errors import Code, Refusal

@@ -14,7 +14,7 @@ from core_gated import APPROVER, BOSS, CLERK, OPERATOR, Gated, approving, refund
 
 from abeyance.core import events
 from abeyance.core.json import Json
-from abeyance.core.snapshots import retried
+from abeyance.core.run_retry import retried
 from abeyance.core.spec import AskHuman, FunctionNode
 from abeyance.core.terms import Quorum, Terms
 

@@ -14,7 +14,7 @@ from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
 from abeyance.core.lifecycle import may_evict
 from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
 from abeyance.core.replies import addressee, check_answers
-from abeyance.core.snapshots import retried
+from abeyance.core.run_retry import retried
 from abeyance.core.spec import START, Default, FunctionNode
 from abeyance.core.terms import Quorum, Terms
 from abeyance.errors import Code, Refusal

@@ -10,7 +10,7 @@ from core_renamed import ROOT
 from abeyance.core import events, machine
 from abeyance.core.effects import Publish, RunNode
 from abeyance.core.json import size
-from abeyance.core.snapshots import retried
+from abeyance.core.run_retry import retried
 from abeyance.core.spec import START, GoTo, Route
 from abeyance.core.state import Limits, RunState, Scope, ScopeTable
 from abeyance.core.terms import Quorum, Terms

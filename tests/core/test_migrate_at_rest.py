@@ -10,7 +10,7 @@ from core_renamed import ROOT, migrate, renamed, rest, sub
 
 from abeyance.core import events, machine
 from abeyance.core.outcome import Blocked, Call, Finished, Send
-from abeyance.core.snapshots import retried
+from abeyance.core.run_retry import retried
 from abeyance.core.spec import END, START, FunctionNode, GraphSpec, Route
 from abeyance.core.visit import Unroutable
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from core_drive import ADA, Drive, asked, at, chain, gate, graph
 
-from abeyance.core import events, snapshots
+from abeyance.core import events, run_retry
 from abeyance.core.effects import Publish
 from abeyance.core.json import rfc3339
 from abeyance.core.policy import Principal
@@ -138,7 +138,7 @@ def test_business_time_is_counted_by_the_calendar_of_the_question() -> None:
 
 
 def retried(run: Drive) -> RunState:
-    return snapshots.retried(
+    return run_retry.retried(
         run.state,
         now=at(5 * HOUR),
         principal=BOSS,

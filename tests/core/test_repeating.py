@@ -15,7 +15,7 @@ from abeyance.core import events, machine
 from abeyance.core.outcome import Failed, Finished, Stopped, VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.retries import RetryPolicy
-from abeyance.core.snapshots import retried
+from abeyance.core.run_retry import retried
 from abeyance.core.spec import START, AskHuman, Fail, FunctionNode, HaltRun, Node
 from abeyance.core.state import Limits
 from abeyance.errors import Refusal

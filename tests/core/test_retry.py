@@ -16,7 +16,7 @@ from abeyance.core.effects import Publish
 from abeyance.core.outcome import Blocked, Failed, Finished, Interrupted, Stopped
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.retries import RetryPolicy
-from abeyance.core.snapshots import retried
+from abeyance.core.run_retry import retried
 from abeyance.core.spec import (
     END,
     START,

@@ -15,9 +15,9 @@ from abeyance.core.json import Json, size
 from abeyance.core.outcome import Stopped
 from abeyance.core.retries import Attempts
 from abeyance.core.spec import START, Clips, FunctionNode, GoTo, HaltRun, Matches, Route, Rule
-from abeyance.core.standing import Answerer
 from abeyance.core.state import Limits
 from abeyance.core.visit import Running
+from abeyance.core.who_may_answer import Answerer
 
 
 def wide(

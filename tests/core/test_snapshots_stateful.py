@@ -19,7 +19,7 @@ from abeyance.core.effects import RunNode
 from abeyance.core.json import Json
 from abeyance.core.outcome import Finished, Stopped
 from abeyance.core.policy import Principal
-from abeyance.core.snapshots import retried
+from abeyance.core.run_retry import retried
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits, RunState, Status, copied
 from abeyance.core.visit import Running

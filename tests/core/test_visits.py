@@ -15,7 +15,7 @@ from core_rules import ask, rule
 from abeyance.core import events
 from abeyance.core.outcome import Emitted, Finished
 from abeyance.core.policy import Principal
-from abeyance.core.snapshots import retried
+from abeyance.core.run_retry import retried
 from abeyance.core.spec import START, Node, Parallel, Retry, Route
 from abeyance.core.terms import Quorum, Terms
 from abeyance.core.visit import RoutingDecision

@@ -14,7 +14,7 @@ from abeyance.core.events import Responded
 from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
-from abeyance.core.snapshots import retried
+from abeyance.core.run_retry import retried
 from abeyance.core.spec import Default
 from abeyance.core.state import Limits
 from abeyance.core.terms import Escalation, Quorum, Terms

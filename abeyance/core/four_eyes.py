@@ -16,16 +16,16 @@ from abeyance.core import items, reminders
 from abeyance.core.events import Responded
 from abeyance.core.ledger import BARRING, BY_NAME, Interrupt
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.standing import Answerer, person
 from abeyance.core.state import Item, RunState, Scope
 from abeyance.core.step import Step
 from abeyance.core.terms import STARTER, Terms, is_template, named
 from abeyance.core.visit import FanOutBranch, Visit
 from abeyance.core.votes import Vote
+from abeyance.core.who_may_answer import Answerer, person
 from abeyance.errors import Code, Refusal
 
 ALWAYS_KNOWN: Final = frozenset(
-    {STARTER, "error", "interrupt_before", "interrupt_after", "approve", "outcome"}
+    {STARTER, "error", "interrupt_before", "interrupt_after", "approve", "outcome", "budget"}
 )
 """In `not_by`: the starter, and the questions that runs and agents ask by themselves."""
 _MOST_NAMES: Final = 200

@@ -23,7 +23,7 @@ from core_askers import (
 from core_drive import Drive, asked, at, chain, edge, gate, graph, nested, restored
 from core_fans import sending, sent
 
-from abeyance.core import duties, standing
+from abeyance.core import four_eyes, who_may_answer
 from abeyance.core.events import Responded
 from abeyance.core.ledger import InterruptTable
 from abeyance.core.policy import EVERYTHING, TEMPORAL, Principal, is_reserved
@@ -157,7 +157,7 @@ def test_an_escalation_without_its_moment_never_comes() -> None:
     run = asking(capability=PAY, escalate=(Escalation(after=60, to=("carol",)),))
     entry = replace(run.open("ask"), escalations=())
     with pytest.raises(Refusal) as refused:
-        standing.acting_for(entry, standing.Request(principal=CAROL, now=at(61)))
+        who_may_answer.acting_for(entry, who_may_answer.Request(principal=CAROL, now=at(61)))
     assert refused.value.code is Code.CAPABILITY_REQUIRED
 
 
@@ -410,7 +410,7 @@ def test_names_that_code_makes_up_are_forgotten_at_last() -> None:
 
 
 def warnings_of(run: Drive) -> list[str]:
-    return duties.warnings(run.state, run.open("ask"))
+    return four_eyes.warnings(run.state, run.open("ask"))
 
 
 def test_a_question_warns_of_rules_that_nobody_can_fulfil() -> None:
