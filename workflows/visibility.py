@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from operator import is_
 from typing import Any, Final
 
 from temporalio import workflow
@@ -233,6 +234,7 @@ class VisibilityWriter:
         self._graph_version = start.graph_version
         self._must_write = carried is not None
         self._rows: Mapping[str, Json] = {} if carried is None else memo_rows(carried)
+        self._nearest: Sequence[Interrupt] = []
         # The client wrote these when it started the run.
         self._status = Status.RUNNING if carried is None else carried.status
         self._attributes: Mapping[str, Any] = (
@@ -258,7 +260,10 @@ class VisibilityWriter:
     def _write_memo(
         self, state: RunState, facts: Sequence[effects.Publish], start: wire.StartRun
     ) -> None:
-        rows = memo_rows(state)
+        # Most tasks change no question of those that have rows.
+        nearest = nearest_first(state, _MEMO_ROWS + 1)
+        is_same = len(nearest) == len(self._nearest) and all(map(is_, nearest, self._nearest))
+        rows = self._rows if is_same else memo_rows(state)
         changes: dict[str, Json] = {
             key: row for key, row in rows.items() if self._rows.get(key) != row
         }
@@ -267,7 +272,7 @@ class VisibilityWriter:
         has_new_status = state.status not in (self._status, Status.COMPLETED)
         has_changes = bool(changes or facts or has_new_status or self._must_write)
         self._must_write = False
-        self._rows, self._status = rows, state.status
+        self._rows, self._nearest, self._status = rows, nearest, state.status
         if not has_changes:
             return
         changes[names.MEMO_SUMMARY] = memo_summary(state, rows)

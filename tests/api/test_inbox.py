@@ -104,7 +104,7 @@ async def test_the_one_question_that_is_due_comes_before_many_newer_ones_that_ar
     api: Api,
 ) -> None:
     talk = new_id("talk")
-    about = {"conversation_id": talk, "session_type": "listed"}
+    about: dict[str, Any] = {"conversation_id": talk, "session_type": "listed"}
     asked = [await api.waiting("gated", **about)]
     asked += await asyncio.gather(*(api.waiting("gated", **about) for _ in range(27)))
     ids_of_all = [id_ for _, (id_,) in asked]
