@@ -10,10 +10,41 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, TypeAlias
 
 _ESCAPES = {"%": "%25", ":": "%3A", ";": "%3B"}
 _ESCAPED = {escape: char for char, escape in _ESCAPES.items()}
 _MOST_PARTS = 3
+
+
+class Means(StrEnum):
+    """What a text in the state of a run refers to, by which a migration gives it a new name."""
+
+    ADDRESS = "address"
+    NODE = "node"
+    VISITED = "visit"
+    TARGET = "goto"
+    APPROVED = "approval"
+    EDGE = "join"
+    QUESTION = "question"
+    ANSWER = "answer"
+    BARRING = "barring"
+
+
+AddressText: TypeAlias = Annotated[str, Means.ADDRESS]
+NodeName: TypeAlias = Annotated[str, Means.NODE]
+"""A node of the graph around it, which may be gone from another version of the graph."""
+VisitedNode: TypeAlias = Annotated[str, Means.VISITED]
+TargetNode: TypeAlias = Annotated[str, Means.TARGET]
+ApprovedNode: TypeAlias = Annotated[str, Means.APPROVED]
+EdgeKey: TypeAlias = Annotated[str, Means.EDGE]
+QuestionKey: TypeAlias = Annotated[str, Means.QUESTION]
+"""A question of the visit around it."""
+AnswerName: TypeAlias = Annotated[str, Means.ANSWER]
+"""A question of the graph around it."""
+BarringName: TypeAlias = Annotated[str, Means.BARRING]
+"""A question of the graph around it, or of one around that, whose answerers are barred."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
+from abeyance.core.address import AddressText, BarringName, QuestionKey
 from abeyance.core.json import Json, Spans, canonical, sha256
 from abeyance.core.kinds import KINDS, Kind
 from abeyance.core.policy import TIMEOUT
@@ -47,7 +48,7 @@ class Parent:
     """A visit that waits because of an interrupt inside it: composite, or with a nested graph."""
 
     id: str
-    address: str
+    address: AddressText
     reason: Json = None
 
 
@@ -77,13 +78,13 @@ class Interrupt(InterruptSpec):
 
     id: str
     kind: Kind
-    address: str
+    address: AddressText
     created_at: datetime
     deadline: datetime | None = None
     digest: str = ""
-    visit: str = ""
-    scope: str = ""
-    key: str = ""
+    visit: AddressText = ""
+    scope: AddressText = ""
+    key: QuestionKey = ""
     prompt_values: Spans = ()
     number: int = 0
     parents: tuple[Parent, ...] = ()
@@ -92,7 +93,7 @@ class Interrupt(InterruptSpec):
     escalations: tuple[datetime, ...] = ()
     notice_at: datetime | None = None
     claim: Claim | None = None
-    barred: Mapping[str, str] = field(default_factory=dict)
+    barred: Mapping[str, BarringName] = field(default_factory=dict)
     reassigned: bool = False
     revoted: bool = False
     status: Literal["open", "held"] | SettledStatus = "open"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from abeyance.core import blocked, messages, operator_questions, patch, visits
 from abeyance.core.events import Message, Migrated
@@ -20,26 +20,18 @@ from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Interrupt, InterruptTable, Ledger
 from abeyance.core.outcome import Finished, VisitOutcome
 from abeyance.core.places import Path, Places
+from abeyance.core.renaming import Renaming
 from abeyance.core.spec import (
     Ask,
-    GoTo,
     GraphSpec,
-    OnPauseTimeout,
-    OnTimeout,
-    Parallel,
-    Retry,
 )
-from abeyance.core.state import FanOut, Item, Resumption, RunState, Scope, ScopeTable
+from abeyance.core.state import Resumption, RunState, Scope, ScopeTable
 from abeyance.core.step import Step
 from abeyance.core.visit import (
-    FanOutBranch,
     Gate,
     GateTable,
     Ready,
-    RoutingDecision,
     Running,
-    TakenToken,
-    Token,
     Unroutable,
     Visit,
     VisitTable,
@@ -48,7 +40,6 @@ from abeyance.errors import Code, Refusal
 
 CODE_UNDER_WAY: Final = "code"
 """What an obstacle is called that is over once the run is at rest."""
-TimeoutAction = TypeVar("TimeoutAction", OnTimeout, OnPauseTimeout)
 
 
 def refuse(
@@ -149,47 +140,78 @@ def _go_on(step: Step, visit: Visit) -> None:
 
 
 class _Move:
-    """A run, taken apart and put together in another graph."""
+    """A run, put together in another graph."""
 
     def __init__(self, state: RunState, to: Places) -> None:
         self._state = state
         self._to = to
+        self._renaming = Renaming(to)
 
     def run(self) -> RunState:
         """Return the run in its new graph."""
-        state = self._state
+        state, to = self._state, self._to
         old = {*state.spec.guarded_by, *state.earlier_guards}
-        pause = state.pause
-        if pause is not None:
-            pause = replace(
-                pause, on_timeout=self._on_timeout((), pause.on_timeout, state.root.address)
-            )
+        pause, resumption = state.pause, state.resumption
         return replace(
             state,
-            spec=self._to.new,
-            earlier_guards=tuple(sorted(old - {*self._to.new.guarded_by})),
-            visits=VisitTable(
-                {self._to.address(key): self._visit(v) for key, v in state.visits.items()}
-            ),
-            scopes=ScopeTable(
-                {self._to.address(key): self._scope(s) for key, s in state.scopes.items()}
-            ),
+            spec=to.new,
+            earlier_guards=tuple(sorted(old - {*to.new.guarded_by})),
+            visits=VisitTable({to.address(k): self._visit(v) for k, v in state.visits.items()}),
+            scopes=ScopeTable({to.address(k): self._scope(s) for k, s in state.scopes.items()}),
             ledger=Ledger(
-                open=InterruptTable(
-                    {key: self._open(entry) for key, entry in state.ledger.open.items()}
-                ),
+                open=InterruptTable({k: self._open(e) for k, e in state.ledger.open.items()}),
                 settled={
-                    key: replace(entry, address=self._to.address(entry.address))
+                    key: replace(entry, address=to.address(entry.address))
                     for key, entry in state.ledger.settled.items()
                 },
             ),
             gates=GateTable({key: self._gate(gate) for key, gate in state.gates.items()}),
             mailbox=state.mailbox.with_targets(self._message),
-            pause=pause,
-            transcripts={self._to.address(key): head for key, head in state.transcripts.items()},
+            pause=None if pause is None else self._renaming.row(pause, (), state.root.address),
+            transcripts={to.address(key): head for key, head in state.transcripts.items()},
             agent_memory=dict(self._memory(*each) for each in state.agent_memory.items()),
-            resumption=None if state.resumption is None else self._resumption(state.resumption),
+            resumption=None if resumption is None else self._resumption(resumption),
         )
+
+    def _visit(self, visit: Visit) -> Visit:
+        path = self._to.path(visit.scope)
+        return self._renaming.row(visit, path, visit.address, (*path, visit.node))
+
+    def _scope(self, scope: Scope) -> Scope:
+        path, address = scope.path, scope.address
+        graph = self._to.graphs[path][1]
+        if graph is not None:
+            self._to.fields(graph, scope.values, address)
+        moved = self._renaming.row(scope, path, address)
+        moved.path = tuple(self._to.names[path[:depth]] for depth in range(1, len(path) + 1))
+        return moved
+
+    def _gate(self, gate: Gate) -> Gate:
+        path = self._to.path(gate.scope)
+        return self._renaming.row(gate, path, gate.visit, (*path, gate.node))
+
+    def _open(self, entry: Interrupt) -> Interrupt:
+        path = self._to.path(entry.scope)
+        node = (*path, self._state.visits[entry.visit].node)
+        if entry.kind == "rule":
+            self._check_rule(entry, node)
+        moved = self._renaming.row(entry, path, entry.address, node)
+        if entry.kind != "question":
+            return moved
+        return replace(moved, name=self._to.question(node, entry.name))
+
+    def _check_rule(self, entry: Interrupt, node: Path) -> None:
+        """Find the obstacle to a question whose rule the other graph does not have."""
+        graph, name = self._to.graphs[node[:-1]][1], self._to.names[node]
+        if graph is None or any(
+            isinstance(act, Ask) and act.question.name == entry.name
+            for rule in graph.rules_on(name)
+            for act in rule.actions
+        ):
+            return
+        why = f"no rule of the other graph asks {entry.name!r} after {name!r}"
+        remedy = "keep the rule, or wait for the answer"
+        self._to.obstacle("question", entry.name, why, remedy=remedy, address=entry.address)
 
     def _resumption(self, resumption: Resumption) -> Resumption:
         outcomes = {
@@ -209,11 +231,8 @@ class _Move:
         path = self._to.path(visit.scope)
         known = self._to.graphs[path][0].targets_of(visit.node)
         targets = (self._to.names.get((*path, name), name) for name in known)
-        moved = self._finished(path, outcome, visit.address)
+        moved = self._renaming.row(outcome, path, visit.address)
         return replace(moved, unpinned=(*moved.unpinned, *targets))
-
-    def _finished(self, path: Path, finished: Finished, address: str) -> Finished:
-        return finished.renamed(lambda node: self._to.node((*path, node), "goto", address))
 
     def _memory(self, key: str, memory: Mapping[str, Json]) -> tuple[str, Mapping[str, Json]]:
         scope, _, node = key.rpartition("/")
@@ -235,27 +254,6 @@ class _Move:
             self._to.obstacle("message", message.message_id, refusal.message, remedy=remedy)
         return moved
 
-    def _scope(self, scope: Scope) -> Scope:
-        path, address = scope.path, scope.address
-        graph = self._to.graphs[path][1]
-        if graph is not None:
-            self._to.fields(graph, scope.values, address)
-        return replace(
-            scope,
-            address=self._to.address(address),
-            visit=None if scope.visit is None else self._to.address(scope.visit),
-            path=tuple(self._to.names[path[:depth]] for depth in range(1, len(path) + 1)),
-            tokens=dict(self._tokens(path, key, come) for key, come in scope.tokens.items()),
-            ordinals=self._to.by_name(path, scope.ordinals),
-            visit_counts=self._to.by_name(path, scope.visit_counts),
-            exempt_in_a_row=self._to.by_name(path, scope.exempt_in_a_row),
-            answers=self._to.by_question(path, scope.answers),
-            answerers=self._to.by_question(path, scope.answerers),
-            fans={
-                self._to.address(key): self._fan(path, key, fan) for key, fan in scope.fans.items()
-            },
-        )
-
     def check_patch(self, changes: Mapping[str, Json]) -> None:
         """Find the obstacles to setting fields of the run's values."""
         root = self._state.root.address
@@ -268,129 +266,3 @@ class _Move:
             self._to.obstacle(
                 "patch", self._to.new.name, f"it is not JSON: {fault}", remedy="correct it"
             )
-
-    def _tokens(
-        self, path: Path, key: str, come: Mapping[str, tuple[Token, ...]]
-    ) -> tuple[str, Mapping[str, tuple[Token, ...]]]:
-        first = next(token for queue in come.values() for token in queue)
-        moved = {source: tuple(map(self._token, queue)) for source, queue in come.items()}
-        return self._to.edge(path, key, first.visit), self._to.by_name(path, moved)
-
-    def _token(self, token: Token) -> Token:
-        return replace(token, visit=self._to.address(token.visit))
-
-    def _fan(self, path: Path, address: str, fan: FanOut) -> FanOut:
-        return replace(
-            fan,
-            outer=self._members(fan.outer),
-            joins=tuple(self._to.edge(path, key, address) for key in fan.joins),
-            items=[self._item(path, address, item) for item in fan.items],
-        )
-
-    def _item(self, path: Path, address: str, item: Item) -> Item:
-        return replace(
-            item,
-            joins_reached=tuple(self._to.edge(path, key, address) for key in item.joins_reached),
-            answers=self._to.by_question(path, item.answers),
-            answerers=self._to.by_question(path, item.answerers),
-            visit_counts=self._to.by_name(path, item.visit_counts),
-        )
-
-    def _members(self, members: tuple[FanOutBranch, ...]) -> tuple[FanOutBranch, ...]:
-        return tuple(replace(each, fan=self._to.address(each.fan)) for each in members)
-
-    # Visits, and what they wait for
-
-    def _visit(self, visit: Visit) -> Visit:
-        path, address = self._to.path(visit.scope), visit.address
-        node = (*path, visit.node)
-        failure, route = visit.failure, visit.routing
-        # A call stays as it is: its questions lead to no node.
-        return replace(
-            visit,
-            address=self._to.address(address),
-            scope=self._to.address(visit.scope),
-            node=self._to.node(node, "visit", address),
-            members=self._members(visit.members),
-            questions=self._to.questions(node, visit.questions),
-            routing=None if route is None else self._routing(path, route, address),
-            failure=None
-            if failure is None or failure.address is None
-            else replace(failure, address=self._to.address(failure.address)),
-        )
-
-    def _routing(self, path: Path, route: RoutingDecision, address: str) -> RoutingDecision:
-        def target(node: str) -> str:
-            return self._to.node((*path, node), "goto", address)
-
-        decision = route.decision
-        match decision:
-            case GoTo(node=node) | Retry(node=str() as node):
-                decision = replace(decision, node=target(node))
-            case Parallel(nodes=nodes):
-                decision = replace(decision, nodes=tuple(map(target, nodes)))
-            case _:
-                pass
-        outcome = self._finished(path, route.outcome, address)
-        return replace(route, outcome=outcome, decision=decision)
-
-    def _open(self, entry: Interrupt) -> Interrupt:
-        path = self._to.path(entry.scope)
-        node = (*path, self._state.visits[entry.visit].node)
-        new = self._to.graphs[path][1]
-        if entry.kind == "rule" and new is not None:
-            rules = new.rules_on(self._to.names[node])
-            if not any(
-                isinstance(act, Ask) and act.question.name == entry.name
-                for rule in rules
-                for act in rule.actions
-            ):
-                why = (
-                    f"no rule of the other graph asks {entry.name!r} after {self._to.names[node]!r}"
-                )
-                remedy = "keep the rule, or wait for the answer"
-                self._to.obstacle("question", entry.name, why, remedy=remedy, address=entry.address)
-        terms = entry.terms
-        if terms is not None:
-            not_by = tuple(self._to.barring(path, rule) for rule in terms.not_by)
-            terms = replace(terms, not_by=not_by)
-        return replace(
-            entry,
-            address=self._to.address(entry.address),
-            visit=self._to.address(entry.visit),
-            scope=self._to.address(entry.scope),
-            name=self._to.question(node, entry.name) if entry.kind == "question" else entry.name,
-            key=self._to.question(node, entry.key),
-            parents=tuple(replace(p, address=self._to.address(p.address)) for p in entry.parents),
-            terms=terms,
-            barred={who: self._to.barring(path, rule) for who, rule in entry.barred.items()},
-            on_timeout=self._on_timeout(path, entry.on_timeout, entry.address),
-        )
-
-    def _on_timeout(self, path: Path, action: TimeoutAction, address: str) -> TimeoutAction:
-        match action:
-            case GoTo(node=node):
-                return replace(action, node=self._to.node((*path, node), "goto", address))
-            case _:
-                return action
-
-    def _gate(self, gate: Gate) -> Gate:
-        path, address, route = self._to.path(gate.scope), gate.visit, gate.routing
-        node = (*path, gate.node)
-        return replace(
-            gate,
-            visit=self._to.address(address),
-            scope=self._to.address(gate.scope),
-            node=self._to.node(node, "approval", address),
-            key=self._to.question(node, gate.key),
-            members=self._members(gate.members),
-            routing=None if route is None else self._routing(path, route, address),
-            taken=tuple(
-                TakenToken(
-                    edge=self._to.edge(path, each.edge, address),
-                    source=self._to.names.get((*path, each.source), each.source),
-                    token=self._token(each.token),
-                )
-                for each in gate.taken
-            ),
-        )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
+from abeyance.core.address import TargetNode
 from abeyance.core.json import Json, Spans
 from abeyance.core.kinds import Kind
 from abeyance.core.retries import Attempts, RetryPolicy
@@ -70,7 +71,7 @@ class Call:
 class Send:
     """One item of a fan-out: a visit of `node` that reads `item`."""
 
-    node: str
+    node: TargetNode
     item: Json = None
     call: Call | None = None
 
@@ -103,8 +104,8 @@ class Finished:
 
     kind: Literal["finished"] = "finished"
     patch: Mapping[str, Json] = field(default_factory=dict)
-    goto: str | None = None
-    route_targets: tuple[str, ...] = ()
+    goto: TargetNode | None = None
+    route_targets: tuple[TargetNode, ...] = ()
     sends: tuple[Send, ...] | None = None
     fired_rules: tuple[str, ...] = ()
     messages_read: int | None = None
@@ -120,16 +121,6 @@ class Finished:
     def is_decided(self) -> bool:
         """Return whether the code itself chose the next node, in place of edges and route functions."""
         return self.goto is not None or self.sends is not None
-
-    def renamed(self, name: Callable[[str], str]) -> Finished:
-        """Return the same with other names of the nodes that the code and its routes chose."""
-        sends = self.sends
-        return replace(
-            self,
-            goto=None if self.goto is None else name(self.goto),
-            route_targets=tuple(map(name, self.route_targets)),
-            sends=None if sends is None else tuple(replace(s, node=name(s.node)) for s in sends),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from abeyance.core.address import Address
 from abeyance.core.json import Json
 from abeyance.core.spec import GraphSpec, InterruptNode, Node, SubgraphNode
 from abeyance.core.state import RunState
-from abeyance.core.visit import Questions
-
-T = TypeVar("T")
 
 Path: TypeAlias = tuple[str, ...]
 """The names of nodes that lead from the run's graph to a node, with its own; empty for the graph."""
@@ -46,6 +43,7 @@ class Places:
         self.names: dict[Path, str] = {}
         self.graphs: dict[Path, tuple[GraphSpec, GraphSpec | None]] = {}
         self._addresses: dict[str, str] = {}
+        self._questions: dict[Path, Mapping[str, str]] = {}
         self.targets: dict[str, str] = {}
         if new.name != state.spec.name:
             self.obstacle(
@@ -141,10 +139,6 @@ class Places:
         self.obstacle(what, ".".join(path), why, remedy=remedy, address=address)
         return name
 
-    def by_name(self, path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a mapping by nodes of the graph at `path`, by their new names."""
-        return {self.names.get((*path, name), name): value for name, value in values.items()}
-
     def address(self, text: str) -> str:
         """Return an address with the new names in it."""
         if text not in self._addresses:
@@ -204,35 +198,26 @@ class Places:
         """Return the name that the question of an interrupt node has now; any other as it is."""
         return self._asked_by(node).get(name, name)
 
-    def questions(self, node: Path, own: Questions) -> Questions:
-        """Return the questions of a visit by the names that they have now."""
-        names = self._asked_by(node)
-        return replace(
-            own,
-            answers={names.get(key, key): each for key, each in own.answers.items()},
-            ask_counts={names.get(key, key): each for key, each in own.ask_counts.items()},
-            shown_hashes={names.get(key, key): each for key, each in own.shown_hashes.items()},
-            shown_at={names.get(key, key): each for key, each in own.shown_at.items()},
-        )
-
-    def by_question(self, path: Path, answers: Mapping[str, T]) -> dict[str, T]:
-        """Return answers, or who gave them, by the names that their questions have now."""
-        names = self._renamed_questions(path)
-        return {names.get(name, name): answer for name, answer in answers.items()}
+    def answer(self, path: Path, name: str) -> str:
+        """Return the name that a question of the graph at `path` has now, by which answers are kept."""
+        return self._renamed_questions(path).get(name, name)
 
     def barring(self, path: Path, name: str) -> str:
         """Return the name that a question has now whose answerers a question of the graph at `path` bars:
         one of that graph, else of the graphs around it.
         """
         if name in self.graphs[path][0].question_names:
-            return self._renamed_questions(path).get(name, name)
+            return self.answer(path, name)
         return self.barring(path[:-1], name) if path else name
 
-    def _renamed_questions(self, path: Path) -> dict[str, str]:
-        names: dict[str, str] = {}
-        for name in self.graphs[path][0].nodes:
-            names.update(self._asked_by((*path, name)))
-        return names
+    def _renamed_questions(self, path: Path) -> Mapping[str, str]:
+        if path not in self._questions:
+            self._questions[path] = {
+                old: new
+                for name in self.graphs[path][0].nodes
+                for old, new in self._asked_by((*path, name)).items()
+            }
+        return self._questions[path]
 
     def _asked_by(self, node: Path) -> Mapping[str, str]:
         """Return the old and the new name of an interrupt node's question, if it has another now."""

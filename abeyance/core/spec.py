@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias, assert_never
 
+from abeyance.core.address import TargetNode
 from abeyance.core.json import Json, fill_by, sha256, size
 from abeyance.core.retries import RetryPolicy
 from abeyance.core.terms import Span, Terms
@@ -28,7 +29,7 @@ class GoTo:
     """Run this node of the same scope with the current values, in place of what would follow."""
 
     kind: Literal["goto"] = "goto"
-    node: str
+    node: TargetNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,7 +298,7 @@ class Retry:
     """A rule runs the node again, or `node`, as a new visit, which begins after `backoff` seconds."""
 
     kind: Literal["retry"] = "retry"
-    node: str | None = None
+    node: TargetNode | None = None
     backoff: float = 0.0
 
 
@@ -306,7 +307,7 @@ class Parallel:
     """A rule runs several nodes, each as a branch of its own."""
 
     kind: Literal["parallel"] = "parallel"
-    nodes: tuple[str, ...]
+    nodes: tuple[TargetNode, ...]
 
 
 Decision: TypeAlias = HaltRun | Retry | GoTo | Parallel

@@ -14,6 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, Literal, TypeAlias
 
+from abeyance.core.address import AddressText, AnswerName, EdgeKey, NodeName
 from abeyance.core.effects import Publish
 from abeyance.core.events import CancelMode, PauseMode
 from abeyance.core.json import Json
@@ -104,14 +105,14 @@ class Item:
     """
 
     item: Json
-    joins_reached: tuple[str, ...] = ()
+    joins_reached: tuple[EdgeKey, ...] = ()
     left_fan_out: bool = False
     skipped: bool = False
     patch: Mapping[str, Json] = field(default_factory=dict)
     changes: int = 0
-    answers: Mapping[str, Json] = field(default_factory=dict)
-    answerers: Mapping[str, Answerer] = field(default_factory=dict)
-    visit_counts: Mapping[str, int] = field(default_factory=dict)
+    answers: Mapping[AnswerName, Json] = field(default_factory=dict)
+    answerers: Mapping[AnswerName, Answerer] = field(default_factory=dict)
+    visit_counts: Mapping[NodeName, int] = field(default_factory=dict)
     result: Json = None
 
 
@@ -122,7 +123,7 @@ class FanOut:
     """
 
     outer: tuple[FanOutBranch, ...]
-    joins: tuple[str, ...]
+    joins: tuple[EdgeKey, ...]
     items: list[Item]
     gates: tuple[str, ...] = ()
 
@@ -141,21 +142,21 @@ class Scope:
     its name. `account` is what was used of the graph's budget, None if it has none.
     """
 
-    address: str
+    address: AddressText
     values: Mapping[str, Json]
     version: int = 1
     size: int = 0
-    tokens: Mapping[str, Mapping[str, tuple[Token, ...]]] = field(default_factory=dict)
-    ordinals: Mapping[str, int] = field(default_factory=dict)
-    visit_counts: Mapping[str, int] = field(default_factory=dict)
-    exempt_in_a_row: Mapping[str, int] = field(default_factory=dict)
-    answers: Mapping[str, Json] = field(default_factory=dict)
-    answerers: Mapping[str, Answerer] = field(default_factory=dict)
-    visit: str | None = None
+    tokens: Mapping[EdgeKey, Mapping[NodeName, tuple[Token, ...]]] = field(default_factory=dict)
+    ordinals: Mapping[NodeName, int] = field(default_factory=dict)
+    visit_counts: Mapping[NodeName, int] = field(default_factory=dict)
+    exempt_in_a_row: Mapping[NodeName, int] = field(default_factory=dict)
+    answers: Mapping[AnswerName, Json] = field(default_factory=dict)
+    answerers: Mapping[AnswerName, Answerer] = field(default_factory=dict)
+    visit: AddressText | None = None
     is_agent: bool = False
     path: tuple[str, ...] = ()
     input: Mapping[str, Json] = field(default_factory=dict)
-    fans: Mapping[str, FanOut] = field(default_factory=dict)
+    fans: Mapping[AddressText, FanOut] = field(default_factory=dict)
     guard_turns: int = 0
     handed: Mapping[str, str] = field(default_factory=dict)
     account: Account | None = None
@@ -272,7 +273,7 @@ class RunState:
     finished: bool = False
     rotation: Rotation | None = None
     counters: Counters = field(default_factory=Counters)
-    transcripts: Mapping[str, str] = field(default_factory=dict)
+    transcripts: Mapping[AddressText, str] = field(default_factory=dict)
     agent_memory: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
     keys: Mapping[str, Called] = field(default_factory=dict)
     receipts_kept: int = 0

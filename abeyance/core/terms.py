@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from abeyance.core.address import BarringName
+
 Priority: TypeAlias = Literal["high", "normal", "low"]
 Decision: TypeAlias = Literal["approve", "edit", "reject", "respond"]
 DECISIONS: Final[tuple[Decision, ...]] = ("approve", "edit", "reject", "respond")
@@ -102,7 +104,7 @@ class Terms:
     calendar: Calendar | None = None
     quorum: Quorum | None = None
     hold: float | None = None
-    not_by: tuple[str, ...] = ()
+    not_by: tuple[BarringName, ...] = ()
     decisions: tuple[Decision, ...] = DECISIONS
     max_result: int = MAX_RESULT
 

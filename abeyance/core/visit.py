@@ -17,6 +17,14 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
+from abeyance.core.address import (
+    AddressText,
+    ApprovedNode,
+    EdgeKey,
+    NodeName,
+    QuestionKey,
+    VisitedNode,
+)
 from abeyance.core.events import Message
 from abeyance.core.json import Json
 from abeyance.core.outcome import Call, Finished
@@ -153,7 +161,7 @@ class Failure:
 
     code: str
     message: str
-    address: str | None = None
+    address: AddressText | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +194,7 @@ class RoutingDecision:
 class FanOutBranch:
     """The item of a fan-out that a visit belongs to; `fan` is the address of the sending visit."""
 
-    fan: str
+    fan: AddressText
     index: int
 
 
@@ -206,10 +214,10 @@ class Gate:
     """
 
     question: str
-    visit: str
-    scope: str
-    node: str
-    key: str
+    visit: AddressText
+    scope: AddressText
+    node: ApprovedNode
+    key: QuestionKey
     capability: str | None
     is_restricted: bool
     members: tuple[FanOutBranch, ...] = ()
@@ -225,7 +233,7 @@ class Gate:
 class Token:
     """Arrival of a visit at a join, with the ids of the gates that led to it."""
 
-    visit: str
+    visit: AddressText
     gates: tuple[str, ...] = ()
 
 
@@ -233,8 +241,8 @@ class Token:
 class TakenToken:
     """A token that a join has taken, with the edge and the source that it came from."""
 
-    edge: str
-    source: str
+    edge: EdgeKey
+    source: NodeName
     token: Token
 
 
@@ -250,10 +258,10 @@ class Questions:
     activation that asked. A moment is a state of the values and messages that the code could read.
     """
 
-    answers: Mapping[str, Json] = field(default_factory=dict)
-    ask_counts: Mapping[str, int] = field(default_factory=dict)
-    shown_hashes: Mapping[str, str] = field(default_factory=dict)
-    shown_at: Mapping[str, int] = field(default_factory=dict)
+    answers: Mapping[QuestionKey, Json] = field(default_factory=dict)
+    ask_counts: Mapping[QuestionKey, int] = field(default_factory=dict)
+    shown_hashes: Mapping[QuestionKey, str] = field(default_factory=dict)
+    shown_at: Mapping[QuestionKey, int] = field(default_factory=dict)
     moment: int = 0
 
     def asked(self, key: str) -> Questions:
@@ -332,9 +340,9 @@ class Visit:
     code has finished. `failure` is what an operator was last asked about.
     """
 
-    address: str
-    scope: str
-    node: str
+    address: AddressText
+    scope: AddressText
+    node: VisitedNode
     members: tuple[FanOutBranch, ...] = ()
     results: Json = None
     call: Call | None = None
@@ -343,7 +351,7 @@ class Visit:
     activations: int = 0
     gates: tuple[str, ...] = ()
     questions: Questions = field(default_factory=Questions)
-    misfits: Mapping[str, str] = field(default_factory=dict)
+    misfits: Mapping[QuestionKey, str] = field(default_factory=dict)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     inbox: Inbox = field(default_factory=Inbox)
     pending: Finished | None = None

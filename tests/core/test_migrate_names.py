@@ -154,7 +154,7 @@ def test_everything_in_a_run_has_the_new_names_of_its_nodes(run: Callable[[], Dr
 @pytest.mark.parametrize(
     ("run", "found"),
     [
-        (items, {"visit": 5, "approval": 5, "join": 4}),
+        (items, {"visit": 5, "approval": 5, "join": 2}),
         (joins, {"visit": 5, "approval": 2, "join": 2, "goto": 7, "question": 3}),
         (inside, {"visit": 2, "message": 3}),
     ],
