@@ -102,7 +102,7 @@ def test_a_fan_out_may_go_to_several_nodes() -> None:
     assert run.started.count("c") == 1
 
 
-def test_items_that_do_not_go_together_fail_the_run() -> None:
+def test_items_that_do_not_go_together_fail_the_run_and_none_is_merged() -> None:
     run = sent(fan(), ["a", "b"], values={"sum": 1e308})
     run.finish("one", {"sum": 5e307})
     run.finish("one", {"sum": 5e307})
@@ -110,6 +110,7 @@ def test_items_that_do_not_go_together_fail_the_run() -> None:
     code, message, address = run.error
     assert (code, address) == ("invalid_patch", "graph:g;node:s")
     assert "the items of the fan-out of graph:g;node:s cannot be merged" in message
+    assert run.values["sum"] == 1e308
 
 
 def test_an_item_that_is_not_json_fails_the_node_that_sends_it() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from core_agents import CLERK, asks, failed, gated, question, reviewing, said, turn
@@ -288,6 +289,17 @@ def test_a_loop_that_was_cut_off_goes_on_where_it_was() -> None:
 
     assert [each.address for each in run.orders("a")][-1] == "graph:g;node:a:3"
     assert run.values == {"log": [1, 2]}
+
+
+def test_branches_beside_a_visit_that_was_one_too_many_go_on_with_it() -> None:
+    ways = [(START, "a"), (START, "b"), ("a", "b"), ("a", "c")]
+    run = Drive(graph("a", "b", "c", ways=ways), limits=Limits(max_visits=1))
+    run.finish("b")
+    run.finish("a")
+    assert run.error == ("max_visits", ANY, "graph:g;node:b:2")
+    retry(run)
+
+    assert run.running == ["b", "c"]
 
 
 def test_what_failed_in_a_nested_graph_goes_on_inside_it() -> None:
