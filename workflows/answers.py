@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -59,14 +60,37 @@ def refuse_edit(state: RunState, patch: Mapping[str, Json]) -> None:
 
     Whoever sent them has a model too, which a deploy may have left behind.
     """
-    shown, edit = {"values": dict(state.root.values)}, {"values": dict(patch)}
-    given = wire.GivenAnswer(root=state.spec.name, kind="static", shown=shown, answer=edit)
+    given = _given(state, patch)
     with workflow.unsafe.sandbox_unrestricted():
-        taken = workflow.extern_functions()[_TAKE](given)
+        _values_of(workflow.extern_functions()[_TAKE](given))
+
+
+def _values_of(taken: wire.TakenAnswer) -> Mapping[str, Json]:
+    """Return the values of an edit as the worker's model writes them. Raises `invalid_input`."""
     if taken.errors:
         errors = [{**e, "pointer": e["pointer"].removeprefix("/values")} for e in taken.errors]
         why = "; ".join(f"{each['pointer']}: {each['message']}" for each in errors)
         raise Refusal(Code.INVALID_INPUT, f"{why}.", errors=errors)
+    values: Mapping[str, Json] = taken.answer["values"]
+    return values
+
+
+def _given(state: RunState, patch: Mapping[str, Json]) -> wire.GivenAnswer:
+    """Return an edit of the run's values as the answer to a breakpoint, which it could have been."""
+    shown, edit = {"values": dict(state.root.values)}, {"values": dict(patch)}
+    return wire.GivenAnswer(root=state.spec.name, kind="static", shown=shown, answer=edit)
+
+
+async def written_edit(state: RunState, event: events.ValuesEdited) -> events.ValuesEdited:
+    """Return an edit of values as the worker's model writes them; as it is if that cannot differ.
+
+    Raises the Refusals `invalid_input` and `unavailable`.
+    """
+    fields = state.spec.fields
+    if not any(fields[name].rewrites for name in event.patch if name in fields):
+        return event
+    (taken,) = await _write([_given(state, event.patch)])
+    return replace(event, written=_values_of(taken))
 
 
 async def written(state: RunState, event: events.Responded) -> events.Responded:
@@ -77,11 +101,16 @@ async def written(state: RunState, event: events.Responded) -> events.Responded:
     given = answering.to_write(state, event)
     if not given:
         return event
+    taken = await _write([*given.values()])
+    return answering.with_taken(event, dict(zip(given, taken, strict=True)))
+
+
+async def _write(given: list[wire.GivenAnswer]) -> list[wire.TakenAnswer]:
     try:
-        taken = await local_result(
+        return await local_result(
             workflow.start_local_activity(
                 names.WRITE_ANSWERS_ACTIVITY,
-                [*given.values()],
+                given,
                 result_type=list[wire.TakenAnswer],
                 schedule_to_close_timeout=_WITHIN,
                 retry_policy=_ATTEMPTS,
@@ -91,4 +120,3 @@ async def written(state: RunState, event: events.Responded) -> events.Responded:
         raise Refusal(
             Code.UNAVAILABLE, "The answer could not be read as its type in time. Repeat the call."
         ) from error
-    return answering.with_taken(event, dict(zip(given, taken, strict=True)))

@@ -272,7 +272,15 @@ class AgentRun(QuestionUpdates, RunReads):
         description='Set fields while the run waits: {"patch": {...}, "version": ...}.'
     )
     async def edit_values(self, order: commands.EditValues) -> None:
-        self._edit(order)
+        given = as_events.edited(order, workflow.now())
+        assert isinstance(given, events.ValuesEdited)  # noqa: S101 for this order
+        with requests.refusals_as_application_errors():
+            event = await answers.written_edit(self._state, given)
+            if event is not given:
+                # Other events may have come meanwhile.
+                event = replace(event, now=max(event.now, self._state.updated_at))
+                machine.check(self._state, event)
+        self._feed_update(event, is_local=event is not given)
 
     @edit_values.validator
     def _check_edit_values(self, order: commands.EditValues) -> None:

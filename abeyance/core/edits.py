@@ -65,21 +65,21 @@ def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
             f"{state.root.version} now. Read the run again.",
             version=state.root.version,
         )
-    unknown = [name for name in event.patch if name not in state.spec.fields]
+    unknown = [name for name in event.taken if name not in state.spec.fields]
     if unknown and not state.spec.open_values:
         raise Refusal(
             Code.INVALID_INPUT,
             f"The state of graph {state.spec.name!r} has no field {', '.join(map(repr, unknown))}.",
             errors=[{"pointer": f"/{name}", "message": "no such field"} for name in unknown],
         )
-    if (fault := why_not_json(event.patch)) is not None:
+    if (fault := why_not_json(event.taken)) is not None:
         raise Refusal(
             Code.INVALID_INPUT,
             f"The edit is not JSON: {fault}.",
             errors=[{"pointer": "", "message": fault}],
         )
-    patch.refuse_fixed(state.spec, state.root.values, event.patch)
-    for name, value in event.patch.items():
+    patch.refuse_fixed(state.spec, state.root.values, event.taken)
+    for name, value in event.taken.items():
         try:
             patch.refuse_misfits(state.spec, {name: value})
         except patch.PatchError as error:
@@ -103,13 +103,13 @@ def refuse_ended(state: RunState, then: str) -> None:
 def edit_values(step: Step, event: events.ValuesEdited) -> None:
     """Set fields of the values exactly, ignoring their reducers."""
     root = step.run.root
-    operator_questions.set_values(step, event.patch)
+    operator_questions.set_values(step, event.taken)
     step.run.last_activity_at = step.now
     step.publish(
         "run.values_edited",
         root.address,
         event.principal.subject,
-        fields=sorted(event.patch),
+        fields=sorted(event.taken),
         version=step.run.root.version,
     )
 

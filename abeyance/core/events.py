@@ -260,10 +260,16 @@ class MessagesCleared(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValuesEdited(ByPrincipal):
-    """A principal set fields of the values, as of `version`."""
+    """A principal set fields of the values, as of `version`. `written` is as in `Responded`."""
 
     patch: Mapping[str, Json]
     version: int
+    written: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def taken(self) -> Mapping[str, Json]:
+        """The fields as their types write them."""
+        return {**self.patch, **self.written}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -196,7 +196,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
             messages.refuse(state, event.message)
         case events.ValuesEdited():
             edits.refuse_values(state, event)
-            schedule.refuse_large_patch(state, event.patch)
+            schedule.refuse_large_patch(state, event.taken)
         case events.DeadlineEdited():
             # An unknown or settled interrupt takes precedence over missing capabilities.
             edits.open_interrupt(state.ledger, event.interrupt_id)

@@ -7,7 +7,7 @@ import time
 from typing import Annotated, Any
 
 import pytest
-from pydantic import Field, create_model
+from pydantic import AfterValidator, Field, create_model
 from sample_graphs import Held, State, gated
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
@@ -235,6 +235,27 @@ async def test_the_graph_of_a_handle_by_which_values_are_checked_is_that_of_the_
         await site.until(run_id, "awaiting-input")
         with pytest.raises(ValueError, match="is one of the graph 'gated', not of 'other'"):
             await site.client.run(run_id, other).edit_values({"amount": "x"}, principal=ANYBODY)
+
+
+async def test_edited_values_are_kept_as_the_model_of_the_worker_writes_them(
+    temporal: TemporalClient,
+) -> None:
+    def named(type_: Any) -> Graph:
+        graph = Graph("named", state=create_model("Named", name=(type_, "")))
+        graph.interrupt("ask", prompt="Who is {name}?")
+        graph.edge(START, "ask")
+        return graph
+
+    site = Site(temporal, named(Annotated[str, AfterValidator(str.upper)]))
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        run = site.client.run(run_id, named(str))
+        await run.edit_values({"name": "ada"}, principal=ANYBODY)
+        view = await run.view()
+
+    assert view.values["name"] == "ADA"
+    assert [each.prompt for each in view.interrupts] == ["Who is ADA?"]
 
 
 async def test_edited_values_are_held_against_the_model_of_the_worker_and_not_of_who_sends_them(
