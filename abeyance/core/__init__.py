@@ -1,7 +1,7 @@
 """The pure core: the state of a run, and every rule by which it changes.
 
-A run is one frozen value, `state.RunState`. It changes in one way only: `machine.advance(state, event)`
-returns the next state and the effects that the driver must carry out. Nothing in here does IO, reads a
+A run is one value, `state.RunState`. It changes in one way only: `machine.advance(run, event)` changes it
+in place, and returns the effects that the driver must carry out. Nothing in here does IO, reads a
 clock, draws a random number or knows Temporal; every event has its time, and ids are hashes of
 addresses. So the same events give the same run: in a unit test, in a Temporal worker, and in the replay
 of an old history.

@@ -1,7 +1,7 @@
 """The state of a run, with read-only queries on it.
 
-`RunState` holds everything, and only `advance` changes it, in place (`step`). Written as JSON
-and read back it is equal, which is what continue-as-new and the tests in memory rely on. `Limits` bounds
+`RunState` holds everything, and only an `advance` in progress changes it (`step`). Written as JSON and
+read back it is equal, which is what continue-as-new and the tests in memory rely on. `Limits` bounds
 everything in it. Addresses are stored as text, and key the tables: `scopes` by the address of the graph,
 `visits` by their own.
 """
