@@ -52,8 +52,6 @@ def send(step: Step, visit: Visit, sends: tuple[Send, ...], *, is_exempt: bool) 
 
 def reach(step: Step, visit: Visit, edge: Edge) -> None:
     """Record that a visit of an item has come to a join."""
-    if visit.scope not in step.run.scopes:
-        return
     member = visit.members[-1]
     item = items.item_of(step.run, visit.scope, member)
     if edge.key not in item.joins_reached:

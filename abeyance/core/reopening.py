@@ -29,7 +29,7 @@ def ask_again(step: Step, gate: Gate, *, before: str, misfit: str | None = None)
         # Its code has run; only the rule asks again.
         routed=None if route is None else replace(route, is_stale=True),
     )
-    if again is not None and misfit is not None:
+    if misfit is not None:
         again.misfits = {gate.key: misfit}
 
 

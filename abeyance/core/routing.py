@@ -71,23 +71,18 @@ def enter(
     behind: tuple[str, ...] = (),
     pause: float = 0.0,
     routed: RoutingDecision | None = None,
-) -> Visit | None:
-    """Create a visit of a node, ready to start after `pause` seconds. None if the run, or the graph, has
-    come to its end.
+) -> Visit:
+    """Create a visit of a node, ready to start after `pause` seconds.
 
     `before` is the visit of a call that continues in this node: at its address, as the same call.
     `behind` are the gates that led to it. `routed`: its code has ended, and only its way out is chosen.
     """
-    has_failed = step.run.ending is not None and not is_finally
-    if has_failed or scope_address not in step.run.scopes:
-        # The run or the graph did when the node before this one was entered.
-        return None
-    ordinal = step.run.scopes[scope_address].ordinals.get(node, 0) + 1
+    scope = step.run.scopes[scope_address]
+    ordinal = scope.ordinals.get(node, 0) + 1
     call = call if before is None else before.call
     address = (
         _address(step, scope_address, node, ordinal, call) if before is None else before.address
     )
-    scope = step.run.scopes[scope_address]
     scope.ordinals = {**scope.ordinals, node: ordinal}
     step.run.counters.visits += 1
     asked = {} if before is None else before.questions.ask_counts
@@ -366,8 +361,6 @@ def put_token(
     first: bool = False,
 ) -> None:
     """Leave a visit's token at a join, and enter its target if no other is missing."""
-    if scope_address not in step.run.scopes:
-        return
     scope = step.run.scopes[scope_address]
     come = scope.tokens.get(edge.key, {})
     queue = come.get(source, ())

@@ -74,8 +74,7 @@ class Step:
 
     def drop_visit(self, address: str) -> None:
         """Remove a visit."""
-        if address in self.run.visits:
-            del self.run.visits[address]
+        del self.run.visits[address]
         self._leave(address.rpartition(";")[0])
 
     def drop_scope(self, address: str) -> None:
