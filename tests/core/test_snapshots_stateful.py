@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from core_drive import restored
 from core_people import Peopled
 from core_renamed import moved, renamed
@@ -153,10 +154,10 @@ class Snapshots(Peopled):
 
 
 Snapshots.TestCase.settings = settings(
-    # Twenty, and eighty in the profile `wide`.
-    max_examples=settings().max_examples // 5,
+    # Ten, and forty in the profile `wide`.
+    max_examples=settings().max_examples // 10,
     stateful_step_count=20,
     deadline=None,
     derandomize=True,
 )
-TestSnapshots = Snapshots.TestCase
+TestSnapshots = pytest.mark.timeout(600)(Snapshots.TestCase)
