@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, NoReturn, TypeAlias, TypeVar
 
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
@@ -70,6 +70,12 @@ class Table(dict[_K, _V]):
         """Remove every row."""
         for key in [*self]:
             del self[key]
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse what would change the rows without their places in the indices."""
+        raise TypeError("put a row in by table[key] = row, and take it out by del table[key]")
+
+    pop = popitem = setdefault = update = __ior__ = _refuse
 
     def moved(self, key: _K) -> None:
         """Find the places of a row in the indices again."""

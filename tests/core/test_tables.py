@@ -93,6 +93,14 @@ def test_what_is_taken_out_and_put_in_again_comes_last() -> None:
         del words["a"]
 
 
+@pytest.mark.parametrize("name", ["pop", "popitem", "setdefault", "update", "__ior__"])
+def test_rows_come_and_go_by_their_keys_alone_so_that_indices_know_of_it(name: str) -> None:
+    words = Words({"a": "one"})
+    with pytest.raises(TypeError, match="by del table"):
+        getattr(words, name)({"b": "two"})
+    assert (words, words.found(BY_LENGTH, 3)) == ({"a": "one"}, ["one"])
+
+
 def test_a_row_that_has_changed_is_found_where_it_belongs_now() -> None:
     boxes = Boxes({"a": Box(size=1), "b": Box(size=2)})
     boxes["a"].size = 2
