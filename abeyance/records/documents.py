@@ -1,0 +1,39 @@
+"""Documents: what a row holds beside its columns, as JSON, sealed for its run if there are keys."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any, Final
+
+from abeyance.keyring import Keyring
+
+_SEALED: Final = "sealed:"
+"""No JSON begins so."""
+
+
+class Documents:
+    """Writes and reads documents with the keys of the deployment."""
+
+    def __init__(self, keys: Keyring) -> None:
+        self._keys = keys
+
+    @property
+    def are_sealed(self) -> bool:
+        """Whether what is written can be read with a key only."""
+        return bool(self._keys)
+
+    def write(self, value: Any, run_id: str) -> str:
+        """Return JSON as a row holds it."""
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        if not self._keys:
+            return text
+        sealed = self._keys.seal(text.encode("utf-8", "surrogatepass"), run_id=run_id)
+        return _SEALED + base64.b64encode(sealed).decode()
+
+    def read(self, text: str) -> Any:
+        """Return the JSON of a row. Raises WrongKey if no key of this process opens it."""
+        if text.startswith(_SEALED):
+            opened = self._keys.open(base64.b64decode(text.removeprefix(_SEALED)))
+            text = opened.decode("utf-8", "surrogatepass")
+        return json.loads(text)

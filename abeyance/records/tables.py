@@ -1,0 +1,155 @@
+"""The tables of the records.
+
+A column is what lists filter and sort by; the rest of a row is a document (`abeyance.records.documents`).
+Moments are integers, in microseconds since 1970 in UTC, which every database sorts alike.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata: Final = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+_Long: Final = BigInteger().with_variant(Integer, "sqlite")
+"""SQLite numbers rows by itself only where the column is an INTEGER."""
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+deployments: Final = Table(
+    "deployments",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    # The id that Temporal gave the namespace: names repeat from one server to the next.
+    Column("namespace", Text, nullable=False),
+    Column("task_queue", Text, nullable=False),
+    UniqueConstraint("namespace", "task_queue"),
+)
+
+runs: Final = Table(
+    "runs",
+    metadata,
+    Column("id", _Long, primary_key=True),
+    Column("deployment", ForeignKey("deployments.id"), nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("batch", Integer, nullable=False, default=0),
+    Column("graph", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("conversation_id", Text),
+    Column("session_type", Text, nullable=False),
+    Column("started_by", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("active_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Column("is_blocked", Boolean, nullable=False),
+    Column("search", Text, nullable=False),
+    Column("view", Text, nullable=False),
+    UniqueConstraint("deployment", "run_id", "origin"),
+    Index(None, "deployment", "created_at", "id"),
+    Index(None, "deployment", "status"),
+    Index(None, "deployment", "conversation_id"),
+)
+
+labels: Final = Table(
+    "labels",
+    metadata,
+    Column("run", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("label", Text, primary_key=True),
+    Index(None, "label", "run"),
+)
+
+questions: Final = Table(
+    "questions",
+    metadata,
+    Column("id", _Long, primary_key=True),
+    Column("run", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    Column("deployment", ForeignKey("deployments.id"), nullable=False),
+    Column("interrupt_id", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("capability", Text),
+    # 0 is high, so that an ascending order puts it first; risks are negative for the same reason.
+    Column("priority", Integer, nullable=False),
+    Column("risk", Integer, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("deadline", BigInteger),
+    # The deadline, or the end of time: so an index orders those without one last.
+    Column("due", BigInteger, nullable=False),
+    Column("search", Text, nullable=False),
+    Column("view", Text, nullable=False),
+    UniqueConstraint("run", "interrupt_id"),
+    Index(None, "deployment", "status", "due", "interrupt_id"),
+    Index(None, "deployment", "status", "created_at", "interrupt_id"),
+    Index(None, "deployment", "status", "priority", "due", "interrupt_id"),
+    Index(None, "deployment", "status", "risk", "due", "interrupt_id"),
+)
+
+people: Final = Table(
+    "people",
+    metadata,
+    Column("question", ForeignKey("questions.id", ondelete="CASCADE"), primary_key=True),
+    # A subject, or `group:` and the name of a group.
+    Column("who", Text, primary_key=True),
+    Column("why", Text, primary_key=True),
+    Column("since", BigInteger),
+    Column("until", BigInteger),
+    Index(None, "who"),
+)
+"""Whom a question is for: `why` is assignee, escalation, quorum or claim."""
+
+events: Final = Table(
+    "events",
+    metadata,
+    Column("position", _Long, primary_key=True),
+    Column("deployment", ForeignKey("deployments.id"), nullable=False),
+    Column("run", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("address", Text),
+    Column("actor", Text),
+    Column("capability", Text),
+    Column("data", Text, nullable=False),
+    Column("shown", Text),
+    UniqueConstraint("run", "number"),
+    Index(None, "deployment", "position"),
+)
+
+FAR: Final = 2**62
+"""The moment after all others."""
+
+
+def micros(moment: datetime) -> int:
+    """Return a moment as a column has it."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def micros_or_none(moment: datetime | None) -> int | None:
+    """Return a moment as a column has it; None is none."""
+    return None if moment is None else micros(moment)
+
+
+def moment(number: int) -> datetime:
+    """Return the moment of a column."""
+    return _EPOCH + number * _MICROSECOND
