@@ -1,0 +1,229 @@
+"""Writes a batch of a run: its row, its questions, its events.
+
+A batch may come twice, and late: after one that was written without it, by a worker that was thought
+dead. Its events are written if they are missing, and the rest only if no later batch was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from sqlalchemy import Connection, Table, delete, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from abeyance import views
+from abeyance.core.terms import Priority
+from abeyance.records.batch import Batch, Fact
+from abeyance.records.documents import Documents
+from abeyance.records.tables import (
+    FAR,
+    deployments,
+    events,
+    labels,
+    micros,
+    micros_or_none,
+    people,
+    questions,
+    runs,
+)
+
+Row: TypeAlias = dict[str, Any]
+
+PRIORITIES: Final[Mapping[Priority, int]] = {"high": 0, "normal": 1, "low": 2}
+_POSITIONS: Final = 0x6162_6579
+"""The lock under which events get their positions."""
+
+
+def write(
+    connection: Connection, documents: Documents, deployment: int, batches: Sequence[Batch]
+) -> None:
+    """Write batches of runs of a deployment, in a transaction of the caller's."""
+    if connection.dialect.name == "postgresql":
+        # Readers go by the position. One that becomes visible after a later one would be missed.
+        connection.execute(select(func.pg_advisory_xact_lock(_POSITIONS)))
+    for batch in batches:
+        run, latest = _run(connection, documents, deployment, batch)
+        rows = [_event(documents, deployment, run, batch.view.run_id, fact) for fact in batch.facts]
+        _add(connection, events, rows)
+        if batch.number > latest:
+            _write_run(connection, documents, run, batch)
+            _write_questions(connection, documents, deployment, run, batch)
+
+
+def _run(
+    connection: Connection, documents: Documents, deployment: int, batch: Batch
+) -> tuple[int, int]:
+    """Return the row of the run, and the number of the latest batch that was written of it."""
+    identity = {"deployment": deployment, "run_id": batch.view.run_id, "origin": batch.origin}
+    query = select(runs.c.id, runs.c.batch).filter_by(**identity).with_for_update()
+    found = connection.execute(query).one_or_none()
+    if found is None:
+        _add(connection, runs, [{**identity, "batch": 0, **_columns(documents, batch)}])
+        found = connection.execute(query).one()
+    return found.id, found.batch
+
+
+def _columns(documents: Documents, batch: Batch) -> Row:
+    view = batch.view
+    return {
+        "graph": view.graph,
+        "status": view.status,
+        "conversation_id": view.conversation_id,
+        "session_type": view.session_type,
+        "started_by": view.started_by,
+        "created_at": micros(view.created_at),
+        "updated_at": micros(view.updated_at),
+        "active_at": micros(batch.active_at),
+        "ended_at": micros_or_none(view.ended_at),
+        "is_blocked": bool(view.blocked),
+        "search": _search_of_run(view),
+        "view": documents.write(view.model_dump(mode="json"), view.run_id),
+    }
+
+
+def _write_run(connection: Connection, documents: Documents, run: int, batch: Batch) -> None:
+    columns = {"batch": batch.number, **_columns(documents, batch)}
+    connection.execute(update(runs).where(runs.c.id == run).values(columns))
+    _add(
+        connection,
+        labels,
+        [{"run": run, "label": f"{name}={value}"} for name, value in batch.view.labels.items()],
+    )
+
+
+def _write_questions(
+    connection: Connection, documents: Documents, deployment: int, run: int, batch: Batch
+) -> None:
+    for view in batch.questions:
+        columns = _question(documents, deployment, run, view)
+        row = _insert(connection, questions).values(columns)
+        connection.execute(
+            row.on_conflict_do_update(
+                index_elements=[questions.c.run, questions.c.interrupt_id], set_=columns
+            )
+        )
+    ids = [view.id for view in batch.questions]
+    found = connection.execute(
+        select(questions.c.interrupt_id, questions.c.id).where(
+            questions.c.run == run, questions.c.interrupt_id.in_(ids)
+        )
+    )
+    keys = {interrupt_id: key for interrupt_id, key in found}  # noqa: C416 (rows are no pairs to mypy)
+    connection.execute(delete(people).where(people.c.question.in_(keys.values())))
+    named = [row for view in batch.questions for row in _people(keys[view.id], view)]
+    _add(connection, people, named)
+
+
+def _question(documents: Documents, deployment: int, run: int, view: views.InterruptView) -> Row:
+    deadline = micros_or_none(view.deadline)
+    return {
+        "run": run,
+        "deployment": deployment,
+        "interrupt_id": view.id,
+        "status": view.status,
+        "capability": view.requested_capability,
+        "priority": PRIORITIES[view.priority],
+        "risk": -(view.risk or 0),
+        "created_at": micros(view.created_at),
+        "deadline": deadline,
+        "due": FAR if deadline is None else deadline,
+        "search": _search_of_question(view, is_sealed=documents.are_sealed),
+        "view": documents.write(view.model_dump(mode="json"), view.run_id),
+    }
+
+
+def _people(question: int, view: views.InterruptView) -> Iterator[Row]:
+    def named(why: str, names: Sequence[str], **times: int) -> Iterator[Row]:
+        for who in dict.fromkeys(names):
+            yield {
+                "question": question,
+                "who": who,
+                "why": why,
+                "since": None,
+                "until": None,
+            } | times
+
+    if view.status not in ("open", "held"):
+        return
+    yield from named("assignee", view.assignees)
+    yield from named("quorum", [] if view.quorum is None else view.quorum.of)
+    escalated = {who: each.at for each in reversed(view.escalations) for who in each.to}
+    for who, at in escalated.items():
+        yield from named("escalation", [who], since=micros(at))
+    if view.claim is not None:
+        yield from named("claim", [*view.claim.people], until=micros(view.claim.until))
+
+
+def _event(documents: Documents, deployment: int, run: int, run_id: str, fact: Fact) -> Row:
+    return {
+        "deployment": deployment,
+        "run": run,
+        "number": fact.number,
+        "at": micros(fact.time),
+        "type": fact.type,
+        "address": fact.address,
+        "actor": fact.actor,
+        "capability": fact.capability,
+        "data": documents.write(fact.data, run_id),
+        "shown": None if fact.shown is None else documents.write(fact.shown, run_id),
+    }
+
+
+def _search_of_run(view: views.RunView) -> str:
+    labelled = (text for name, value in view.labels.items() for text in (name, value))
+    return searchable(
+        view.run_id, view.graph, view.conversation_id, view.started_by, view.sent_by, *labelled
+    )
+
+
+def _search_of_question(view: views.InterruptView, *, is_sealed: bool) -> str:
+    named = [*view.assignees, view.answered_by, view.requested_capability]
+    clear = searchable(view.id, view.run_id, view.graph, view.name, view.address, *named)
+    if is_sealed:
+        return clear
+    return f"{clear}\n{searchable(view.prompt, *_texts(view.reason))}"
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case Mapping():
+            for each in value.values():
+                yield from _texts(each)
+        case list():
+            for each in value:
+                yield from _texts(each)
+        case bool() | None:
+            pass
+        case _:
+            yield str(value)
+
+
+def searchable(*texts: str | None) -> str:
+    """Return texts as a search compares them: without regard to upper and lower case."""
+    return "\n".join(text.casefold() for text in texts if text)
+
+
+def _add(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
+    """Insert the rows that are not there yet."""
+    if rows:
+        connection.execute(_insert(connection, table).on_conflict_do_nothing(), rows)
+
+
+def _insert(connection: Connection, table: Table) -> postgresql.Insert | sqlite.Insert:
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table)
+    return sqlite.insert(table)
+
+
+def deployment_of(connection: Connection, namespace: str, task_queue: str) -> int:
+    """Return the row of a deployment, made if it is missing."""
+    identity = {"namespace": namespace, "task_queue": task_queue}
+    query = select(deployments.c.id).filter_by(**identity)
+    found = connection.execute(query).scalar_one_or_none()
+    if found is None:
+        _add(connection, deployments, [identity])
+        found = connection.execute(query).scalar_one()
+    return found
