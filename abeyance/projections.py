@@ -40,6 +40,12 @@ _TERMS: Final = [entry.name for entry in fields(Terms) if entry.name in _IN_VIEW
 
 def run_view(state: RunState, start: wire.StartRun) -> views.RunView:
     """The whole view of a run."""
+    shown = open_interrupts(state, beside=state.root.size)
+    return bare_view(state, start).model_copy(update={"interrupts": shown})
+
+
+def bare_view(state: RunState, start: wire.StartRun) -> views.RunView:
+    """The view of a run without its open interrupts, which it counts."""
     ending = state.ending
     values = dict(state.root.values)
     is_over = state.finished
@@ -62,7 +68,6 @@ def run_view(state: RunState, start: wire.StartRun) -> views.RunView:
         ended_at=state.updated_at if is_over else None,
         running=[visit.address for visit in state.visits_in(Running)],
         agents=agents(state)[:_MAX_AGENTS],
-        interrupts=open_interrupts(state, beside=state.root.size),
         open=len(state.ledger.open),
         queue_depth=len(state.mailbox.queue),
         max_queue_size=state.limits.max_queue_size,
@@ -158,6 +163,11 @@ def interrupt(state: RunState, id_: str) -> views.InterruptView:
     entry = state.ledger.open.get(id_) or state.ledger.settled[id_]
     is_large = entry.status == "open" and size(_bulk_of(entry)) > state.limits.visit_bytes
     return _view(state, entry, abridged=is_large)
+
+
+def question(state: RunState, entry: Interrupt) -> views.InterruptView:
+    """A question of a run, whole."""
+    return _view(state, entry)
 
 
 def settled_interrupts(state: RunState) -> list[views.InterruptView]:

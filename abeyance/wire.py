@@ -157,7 +157,7 @@ class StartRun(Record, Stamped):
     graph gets too. A retry has the execution that it goes on from (`retry_of`), the first of all
     (`origin`), and the hashes of its latest calls with a key (`retry_keys`). `sent_by` is who
     sent the start on behalf of `started_by`. `notify` are patterns of the events that somebody is to be
-    notified of.
+    notified of. `facts` is how many events earlier executions have recorded.
     """
 
     run_id: str
@@ -180,6 +180,7 @@ class StartRun(Record, Stamped):
     origin: str = Field(default="", exclude_if=is_empty)
     retry_keys: tuple[str, ...] = Field(default=(), exclude_if=is_empty)
     notify: tuple[str, ...] = Field(default=(), exclude_if=is_empty)
+    facts: int = Field(default=0, exclude_if=is_empty)
 
 
 class VisitReport(Record, Stamped):

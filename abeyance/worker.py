@@ -29,6 +29,7 @@ from abeyance.activities.maintenance import (
 )
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.notification import AnnouncingActivities, NotificationActivities
+from abeyance.activities.recording import RecordingActivities
 from abeyance.agents.model_request import setup_fault
 from abeyance.app import functions_of, load_graphs
 from abeyance.authoring.graph import Graph
@@ -44,6 +45,7 @@ from abeyance.notifications.config import (
     load_notifications,
     unreachable_links,
 )
+from abeyance.records.database import Database
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.archive import archive_of
 from abeyance.storage.backends import ConfiguredBlobs, kept_blobs
@@ -93,6 +95,7 @@ _SHARED: Final = (
     "abeyance.runtime",
     "abeyance.schemas",
     "abeyance.projections",
+    "abeyance.records",
     "annotated_types",
     "jsonschema_rs",
     "pydantic",
@@ -113,6 +116,7 @@ def make_worker(
     settings: Settings,
     *,
     blobs: Blobs | None = None,
+    records: Database | None = None,
     notifications: Notifications | None = None,
     strict_sandbox: bool = False,
     leaving: asyncio.Event | None = None,
@@ -132,6 +136,7 @@ def make_worker(
         archive=archive_of(settings, temporal.namespace),
         signing_key=settings.signing_key,
     )
+    records = records or Database(settings.database_url, keys=settings.keyring)
     audits, graph_activities = AuditActivities(client), GraphActivities(graphs)
     nodes = NodeActivities(
         graphs,
@@ -157,6 +162,7 @@ def make_worker(
             graph_activities.read,
             graph_activities.write,
             read_journals,
+            RecordingActivities(temporal, settings.task_queue, records).record,
             AnnouncingActivities(temporal, settings.task_queue, notifications).announce,
         ],
         interceptors=[AnswerTypes(graphs), *([] if settings.enable_metrics else [Unmetered()])],

@@ -28,6 +28,10 @@ class QuestionUpdates(Protocol):
         """Feed the event to the run. Raise an ApplicationError if it is refused."""
         ...
 
+    async def _recorded(self) -> None:
+        """Wait until what has happened so far can be read."""
+        ...
+
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
     async def respond(self, order: commands.Respond) -> views.Receipts:
         with requests.refusals_as_application_errors():
@@ -39,6 +43,7 @@ class QuestionUpdates(Protocol):
                 machine.check(self._state, event)
             receipts = idempotency.receipts(self._state.ledger, event)
         self._feed_update(event, is_local=event is not given)
+        await self._recorded()
         return views.Receipts(receipts=receipts)
 
     @respond.validator
@@ -66,7 +71,7 @@ class QuestionUpdates(Protocol):
 
     @workflow.update(description='Move a deadline: {"interrupt_id": ..., "timeout": "PT2H"}.')
     async def edit_deadline(self, order: commands.EditDeadline) -> None:
-        self._edit(order)
+        await self._edit(order)
 
     @edit_deadline.validator
     def _check_edit_deadline(self, order: commands.EditDeadline) -> None:
@@ -74,7 +79,7 @@ class QuestionUpdates(Protocol):
 
     @workflow.update(description='Take back a yes that is held: {"interrupt_id": ...}.')
     async def take_back(self, order: commands.TakeBack) -> None:
-        self._edit(order)
+        await self._edit(order)
 
     @take_back.validator
     def _check_take_back(self, order: commands.TakeBack) -> None:
@@ -82,7 +87,7 @@ class QuestionUpdates(Protocol):
 
     @workflow.update(description='Claim a question: {"interrupt_id": ..., "for": "PT30M"}.')
     async def claim(self, order: commands.Claim) -> None:
-        self._edit(order)
+        await self._edit(order)
 
     @claim.validator
     def _check_claim(self, order: commands.Claim) -> None:
@@ -90,7 +95,7 @@ class QuestionUpdates(Protocol):
 
     @workflow.update(description='End a claim: {"interrupt_id": ...}.')
     async def release(self, order: commands.ReleaseClaim) -> None:
-        self._edit(order)
+        await self._edit(order)
 
     @release.validator
     def _check_release(self, order: commands.ReleaseClaim) -> None:
@@ -98,14 +103,15 @@ class QuestionUpdates(Protocol):
 
     @workflow.update(description='Name other assignees: {"interrupt_id": ..., "to": ["ada"]}.')
     async def reassign(self, order: commands.Reassign) -> None:
-        self._edit(order)
+        await self._edit(order)
 
     @reassign.validator
     def _check_reassign(self, order: commands.Reassign) -> None:
         self._check_edit("reassign", order)
 
-    def _edit(self, order: commands.Edit) -> None:
+    async def _edit(self, order: commands.Edit) -> None:
         self._feed_update(as_events.edited(order, workflow.now()))
+        await self._recorded()
 
     def _check_edit(self, name: str, order: commands.Edit) -> None:
         event = as_events.edited(order, workflow.now())

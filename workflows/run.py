@@ -48,6 +48,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.workflows.notification import Announcer
     from abeyance.workflows.questions import QuestionUpdates
     from abeyance.workflows.reads import RunReads
+    from abeyance.workflows.recording import Recorder
     from abeyance.workflows.timers import DeadlineTimer
     from abeyance.workflows.visibility import VisibilityWriter
 
@@ -85,8 +86,11 @@ class AgentRun(QuestionUpdates, RunReads):
         self._facts: list[effects.Publish] = []
         self._is_dirty = True
         self._crash: BaseException | None = None
+        self._has_ended = False
+        self._changes = 0
         self._timer = DeadlineTimer(self._start_timer)
         self._announcer = Announcer(self._spawn, self._announced)
+        self._recorder = Recorder(self._spawn, self._announced, facts=start.facts)
         # True if only results of local activities have arrived since the last write.
         self._is_local = False
         self._tasks_begun = 0
@@ -109,6 +113,7 @@ class AgentRun(QuestionUpdates, RunReads):
                 )
             self._visibility = VisibilityWriter(start, None, now)
             event = events.Started(now=now)
+            self._recorder.began(start, spec.name, now)
         else:
             self._state = joined(carried, spec, values)
             self._visibility = VisibilityWriter(start, self._state if is_continued else None, now)
@@ -146,15 +151,20 @@ class AgentRun(QuestionUpdates, RunReads):
             self._visibility.write(self._state, facts, self._start)
             self._metered.published(self._state, facts)
             self._announcer.published(self._state, self._start, facts)
+            self._record()
             if self._continues_as_new and self._is_at_rest():
                 continue_as_new.hand_over(self._state, self._start)
                 # The state is too large: continue in this history, and retry later.
                 self._history.keep()
                 self._advance(events.Restored(now=workflow.now()))
         await self._leave()
-        if self._is_dirty:
+        while self._is_dirty:
             # Events that arrived while the claim was released.
-            self._visibility.write(self._state, self._facts, self._start)
+            self._is_dirty = False
+            facts, self._facts = self._facts, []
+            self._visibility.write(self._state, facts, self._start)
+            self._record()
+            await self._leave()
         return visibility.record_of(self._state, self._start)
 
     @workflow.signal(description="Pause: start no new work. No argument is needed.")
@@ -194,7 +204,9 @@ class AgentRun(QuestionUpdates, RunReads):
             if message.pause is not None:
                 self._feed(as_events.control(message.pause, event.now))
         self._feed_update(event)
-        return self._message_receipt(event.message.message_id, duplicate=is_known)
+        receipt = self._message_receipt(event.message.message_id, duplicate=is_known)
+        await self._recorded()
+        return receipt
 
     @send_message.validator
     def _check_send_message(self, message: commands.SendMessage) -> None:
@@ -221,6 +233,7 @@ class AgentRun(QuestionUpdates, RunReads):
         count = len(self._state.mailbox.queue)
         order = order or commands.ClearMessages()
         self._feed_update(as_events.event(events.MessagesCleared, order, workflow.now()))
+        await self._recorded()
         return views.Cleared(cleared=count)
 
     @clear_messages.validator
@@ -281,6 +294,7 @@ class AgentRun(QuestionUpdates, RunReads):
                 event = replace(event, now=max(event.now, self._state.updated_at))
                 machine.check(self._state, event)
         self._feed_update(event, is_local=event is not given)
+        await self._recorded()
 
     @edit_values.validator
     def _check_edit_values(self, order: commands.EditValues) -> None:
@@ -310,6 +324,7 @@ class AgentRun(QuestionUpdates, RunReads):
                 return outcome
         self._feed_update(event)
         self._start = self._start.model_copy(update={"graph_version": today.version})
+        await self._recorded()
         return outcome
 
     @migrate.validator
@@ -373,6 +388,7 @@ class AgentRun(QuestionUpdates, RunReads):
 
     def _advance(self, event: events.Event) -> None:
         new_effects = machine.advance(self._state, event)
+        self._changes += 1
         self._is_dirty = True
         for effect in new_effects:
             self._perform(effect, event.now)
@@ -391,6 +407,8 @@ class AgentRun(QuestionUpdates, RunReads):
         match effect:
             case effects.RunNode(input=visit_input):
                 running = activity_calls.start(effect, origin=self._start.origin)
+                if visit_input.kind == "visit" and visit_input.blocked_by is None:
+                    self._recorder.started(visit_input.address, now)
                 if visit_input.kind == "visit" or not visit_input.local:
                     self._running[visit_input.address] = running
                 self._spawn(self._follow(running, now))
@@ -400,6 +418,7 @@ class AgentRun(QuestionUpdates, RunReads):
                     (self._pausing if is_read else self._stopping).append(stopped)
             case effects.Publish():
                 self._facts.append(effect)
+                self._recorder.published(effect, self._state)
             case effects.Yield():
                 self._spawn(
                     self._tick_at(now, "more work is ready than one workflow task may start")
@@ -410,11 +429,24 @@ class AgentRun(QuestionUpdates, RunReads):
             case _:
                 assert_never(effect)
 
+    def _record(self) -> None:
+        if self._state.finished and not self._has_ended:
+            self._has_ended = True
+            self._recorder.ended(self._state)
+        self._start = self._start.model_copy(update={"facts": self._recorder.facts})
+        self._recorder.changed(self._state, self._start, at=self._changes)
+
+    async def _recorded(self) -> None:
+        self._record()
+        await self._recorder.caught_up()
+
     def _announced(self) -> None:
         self._is_dirty |= self._continues_as_new
 
     def _is_at_rest(self) -> bool:
-        return self._announcer.is_idle and workflow.all_handlers_finished()
+        return (
+            self._announcer.is_idle and self._recorder.is_idle and workflow.all_handlers_finished()
+        )
 
     async def _leave(self) -> None:
         """Wait for what is under way, and leave the conversation. A cancellation comes too late."""
@@ -440,6 +472,8 @@ class AgentRun(QuestionUpdates, RunReads):
         self._running.pop(visit, None)
         latest = self._state.updated_at
         now = activity_calls.ended_at(report, now=workflow.now(), ordered=ordered, latest=latest)
+        if running.input.kind == "visit" and not self._has_ended:
+            self._recorder.reported(visit, report, now)
         ended = events.VisitEnded(
             now=now, visit=visit, outcome=report.outcome, worked=report.worked or 0.0
         )

@@ -47,7 +47,7 @@ class Writer:
         self._spared_until = 0.0
 
     async def write(self, scope: Scope, batch: Batch, *, patience: float) -> Written:
-        """Write a batch, and wait so many seconds for it. After them it is not written, if it waits still.
+        """Write a batch, and wait so many seconds for it. If it is not begun by then, it is not written.
 
         Nobody waits less than a second after the database was late for somebody, unless `patience` is
         more than a second.

@@ -1,0 +1,269 @@
+"""Recording: what a run hands over to the database that people read.
+
+A local activity writes what has changed, at most one at a time; what changes meanwhile goes with the
+next. It waits for the database only a moment, because it holds up the workflow task that it runs in: a
+batch that is not written by then goes on as an ordinary activity, for as long as it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError
+
+with workflow.unsafe.imports_passed_through():
+    from abeyance import names, projections, wire
+    from abeyance.core.address import Address
+    from abeyance.core.effects import Publish
+    from abeyance.core.ledger import Interrupt
+    from abeyance.core.outcome import AttemptFailed, Failed, Finished, Interrupted, Stopped
+    from abeyance.core.state import RunState
+    from abeyance.errors import FailureCode
+    from abeyance.records.batch import Batch, Fact, Written
+    from abeyance.workflows.activity_calls import LocalFailed, local_result
+
+Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+_A_MOMENT: Final = 0.05
+"""In seconds: how long a workflow task is held up for the database."""
+_BOUNDED: Final = 2.0
+"""In seconds: how long who answers waits for the database; then it is away."""
+_UNBOUNDED: Final = 60.0
+_SLACK: Final = timedelta(seconds=10)
+_ONCE: Final = RetryPolicy(maximum_attempts=1)
+_FOREVER: Final = RetryPolicy(
+    initial_interval=timedelta(milliseconds=500), maximum_interval=timedelta(seconds=10)
+)
+_MOST_FACTS: Final = 500
+_OF_TURNS: Final = ("turn", "model", "calls", "usage", "finish_reason")
+
+
+class Recorder:
+    """Has the changes of one run recorded. `spawn` runs a task of the run, `then` is called after it.
+
+    `facts` is how many events of the run were numbered before.
+    """
+
+    def __init__(self, spawn: Spawn, then: Callable[[], None], *, facts: int) -> None:
+        self.facts = facts
+        self._spawn = spawn
+        self._then = then
+        self._pending: list[Fact] = []
+        self._questions: dict[str, Interrupt] = {}
+        self._settled: str | None = None
+        self._number = 0
+        self._asked = 0
+        self._recorded = 0
+        self._is_behind = False
+        self._latest: tuple[RunState, wire.StartRun] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that has changed is recorded."""
+        return self._task is None
+
+    def note(
+        self,
+        type_: str,
+        time: datetime,
+        *,
+        address: str | None = None,
+        actor: str | None = None,
+        data: Mapping[str, Any] | None = None,
+        capability: str | None = None,
+        shown: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Number an event, to be recorded with the next batch."""
+        self.facts += 1
+        self._pending.append(
+            Fact(
+                number=self.facts,
+                time=time,
+                type=type_,
+                address=address,
+                actor=actor,
+                data=dict(data or {}),
+                capability=capability,
+                shown=None if shown is None else dict(shown),
+            )
+        )
+
+    def began(self, start: wire.StartRun, graph: str, now: datetime) -> None:
+        """Note that the run began."""
+        actor = start.sent_by or start.started_by
+        data = {"graph": graph, "graph_version": start.graph_version}
+        if start.sent_by is not None:
+            data["on_behalf_of"] = start.started_by
+        self.note("run.started", now, actor=actor, data=data)
+
+    def published(self, fact: Publish, state: RunState) -> None:
+        """Note what the core publishes."""
+        id_ = str(fact.data.get("id"))
+        entry = state.ledger.open.get(id_) or state.ledger.settled.get(id_)
+        self.note(
+            fact.type,
+            fact.time,
+            address=fact.address,
+            actor=fact.actor,
+            data=fact.data,
+            capability=None if entry is None else entry.requested_capability,
+            shown=fact.shown,
+        )
+
+    def started(self, address: str, now: datetime) -> None:
+        """Note that the code of a visit begins."""
+        self.note(f"{_node_or_tool(address)}.started", now, address=address)
+
+    def reported(self, address: str, report: wire.VisitReport, now: datetime) -> None:
+        """Note what the code of a visit came to."""
+        what, outcome = _node_or_tool(address), report.outcome
+        match outcome:
+            case Finished() | Interrupted():
+                for emitted in outcome.emitted:
+                    data = {"data": emitted.data}
+                    self.note(f"user.{emitted.name}", now, address=address, data=data)
+                if isinstance(outcome, Finished):
+                    self._finished(address, what, outcome, now)
+            case Stopped():
+                self.note(f"{what}.stopped", now, address=address)
+            case AttemptFailed():
+                failed = {
+                    "message": outcome.message,
+                    "attempt": outcome.attempts.count,
+                    "pause": outcome.pause,
+                }
+                self.note(f"{what}.retrying", now, address=address, data=failed)
+            case Failed():
+                why = {"code": outcome.code, "message": outcome.message}
+                self.note(f"{what}.failed", now, address=address, data=why)
+            case _:
+                # The run itself publishes what blocks a visit.
+                pass
+
+    def _finished(self, address: str, what: str, outcome: Finished, now: datetime) -> None:
+        status = outcome.tool_status
+        data = {} if status is None else {"outcome": status}
+        self.note(f"{'tool' if data else what}.finished", now, address=address, data=data)
+        if outcome.turn is not None:
+            about = {name: outcome.turn.get(name) for name in _OF_TURNS}
+            self.note("model.turn", now, address=address, data=about)
+
+    def ended(self, state: RunState) -> None:
+        """Note the end of the run."""
+        ending = state.ending
+        if ending is None:
+            return
+        error = ending.error
+        data: dict[str, Any] = {"reason": ending.reason}
+        if ending.outcome == "failed":
+            data["code"] = error.code if error else FailureCode.NODE_FAILED
+            data["message"] = error and error.message
+        self.note(
+            f"run.{ending.outcome}",
+            state.updated_at,
+            address=error and error.address,
+            actor=ending.actor if ending.outcome == "cancelled" else None,
+            data=data,
+        )
+
+    def changed(self, state: RunState, start: wire.StartRun, *, at: int) -> None:
+        """Record the run as it is now, or as soon as the batch under way is written.
+
+        `at` counts the changes of the run.
+        """
+        if at == self._asked:
+            return
+        self._asked, self._latest = at, (state, start)
+        if self._task is None:
+            self._task = self._spawn(self._record())
+
+    async def caught_up(self) -> None:
+        """Wait until all that has changed so far is recorded, or the database is known to be away."""
+        asked = self._asked
+        await workflow.wait_condition(lambda: self._recorded >= asked or self._is_behind)
+
+    async def _record(self) -> None:
+        while self._latest is not None:
+            (state, start), self._latest = self._latest, None
+            asked, batch = self._asked, self._batch(state, start)
+            if await _local(batch) != "written":
+                self._is_behind = await _bounded(batch) != "written"
+                if self._is_behind:
+                    await _activity(batch, _UNBOUNDED, _FOREVER)
+                    self._is_behind = False
+            self._recorded = asked
+        self._task = None
+        self._then()
+
+    def _batch(self, state: RunState, start: wire.StartRun) -> Batch:
+        # Larger than that of every batch before, in every execution and whatever a replay has merged.
+        moment = int(workflow.now().timestamp() * 1_000_000)
+        self._number = max(moment, self._number + 1)
+        facts, self._pending = self._pending, []
+        return Batch(
+            number=self._number,
+            origin=start.origin or workflow.info().first_execution_run_id,
+            view=projections.bare_view(state, start),
+            active_at=state.last_activity_at,
+            questions=[projections.question(state, entry) for entry in self._changed(state)],
+            facts=facts,
+        )
+
+    def _changed(self, state: RunState) -> Iterator[Interrupt]:
+        """The questions that have changed since the last batch: an entry of the ledger never does."""
+        known, ledger = self._questions, state.ledger
+        self._questions = dict(ledger.open)
+        yield from (entry for id_, entry in ledger.open.items() if known.get(id_) is not entry)
+        fresh: list[Interrupt] = []
+        for id_ in reversed(ledger.settled):
+            if id_ == self._settled:
+                break
+            fresh.append(ledger.settled[id_])
+        self._settled = next(reversed(ledger.settled), None)
+        yield from reversed(fresh)
+
+
+def _node_or_tool(address: str) -> str:
+    return "tool" if Address.parse(address).is_call else "node"
+
+
+async def _local(batch: Batch) -> Written:
+    try:
+        written: Written = await local_result(
+            workflow.start_local_activity(
+                names.RECORD_ACTIVITY,
+                args=[batch, _A_MOMENT],
+                result_type=str,
+                start_to_close_timeout=_SLACK,
+                retry_policy=_ONCE,
+                summary="record",
+            )
+        )
+    except LocalFailed:
+        return "late"
+    return written
+
+
+async def _bounded(batch: Batch) -> Written:
+    try:
+        return await _activity(batch, _BOUNDED, _ONCE)
+    except ActivityError:
+        return "away"
+
+
+async def _activity(batch: Batch, patience: float, retries: RetryPolicy) -> Written:
+    written: Written = await workflow.execute_activity(
+        names.RECORD_ACTIVITY,
+        args=[batch, patience],
+        result_type=str,
+        start_to_close_timeout=timedelta(seconds=patience) + _SLACK,
+        retry_policy=retries,
+        summary="record",
+    )
+    return written
