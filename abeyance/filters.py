@@ -14,14 +14,20 @@ from abeyance.core.terms import Priority
 
 Sort: TypeAlias = Literal["deadline", "priority", "risk", "age"]
 """What a list of interrupts is sorted by."""
+Order: TypeAlias = Literal[
+    "deadline", "age", "priority", "risk", "-deadline", "-age", "-priority", "-risk"
+]
+"""What a list of questions is sorted by: the nearest deadline first and none last, the oldest, the
+highest priority or risk. `-` turns the whole list around.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
     """A filter of runs.
 
-    It selects runs with one of `statuses` and all of `labels`, that are `blocked` or (False) are not, and
-    that `reads` lets the caller see. Empty and None select all.
+    It selects runs with one of `statuses` and all of `labels`, that are `blocked` or (False) are not, in
+    which every word of `q` occurs, and that `reads` lets the caller see. Empty and None select all.
     """
 
     statuses: frozenset[str] = frozenset()
@@ -29,6 +35,8 @@ class RunFilter:
     conversation_id: str | None = None
     labels: tuple[str, ...] = ()
     blocked: bool | None = None
+    q: str | None = None
+    started_by: str | None = None
     reads: ReadRights = ALL_RUNS
 
     def __post_init__(self) -> None:
@@ -40,10 +48,10 @@ class InboxFilter:
     """A filter of interrupts that are `open` or `held`.
 
     It selects interrupts with one of `capabilities`, a deadline before `before`, an `assignee` (a
-    subject, or `group:finance`), a `priority`, a risk of `min_risk` or more, and of runs that `reads`
-    lets the caller see. Empty and None select all. `mine` selects those for a principal or their
-    groups, and those that the principal has claimed. `sort` puts first the nearest deadline, the
-    highest priority or risk, or the oldest.
+    subject, or `group:finance`), a `priority`, a risk of `min_risk` or more, in which every word of `q`
+    occurs, and of runs that `reads` lets the caller see. Empty and None select all. `mine` selects those
+    for a principal or their groups, and those that the principal has claimed. `sort` puts first the
+    nearest deadline, the highest priority or risk, or the oldest.
     """
 
     status: Literal["open", "held"] = "open"
@@ -56,6 +64,8 @@ class InboxFilter:
     priority: Priority | None = None
     min_risk: int | None = None
     sort: Sort = "deadline"
+    q: str | None = None
+    started_by: str | None = None
     reads: ReadRights = ALL_RUNS
 
     def __post_init__(self) -> None:

@@ -20,9 +20,9 @@ from abeyance.client.listing import MAX_READ, OPEN_RUNS, Listing, Place, having,
 from abeyance.core.policy import Principal
 from abeyance.core.terms import Priority
 from abeyance.filters import InboxFilter, Sort
-from abeyance.history import cursors
 from abeyance.history.description import RunDescription
 from abeyance.orders import check_page
+from abeyance.records import cursors
 
 Entries: TypeAlias = list[views.InterruptView]
 Ask: TypeAlias = Callable[[str], Awaitable[list[views.InterruptView]]]

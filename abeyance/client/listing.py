@@ -29,9 +29,9 @@ from abeyance import names, views
 from abeyance.core.policy import ReadRights
 from abeyance.errors import AbeyanceError, Unreadable
 from abeyance.filters import RunFilter
-from abeyance.history import cursors
 from abeyance.history.description import RPC, RunDescription, read
 from abeyance.history.hindrance import hindered
+from abeyance.records import cursors
 from abeyance.temporal.retry import retry_until
 
 MAX_READ: Final = 1_000

@@ -23,10 +23,10 @@ from abeyance.core.address import Address
 from abeyance.core.items import TRANSCRIPT_FIELD
 from abeyance.core.text import truncate
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
-from abeyance.history import cursors
 from abeyance.history.client import HistoryClient, unknown_run
 from abeyance.history.entries import is_visit, mapping
 from abeyance.history.event_translation import sources
+from abeyance.records import cursors
 from abeyance.storage.blobs import Blobs
 from abeyance.temporal.retry import NotFound
 from abeyance.util import checked_text

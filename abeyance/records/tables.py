@@ -20,6 +20,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 metadata: Final = MetaData(
@@ -33,6 +34,8 @@ metadata: Final = MetaData(
 
 _Long: Final = BigInteger().with_variant(Integer, "sqlite")
 """SQLite numbers rows by itself only where the column is an INTEGER."""
+_Ordered: Final = Text().with_variant(Text(collation="C"), "postgresql")
+"""A text by its code points, as SQLite sorts it, and not by the language of the database."""
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -54,6 +57,8 @@ runs: Final = Table(
     Column("run_id", Text, nullable=False),
     Column("origin", Text, nullable=False),
     Column("batch", Integer, nullable=False, default=0),
+    # An id may be used again, and lists have its newest run only.
+    Column("is_newest", Boolean, nullable=False),
     Column("graph", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("conversation_id", Text),
@@ -67,8 +72,8 @@ runs: Final = Table(
     Column("search", Text, nullable=False),
     Column("view", Text, nullable=False),
     UniqueConstraint("deployment", "run_id", "origin"),
-    Index(None, "deployment", "created_at", "id"),
-    Index(None, "deployment", "status"),
+    Index(None, "deployment", "is_newest", "created_at", "id"),
+    Index(None, "deployment", "is_newest", "status"),
     Index(None, "deployment", "conversation_id"),
 )
 
@@ -86,23 +91,36 @@ questions: Final = Table(
     Column("id", _Long, primary_key=True),
     Column("run", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
     Column("deployment", ForeignKey("deployments.id"), nullable=False),
-    Column("interrupt_id", Text, nullable=False),
+    Column("interrupt_id", _Ordered, nullable=False),
     Column("status", Text, nullable=False),
+    # The list that shows it, `open` or `held`: none shows what is settled, or asked by a run that has
+    # ended or whose id a later one has.
+    Column("listed", Text),
     Column("capability", Text),
     # 0 is high, so that an ascending order puts it first; risks are negative for the same reason.
     Column("priority", Integer, nullable=False),
     Column("risk", Integer, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Column("settled_at", BigInteger),
     Column("deadline", BigInteger),
     # The deadline, or the end of time: so an index orders those without one last.
     Column("due", BigInteger, nullable=False),
     Column("search", Text, nullable=False),
     Column("view", Text, nullable=False),
     UniqueConstraint("run", "interrupt_id"),
-    Index(None, "deployment", "status", "due", "interrupt_id"),
-    Index(None, "deployment", "status", "created_at", "interrupt_id"),
-    Index(None, "deployment", "status", "priority", "due", "interrupt_id"),
-    Index(None, "deployment", "status", "risk", "due", "interrupt_id"),
+    *(
+        # Each has what is listed only: few of all the questions that were ever asked.
+        Index(
+            None,
+            "deployment",
+            "listed",
+            *key,
+            "interrupt_id",
+            postgresql_where=text("listed IS NOT NULL"),
+            sqlite_where=text("listed IS NOT NULL"),
+        )
+        for key in (["due"], ["created_at", "due"], ["priority", "due"], ["risk", "due"])
+    ),
 )
 
 people: Final = Table(
@@ -134,6 +152,8 @@ events: Final = Table(
     Column("shown", Text),
     UniqueConstraint("run", "number"),
     Index(None, "deployment", "position"),
+    # A position is given once, even after the latest events were deleted.
+    sqlite_autoincrement=True,
 )
 
 FAR: Final = 2**62

@@ -7,6 +7,7 @@ dead. Its events are written if they are missing, and the rest only if no later 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import Connection, Table, delete, func, select, update
@@ -30,6 +31,8 @@ from abeyance.records.tables import (
 
 Row: TypeAlias = dict[str, Any]
 
+LISTED: Final = ("open", "held")
+"""The statuses of a question that waits for somebody, or to begin."""
 PRIORITIES: Final[Mapping[Priority, int]] = {"high": 0, "normal": 1, "low": 2}
 _POSITIONS: Final = 0x6162_6579
 """The lock under which events get their positions."""
@@ -43,25 +46,54 @@ def write(
         # Readers go by the position. One that becomes visible after a later one would be missed.
         connection.execute(select(func.pg_advisory_xact_lock(_POSITIONS)))
     for batch in batches:
-        run, latest = _run(connection, documents, deployment, batch)
-        rows = [_event(documents, deployment, run, batch.view.run_id, fact) for fact in batch.facts]
+        run = _run(connection, documents, deployment, batch)
+        rows = [
+            _event(documents, deployment, run.id, batch.view.run_id, fact) for fact in batch.facts
+        ]
         _add(connection, events, rows)
-        if batch.number > latest:
-            _write_run(connection, documents, run, batch)
+        if batch.number > run.latest:
+            _write_run(connection, documents, run.id, batch)
             _write_questions(connection, documents, deployment, run, batch)
 
 
-def _run(
-    connection: Connection, documents: Documents, deployment: int, batch: Batch
-) -> tuple[int, int]:
-    """Return the row of the run, and the number of the latest batch that was written of it."""
-    identity = {"deployment": deployment, "run_id": batch.view.run_id, "origin": batch.origin}
-    query = select(runs.c.id, runs.c.batch).filter_by(**identity).with_for_update()
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The row of a run, the number of its latest batch, and whether no later run has its id."""
+
+    id: int
+    latest: int
+    is_newest: bool
+
+
+def _run(connection: Connection, documents: Documents, deployment: int, batch: Batch) -> _Run:
+    """Return the run of a batch, whose row is made if it is missing."""
+    namesakes = {"deployment": deployment, "run_id": batch.view.run_id}
+    identity = {**namesakes, "origin": batch.origin}
+    query = select(runs.c.id, runs.c.batch, runs.c.is_newest)
+    query = query.filter_by(**identity).with_for_update()
     found = connection.execute(query).one_or_none()
     if found is None:
-        _add(connection, runs, [{**identity, "batch": 0, **_columns(documents, batch)}])
+        columns = {"batch": 0, "is_newest": True, **_columns(documents, batch)}
+        _add(connection, runs, [{**identity, **columns}])
+        _mark_newest(connection, namesakes)
         found = connection.execute(query).one()
-    return found.id, found.batch
+    return _Run(found.id, found.batch, found.is_newest)
+
+
+def _mark_newest(connection: Connection, namesakes: Row) -> None:
+    """Take all runs of an id but the newest off the lists."""
+    by_age = select(runs.c.id).filter_by(**namesakes)
+    by_age = by_age.order_by(runs.c.created_at.desc(), runs.c.id.desc())
+    _, *older = connection.execute(by_age).scalars()
+    if older:
+        marked = update(runs).where(runs.c.id.in_(older), runs.c.is_newest)
+        connection.execute(marked.values(is_newest=False))
+        _take_off_lists(connection, older)
+
+
+def _take_off_lists(connection: Connection, ids: Sequence[int]) -> None:
+    listed = update(questions).where(questions.c.run.in_(ids), questions.c.listed.is_not(None))
+    connection.execute(listed.values(listed=None))
 
 
 def _columns(documents: Documents, batch: Batch) -> Row:
@@ -93,10 +125,12 @@ def _write_run(connection: Connection, documents: Documents, run: int, batch: Ba
 
 
 def _write_questions(
-    connection: Connection, documents: Documents, deployment: int, run: int, batch: Batch
+    connection: Connection, documents: Documents, deployment: int, run: _Run, batch: Batch
 ) -> None:
+    if batch.view.ended_at is not None:
+        _take_off_lists(connection, [run.id])
     for view in batch.questions:
-        columns = _question(documents, deployment, run, view)
+        columns = _question(documents, deployment, run, batch.view, view)
         row = _insert(connection, questions).values(columns)
         connection.execute(
             row.on_conflict_do_update(
@@ -106,7 +140,7 @@ def _write_questions(
     ids = [view.id for view in batch.questions]
     found = connection.execute(
         select(questions.c.interrupt_id, questions.c.id).where(
-            questions.c.run == run, questions.c.interrupt_id.in_(ids)
+            questions.c.run == run.id, questions.c.interrupt_id.in_(ids)
         )
     )
     keys = {interrupt_id: key for interrupt_id, key in found}  # noqa: C416 (rows are no pairs to mypy)
@@ -115,20 +149,25 @@ def _write_questions(
     _add(connection, people, named)
 
 
-def _question(documents: Documents, deployment: int, run: int, view: views.InterruptView) -> Row:
+def _question(
+    documents: Documents, deployment: int, run: _Run, of: views.RunView, view: views.InterruptView
+) -> Row:
     deadline = micros_or_none(view.deadline)
+    is_listed = view.status in LISTED and run.is_newest and of.ended_at is None
     return {
-        "run": run,
+        "run": run.id,
         "deployment": deployment,
         "interrupt_id": view.id,
         "status": view.status,
+        "listed": view.status if is_listed else None,
         "capability": view.requested_capability,
         "priority": PRIORITIES[view.priority],
         "risk": -(view.risk or 0),
         "created_at": micros(view.created_at),
+        "settled_at": micros_or_none(view.settled_at),
         "deadline": deadline,
         "due": FAR if deadline is None else deadline,
-        "search": _search_of_question(view, is_sealed=documents.are_sealed),
+        "search": _search_of_question(of, view, is_sealed=documents.are_sealed),
         "view": documents.write(view.model_dump(mode="json"), view.run_id),
     }
 
@@ -144,7 +183,7 @@ def _people(question: int, view: views.InterruptView) -> Iterator[Row]:
                 "until": None,
             } | times
 
-    if view.status not in ("open", "held"):
+    if view.status not in LISTED:
         return
     yield from named("assignee", view.assignees)
     yield from named("quorum", [] if view.quorum is None else view.quorum.of)
@@ -171,15 +210,15 @@ def _event(documents: Documents, deployment: int, run: int, run_id: str, fact: F
 
 
 def _search_of_run(view: views.RunView) -> str:
-    labelled = (text for name, value in view.labels.items() for text in (name, value))
+    labelled = (f"{name}={value}" for name, value in view.labels.items())
     return searchable(
         view.run_id, view.graph, view.conversation_id, view.started_by, view.sent_by, *labelled
     )
 
 
-def _search_of_question(view: views.InterruptView, *, is_sealed: bool) -> str:
+def _search_of_question(of: views.RunView, view: views.InterruptView, *, is_sealed: bool) -> str:
     named = [*view.assignees, view.answered_by, view.requested_capability]
-    clear = searchable(view.id, view.run_id, view.graph, view.name, view.address, *named)
+    clear = searchable(view.id, view.name, view.address, *named, _search_of_run(of))
     if is_sealed:
         return clear
     return f"{clear}\n{searchable(view.prompt, *_texts(view.reason))}"
@@ -202,8 +241,12 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def searchable(*texts: str | None) -> str:
-    """Return texts as a search compares them: without regard to upper and lower case."""
-    return "\n".join(text.casefold() for text in texts if text)
+    """Return texts as a search compares them: without regard to upper and lower case.
+
+    What no database holds in a text, which JSON may, is a question mark.
+    """
+    folded = "\n".join(text.casefold() for text in texts if text)
+    return folded.replace("\0", "?").encode(errors="replace").decode()
 
 
 def _add(connection: Connection, table: Table, rows: Sequence[Row]) -> None:

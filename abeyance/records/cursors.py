@@ -1,0 +1,61 @@
+"""Cursors of lists: a position as opaque text that is valid only in its list. Pure.
+
+A cursor holds the position and a checksum over the position and the list's criteria, by which the cursor
+of another list is refused. It is neither secret nor trusted: each page is authorised anew.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Final
+
+from abeyance.core.json import Json
+from abeyance.core.text import truncate
+from abeyance.errors import Code, Refusal
+
+_CHECK_CHARS: Final = 16
+_SHOWN: Final = 100
+"""In characters: how much of an invalid cursor its refusal repeats."""
+
+
+def write(criteria: Mapping[str, Json], place: Mapping[str, Json]) -> str:
+    """Return the cursor of a position in the list with these criteria."""
+    body = base64.urlsafe_b64encode(json.dumps(place, separators=(",", ":")).encode()).decode()
+    return f"{body.rstrip('=')}.{_page_check(criteria, body.rstrip('='))}"
+
+
+def read(criteria: Mapping[str, Json], text: str) -> Mapping[str, Json]:
+    """Return the position of a cursor of this list. Raises `invalid_body`, naming the text."""
+    body, _, check = text.rpartition(".")
+    if check == _page_check(criteria, body):
+        try:
+            place = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        except (binascii.Error, ValueError):
+            place = None
+        if isinstance(place, dict):
+            return place
+    raise unusable(text)
+
+
+def unusable(text: str) -> Refusal:
+    """The refusal of a text that is no cursor of this list."""
+    shown = truncate(text, _SHOWN)
+    message = (
+        f"{shown!r} is not a cursor of this list: send the next_cursor of its last page, with the same "
+        "filters, or none to begin anew"
+    )
+    return Refusal(
+        Code.INVALID_BODY,
+        f"The request is invalid: /cursor: {message}.",
+        errors=[{"pointer": "/cursor", "message": message, "in": "query"}],
+        cursor=shown,
+    )
+
+
+def _page_check(criteria: Mapping[str, Json], body: str) -> str:
+    text = json.dumps([dict(criteria), body], sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode()).hexdigest()[:_CHECK_CHARS]
